@@ -1,0 +1,113 @@
+# Gnomon: every command of the project. `make` alone shows them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA := $(or $(GNOMON_DATA),$(CURDIR)/var)
+SEEDS ?= 2000
+PYTHON_FOLDERS := $(wildcard src tests benchmarks examples scripts)
+TYPED_FOLDERS := $(wildcard src tests benchmarks)
+SETUP_STAMP := $(VENV)/.setup-done
+BENCH_STAMP := $(VENV)/.bench-done
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+##@ Use
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: up
+up: $(SETUP_STAMP) ## Start everything in one process on SQLite, in ./var or $GNOMON_DATA (DEMO=1: with examples)
+	@mkdir -p "$(DATA)"
+	@GNOMON_DATA="$(DATA)" exec $(BIN)/gnomon up $(if $(filter-out 0,$(DEMO)),--demo)
+
+##@ Develop
+
+.PHONY: setup
+setup: $(SETUP_STAMP) ## Make .venv with everything needed to develop
+
+$(SETUP_STAMP): pyproject.toml requirements-dev.lock scripts/make-venv
+	@PYTHON="$(PYTHON)" scripts/make-venv $(VENV) requirements-dev.lock
+	@touch $@
+
+$(BENCH_STAMP): $(SETUP_STAMP) requirements-bench.lock
+	@PYTHON="$(PYTHON)" scripts/make-venv $(VENV) requirements-bench.lock
+	@touch $@
+
+.PHONY: format
+format: $(SETUP_STAMP) ## Lay the code out and mend what can be mended
+	@$(BIN)/ruff format $(PYTHON_FOLDERS)
+	@$(BIN)/ruff check --fix $(PYTHON_FOLDERS)
+
+.PHONY: check
+check: $(SETUP_STAMP) ## Layout, lint, types, architecture
+	@echo "== layout"
+	@$(BIN)/ruff format --check $(PYTHON_FOLDERS)
+	@echo "== lint"
+	@$(BIN)/ruff check $(PYTHON_FOLDERS)
+	@echo "== types"
+	@$(BIN)/mypy --strict $(TYPED_FOLDERS)
+	@echo "== architecture"
+	@$(BIN)/python -m pytest -q tests/architecture
+
+.PHONY: schema
+schema: $(SETUP_STAMP) ## Write each engine's schema.sql anew from its migrations
+	@$(BIN)/python scripts/schema.py
+
+.PHONY: docs
+docs: $(SETUP_STAMP) ## Write the generated pages of docs/reference anew
+	@$(BIN)/python scripts/docs.py
+
+.PHONY: lock
+lock: $(SETUP_STAMP) ## Bring both lock files to the newest versions
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
+		--extra dev pyproject.toml -o requirements-dev.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
+		--extra dev --extra bench -c requirements-dev.lock pyproject.toml -o requirements-bench.lock
+
+.PHONY: clean
+clean: ## Remove .venv and what tools left behind (not the data in ./var)
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests $(wildcard benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+##@ Test
+
+.PHONY: test-setup
+test-setup: $(SETUP_STAMP) ## Install PostgreSQL and RabbitMQ for the tests, if missing (apt; starts no service)
+	@scripts/test-setup
+
+.PHONY: test
+test: test-setup ## Everything, in stages, with 2,000 simulation seeds (SEEDS=n for another number)
+	@SEEDS=$(SEEDS) scripts/test
+
+.PHONY: test-unit
+test-unit: $(SETUP_STAMP) ## The pure parts; seconds
+	@$(BIN)/python -m pytest -q tests/unit
+
+.PHONY: test-pg
+test-pg: test-setup ## Only what needs PostgreSQL (GNOMON_TEST_POSTGRES=dsn for a database of yours)
+	@$(BIN)/python -m pytest -q -n auto -m "postgres and not fault"
+
+.PHONY: sim
+sim: $(SETUP_STAMP) ## Simulation under virtual time (SEEDS=n)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+.PHONY: fault
+fault: test-setup ## Real processes and servers, killed, frozen and cut off
+	@$(BIN)/python -m pytest -v -m fault
+
+##@ Measure
+
+.PHONY: bench
+bench: $(BENCH_STAMP) test-setup ## All benchmarks, with rivals; results in benchmarks/results
+	@$(BIN)/python -m benchmarks
+
+.PHONY: bench-quick
+bench-quick: $(BENCH_STAMP) test-setup ## The same, short: to see that they work
+	@$(BIN)/python -m benchmarks --quick

@@ -1,0 +1,3 @@
+"""Gnomon runs actions at their time, durably, and never loses one."""
+
+__version__ = "0.1.0"

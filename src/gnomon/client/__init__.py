@@ -1,0 +1,5 @@
+"""The client of the REST API: the scheduler's verbs, from anywhere."""
+
+from gnomon.client.client import Client
+
+__all__ = ["Client"]

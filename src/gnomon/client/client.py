@@ -1,0 +1,256 @@
+"""A typed client with the same verbs, values and errors as the scheduler in process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+from uuid import UUID
+
+import aiohttp
+import msgspec
+
+from gnomon.client.problems import error_of
+from gnomon.contracts.store import Changed, Page, Selection
+from gnomon.model.action import Action, Attempt, Meta, Status
+from gnomon.model.errors import GnomonError, InvalidRequest, Unavailable
+from gnomon.model.ids import action_id
+from gnomon.model.spec import Spec
+from gnomon.scheduler import Request
+
+TIMEOUT_S = 60.0
+
+_T = TypeVar("_T")
+_ENCODER = msgspec.json.Encoder()
+
+
+class _ActionAnswer(msgspec.Struct):
+    meta: Meta
+    spec: Spec
+    status: Status
+    in_flight: Attempt | None = None
+    repeated: bool = False
+
+    def changed(self) -> Changed:
+        return Changed(action=self.action(), in_flight=self.in_flight, repeated=self.repeated)
+
+    def action(self) -> Action:
+        return Action(meta=self.meta, spec=self.spec, status=self.status)
+
+
+class _PageAnswer(msgspec.Struct):
+    actions: list[_ActionAnswer]
+    next: str | None = None
+
+
+class _BulkItem(msgspec.Struct):
+    action: _ActionAnswer | None = None
+    problem: dict[str, Any] | None = None
+
+
+class _BulkAnswer(msgspec.Struct):
+    items: list[_BulkItem]
+
+
+class _AttemptsAnswer(msgspec.Struct):
+    attempts: list[Attempt]
+
+
+class Client:
+    """Talks to one server. Use it as `async with Client("http://127.0.0.1:8321") as client`."""
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.url = url.rstrip("/")
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s))
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        await self._session.close()
+
+    # -- create -----------------------------------------------------------------------------------
+
+    async def create(self, request: Request) -> Changed:
+        """Store a new action. With a key it can be repeated safely."""
+        body: dict[str, object] = {"spec": request.spec}
+        if request.id is not None:
+            body["id"] = request.id
+        answer = await self._call(
+            "POST", "/v1/actions", _ActionAnswer, body=body, headers=_key(request)
+        )
+        return answer.changed()
+
+    async def create_many(self, requests: Sequence[Request]) -> Sequence[Changed | GnomonError]:
+        """Store up to 10,000 actions; one answer each, in order."""
+        items = [
+            {
+                name: value
+                for name, value in (("id", item.id), ("key", item.key), ("spec", item.spec))
+                if value is not None
+            }
+            for item in requests
+        ]
+        answer = await self._call("POST", "/v1/actions:bulk", _BulkAnswer, body={"actions": items})
+        return [_bulk_result(item) for item in answer.items]
+
+    # -- change -----------------------------------------------------------------------------------
+
+    async def replace(
+        self, request: Request, *, if_match: UUID | None = None, barrier: bool = False
+    ) -> Changed:
+        """Give an action a new spec, or create it."""
+        if request.id is None:
+            raise InvalidRequest("id: is required to replace an action")
+        return await self._change(
+            "PUT", request.id, if_match=if_match, barrier=barrier,
+            body={"spec": request.spec}, headers=_key(request),
+        )  # fmt: skip
+
+    async def delete(
+        self, id: str, *, if_match: UUID | None = None, barrier: bool = False
+    ) -> Changed:
+        """Cancel an action: no attempt of it begins any more."""
+        return await self._change("DELETE", id, if_match=if_match, barrier=barrier)
+
+    async def pause(self, id: str, *, if_match: UUID | None = None) -> Changed:
+        """Let no attempt begin until it is resumed."""
+        return await self._change("POST", id, "/pause", if_match=if_match)
+
+    async def resume(self, id: str, *, if_match: UUID | None = None) -> Changed:
+        """Let a paused action go on."""
+        return await self._change("POST", id, "/resume", if_match=if_match)
+
+    async def run_now(self, id: str, *, if_match: UUID | None = None) -> Changed:
+        """Make an action due at once."""
+        return await self._change("POST", id, "/run", if_match=if_match)
+
+    async def retry(self, id: str) -> Changed:
+        """Arm a finished action that did not succeed once more."""
+        return await self._change("POST", id, "/retry")
+
+    # -- look -------------------------------------------------------------------------------------
+
+    async def get(self, id: str) -> Action:
+        """The action with this id. Errors: NotFound."""
+        return (await self._call("GET", _path(id), _ActionAnswer)).action()
+
+    async def list(
+        self, selection: Selection, *, after: str | None = None, limit: int = 100
+    ) -> Page:
+        """A page of actions in order of id."""
+        query = [("limit", str(limit)), *_filters(selection)]
+        if after is not None:
+            query.append(("after", after))
+        answer = await self._call("GET", "/v1/actions", _PageAnswer, query=query)
+        return Page(actions=[item.action() for item in answer.actions], next=answer.next)
+
+    async def attempts(self, id: str, *, limit: int = 100) -> Sequence[Attempt]:
+        """The recorded attempts of an action, newest first."""
+        query = [("limit", str(limit))]
+        answer = await self._call("GET", f"{_path(id)}/attempts", _AttemptsAnswer, query=query)
+        return answer.attempts
+
+    async def health(self) -> Mapping[str, Any]:
+        """What the server says about itself."""
+        return await self._call("GET", "/health", dict[str, Any])
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _change(
+        self,
+        method: str,
+        id: str,
+        verb: str = "",
+        *,
+        if_match: UUID | None = None,
+        barrier: bool = False,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Changed:
+        sent = dict(headers or {})
+        if if_match is not None:
+            sent["If-Match"] = f'"{if_match}"'
+        query = [("barrier", "true")] if barrier else []
+        answer = await self._call(
+            method, _path(id) + verb, _ActionAnswer, body=body, headers=sent, query=query
+        )
+        return answer.changed()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        answer: type[_T],
+        *,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        query: Sequence[tuple[str, str]] = (),
+    ) -> _T:
+        sent = dict(headers or {})
+        data = None
+        if body is not None:
+            data = _ENCODER.encode(body)
+            sent["Content-Type"] = "application/json"
+        try:
+            async with self._session.request(
+                method, self.url + path, data=data, headers=sent, params=query,
+                allow_redirects=False,
+            ) as response:  # fmt: skip
+                return _decoded(response.status, await response.read(), answer)
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            reason = str(exc) or type(exc).__name__
+            raise Unavailable(f"no answer from {self.url}: {reason}") from exc
+
+
+def _decoded(status: int, body: bytes, answer: type[_T]) -> _T:
+    try:
+        if 200 <= status < 300:
+            return msgspec.json.decode(body, type=answer)
+        raise error_of(status, msgspec.json.decode(body, type=dict[str, Any]))
+    except msgspec.DecodeError:
+        raise GnomonError(f"the server answered {status} with something unexpected") from None
+
+
+def _bulk_result(item: _BulkItem) -> Changed | GnomonError:
+    if item.action is not None:
+        return item.action.changed()
+    problem = item.problem or {}
+    return error_of(int(problem.get("status", 500)), problem)
+
+
+def _path(id: str) -> str:
+    return f"/v1/actions/{quote(action_id(id), safe='')}"
+
+
+def _key(request: Request) -> dict[str, str]:
+    if request.key is None:
+        return {}
+    if not (request.key.isascii() and request.key.isprintable()):
+        raise InvalidRequest("key: over HTTP an idempotency key is printable ASCII")
+    return {"Idempotency-Key": request.key}
+
+
+def _filters(selection: Selection) -> list[tuple[str, str]]:
+    found = [("state", str(state)) for state in selection.states]
+    found += [("label", f"{name}={value}") for name, value in selection.labels.items()]
+    if selection.queue is not None:
+        found.append(("queue", selection.queue))
+    if selection.id_prefix is not None:
+        found.append(("id_prefix", selection.id_prefix))
+    if selection.due_before is not None:
+        found.append(("due_before", selection.due_before.isoformat()))
+    return found

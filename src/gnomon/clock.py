@@ -1,0 +1,73 @@
+"""The real clock and the real dice: the only module that asks the machine for either."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from gnomon.contracts.clock import Clock
+
+
+class SystemClock:
+    """This machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class SystemEntropy:
+    """This machine's random numbers."""
+
+    def guid(self) -> UUID:
+        return uuid7(time.time_ns() // 1_000_000, os.urandom(10))
+
+    def token(self) -> UUID:
+        return UUID(bytes=os.urandom(16), version=4)
+
+    def fraction(self) -> float:
+        return random.random()
+
+
+def uuid7(unix_ms: int, random_bytes: bytes) -> UUID:
+    """RFC 9562 version 7 out of a time and ten random bytes."""
+    value = (unix_ms & ((1 << 48) - 1)) << 80 | int.from_bytes(random_bytes, "big")
+    value = value & ~(0xF << 76) | 7 << 76
+    value = value & ~(0b11 << 62) | 0b10 << 62
+    return UUID(int=value)
+
+
+class DatabaseClock:
+    """An estimate of the database's present: the local clock plus a measured offset.
+
+    Good for deciding when to wake up and for refusing what is long past; never for a fence,
+    because the database checks every due time again by its own clock.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._base: tuple[datetime, float] | None = None
+
+    def observe(self, database_now: datetime) -> None:
+        """Note what the database just said.
+
+        The answer's way back is not added, so the estimate lags by that much and is never
+        ahead: what is due by it is due in the database too.
+        """
+        self._base = (database_now, self._clock.monotonic())
+
+    @property
+    def is_known(self) -> bool:
+        return self._base is not None
+
+    def now(self) -> datetime:
+        """The database's present, as far as is known."""
+        if self._base is None:
+            return self._clock.now()
+        observed, at = self._base
+        return observed + timedelta(seconds=self._clock.monotonic() - at)

@@ -1,0 +1,209 @@
+"""Settings: defaults < TOML file < environment < flags, into one frozen value.
+
+Each component owns its dataclass; here they are composed, read and checked. This is the only
+module that reads the environment. Every setting remembers where it came from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from gnomon.executors.http import HttpConfig
+from gnomon.gateways.config import ServerConfig
+from gnomon.model.errors import ConfigurationError
+from gnomon.scheduler import SchedulerConfig
+from gnomon.setting_values import read_value, show_value
+from gnomon.stores.config import DatabaseConfig, mask_url
+from gnomon.telemetry.config import LogConfig
+from gnomon.worker.config import WorkerConfig
+
+FILE_DEFAULT = "gnomon.toml"
+PREFIX = "GNOMON_"
+FOLDER_VARIABLE = "GNOMON_DATA"  # where the default SQLite file is; else the current folder
+FILE_VARIABLE = "GNOMON_CONFIG"
+
+SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
+    {
+        "database": DatabaseConfig,
+        "worker": WorkerConfig,
+        "scheduler": SchedulerConfig,
+        "server": ServerConfig,
+        "http": HttpConfig,
+        "log": LogConfig,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of a process."""
+
+    database: DatabaseConfig = field(default_factory=DatabaseConfig)
+    worker: WorkerConfig = field(default_factory=WorkerConfig)
+    scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    def source_of(self, path: str) -> str:
+        """Where `worker.lease` and the like got their value from."""
+        return self.sources.get(path, "default")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A setting as `gnomon config show` prints it."""
+
+    path: str
+    value: str
+    source: str
+
+
+def load_settings(
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Settings:
+    """Read all sources. `flags` are given by path (`server.port`); None means not given."""
+    environ = os.environ if environ is None else environ
+    values: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
+    sources: dict[str, str] = {}
+    for path, raw, source in _all_sources(file, environ, flags or {}):
+        section, _, name = path.partition(".")
+        values[section][name] = read_value(SECTIONS[section], name, raw, path=path)
+        sources[path] = source
+    _place_default_file(values["database"], sources, environ)
+    _add_password(values["database"], sources)
+    parts = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
+    return Settings(**parts, sources=MappingProxyType(sources))
+
+
+def show_settings(settings: Settings) -> list[Shown]:
+    """Every setting with its value and source, secrets masked."""
+    found = []
+    for section, name in _names():
+        value = getattr(getattr(settings, section), name)
+        path = f"{section}.{name}"
+        shown = mask_url(value) if path == "database.url" else show_value(value)
+        found.append(Shown(path, shown, settings.source_of(path)))
+    return found
+
+
+def variable_of(path: str) -> str:
+    """The environment variable of a setting."""
+    section, _, name = path.partition(".")
+    return f"{PREFIX}{section}__{name}".upper()
+
+
+# -- sources --------------------------------------------------------------------------------------
+
+
+def _all_sources(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
+) -> Iterator[tuple[str, object, str]]:
+    """Every value that was given, as (path, value, source); what wins comes later."""
+    yield from _from_file(file, environ)
+    yield from _from_environment(environ)
+    for path, value in flags.items():
+        if value is not None:
+            _check_known(path, f"--{path}")
+            yield path, value, "flag"
+
+
+def _from_file(
+    file: Path | None, environ: Mapping[str, str]
+) -> Iterator[tuple[str, object, str]]:
+    wanted = file or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+    path = wanted or Path(FILE_DEFAULT)
+    if wanted is None and not path.exists():
+        return
+    for section, values in _read_toml(path).items():
+        if section not in SECTIONS:
+            raise ConfigurationError(section, _unknown(section, SECTIONS, f"in {path}"))
+        if not isinstance(values, dict):
+            raise ConfigurationError(section, f"must be a table ([{section}]) in {path}")
+        for name, value in values.items():
+            _check_known(f"{section}.{name}", f"in {path}")
+            yield f"{section}.{name}", value, f"file {path}"
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise ConfigurationError(str(path), f"cannot be read: {exc.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigurationError(str(path), f"is not TOML: {exc}") from None
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
+    """`GNOMON_WORKER__LEASE`; names without `__` are not settings."""
+    for variable, value in sorted(environ.items()):
+        section, marked, name = variable.removeprefix(PREFIX).partition("__")
+        if not variable.startswith(PREFIX) or not marked:
+            continue
+        path = f"{section}.{name}".lower()
+        if section.lower() not in SECTIONS:
+            known = [f"{PREFIX}{known.upper()}__" for known in SECTIONS]
+            raise ConfigurationError(variable, _unknown(f"{PREFIX}{section}__", known, ""))
+        _check_known(path, f"({variable})")
+        yield path, value, f"environment {variable}"
+
+
+def _check_known(path: str, where: str) -> None:
+    known = [f"{section}.{name}" for section, name in _names()]
+    if path not in known:
+        raise ConfigurationError(path, _unknown(path, known, where))
+
+
+def _unknown(given: str, known: Any, where: str) -> str:
+    close = get_close_matches(given, list(known), n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"there is no such setting {where}".rstrip() + hint
+
+
+def _names() -> Iterator[tuple[str, str]]:
+    for section, cls in SECTIONS.items():
+        for item in dataclasses.fields(cls):
+            yield section, item.name
+
+
+# -- what follows from other settings -------------------------------------------------------------
+
+
+def _place_default_file(
+    values: dict[str, object], sources: dict[str, str], environ: Mapping[str, str]
+) -> None:
+    """The default SQLite file is in the data folder, if there is one."""
+    folder = environ.get(FOLDER_VARIABLE)
+    if folder and "url" not in values:
+        values["url"] = f"sqlite:///{Path(folder).absolute() / 'gnomon.db'}"
+        sources["database.url"] = f"environment {FOLDER_VARIABLE}"
+
+
+def _add_password(values: dict[str, object], sources: dict[str, str]) -> None:
+    """Put the password of `database.password_file` into the URL."""
+    name, url = values.get("password_file"), values.get("url")
+    if name is None or not isinstance(url, str):
+        return
+    try:
+        password = Path(str(name)).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise ConfigurationError("database.password_file", f"{name} cannot be read") from None
+    parts = urlsplit(url)
+    user, _, rest = parts.netloc.rpartition("@")
+    user = user.partition(":")[0]
+    netloc = f"{user}:{quote(password, safe='')}@{rest}"
+    values["url"] = urlunsplit(parts._replace(netloc=netloc))
+    sources["database.url"] = sources.get("database.url", "default") + " and password_file"

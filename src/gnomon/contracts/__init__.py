@@ -1,0 +1,1 @@
+"""All seams of Gnomon: protocols and the values that cross them. No implementation."""

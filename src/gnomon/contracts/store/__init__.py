@@ -1,0 +1,94 @@
+"""The store, by role. An engine is one implementation of all of it.
+
+Rules that hold for every method:
+
+* It is one transaction and one decision: it happens whole or not at all.
+* Its docstring is the contract: atomicity, order, idempotence, what it returns when there is
+  nothing or when the caller is late, which errors.
+* Time is the database's. Methods that need the present read it there; none takes the caller's.
+* A worker's write carries its fence: the lease for moving and beginning, the attempt id for
+  recording. Being late is a result, not an error.
+* `StoreUnavailable` may come out of any method; then the outcome is unknown, and repeating the
+  call with the same arguments is safe.
+
+Words: a *lane* is one (shard, queue, priority): what is due in it is begun in order of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from gnomon.contracts.store.actions import (
+    ActionStore,
+    Changed,
+    Draft,
+    Page,
+    Selection,
+)
+from gnomon.contracts.store.installation import (
+    Finding,
+    Installation,
+    InstallationStore,
+    Wakeups,
+)
+from gnomon.contracts.store.leases import (
+    LeaseStore,
+    Pulse,
+    ShardLock,
+)
+from gnomon.contracts.store.value import Capabilities, Value
+from gnomon.contracts.store.work import (
+    BeginResult,
+    Begun,
+    Demand,
+    Finish,
+    Holding,
+    Lane,
+    Lapsed,
+    Moved,
+    Recorded,
+    Settle,
+    WorkStore,
+)
+
+__all__ = [
+    "ActionStore",
+    "BeginResult",
+    "Begun",
+    "Capabilities",
+    "Changed",
+    "Demand",
+    "Draft",
+    "Finding",
+    "Finish",
+    "Holding",
+    "Installation",
+    "InstallationStore",
+    "Lane",
+    "Lapsed",
+    "LeaseStore",
+    "Moved",
+    "Page",
+    "Pulse",
+    "Recorded",
+    "Selection",
+    "Settle",
+    "ShardLock",
+    "Store",
+    "Wakeups",
+    "WorkStore",
+]
+
+
+class Store(Value, frozen=True):
+    """An open engine: its roles in one record."""
+
+    capabilities: Capabilities
+    actions: ActionStore
+    work: WorkStore
+    leases: LeaseStore
+    installation: InstallationStore
+    wakeups: Wakeups
+    close: Callable[[], Coroutine[Any, Any, None]]
+    joining: Callable[[object], ActionStore]  # NotSupported if the connection is none we know

@@ -1,0 +1,143 @@
+"""Actions, as gateways see them: create, change, remove, show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.store.value import Value
+from gnomon.model.action import Action, Attempt, State
+from gnomon.model.spec import Spec
+
+
+class Draft(Value, frozen=True):
+    """An admitted action, ready to be stored: everything is decided but its time of storing."""
+
+    id: str
+    guid: UUID
+    shard: int
+    spec: Spec
+    scheduled_at: datetime  # when the first attempt is due
+    occurrence_at: datetime
+    expires_at: datetime | None
+    retention: timedelta
+    keyed: bool = False  # the guid is derived from an idempotency key
+
+
+class Changed(Value, frozen=True):
+    """The answer to a change: the action as it is now, and the attempt that was in flight."""
+
+    action: Action
+    in_flight: Attempt | None = None  # of the generation before; it may still arrive
+    repeated: bool = False  # the same idempotency key had been applied before: nothing was changed
+
+
+class Page(Value, frozen=True):
+    """Part of a listing; `next` continues it, None at the end."""
+
+    actions: list[Action]
+    next: str | None = None
+
+
+class Selection(Value, frozen=True):
+    """Which actions to list. All given conditions must hold."""
+
+    states: tuple[State, ...] = ()  # empty: all
+    queue: str | None = None
+    id_prefix: str | None = None
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    due_before: datetime | None = None
+
+
+class ActionStore(Protocol):
+    """Creates, changes, removes and shows actions. Never deletes a queue row."""
+
+    async def create(self, drafts: Sequence[Draft]) -> Sequence[Changed | None]:
+        """Store new actions and append each to the incoming queue, all or none.
+
+        The answer has one element per draft, in order: None where an action with that id is
+        active or paused already under another guid (nothing is changed for it, the others are
+        stored). A draft with `keyed` whose guid is found, live or finished, is a repeat: nothing
+        changes but a write of its own is made, and the stored action comes back with `repeated`.
+        An id whose former action is finished may be used again.
+        """
+        ...
+
+    async def replace(self, draft: Draft, *, if_match: UUID | None) -> Changed:
+        """Give an active or paused action a new generation: new guid, spec and zeroed counters.
+
+        Locks the action row, so it is ordered against begin and finish: once it returns, no
+        attempt of the old generation begins. An action that does not exist, or is finished, is
+        created instead (then `if_match` must be None). The attempt in flight, if any, is closed
+        in the attempt log as `superseded`. Errors: Conflict when `if_match` is not its guid;
+        NotFound when `if_match` is given and there is none. A keyed repeat changes nothing.
+        """
+        ...
+
+    async def delete(self, id: str, *, if_match: UUID | None) -> Changed:
+        """Finish an active or paused action as `cancelled`; it stays visible for its retention.
+
+        Ordered against begin like replace. Errors: NotFound when no active or paused action has
+        the id; Conflict.
+        """
+        ...
+
+    async def pause(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+        """Make an active action paused under the new `guid`: nothing begins until resumed.
+
+        Counters and the current occurrence are kept. A paused one is returned unchanged.
+        Errors: NotFound, Conflict.
+        """
+        ...
+
+    async def resume(
+        self,
+        id: str,
+        guid: UUID,
+        *,
+        decide: Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]],
+        if_match: UUID | None,
+    ) -> Changed:
+        """Make a paused action active under the new `guid` and append it to the incoming queue.
+
+        `decide(action, now)` says (scheduled_at, occurrence_at, expires_at); it is pure and may be
+        called again. An active one is returned unchanged. Errors: NotFound, Conflict.
+        """
+        ...
+
+    async def run_now(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+        """Make an active action due at once, as an occurrence of its own, under the new `guid`.
+
+        Counters are kept; occurrence_no grows by one unless nothing was attempted yet. Errors:
+        NotFound, Conflict, FailedPrecondition when it is paused or an attempt is in flight.
+        """
+        ...
+
+    async def get(self, id: str) -> Action | None:
+        """The active or paused action with this id, else the latest finished one, else None."""
+        ...
+
+    async def get_many(self, ids: Sequence[str]) -> Sequence[Action | None]:
+        """Like `get`, for several ids in order."""
+        ...
+
+    async def list(self, selection: Selection, *, after: str | None, limit: int) -> Page:
+        """A page of actions ordered by id, live and finished; keyset, no promise between pages.
+
+        `after` is a former page's `next`. Of several finished generations of one id only the
+        latest is shown, and none if the id is live. Errors: InvalidRequest for a bad `after`.
+        """
+        ...
+
+    async def attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
+        """The recorded attempts of an id, newest first. The first-time success of a one-shot is
+        shown from its own row; every other attempt has a row in the attempt log."""
+        ...
+
+    async def count(self) -> Mapping[State, int]:
+        """How many actions there are in each state (an estimate is allowed for finished ones)."""
+        ...

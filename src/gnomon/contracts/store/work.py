@@ -1,0 +1,206 @@
+"""Work: what the owner of a shard does with its queues, and how results are recorded.
+
+A *lane* is one (shard, queue, priority): what is due in it is begun in order of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.store.value import Value
+from gnomon.model.action import Attempt, Status
+from gnomon.model.spec import Spec
+from gnomon.model.transition import Verdict
+
+
+class Lane(NamedTuple):
+    """What is begun in order of time: one priority of one queue in one shard."""
+
+    shard: int
+    queue: str
+    priority: int
+
+
+class Holding(Value, frozen=True):
+    """A shard held: the right to move and begin in it, and where its live rows start."""
+
+    shard: int
+    lease_guid: UUID
+    incoming_mark: datetime | None = None  # no unmoved row is older, but for late committers
+
+
+class Moved(Value, frozen=True):
+    """What a move brought: lanes that got rows, with the earliest time in each."""
+
+    count: int
+    lanes: Mapping[Lane, datetime]
+    marks: Mapping[int, datetime]  # new incoming marks by shard
+    more: bool  # there may be more to move at once
+    now: datetime
+
+
+class Demand(Value, frozen=True):
+    """Begin up to `limit` due rows of a lane."""
+
+    lane: Lane
+    lease_guid: UUID | None  # None: as a helper, see `begin`
+    limit: int
+    since: datetime | None = None  # no due row of the lane is older than this
+
+
+class Begun(msgspec.Struct, frozen=True, gc=False):
+    """A right to execute: one attempt, fenced by its id. Nothing else may be executed."""
+
+    shard: int
+    id: str
+    guid: UUID
+    attempt_id: UUID
+    spec: Spec
+    status: Status  # as it was when the attempt began; attempts includes this one
+    scheduled_at: datetime  # when this attempt was due
+    began_at: datetime
+    deadline: datetime  # began_at + timeout
+    created_at: datetime
+
+
+class BeginResult(Value, frozen=True):
+    """What was begun, and when each demanded lane has its next row (None: no row left)."""
+
+    begun: Sequence[Begun]
+    next_due: Mapping[Lane, datetime | None]
+    now: datetime
+
+
+class Lapsed(Value, frozen=True):
+    """A due row that `begin` refuses: its attempt outlived its reservation, or it expired."""
+
+    shard: int
+    id: str
+    guid: UUID
+    spec: Spec
+    status: Status
+    attempt: Attempt | None  # of the attempt that ran, if `running`
+    running: bool
+    scheduled_at: datetime  # as read: part of the fence
+    now: datetime
+
+
+class Finish(msgspec.Struct, frozen=True, gc=False):
+    """How an attempt ended and what follows from it."""
+
+    shard: int
+    id: str
+    guid: UUID
+    attempt_id: UUID
+    attempt_no: int
+    occurrence_no: int
+    began_at: datetime
+    outcome: str  # succeeded, failed, cancelled, interrupted, abandoned
+    verdict: Verdict
+    error: str | None = None
+    answer: str | None = None
+
+
+class Settle(Value, frozen=True):
+    """What follows for a lapsed row; fenced by everything that was read of it."""
+
+    lapsed: Lapsed
+    verdict: Verdict
+    reason: str  # of the interruption, for the attempt log
+
+
+class Recorded(StrEnum):
+    """What became of a result."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"  # it had been recorded before: the answer was lost
+    LATE = "late"  # a newer attempt or generation exists; kept in the attempt log only
+
+
+class WorkStore(Protocol):
+    """Moves, begins and records. The processing queue is written here and nowhere else."""
+
+    async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
+        """Move rows of the held shards from the incoming to the processing queue.
+
+        At most `limit` rows a shard, oldest first; a row is moved whole or not at all, and never
+        twice. Rows of shards whose lease is not the given one stay. Rows whose guid is not its
+        action's any more are dropped. With `full` the marks are ignored, so rows of transactions
+        that committed late are found.
+        """
+        ...
+
+    async def begin(
+        self,
+        demands: Sequence[Demand],
+        *,
+        batch: UUID,
+        owner: str,
+        grace: timedelta,
+        window: timedelta,
+        silent: timedelta,
+    ) -> BeginResult:
+        """Begin due attempts: the only way to obtain the right to execute.
+
+        For each demand up to `limit` rows in order of scheduled_at that are due by the database's
+        clock, not running, of the action's current generation, and not expired. Each gets a new
+        attempt id (derived from the random `batch` and the guid) and a reservation:
+        scheduled_at = now + min(timeout, window) + grace. One row is begun by one caller only.
+        Rows of a lane whose lease is not the given one are left alone; with lease_guid None
+        (helper) rows must be overdue by over a second and the owner silent for `silent`, or absent.
+        `next_due` counts running rows too, by their reservation.
+        """
+        ...
+
+    async def recall(self, demands: Sequence[Demand], *, batch: UUID) -> Sequence[Begun]:
+        """What a `begin` with this batch began, when its answer was lost. Slow; changes nothing."""
+        ...
+
+    async def extend(
+        self, attempts: Sequence[Begun], *, window: timedelta, grace: timedelta
+    ) -> Collection[UUID]:
+        """Prolong the reservations of running attempts to now + window + grace.
+
+        Returns the attempt ids that are still the current running ones; the rest are lost.
+        """
+        ...
+
+    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+        """Record results, all in one transaction; one answer per result, in order.
+
+        Accepted (APPLIED) if the row still carries the attempt id and the attempt runs, or was
+        swept as interrupted and no newer attempt began (then the interruption is taken back).
+        The lease plays no part. Accepted results change counters, occurrence and due time as the
+        verdict says, or end the action and move it to the finished ones for its retention (0:
+        remove). Otherwise REPEATED if this very attempt was recorded already, else LATE: written
+        to the attempt log as `late_<outcome>` and nothing else.
+        """
+        ...
+
+    async def lapsed(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Lapsed]:
+        """Due rows of the held shards that `begin` refuses: running past their reservation, or
+        expired. Rows of old generations are removed here and not returned."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settle]) -> int:
+        """Write what was decided about lapsed rows: the sweeper's and the expirer's pen.
+
+        Each is fenced by (guid, attempt id, running, scheduled_at) as read; those that changed
+        meanwhile are skipped. An interrupted attempt goes to the attempt log; the row remembers
+        that it was swept, so that a late result can take it back. Returns how many were applied.
+        """
+        ...
+
+    async def survey(self, holdings: Sequence[Holding]) -> Mapping[Lane, datetime]:
+        """Every lane with rows in the held shards' processing queues and its earliest time."""
+        ...
+
+    async def waiting(self, holdings: Sequence[Holding]) -> Collection[int]:
+        """Which of the held shards have incoming rows behind their mark: a cheap poll."""
+        ...

@@ -1,0 +1,1 @@
+"""The REST gateway: Litestar over a `Scheduler`, served by uvicorn on loopback."""

@@ -1,0 +1,146 @@
+"""The routes of actions: each reads a request, calls one verb of the scheduler, and answers."""
+
+from __future__ import annotations
+
+import litestar
+from litestar.datastructures import State
+
+from gnomon.contracts.store import Changed
+from gnomon.gateways.rest.answers import (
+    Bytes,
+    answer_action,
+    answer_bulk,
+    answer_json,
+    answer_page,
+    show,
+    show_changed,
+)
+from gnomon.gateways.rest.reading import (
+    BULK_BYTES_MAX,
+    AnyRequest,
+    Query,
+    read_bulk,
+    read_create,
+    read_if_match,
+    read_replace,
+    read_selection,
+)
+from gnomon.model.codec import BODY_BYTES_MAX
+from gnomon.model.errors import GnomonError, InvalidRequest
+from gnomon.scheduler import Request, Scheduler
+from gnomon.scheduler.scheduler import BULK_MAX
+
+LIST_FIELDS = ("state", "queue", "id_prefix", "label", "due_before", "limit", "after")
+
+
+def scheduler_of(state: State) -> Scheduler:
+    found: Scheduler = state.scheduler
+    return found
+
+
+def _answer(state: State, changed: Changed, *, created: bool = False) -> Bytes:
+    durability = scheduler_of(state).installation.durability
+    return answer_action(show_changed(changed, durability), created=created)
+
+
+class Actions(litestar.Controller):
+    """All actions: create, list."""
+
+    path = "/v1"
+
+    @litestar.post("/actions", request_max_body_size=BODY_BYTES_MAX)
+    async def create(self, request: AnyRequest, state: State) -> Bytes:
+        """Store a new action."""
+        Query(request, known=())
+        changed = await scheduler_of(state).create(await read_create(request))
+        return _answer(state, changed, created=True)
+
+    @litestar.post("/actions:bulk", request_max_body_size=BULK_BYTES_MAX)
+    async def create_many(self, request: AnyRequest, state: State) -> Bytes:
+        """Store many; one answer each, in order."""
+        Query(request, known=())
+        items = await read_bulk(request)
+        if len(items) > BULK_MAX:
+            raise InvalidRequest(f"actions: has {len(items)} items; at most {BULK_MAX} a call")
+        scheduler = scheduler_of(state)
+        asked = [item for item in items if isinstance(item, Request)]
+        stored = iter(await scheduler.create_many(asked) if asked else ())
+        results = [item if isinstance(item, GnomonError) else next(stored) for item in items]
+        return answer_bulk(results, scheduler.installation.durability)
+
+    @litestar.get("/actions")
+    async def list(self, request: AnyRequest, state: State) -> Bytes:
+        """A page of actions in order of id."""
+        query = Query(request, known=LIST_FIELDS)
+        scheduler = scheduler_of(state)
+        page = await scheduler.list(
+            read_selection(query), after=query.one("after"), limit=query.number("limit", 100)
+        )
+        return answer_page(page, scheduler.installation.durability)
+
+
+class OneAction(litestar.Controller):
+    """One action: look, replace, delete, and the verbs that change how it goes."""
+
+    path = "/v1/actions/{id:str}"
+
+    @litestar.get()
+    async def get(self, id: str, request: AnyRequest, state: State) -> Bytes:
+        """The action, live or the latest finished one."""
+        Query(request, known=())
+        scheduler = scheduler_of(state)
+        return answer_action(show(await scheduler.get(id), scheduler.installation.durability))
+
+    @litestar.put(request_max_body_size=BODY_BYTES_MAX)
+    async def replace(self, id: str, request: AnyRequest, state: State) -> Bytes:
+        """Give it a new spec, or create it."""
+        query = Query(request, known=("barrier",))
+        if_match = read_if_match(request)
+        asked = await read_replace(request, id)
+        changed = await scheduler_of(state).replace(
+            asked, if_match=if_match, barrier=query.flag("barrier")
+        )
+        return _answer(state, changed)
+
+    @litestar.delete(status_code=200)
+    async def delete(self, id: str, request: AnyRequest, state: State) -> Bytes:
+        """Cancel it."""
+        query = Query(request, known=("barrier",))
+        changed = await scheduler_of(state).delete(
+            id, if_match=read_if_match(request), barrier=query.flag("barrier")
+        )
+        return _answer(state, changed)
+
+    @litestar.post("/run")
+    async def run(self, id: str, request: AnyRequest, state: State) -> Bytes:
+        """Make it due at once."""
+        Query(request, known=())
+        changed = await scheduler_of(state).run_now(id, if_match=read_if_match(request))
+        return _answer(state, changed)
+
+    @litestar.post("/pause")
+    async def pause(self, id: str, request: AnyRequest, state: State) -> Bytes:
+        """Let nothing begin until it is resumed."""
+        Query(request, known=())
+        changed = await scheduler_of(state).pause(id, if_match=read_if_match(request))
+        return _answer(state, changed)
+
+    @litestar.post("/resume")
+    async def resume(self, id: str, request: AnyRequest, state: State) -> Bytes:
+        """Let it go on."""
+        Query(request, known=())
+        changed = await scheduler_of(state).resume(id, if_match=read_if_match(request))
+        return _answer(state, changed)
+
+    @litestar.post("/retry")
+    async def retry(self, id: str, request: AnyRequest, state: State) -> Bytes:
+        """Arm a finished action once more."""
+        Query(request, known=())
+        return _answer(state, await scheduler_of(state).retry(id))
+
+    @litestar.get("/attempts")
+    async def attempts(self, id: str, request: AnyRequest, state: State) -> Bytes:
+        """What was attempted, newest first."""
+        query = Query(request, known=("limit",))
+        found = await scheduler_of(state).attempts(id, limit=query.number("limit", 100))
+        return answer_json({"attempts": found})

@@ -1,0 +1,63 @@
+"""The REST application: routes, guards and the boundary, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from litestar import Litestar, Response, get
+from litestar.datastructures import State
+
+from gnomon import __version__
+from gnomon.contracts.observer import Observer, Silent
+from gnomon.gateways.rest.actions import Actions, OneAction, scheduler_of
+from gnomon.gateways.rest.answers import Bytes, Problems, answer_json
+from gnomon.gateways.rest.guards import local_callers_only
+from gnomon.scheduler import Scheduler
+from gnomon.telemetry.metrics import Metrics
+
+Health = Callable[[], Mapping[str, object]]
+
+
+def create_rest(
+    scheduler: Scheduler,
+    *,
+    health: Health = dict,
+    metrics: Metrics | None = None,
+    observer: Observer | None = None,
+) -> Litestar:
+    """The gateway over a scheduler. `health` adds what this process knows about itself."""
+    problems = Problems(observer or Silent())
+    return Litestar(
+        [Actions, OneAction, show_health, show_metrics],
+        state=State({"scheduler": scheduler, "health": health, "metrics": metrics or Metrics()}),
+        guards=[local_callers_only],
+        exception_handlers=problems.handlers(),
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+@get("/health")
+async def show_health(state: State) -> Bytes:
+    """Whether the store answers, and what it is."""
+    scheduler = scheduler_of(state)
+    installation = scheduler.installation
+    now = await scheduler.store.installation.now()
+    facts = {
+        "status": "ok",
+        "version": __version__,
+        "engine": installation.engine,
+        "durability": installation.durability,
+        "schema_version": installation.schema_version,
+        "shard_count": installation.shard_count,
+        "installation": installation.id,
+        "now": now,
+    }
+    return answer_json({**facts, **state.health()})
+
+
+@get("/metrics")
+async def show_metrics(state: State) -> Bytes:
+    """For Prometheus."""
+    metrics: Metrics = state.metrics
+    return Response(metrics.render(), media_type=metrics.content_type)

@@ -1,0 +1,66 @@
+"""Serving: uvicorn on a loopback socket of ours, stopped by an event and not by signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator
+
+import uvicorn
+from litestar import Litestar
+
+from gnomon.gateways.config import ServerConfig
+from gnomon.model.errors import ConfigurationError
+
+BACKLOG = 1024
+GRACEFUL_S = 5
+CONNECTIONS_MAX = 1000
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process that it is a part of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def bind(config: ServerConfig) -> socket.socket:
+    """Take the port, or say that it is taken; `ServerConfig` has refused what is not loopback."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    taken = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((config.host, config.port))
+        taken.listen(BACKLOG)
+    except OSError as exc:
+        taken.close()
+        raise ConfigurationError(
+            "server.port",
+            f"cannot listen on {config.host}:{config.port} ({exc.strerror}); choose another --port",
+        ) from exc
+    return taken
+
+
+async def serve(app: Litestar, listener: socket.socket, *, stop: asyncio.Event) -> None:
+    """Answer requests until `stop` is set, then end those that are under way."""
+    server = _Server(
+        uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            lifespan="off",
+            server_header=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_graceful_shutdown=GRACEFUL_S,
+        )
+    )
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        server.should_exit = True
+        stopping.cancel()
+        await serving

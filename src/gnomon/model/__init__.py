@@ -1,0 +1,1 @@
+"""The rules of Gnomon, pure: no clock, no I/O, no randomness."""

@@ -1,0 +1,218 @@
+"""Spec and JSON: how a spec is stored, and how untrusted JSON becomes one.
+
+Stored form: compact JSON without defaults, durations in ISO 8601. Input form: the same, and
+durations also as people write them. Untrusted text goes through `parse_json`, which refuses
+what Python's own parser lets through: duplicate keys, NaN, NUL, lone surrogates, giant numbers,
+and nesting that would exhaust the stack.
+"""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+import msgspec
+
+from gnomon.model.duration import parse_duration
+from gnomon.model.errors import InvalidRequest, InvalidSpec, UnknownField, short
+from gnomon.model.spec import Cron, Http, Mock, Once, Periodic, Python, Spec
+
+BODY_BYTES_MAX = 64 * 1024
+DEPTH_MAX = 32
+KEYS_MAX = 1_000
+DIGITS_MAX = 18
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Spec)
+
+
+def encode_spec(spec: Spec) -> str:
+    """The stored form."""
+    return _ENCODER.encode(spec).decode()
+
+
+def decode_spec(text: str | bytes) -> Spec:
+    """Read the stored form back. Trusted: it was written by `encode_spec`."""
+    return _DECODER.decode(text)
+
+
+def check_types(spec: Spec) -> None:
+    """Refuse a spec made in Python with a value of another type: it could not be read back."""
+    try:
+        decode_spec(encode_spec(spec))
+    except msgspec.ValidationError as exc:
+        raise _translated(exc) from None
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise InvalidSpec("spec", f"cannot be stored as JSON: {short(str(exc))}") from None
+
+
+def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
+    """Read untrusted JSON strictly. Errors: InvalidRequest, saying what is wrong with it."""
+    if len(body) > bytes_max:
+        raise InvalidRequest(f"the body has {len(body)} bytes; at most {bytes_max} are accepted")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(f"the body is not UTF-8 (byte {exc.start})") from None
+    if text.startswith("\ufeff"):
+        raise InvalidRequest("the body begins with a byte order mark; send plain UTF-8")
+    _check_depth(text)
+    keys = 0
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal keys
+        keys += len(items)
+        if keys > KEYS_MAX:
+            raise InvalidRequest(f"the body has more than {KEYS_MAX} keys")
+        found = dict(items)
+        if len(found) != len(items):
+            names = [name for name, _ in items]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidRequest(f"the key {short(twice)} stands twice in one object")
+        return found
+
+    try:
+        value = json.loads(
+            text, object_pairs_hook=pairs, parse_constant=_no_constant, parse_int=_small_int,
+            parse_float=_finite,
+        )  # fmt: skip
+    except json.JSONDecodeError as exc:
+        raise InvalidRequest(f"the body is not JSON: {exc.msg} at character {exc.pos}") from None
+    if "\\u" in text:
+        _check_text(value)
+    return value
+
+
+def _check_depth(text: str) -> None:
+    if text.count("[") + text.count("{") <= DEPTH_MAX:
+        return  # nearly every body, without a walk in Python
+    depth = 0
+    in_string = escaped = False
+    for char in text:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif char == "\\":
+                escaped = True
+            elif char == '"':
+                in_string = False
+        elif char == '"':
+            in_string = True
+        elif char in "[{":
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise InvalidRequest(f"the body is nested deeper than {DEPTH_MAX} levels")
+        elif char in "]}":
+            depth -= 1
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise InvalidRequest(f"{name} is not a number in JSON")
+
+
+def _small_int(digits: str) -> int:
+    if len(digits.lstrip("-")) > DIGITS_MAX:
+        raise InvalidRequest(f"a whole number has more than {DIGITS_MAX} digits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise InvalidRequest("a number is too large")
+    return value
+
+
+def _check_text(value: object) -> None:
+    """Escapes can smuggle in what UTF-8 cannot hold and what PostgreSQL cannot store."""
+    match value:
+        case str():
+            if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
+                raise InvalidRequest("a string holds NUL or half of a surrogate pair")
+        case dict():
+            for key, item in value.items():
+                _check_text(key)
+                _check_text(item)
+        case list():
+            for item in value:
+                _check_text(item)
+
+
+# -- builtins to Spec -----------------------------------------------------------------------------
+
+_DURATIONS = {
+    "": ("timeout", "active", "jitter", "retention"),
+    "policy": ("period",),
+    "retry": ("min_period", "max_period"),
+    "action": ("hang",),
+}
+_TAGGED: dict[str, dict[str, type]] = {
+    "action": {"http": Http, "python": Python, "mock": Mock},
+    "policy": {"once": Once, "periodic": Periodic, "cron": Cron},
+}
+
+
+def build_spec(value: object) -> Spec:
+    """A spec out of parsed JSON. Errors name the field, the rule and the value."""
+    if not isinstance(value, dict):
+        raise InvalidSpec("spec", "must be an object", got=value)
+    plain = dict(value)
+    _reject_unknown("spec", plain, Spec)
+    for section, names in _DURATIONS.items():
+        part = plain if not section else plain.get(section)
+        if not isinstance(part, dict):
+            continue
+        part = dict(part) if section else part
+        for name in names:
+            if part.get(name) is not None:
+                path = f"spec.{section}.{name}" if section else f"spec.{name}"
+                part[name] = parse_duration(part[name], path)
+        if section:
+            plain[section] = part
+    for section, kinds in _TAGGED.items():
+        _check_tagged(plain, section, kinds)
+    for section in ("retry", "catch_up"):
+        if isinstance(plain.get(section), dict):
+            _reject_unknown(f"spec.{section}", plain[section], _part_type(section))
+    try:
+        return msgspec.convert(plain, Spec)
+    except msgspec.ValidationError as exc:
+        raise _translated(exc) from None
+
+
+def _part_type(section: str) -> type:
+    fields = {field.name: field.type for field in msgspec.structs.fields(Spec)}
+    found: type = fields[section]
+    return found
+
+
+def _check_tagged(plain: dict[str, Any], section: str, kinds: dict[str, type]) -> None:
+    part = plain.get(section)
+    if part is None:
+        if section == "action":
+            raise InvalidSpec("spec.action", "is required: what is to be done?")
+        return
+    if not isinstance(part, dict):
+        raise InvalidSpec(f"spec.{section}", "must be an object with a `type`", got=part)
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in kinds:
+        known = ", ".join(sorted(kinds))
+        raise InvalidSpec(f"spec.{section}.type", f"must be one of {known}", got=kind)
+    rest = {key: item for key, item in part.items() if key != "type"}
+    _reject_unknown(f"spec.{section}", rest, kinds[kind])
+
+
+def _reject_unknown(path: str, given: dict[str, Any], known: type) -> None:
+    names = [field.encode_name for field in msgspec.structs.fields(known)]
+    for key in given:
+        if key not in names:
+            close = get_close_matches(str(key), names, n=1)
+            shown = short(key)[1:-1]  # escaped: a key must not forge a line of the log
+            raise UnknownField(f"{path}.{shown}", suggestion=close[0] if close else None)
+
+
+def _translated(exc: msgspec.ValidationError) -> InvalidSpec:
+    problem, _, where = str(exc).partition(" - at `$")
+    path = "spec" + where.rstrip("`") if where else "spec"
+    return InvalidSpec(path, problem[:1].lower() + problem[1:])

@@ -1,0 +1,59 @@
+"""Names and random ids: what is a legal action id, which shard it lives in, its delivery key.
+
+Pure: the ids that fence (guid, lease, attempt) are drawn by the injected entropy,
+not here; what is derived from other values is derived here.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import zlib
+from typing import NewType
+from uuid import UUID, uuid5
+
+from gnomon.model.errors import InvalidSpec
+
+ActionId = NewType("ActionId", str)
+
+ID_PATTERN = re.compile(r"[A-Za-z0-9._:@-]{1,200}", re.ASCII)
+NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+SHARD_COUNT_DEFAULT = 64
+SHARD_COUNT_MAX = 4096
+
+
+def action_id(text: object) -> ActionId:
+    """Accept an id given by a user, or say why not."""
+    if not isinstance(text, str) or not ID_PATTERN.fullmatch(text):
+        raise InvalidSpec(
+            "id", "must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ -", got=text
+        )
+    if text in (".", ".."):  # HTTP clients resolve them away: DELETE /v1/actions/.. would hit /v1
+        raise InvalidSpec("id", "must not be a path segment that means another path", got=text)
+    return ActionId(text)
+
+
+def shard_of(name: str, shard_count: int) -> int:
+    """The shard of an id: CRC-32 of its bytes, so that SQL and other languages agree for ever."""
+    return zlib.crc32(name.encode()) % shard_count
+
+
+def keyed_guid(installation: UUID, name: str, key: str) -> UUID:
+    """The guid of a change sent with an idempotency key: a repeat yields the same generation."""
+    return uuid5(installation, f"{name}\x00{key}")
+
+
+def delivery_key(installation: UUID, name: str, guid: UUID, occurrence_no: int) -> str:
+    """The key that all attempts of one occurrence carry and no other occurrence does."""
+    digest = hashlib.sha256(
+        b"\x00".join((installation.bytes, name.encode(), guid.bytes, str(occurrence_no).encode()))
+    ).digest()
+    return "act_" + base64.b32encode(digest).decode().lower()[:26]
+
+
+def fraction_of(guid: UUID, occurrence_no: int) -> float:
+    """A number in [0, 1) that is always the same for one occurrence: jitter without randomness."""
+    digest = hashlib.blake2b(guid.bytes + occurrence_no.to_bytes(8, "big"), digest_size=7).digest()
+    # 53 bits, as many as a float holds: one bit more and the largest would round up to 1.
+    return (int.from_bytes(digest, "big") >> 3) / (1 << 53)

@@ -1,0 +1,228 @@
+"""What the user asks for: what to do, when, and how to retry.
+
+A `Spec` is frozen and knows no clock; `validate` says whether it obeys the rules
+that need no other knowledge. Rules that compare with the present are in `admit`.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from gnomon.model.duration import DURATION_MAX
+from gnomon.model.errors import InvalidSpec
+from gnomon.model.ids import NAME_PATTERN
+
+SECOND = timedelta(seconds=1)
+ZERO = timedelta(0)
+TIMEOUT_DEFAULT = timedelta(seconds=15)
+TIMEOUT_MAX = timedelta(days=1)
+RETENTION_MAX = timedelta(days=366)
+RETRIES_MAX = 1_000_000
+COUNT_MAX = 2**31 - 1
+LABELS_MAX = 32
+LABEL_CHARS_MAX = 256
+PRIORITY_MAX = 9
+CATCH_UP_MAX = 10_000
+YEAR_MAX = 9000  # far from datetime's end, so that adding a duration cannot overflow
+
+
+class _Part(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Every part of a spec: immutable, unknown fields refused, defaults not written."""
+
+
+# -- what to do -----------------------------------------------------------------------------------
+
+
+class Http(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="http",
+    tag_field="type",
+):  # fmt: skip
+    """Call a URL. Success is an answer whose status is in `success` (default: any 2xx)."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    body: str | None = None
+    json: Any = None
+    success: tuple[int, ...] = ()
+
+
+class Python(_Part, frozen=True, tag="python", tag_field="type"):
+    """Call a function that the worker's program registered under this name."""
+
+    function: str
+    args: list[Any] = msgspec.field(default_factory=list)
+    kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Mock(_Part, frozen=True, tag="mock", tag_field="type"):
+    """For tests: succeed, fail the first `fail` attempts, hang for a time, or kill the process."""
+
+    fail: int = 0
+    hang: timedelta = ZERO
+    kill: int = 0  # kill the worker process in the first `kill` attempts
+    answer: str | None = None
+
+
+Effect = Http | Python | Mock
+
+
+# -- when -----------------------------------------------------------------------------------------
+
+
+class Once(_Part, frozen=True, tag="once", tag_field="type"):
+    """Until the first success, or until the retries are used up."""
+
+
+class Periodic(_Part, frozen=True, tag="periodic", tag_field="type"):
+    """Every `period`, counted on the grid that begins at `start_at`."""
+
+    period: timedelta
+
+
+class Cron(_Part, frozen=True, tag="cron", tag_field="type"):
+    """At the times of a five-field cron expression, in a time zone."""
+
+    expression: str
+    timezone: str = "UTC"
+
+
+Policy = Once | Periodic | Cron
+
+
+class CatchUp(_Part, frozen=True):
+    """What happens to occurrences missed while nothing ran: none, one for all, or all of them."""
+
+    mode: Literal["none", "one", "all"] = "one"
+    max: int = 100  # with `all`: at most this many, the newest ones
+
+
+class Retry(_Part, frozen=True):
+    """`min(max_period, min_period + scale * back_off ** n)`, n = failures before this one."""
+
+    max: int = 0
+    min_period: timedelta = SECOND
+    max_period: timedelta = SECOND
+    scale: float = 0.0  # seconds
+    back_off: float = 0.0
+
+
+# -- the whole ------------------------------------------------------------------------------------
+
+
+class Spec(_Part, frozen=True):
+    """All that a user says about an action."""
+
+    action: Effect
+    policy: Policy = msgspec.field(default_factory=Once)
+    start_at: datetime | None = None  # admission fills it in: now, by default
+    deadline: datetime | None = None
+    retry: Retry = msgspec.field(default_factory=Retry)
+    timeout: timedelta = TIMEOUT_DEFAULT
+    active: timedelta | None = None  # not begun within it after its time: the occurrence expires
+    drift: bool = False  # count the next period from the end of the attempt, not on the grid
+    catch_up: CatchUp = msgspec.field(default_factory=CatchUp)
+    jitter: timedelta = ZERO  # each occurrence is delayed by its own fixed part of this
+    occurrences_max: int | None = None
+    successes_max: int | None = None
+    consecutive_failures_max: int | None = None
+    interruptions_max: int = 5  # in a row; more and the action is dead, for it may be the cause
+    retention: timedelta | None = None  # how long it stays visible when finished
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    queue: str = "default"
+    priority: int = 5  # 0 is first, 9 is last
+
+
+def validate(spec: Spec) -> None:
+    """Refuse a spec that breaks a rule; the error names the field, the rule and the value."""
+    _validate_times(spec)
+    _validate_retry(spec.retry)
+    _validate_counts(spec)
+    _validate_labels(spec)
+    match spec.policy:
+        case Periodic(period=period):
+            _within("spec.policy.period", period, SECOND, DURATION_MAX)
+        case Cron():
+            pass  # parsed where the calendar is: gnomon.model.schedule.validate_policy
+        case Once():
+            pass
+
+
+def _validate_times(spec: Spec) -> None:
+    for path, moment in (("spec.start_at", spec.start_at), ("spec.deadline", spec.deadline)):
+        if moment is None:
+            continue
+        if moment.tzinfo is None:
+            raise InvalidSpec(path, "must have a time zone, for example a trailing Z", got=moment)
+        if not 1970 <= moment.year <= YEAR_MAX:
+            raise InvalidSpec(path, f"must be between 1970 and the year {YEAR_MAX}", got=moment)
+    if spec.start_at and spec.deadline and spec.deadline <= spec.start_at:
+        raise InvalidSpec("spec.deadline", "must be after start_at", got=spec.deadline)
+    _within("spec.timeout", spec.timeout, timedelta(milliseconds=1), TIMEOUT_MAX)
+    if spec.active is not None:
+        _within("spec.active", spec.active, SECOND, DURATION_MAX)
+    _within("spec.jitter", spec.jitter, ZERO, timedelta(days=1))
+    if spec.retention is not None:
+        _within("spec.retention", spec.retention, ZERO, RETENTION_MAX)
+
+
+def _validate_retry(retry: Retry) -> None:
+    _count("spec.retry.max", retry.max, 0, RETRIES_MAX)
+    _within("spec.retry.min_period", retry.min_period, SECOND, DURATION_MAX)
+    _within("spec.retry.max_period", retry.max_period, SECOND, DURATION_MAX)
+    if retry.max_period < retry.min_period:
+        raise InvalidSpec(
+            "spec.retry.max_period", "must not be below min_period", got=retry.max_period
+        )
+    for path, value in (("spec.retry.scale", retry.scale), ("spec.retry.back_off", retry.back_off)):
+        if not math.isfinite(value) or value < 0:
+            raise InvalidSpec(path, "must be a finite number, 0 or more", got=value)
+
+
+def _validate_counts(spec: Spec) -> None:
+    for name in ("occurrences_max", "successes_max", "consecutive_failures_max"):
+        value = getattr(spec, name)
+        if value is not None:
+            _count(f"spec.{name}", value, 1, COUNT_MAX)
+    _count("spec.interruptions_max", spec.interruptions_max, 0, COUNT_MAX)
+    _count("spec.priority", spec.priority, 0, PRIORITY_MAX)
+    _count("spec.catch_up.max", spec.catch_up.max, 1, CATCH_UP_MAX)
+
+
+def _validate_labels(spec: Spec) -> None:
+    if not NAME_PATTERN.fullmatch(spec.queue):
+        raise InvalidSpec(
+            "spec.queue", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -", got=spec.queue
+        )
+    _count("spec.labels", len(spec.labels), 0, LABELS_MAX)
+    for name, value in spec.labels.items():
+        if not NAME_PATTERN.fullmatch(name):
+            raise InvalidSpec("spec.labels", "a name must match [A-Za-z0-9._-]{1,64}", got=name)
+        if len(value) > LABEL_CHARS_MAX or not value.isprintable():
+            raise InvalidSpec(
+                f"spec.labels.{name}",
+                f"must be printable, up to {LABEL_CHARS_MAX} chars",
+                got=value,
+            )
+
+
+def _at_least(path: str, value: timedelta, least: timedelta) -> None:
+    if value < least:
+        raise InvalidSpec(path, f"must be at least {least.total_seconds():g} s", got=value)
+
+
+def _within(path: str, value: timedelta, least: timedelta, most: timedelta) -> None:
+    _at_least(path, value, least)
+    if value > most:
+        raise InvalidSpec(path, f"must be at most {most.total_seconds():g} s", got=value)
+
+
+def _count(path: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise InvalidSpec(path, f"must be between {least} and {most}", got=value)

@@ -1,0 +1,104 @@
+"""Admission: what is asked for becomes what is stored, or is refused with the reason.
+
+Pure but for the values it is given: the present, a guid, the installation.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.store import Draft, Installation
+from gnomon.model.action import Action
+from gnomon.model.codec import encode_spec
+from gnomon.model.effects import validate_effect
+from gnomon.model.errors import InvalidRequest, InvalidSpec
+from gnomon.model.ids import action_id, keyed_guid, shard_of
+from gnomon.model.schedule import first_occurrence, next_occurrence, validate_policy
+from gnomon.model.spec import Once, Spec, validate
+from gnomon.model.transition import due_at, expiry_of
+
+PAST_MAX = timedelta(minutes=10)
+KEY_CHARS_MAX = 255
+SPEC_BYTES_MAX = 128 * 1024
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One action asked for. Without an id it gets one; with a key it can be repeated safely."""
+
+    spec: Spec
+    id: str | None = None
+    key: str | None = None
+
+
+def admit(
+    request: Request,
+    *,
+    guid: UUID,
+    now: datetime,
+    installation: Installation,
+    retention: timedelta,
+) -> Draft:
+    """Validate, fill in the defaults, and decide when the first attempt is due."""
+    name = action_id(request.id if request.id is not None else str(guid))
+    spec = _admit_spec(request.spec, now)
+    if request.key is not None:
+        guid = keyed_guid(installation.id, name, _admit_key(request.key))
+    occurrence_at = first_occurrence(spec)
+    due = due_at(spec, guid, 1, occurrence_at)
+    if spec.deadline is not None and due >= spec.deadline:
+        raise InvalidSpec("spec.deadline", "is before the first occurrence", got=spec.deadline)
+    return Draft(
+        id=name,
+        guid=guid,
+        shard=shard_of(name, installation.shard_count),
+        spec=spec,
+        scheduled_at=due,
+        occurrence_at=occurrence_at,
+        expires_at=expiry_of(spec, occurrence_at, due),
+        retention=retention if spec.retention is None else spec.retention,
+        keyed=request.key is not None,
+    )
+
+
+def _admit_spec(spec: Spec, now: datetime) -> Spec:
+    validate(spec)
+    validate_policy(spec)
+    validate_effect(spec.action)
+    if spec.start_at is None:
+        spec = msgspec.structs.replace(spec, start_at=now)
+    elif spec.start_at < now - PAST_MAX:
+        raise InvalidSpec(
+            "spec.start_at", "must not be more than 10 minutes in the past",
+            got=spec.start_at.isoformat(),
+        )  # fmt: skip
+    if spec.deadline is not None and spec.deadline <= now:
+        raise InvalidSpec("spec.deadline", "has passed", got=spec.deadline.isoformat())
+    size = len(encode_spec(spec).encode())
+    if size > SPEC_BYTES_MAX:
+        raise InvalidSpec("spec", f"is {size} bytes long; at most {SPEC_BYTES_MAX} are kept")
+    return spec
+
+
+def _admit_key(key: str) -> str:
+    if not 1 <= len(key) <= KEY_CHARS_MAX or not key.isprintable():
+        raise InvalidRequest(
+            f"the idempotency key must be 1 to {KEY_CHARS_MAX} printable characters"
+        )
+    return key
+
+
+def decide_resume(action: Action, now: datetime) -> tuple[datetime, datetime, datetime | None]:
+    """When a paused action goes on: as planned if that is to come, else by its catch-up rule."""
+    spec, status = action.spec, action.status
+    assert status.occurrence_at is not None
+    planned = status.scheduled_at or status.occurrence_at
+    if planned > now:
+        return planned, status.occurrence_at, status.expires_at
+    if not isinstance(spec.policy, Once) and spec.catch_up.mode == "none":
+        found = next_occurrence(spec, status.occurrence_at, now=now, skip_missed=True)
+        if found is not None:
+            return found[0], found[0], expiry_of(spec, found[0], found[0])
+    return now, status.occurrence_at, spec.deadline

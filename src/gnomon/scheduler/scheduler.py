@@ -1,0 +1,219 @@
+"""The verbs that users call, in process or through a gateway. Each is one store transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from gnomon.clock import DatabaseClock
+from gnomon.contracts.clock import Clock, Entropy
+from gnomon.contracts.store import ActionStore, Changed, Draft, Installation, Page, Selection, Store
+from gnomon.model.action import Action, Attempt, State
+from gnomon.model.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    GnomonError,
+    InvalidRequest,
+    NotFound,
+)
+from gnomon.model.ids import action_id
+from gnomon.scheduler.admission import Request, admit, decide_resume
+
+BULK_MAX = 10_000
+BULK_CHUNK = 2_000  # a transaction's size: larger adds latency for others and gains nothing
+PAGE_MAX = 1_000
+CLOCK_TRUSTED_S = 60.0
+BARRIER_POLL_S = 0.05
+BARRIER_GRACE = timedelta(seconds=15)  # lease and grace: after that the attempt cannot succeed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """How long finished actions stay visible, unless their spec says otherwise."""
+
+    retention: timedelta = timedelta(days=7)
+
+
+class Scheduler:
+    """Create, replace, delete, pause, resume, run now, retry, get, list."""
+
+    def __init__(
+        self,
+        store: Store,
+        installation: Installation,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        config: SchedulerConfig | None = None,
+    ) -> None:
+        self.store = store
+        self.installation = installation
+        self._clock = clock
+        self._entropy = entropy
+        self._config = config or SchedulerConfig()
+        self._database = DatabaseClock(clock)
+        self._trusted_until = 0.0
+
+    def __repr__(self) -> str:
+        return f"Scheduler({self.store.capabilities.engine}, {self.installation.id})"
+
+    # -- create ---------------------------------------------------------------------------------
+
+    async def create(self, request: Request, *, within: ActionStore | None = None) -> Changed:
+        """Store a new action. Errors: AlreadyExists, InvalidSpec and its kin."""
+        draft = await self._admit(request)
+        (stored,) = await (within or self.store.actions).create([draft])
+        if stored is None:
+            raise AlreadyExists("action", draft.id)
+        if within is None:
+            self.store.wakeups.hint({draft.shard})
+        return stored
+
+    async def create_many(self, requests: Sequence[Request]) -> Sequence[Changed | GnomonError]:
+        """Store up to 10,000 actions; one answer each, in order. A bad one spoils no other."""
+        if len(requests) > BULK_MAX:
+            raise InvalidRequest(f"{len(requests)} actions in one call; at most {BULK_MAX}")
+        now = await self._now()
+        answers: list[Changed | GnomonError] = []
+        for start in range(0, len(requests), BULK_CHUNK):
+            answers += await self._create_chunk(requests[start : start + BULK_CHUNK], now)
+        return answers
+
+    async def _create_chunk(
+        self, requests: Sequence[Request], now: datetime
+    ) -> Sequence[Changed | GnomonError]:
+        admitted = [self._admitted(request, now) for request in requests]
+        seen: dict[str, Draft] = {}
+        for index, draft in enumerate(admitted):
+            if isinstance(draft, Draft):
+                if draft.id in seen:
+                    admitted[index] = AlreadyExists("action", draft.id)
+                seen.setdefault(draft.id, draft)
+        drafts = list(seen.values())
+        stored = dict(zip(seen, await self.store.actions.create(drafts), strict=True))
+        self.store.wakeups.hint({draft.shard for draft in drafts})
+        return [
+            draft
+            if isinstance(draft, GnomonError)
+            else stored[draft.id] or AlreadyExists("action", draft.id)
+            for draft in admitted
+        ]
+
+    def _admitted(self, request: Request, now: datetime) -> Draft | GnomonError:
+        try:
+            return self._draft(request, now)
+        except GnomonError as exc:
+            return exc
+
+    # -- change ---------------------------------------------------------------------------------
+
+    async def replace(
+        self, request: Request, *, if_match: UUID | None = None, barrier: bool = False
+    ) -> Changed:
+        """Give an action a new spec, or create it; counters begin at zero."""
+        if request.id is None:
+            raise InvalidRequest("id: is required to replace an action")
+        draft = await self._admit(request)
+        changed = await self.store.actions.replace(draft, if_match=if_match)
+        self.store.wakeups.hint({draft.shard})
+        return await self._passed(changed, barrier=barrier)
+
+    async def delete(
+        self, id: str, *, if_match: UUID | None = None, barrier: bool = False
+    ) -> Changed:
+        """Cancel an action: no attempt of it begins any more."""
+        changed = await self.store.actions.delete(action_id(id), if_match=if_match)
+        return await self._passed(changed, barrier=barrier)
+
+    async def pause(self, id: str, *, if_match: UUID | None = None) -> Changed:
+        """Let no attempt begin until it is resumed."""
+        return await self.store.actions.pause(
+            action_id(id), self._entropy.guid(), if_match=if_match
+        )
+
+    async def resume(self, id: str, *, if_match: UUID | None = None) -> Changed:
+        """Let a paused action go on, by its catch-up rule if its time has passed."""
+        changed = await self.store.actions.resume(
+            action_id(id), self._entropy.guid(), decide=decide_resume, if_match=if_match
+        )
+        self.store.wakeups.hint({changed.action.meta.shard})
+        return changed
+
+    async def run_now(self, id: str, *, if_match: UUID | None = None) -> Changed:
+        """Make an action due at once."""
+        changed = await self.store.actions.run_now(
+            action_id(id), self._entropy.guid(), if_match=if_match
+        )
+        self.store.wakeups.hint({changed.action.meta.shard})
+        return changed
+
+    async def retry(self, id: str) -> Changed:
+        """Arm a finished action that did not succeed once more, due now, as a new generation."""
+        action = await self.get(id)
+        if action.status.state not in (State.DEAD, State.EXPIRED, State.CANCELLED):
+            raise FailedPrecondition(
+                id, state=action.status.state, wanted="dead, expired or cancelled"
+            )
+        spec = msgspec.structs.replace(action.spec, start_at=None)
+        return await self.create(Request(id=id, spec=spec))
+
+    # -- look -----------------------------------------------------------------------------------
+
+    async def get(self, id: str) -> Action:
+        """The action with this id, live or the latest finished one. Errors: NotFound."""
+        found = await self.store.actions.get(action_id(id))
+        if found is None:
+            raise NotFound("action", id)
+        return found
+
+    async def list(
+        self, selection: Selection, *, after: str | None = None, limit: int = 100
+    ) -> Page:
+        """A page of actions in order of id."""
+        if not 1 <= limit <= PAGE_MAX:
+            raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
+        return await self.store.actions.list(selection, after=after, limit=limit)
+
+    async def attempts(self, id: str, *, limit: int = 100) -> Sequence[Attempt]:
+        """The recorded attempts of an action, newest first."""
+        if not 1 <= limit <= PAGE_MAX:
+            raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
+        return await self.store.actions.attempts(action_id(id), limit=limit)
+
+    # -- inside ---------------------------------------------------------------------------------
+
+    async def _admit(self, request: Request) -> Draft:
+        return self._draft(request, await self._now())
+
+    def _draft(self, request: Request, now: datetime) -> Draft:
+        return admit(
+            request,
+            guid=self._entropy.guid(),
+            now=now,
+            installation=self.installation,
+            retention=self._config.retention,
+        )
+
+    async def _now(self) -> datetime:
+        if self._clock.monotonic() >= self._trusted_until:
+            self._database.observe(await self.store.installation.now())
+            self._trusted_until = self._clock.monotonic() + CLOCK_TRUSTED_S
+        return self._database.now()
+
+    async def _passed(self, changed: Changed, *, barrier: bool) -> Changed:
+        """Wait until the attempt in flight has ended, or can no longer succeed."""
+        flight = changed.in_flight
+        if not barrier or flight is None or flight.deadline is None:
+            return changed
+        while await self._now() < flight.deadline + BARRIER_GRACE:
+            log = await self.store.actions.attempts(changed.action.meta.id, limit=PAGE_MAX)
+            found = [entry for entry in log if entry.attempt_id == flight.attempt_id]
+            if found and found[0].outcome not in ("running", "superseded"):
+                break
+            await asyncio.sleep(BARRIER_POLL_S)
+        return changed

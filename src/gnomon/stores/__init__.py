@@ -1,0 +1,1 @@
+"""Engines: the implementations of `gnomon.contracts.store`."""

@@ -1,0 +1,381 @@
+"""Where the SQL is performed: connections, the writer's thread with its group commit, and inline.
+
+A *runner* takes a function of a connection and performs it whole or not at all. In production
+one thread writes: all writes that wait when it gets to them share one transaction, each in a
+savepoint of its own, and hear of their success after the commit. A second thread reads. In the
+simulation everything happens inside the coroutine, in the order the loop gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.observer import Observer
+from gnomon.model.errors import InvalidRequest, StoreUnavailable
+from gnomon.stores.sqlite.errors import translated, translated_errors
+from gnomon.stores.sqlite.hub import Hub
+
+T = TypeVar("T")
+Call = Callable[[sqlite3.Connection], T]
+
+MEMORY = ":memory:"
+BUSY_TIMEOUT_S = 10.0  # for other processes that write to the same file
+STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once per connection
+CACHE_KIB = 64 * 1024
+GROUP_VERBS_MAX = 256
+GROUP_S_MAX = 0.01  # the first of a group waits for the last: at most about this long
+WAL_TRIES_MAX = 50
+WAL_TRY_S = 0.1
+
+
+class Runner(Protocol):
+    """Performs functions of a connection."""
+
+    @property
+    def hub(self) -> Hub:
+        """Who in this process wants to hear of hints."""
+        ...
+
+    async def write(self, call: Call[T]) -> T:
+        """Perform it in a write transaction; return when it is committed."""
+        ...
+
+    async def read(self, call: Call[T]) -> T:
+        """Perform it on one consistent state."""
+        ...
+
+    async def foreign_version(self) -> int | None:
+        """Changes when others committed to the file; None where there are no others."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """A connection that survives power loss with what it committed."""
+    with translated_errors():
+        connection = sqlite3.connect(
+            path,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=STATEMENTS_CACHED,
+        )
+        if path != MEMORY:
+            _use_wal(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Two processes may do this at once on a new file, and the busy handler does not cover it."""
+    for left in reversed(range(WAL_TRIES_MAX)):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if not left:
+                raise
+            threading.Event().wait(WAL_TRY_S)
+        else:
+            return
+
+
+def transact(connection: sqlite3.Connection, call: Call[T]) -> T:
+    """Perform a call in a write transaction of its own."""
+    with translated_errors():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = call(connection)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+    return result
+
+
+class InlineRunner:
+    """For simulations: everything in the coroutine, others may come before and after."""
+
+    def __init__(self, path: str = MEMORY) -> None:
+        self._connection = connect(path)
+        self.hub = Hub()
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For looking at what is stored, between verbs."""
+        return self._connection
+
+    async def write(self, call: Call[T]) -> T:
+        await asyncio.sleep(0)
+        result = transact(self._connection, call)
+        await asyncio.sleep(0)
+        return result
+
+    async def read(self, call: Call[T]) -> T:
+        await asyncio.sleep(0)
+        with translated_errors():
+            result = call(self._connection)
+        await asyncio.sleep(0)
+        return result
+
+    async def foreign_version(self) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        self._connection.close()
+
+
+class JoinedRunner:
+    """Performs verbs inside the transaction of a caller, on his connection. Never commits it."""
+
+    def __init__(self, connection: sqlite3.Connection, hub: Hub) -> None:
+        self._connection = connection
+        self.hub = hub
+
+    async def write(self, call: Call[T]) -> T:
+        connection = self._connection
+        factories = connection.row_factory, connection.text_factory
+        connection.row_factory, connection.text_factory = None, str
+        try:
+            with translated_errors():
+                self._ensure_transaction()
+                return _in_savepoint(connection, call)
+        finally:
+            connection.row_factory, connection.text_factory = factories
+
+    def _ensure_transaction(self) -> None:
+        if self._connection.in_transaction:
+            return
+        if self._connection.isolation_level is None:
+            raise InvalidRequest("begin a transaction first: this connection commits by itself")
+        # What sqlite3 does by itself before an INSERT, but not before a savepoint.
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    async def read(self, call: Call[T]) -> T:
+        return await self.write(call)
+
+    async def foreign_version(self) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        """The connection is the caller's."""
+
+
+def _in_savepoint(connection: sqlite3.Connection, call: Call[T]) -> T:
+    """Perform a call so that its failure undoes nothing but itself."""
+    connection.execute("SAVEPOINT verb")
+    try:
+        result = call(connection)
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO verb")
+            connection.execute("RELEASE verb")
+        raise
+    connection.execute("RELEASE verb")
+    return result
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+
+class _Request(NamedTuple):
+    """Something to perform, and who waits for it where."""
+
+    call: Call[Any]
+    writes: bool
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+class _Answer(NamedTuple):
+    """What to tell the one who waits."""
+
+    request: _Request
+    result: Any
+    error: BaseException | None
+
+
+class _SqlThread:
+    """One connection and the thread that owns it."""
+
+    def __init__(self, name: str, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    async def perform(self, call: Call[T], *, writes: bool) -> T:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._requests.put(_Request(call, writes, loop, future))
+        return await future
+
+    async def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._requests.put(None)
+            await asyncio.to_thread(self._thread.join)
+
+    def _serve(self) -> None:
+        while (request := self._requests.get()) is not None:
+            _deliver(self._perform_group(request))
+        self._connection.close()
+
+    def _perform_group(self, first: _Request) -> list[_Answer]:
+        raise NotImplementedError
+
+
+class _Reader(_SqlThread):
+    """Performs reads one after the other, each on one state of the database."""
+
+    def _perform_group(self, first: _Request) -> list[_Answer]:
+        return [_answered(first, self._read)]
+
+    def _read(self, call: Call[T]) -> T:
+        self._connection.execute("BEGIN")
+        try:
+            return call(self._connection)
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
+
+
+class _Writer(_SqlThread):
+    """Performs whatever waits in one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Clock, observer: Observer) -> None:
+        self._clock = clock
+        self._observer = observer
+        super().__init__("gnomon-sqlite-writer", connection)
+
+    def _perform_group(self, first: _Request) -> list[_Answer]:
+        started = self._clock.monotonic()
+        answers: list[_Answer] = []
+        request: _Request | None = first
+        try:
+            while request is not None:
+                if not request.future.cancelled():
+                    answers.append(self._perform(request))
+                request = self._next(len(answers), started)
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
+        except sqlite3.Error as exc:
+            if request is not None:
+                answers.append(_Answer(request, None, None))
+            answers = self._lost(answers, exc)
+        self._observer.observe("store_group_verbs", len(answers))
+        self._observer.observe("store_group_s", self._clock.monotonic() - started)
+        return answers
+
+    def _perform(self, request: _Request) -> _Answer:
+        if not request.writes:
+            return _answered(request, lambda call: call(self._connection))
+        if not self._connection.in_transaction:
+            self._connection.execute("BEGIN IMMEDIATE")
+        answer = _answered(request, lambda call: _in_savepoint(self._connection, call))
+        if answer.error is not None and not self._connection.in_transaction:
+            # Some errors (disk full, I/O) end the whole transaction: all of the group is undone.
+            raise sqlite3.OperationalError(str(answer.error))
+        return answer
+
+    def _next(self, count: int, started: float) -> _Request | None:
+        """The next request that waits already, or None when the group is to be committed."""
+        if count >= GROUP_VERBS_MAX or self._clock.monotonic() - started > GROUP_S_MAX:
+            return None
+        try:
+            request = self._requests.get_nowait()
+        except Empty:
+            return None
+        if request is None:
+            self._requests.put(None)  # the end is for `_serve` to see
+        return request
+
+    def _lost(self, answers: list[_Answer], exc: sqlite3.Error) -> list[_Answer]:
+        """Nothing of the group was committed, or it is unknown whether: tell all of it."""
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._observer.event("store_group_lost", verbs=len(answers), cause=str(exc))
+        failure = StoreUnavailable(f"SQLite did not commit: {exc}; safe to repeat")
+        failure.__cause__ = exc
+        return [
+            answer._replace(result=None, error=answer.error or failure) for answer in answers
+        ]
+
+
+def _answered(request: _Request, perform: Callable[[Call[Any]], Any]) -> _Answer:
+    try:
+        return _Answer(request, perform(request.call), None)
+    except sqlite3.Error as exc:
+        error = translated(exc)
+        error.__cause__ = exc
+        return _Answer(request, None, error)
+    except Exception as exc:  # noqa: BLE001 - the loop's boundary: it belongs to who waits for it
+        return _Answer(request, None, exc)
+
+
+def _deliver(answers: list[_Answer]) -> None:
+    """Hand the answers over, one call per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
+    for answer in answers:
+        by_loop.setdefault(answer.request.loop, []).append(answer)
+    for loop, its in by_loop.items():
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(_resolve, its)
+
+
+def _resolve(answers: list[_Answer]) -> None:
+    for request, result, error in answers:
+        if request.future.done():
+            continue
+        if error is None:
+            request.future.set_result(result)
+        else:
+            request.future.set_exception(error)
+
+
+class ThreadRunner:
+    """For production: one thread that writes with group commit, one that reads."""
+
+    def __init__(self, path: str, *, clock: Clock, observer: Observer) -> None:
+        self.hub = Hub()
+        self._is_shared = path != MEMORY
+        self._writer = _Writer(connect(path), clock, observer)
+        self._reader = _Reader("gnomon-sqlite-reader", connect(path)) if self._is_shared else None
+
+    async def write(self, call: Call[T]) -> T:
+        return await self._writer.perform(call, writes=True)
+
+    async def read(self, call: Call[T]) -> T:
+        if self._reader is None:
+            return await self._writer.perform(call, writes=False)
+        return await self._reader.perform(call, writes=False)
+
+    async def foreign_version(self) -> int | None:
+        # Asked on the writer's own connection, where its own commits do not show.
+        if not self._is_shared:
+            return None
+        return await self._writer.perform(_data_version, writes=False)
+
+    async def close(self) -> None:
+        await self._writer.close()
+        if self._reader is not None:
+            await self._reader.close()
+
+
+def _data_version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA data_version").fetchone()[0]
+    return version

@@ -1,0 +1,135 @@
+-- name: create
+-- An id that lives, or a generation that was finished before, is left alone: no row is changed.
+INSERT INTO scheduled_action (
+    id, shard_id, guid, state, queue, priority, timeout_us, retention_us, keyed,
+    created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at, spec
+)
+SELECT
+    :id, :shard, :guid, 'active', :queue, :priority, :timeout_us, :retention_us, :keyed,
+    :now, :now, :scheduled_at, 1, :occurrence_at, :expires_at, :spec
+WHERE NOT EXISTS (SELECT 1 FROM finished_action WHERE id = :id AND guid = :guid)
+ON CONFLICT DO NOTHING;
+
+-- name: append_incoming
+INSERT INTO incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
+VALUES (:shard, :now, :guid, :queue, :priority, :scheduled_at);
+
+-- name: append_incoming_of_action
+-- The same out of the action's own row, after a change that kept its spec.
+INSERT INTO incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
+SELECT shard_id, :now, guid, queue, priority, scheduled_at FROM scheduled_action WHERE id = :id;
+
+-- name: replace
+UPDATE scheduled_action SET
+    guid = :guid, state = 'active', queue = :queue, priority = :priority,
+    timeout_us = :timeout_us, retention_us = :retention_us, keyed = :keyed, updated_at = :now,
+    scheduled_at = :scheduled_at, occurrence_no = 1, occurrence_at = :occurrence_at,
+    expires_at = :expires_at, attempts = 0, succeeded = 0, failed = 0, interrupted = 0,
+    consecutive_failures = 0, consecutive_interruptions = 0, occurrence_failures = 0,
+    last_attempt = NULL, spec = :spec
+WHERE id = :id;
+
+-- name: delete
+DELETE FROM scheduled_action WHERE id = :id;
+
+-- name: pause
+UPDATE scheduled_action SET
+    guid = :guid, state = 'paused', keyed = 0, updated_at = :now, scheduled_at = NULL
+WHERE id = :id;
+
+-- name: resume
+UPDATE scheduled_action SET
+    guid = :guid, state = 'active', keyed = 0, updated_at = :now, scheduled_at = :scheduled_at,
+    occurrence_at = :occurrence_at, expires_at = :expires_at
+WHERE id = :id;
+
+-- name: run_now
+UPDATE scheduled_action SET
+    guid = :guid, keyed = 0, updated_at = :now, scheduled_at = :now,
+    occurrence_no = occurrence_no + (attempts > 0), occurrence_at = :now,
+    expires_at = :expires_at, occurrence_failures = 0
+WHERE id = :id;
+
+-- name: cancel
+-- Archive a generation that a user ended. Its attempt in flight does not count: it has no end yet.
+INSERT INTO finished_action (
+    id, shard_id, guid, state, queue, priority, keyed, created_at, updated_at, occurrence_no,
+    occurrence_at, attempts, succeeded, failed, interrupted, consecutive_failures,
+    consecutive_interruptions, occurrence_failures, reason, finished_at, purge_at, last_attempt, spec
+)
+SELECT
+    id, shard_id, guid, 'cancelled', queue, priority, keyed, created_at, :now, occurrence_no,
+    occurrence_at, attempts, succeeded, failed, interrupted, consecutive_failures,
+    consecutive_interruptions, occurrence_failures, :reason, :now, :now + retention_us,
+    last_attempt, spec
+FROM scheduled_action
+WHERE id = :id AND retention_us > 0;
+
+-- name: log_superseded
+-- Close the attempt in flight of the generation that goes; its result, if it comes, is late.
+INSERT INTO attempt_log (
+    shard_id, id, guid, attempt_id, attempt_no, occurrence_no, began_at, outcome, owner
+)
+SELECT
+    a.shard_id, a.id, a.guid, q.attempt_id, q.attempts, a.occurrence_no, q.began_at,
+    'superseded', q.owner
+FROM scheduled_action AS a
+JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
+WHERE a.id = :id AND q.running = 1
+ON CONFLICT DO NOTHING;
+
+-- name: touch_live
+-- A repeat is acknowledged only by a write of its own: then the first one is durable too.
+UPDATE scheduled_action SET keyed = keyed WHERE id = :id;
+
+-- name: touch_finished
+UPDATE finished_action SET keyed = keyed WHERE id = :id AND guid = :guid;
+
+-- name: get
+SELECT * FROM live_action WHERE id = :id;
+
+-- name: get_finished
+SELECT
+    id, shard_id, guid, state, created_at, updated_at, occurrence_no, occurrence_at, attempts,
+    succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
+    occurrence_failures, attempt_id, began_at, reason, finished_at, last_attempt, spec
+FROM finished_action
+WHERE id = :id AND purge_at > :now
+ORDER BY finished_at DESC, guid DESC
+LIMIT 1;
+
+-- name: get_generation
+-- A finished generation, for the sake of repeats: also when its retention is over.
+SELECT
+    id, shard_id, guid, state, created_at, updated_at, occurrence_no, occurrence_at, attempts,
+    succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
+    occurrence_failures, attempt_id, began_at, reason, finished_at, last_attempt, spec
+FROM finished_action
+WHERE id = :id AND guid = :guid
+ORDER BY finished_at DESC
+LIMIT 1;
+
+-- name: attempts
+-- The log, and from the finished ones the attempts that are in no log: plain first-time successes.
+SELECT
+    attempt_id, attempt_no, occurrence_no, began_at, ended_at, outcome, error, answer, owner,
+    NULL AS written
+FROM attempt_log
+WHERE id = :id
+UNION ALL
+SELECT
+    f.attempt_id, f.attempts, f.occurrence_no, f.began_at, f.finished_at, 'succeeded', NULL, NULL,
+    NULL, f.last_attempt
+FROM finished_action AS f
+WHERE f.id = :id AND f.attempt_id IS NOT NULL AND f.purge_at > :now
+    AND NOT EXISTS (
+        SELECT 1 FROM attempt_log AS l
+        WHERE l.shard_id = f.shard_id AND l.attempt_id = f.attempt_id
+    )
+ORDER BY 4 DESC, 2 DESC
+LIMIT :limit;
+
+-- name: count
+SELECT state, count(*) FROM scheduled_action GROUP BY state
+UNION ALL
+SELECT state, count(*) FROM finished_action WHERE purge_at > :now GROUP BY state;

@@ -1,0 +1,39 @@
+-- name: locks
+SELECT shard_id, lease_guid, owner, beat, heartbeat_at, last_processing_start_at
+FROM shard_lock
+ORDER BY last_processing_start_at NULLS FIRST, shard_id;
+
+-- name: acquire
+-- Compare-and-set on the lock as seen; the same lease guid again is a repeat and succeeds.
+UPDATE shard_lock SET
+    lease_guid = :lease_guid, owner = :owner, beat = 0, heartbeat_at = :now,
+    last_processing_start_at = :now
+WHERE shard_id = :shard
+    AND (
+        lease_guid = :lease_guid
+        OR (
+            lease_guid IS :seen_guid AND beat = :seen_beat
+            AND (lease_guid IS NULL OR heartbeat_at < :stale_before)
+        )
+    )
+RETURNING incoming_mark;
+
+-- name: heartbeat
+UPDATE shard_lock SET
+    beat = beat + 1, heartbeat_at = :now, incoming_mark = coalesce(:incoming_mark, incoming_mark)
+WHERE shard_id = :shard AND lease_guid = :lease_guid;
+
+-- name: heartbeat_worker
+INSERT INTO worker (worker_id, owner, started_at, heartbeat_at)
+VALUES (:worker, :owner, :now, :now)
+ON CONFLICT (worker_id) DO UPDATE SET heartbeat_at = :now;
+
+-- name: workers_alive
+SELECT count(*) FROM worker WHERE heartbeat_at >= :alive_since;
+
+-- name: release
+UPDATE shard_lock SET lease_guid = NULL, owner = NULL, heartbeat_at = NULL
+WHERE shard_id = :shard AND lease_guid = :lease_guid;
+
+-- name: leave
+DELETE FROM worker WHERE worker_id = :worker;

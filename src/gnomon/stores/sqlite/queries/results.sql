@@ -1,0 +1,90 @@
+-- name: finish_plain_fence
+-- The fence of a first-time success: its attempt runs, in the current generation. The row goes.
+DELETE FROM processing_queue
+WHERE shard_id = :shard AND guid = :guid AND attempt_id = :attempt_id AND running = 1
+    AND EXISTS (SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = :guid);
+
+-- name: finish_fence
+-- The fence of every other result: the row carries the attempt, and it runs or was swept.
+SELECT q.swept
+FROM processing_queue AS q
+JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+WHERE q.shard_id = :shard AND q.guid = :guid AND q.attempt_id = :attempt_id
+    AND (q.running = 1 OR q.swept = 1);
+
+-- name: settle_fence
+-- Everything that was read of a lapsed row must still be so.
+SELECT q.owner
+FROM processing_queue AS q
+JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+WHERE q.shard_id = :shard AND q.guid = :guid AND q.attempt_id IS :attempt_id
+    AND q.running = :running AND q.scheduled_at = :scheduled_at;
+
+-- name: archive
+-- A retention of nothing leaves nothing.
+INSERT INTO finished_action (
+    id, shard_id, guid, state, queue, priority, keyed, created_at, updated_at, occurrence_no,
+    occurrence_at, attempts, succeeded, failed, interrupted, consecutive_failures,
+    consecutive_interruptions, occurrence_failures, attempt_id, began_at, reason, finished_at,
+    purge_at, last_attempt, spec
+)
+SELECT
+    id, shard_id, guid, :state, queue, priority, keyed, created_at, updated_at, :occurrence_no,
+    coalesce(:occurrence_at, occurrence_at),
+    attempts + :succeeded + :failed + :interrupted,
+    succeeded + :succeeded, failed + :failed, interrupted + :interrupted, :consecutive_failures,
+    :consecutive_interruptions, :occurrence_failures, :attempt_id, :began_at, :reason, :now,
+    :now + retention_us, coalesce(:last_attempt, last_attempt), spec
+FROM scheduled_action
+WHERE shard_id = :shard AND guid = :guid AND retention_us > 0;
+
+-- name: remove_action
+DELETE FROM scheduled_action WHERE shard_id = :shard AND guid = :guid;
+
+-- name: remove_processing
+DELETE FROM processing_queue WHERE shard_id = :shard AND guid = :guid;
+
+-- name: count_result
+UPDATE scheduled_action SET
+    occurrence_no = :occurrence_no, occurrence_at = coalesce(:occurrence_at, occurrence_at),
+    expires_at = :expires_at,
+    attempts = attempts + :succeeded + :failed + :interrupted,
+    succeeded = succeeded + :succeeded, failed = failed + :failed,
+    interrupted = interrupted + :interrupted, consecutive_failures = :consecutive_failures,
+    consecutive_interruptions = :consecutive_interruptions,
+    occurrence_failures = :occurrence_failures, last_attempt = coalesce(:last_attempt, last_attempt)
+WHERE shard_id = :shard AND guid = :guid;
+
+-- name: finish_reschedule
+-- The attempt id stays, so that a repeat of this result is recognised.
+UPDATE processing_queue SET scheduled_at = :scheduled_at, running = 0, swept = 0
+WHERE shard_id = :shard AND guid = :guid;
+
+-- name: settle_reschedule
+UPDATE processing_queue SET
+    scheduled_at = :scheduled_at, swept = CASE running WHEN 1 THEN 1 ELSE swept END, running = 0
+WHERE shard_id = :shard AND guid = :guid;
+
+-- name: log_attempt
+-- A result that takes back an interruption, or comes late, overwrites what the log said.
+INSERT INTO attempt_log (
+    shard_id, id, guid, attempt_id, attempt_no, occurrence_no, began_at, ended_at, outcome,
+    error, answer, owner
+)
+VALUES (
+    :shard, :id, :guid, :attempt_id, :attempt_no, :occurrence_no, :began_at, :now, :outcome,
+    :error, :answer, :owner
+)
+ON CONFLICT (shard_id, attempt_id, began_at) DO UPDATE SET
+    ended_at = :now, outcome = :outcome, error = :error, answer = :answer;
+
+-- name: logged_outcome
+SELECT outcome FROM attempt_log
+WHERE shard_id = :shard AND attempt_id = :attempt_id AND began_at = :began_at;
+
+-- name: was_recorded
+-- Without a row in the log: recorded if its action ended by it, or goes on after it.
+SELECT 1 FROM finished_action WHERE id = :id AND guid = :guid AND attempt_id = :attempt_id
+UNION ALL
+SELECT 1 FROM processing_queue
+WHERE shard_id = :shard AND guid = :guid AND attempt_id = :attempt_id AND running = 0 AND swept = 0;

@@ -1,0 +1,152 @@
+-- name: waiting
+-- Which of these shards have incoming rows. SQLite leaves no dead rows, so marks are not needed.
+SELECT s.value FROM json_each(:shards) AS s
+WHERE EXISTS (SELECT 1 FROM incoming_queue AS i WHERE i.shard_id = s.value);
+
+-- name: move_head
+-- The fence of move, and the last of the oldest rows: nothing comes back without the lease.
+WITH head AS (
+    SELECT i.created_at, i.guid
+    FROM incoming_queue AS i
+    WHERE i.shard_id = :shard
+        AND EXISTS (
+            SELECT 1 FROM shard_lock AS l
+            WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
+        )
+    ORDER BY i.created_at, i.guid
+    LIMIT :limit
+)
+SELECT created_at, guid, (SELECT count(*) FROM head) AS found
+FROM head
+ORDER BY created_at DESC, guid DESC
+LIMIT 1;
+
+-- name: move_insert
+-- Current generations only; a row that is there already stays as it is.
+INSERT INTO processing_queue (shard_id, guid, queue, priority, scheduled_at, attempts)
+SELECT i.shard_id, i.guid, i.queue, i.priority, i.scheduled_at, a.attempts
+FROM incoming_queue AS i
+CROSS JOIN scheduled_action AS a
+WHERE i.shard_id = :shard AND (i.created_at, i.guid) <= (:last_at, :last_guid)
+    AND a.shard_id = i.shard_id AND a.guid = i.guid AND a.state = 'active'
+ON CONFLICT DO NOTHING;
+
+-- name: move_lanes
+SELECT queue, priority, min(scheduled_at)
+FROM incoming_queue
+WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid)
+GROUP BY queue, priority;
+
+-- name: move_delete
+DELETE FROM incoming_queue
+WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid);
+
+-- name: begin_due
+-- The fence of begin: the lease, due, not running, the current generation, active, not expired.
+SELECT
+    q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+    a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
+    a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, a.spec
+FROM shard_lock AS l
+CROSS JOIN processing_queue AS q
+CROSS JOIN scheduled_action AS a
+WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
+    AND q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
+    AND q.scheduled_at <= :now AND q.running = 0
+    AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
+    AND (a.expires_at IS NULL OR a.expires_at > :now)
+ORDER BY q.scheduled_at
+LIMIT :limit;
+
+-- name: begin_overdue
+-- The same for a helper: overdue rows of a shard that is free, or whose owner keeps silent.
+SELECT
+    q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+    a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
+    a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, a.spec
+FROM shard_lock AS l
+CROSS JOIN processing_queue AS q
+CROSS JOIN scheduled_action AS a
+WHERE l.shard_id = :shard AND (l.lease_guid IS NULL OR l.heartbeat_at < :silent_since)
+    AND q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
+    AND q.scheduled_at < :overdue_since AND q.running = 0
+    AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
+    AND (a.expires_at IS NULL OR a.expires_at > :now)
+ORDER BY q.scheduled_at
+LIMIT :limit;
+
+-- name: begin_stamp
+-- Compare-and-set on what was read: the attempt, and its reservation as the new time.
+UPDATE processing_queue SET
+    attempt_id = :attempt_id, attempts = attempts + 1, running = 1, swept = 0, began_at = :now,
+    deadline_at = :deadline_at, scheduled_at = :reserved_until, owner = :owner
+WHERE shard_id = :shard AND guid = :guid AND running = 0 AND scheduled_at = :scheduled_at;
+
+-- name: next_due
+SELECT scheduled_at FROM processing_queue
+WHERE shard_id = :shard AND queue = :queue AND priority = :priority
+ORDER BY scheduled_at
+LIMIT 1;
+
+-- name: recall
+SELECT
+    q.guid, q.began_at, q.attempts - 1, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+    a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
+    a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, a.spec,
+    q.attempt_id, q.began_at
+FROM processing_queue AS q
+JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+WHERE q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority AND q.running = 1;
+
+-- name: extend
+UPDATE processing_queue SET scheduled_at = :reserved_until
+WHERE shard_id = :shard AND guid = :guid AND attempt_id = :attempt_id AND running = 1
+    AND EXISTS (SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = :guid);
+
+-- name: lane_after
+-- Lanes one by one, each found by one step in the index, with its earliest time.
+SELECT queue, priority, scheduled_at FROM processing_queue
+WHERE shard_id = :shard AND (queue, priority) > (:queue, :priority)
+ORDER BY queue, priority, scheduled_at
+LIMIT 1;
+
+-- name: lapsed_stale
+-- Rows of old generations at the head of a lane. What is current leaves the head sooner or later,
+-- so a bounded look finds all of them in the end.
+DELETE FROM processing_queue
+WHERE shard_id = :shard AND guid IN (
+    SELECT h.guid FROM (
+        SELECT q.guid FROM processing_queue AS q
+        WHERE q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
+            AND q.scheduled_at <= :now
+        ORDER BY q.scheduled_at
+        LIMIT :limit
+    ) AS h
+    WHERE NOT EXISTS (
+        SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = h.guid
+    )
+);
+
+-- name: lapsed_running
+SELECT
+    a.*, q.scheduled_at AS due_at, q.running AS is_running
+FROM processing_queue AS q INDEXED BY processing_queue_running_idx
+CROSS JOIN live_action AS a
+WHERE q.shard_id = :shard AND q.running = 1 AND q.scheduled_at <= :now
+    AND a.shard_id = q.shard_id AND a.guid = q.guid
+    AND EXISTS (
+        SELECT 1 FROM shard_lock AS l WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
+    )
+ORDER BY q.scheduled_at
+LIMIT :limit;
+
+-- name: lapsed_expired
+SELECT
+    a.*, a.scheduled_at AS due_at, a.running AS is_running
+FROM live_action AS a
+WHERE a.shard_id = :shard AND a.expires_at <= :now AND a.scheduled_at <= :now AND a.running = 0
+    AND EXISTS (
+        SELECT 1 FROM shard_lock AS l WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
+    )
+ORDER BY a.expires_at
+LIMIT :limit;

@@ -1,0 +1,124 @@
+"""One attempt, from the right to execute to the result that is to be recorded.
+
+Nothing is sent without a `Begun`, and not even with one once its time is over: the last look
+at the monotonic clock is directly before the executor is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from uuid import UUID
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.executor import Executor, Order
+from gnomon.contracts.store import Begun, Finish
+from gnomon.model.ids import delivery_key
+from gnomon.model.outcome import (
+    Abandoned,
+    Cancelled,
+    Failed,
+    Interrupted,
+    Outcome,
+    Succeeded,
+    cut,
+)
+from gnomon.model.spec import Effect
+from gnomon.model.transition import transition
+
+
+class Performer:
+    """Turns a begun attempt into a result. Never raises but for cancellation."""
+
+    def __init__(
+        self,
+        executors: Mapping[type[Effect], Executor],
+        *,
+        installation: UUID,
+        env: Env,
+        send_within: timedelta,
+    ) -> None:
+        self._executors = executors
+        self._installation = installation
+        self._clock = env.clock
+        self._observer = env.observer
+        self._send_within_s = send_within.total_seconds()
+
+    async def perform(self, begun: Begun, asked_at: float) -> Finish:
+        """Execute the attempt. `asked_at`: the monotonic time at which its begin was asked for."""
+        outcome = await self._outcome(begun, asked_at)
+        elapsed = timedelta(seconds=self._clock.monotonic() - asked_at)
+        return finish_of(begun, outcome, ended_after=elapsed)
+
+    async def _outcome(self, begun: Begun, asked_at: float) -> Outcome:
+        timeout_s = begun.spec.timeout.total_seconds()
+        waited_s = self._clock.monotonic() - asked_at
+        if waited_s > self._send_within_s or waited_s >= timeout_s:
+            return Abandoned()
+        executor = self._executors.get(type(begun.spec.action))
+        if executor is None:
+            kind = type(begun.spec.action).__name__.lower()
+            return Failed(error=f"this worker has no {kind} executor")
+        order = order_of(begun, self._installation, timeout_s - waited_s)
+        try:
+            async with asyncio.timeout(order.timeout_s):
+                return await executor.execute(order)
+        except TimeoutError:
+            return Failed(error=f"timed out after {timeout_s:g} s")
+        except asyncio.CancelledError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - the attempt boundary: an executor has a bug
+            self._observer.event("executor_raised", action=begun.id, error=repr(exc))
+            return Failed(error=cut(f"{type(exc).__name__}: {exc}"))
+
+
+def order_of(begun: Begun, installation: UUID, timeout_s: float) -> Order:
+    """What the executor is told."""
+    status = begun.status
+    return Order(
+        id=begun.id,
+        guid=begun.guid,
+        key=delivery_key(installation, begun.id, begun.guid, status.occurrence_no),
+        attempt_id=begun.attempt_id,
+        attempt_no=status.attempts,
+        occurrence_no=status.occurrence_no,
+        scheduled_at=status.occurrence_at or begun.scheduled_at,
+        deadline=begun.deadline,
+        timeout_s=timeout_s,
+        effect=begun.spec.action,
+    )
+
+
+def finish_of(begun: Begun, outcome: Outcome, *, ended_after: timedelta) -> Finish:
+    """What is to be recorded. The end is reckoned on the database's clock: begin + duration."""
+    now = begun.began_at + ended_after
+    verdict = transition(begun.spec, begun.status, outcome, guid=begun.guid, now=now)
+    name, error, answer = _told(outcome)
+    return Finish(
+        shard=begun.shard,
+        id=begun.id,
+        guid=begun.guid,
+        attempt_id=begun.attempt_id,
+        attempt_no=begun.status.attempts,
+        occurrence_no=begun.status.occurrence_no,
+        began_at=begun.began_at,
+        outcome=name,
+        verdict=verdict,
+        error=error,
+        answer=answer,
+    )
+
+
+def _told(outcome: Outcome) -> tuple[str, str | None, str | None]:
+    match outcome:
+        case Succeeded(answer=answer):
+            return "succeeded", None, answer
+        case Failed(error=error, answer=answer):
+            return "failed", error, answer
+        case Cancelled(reason=reason):
+            return "cancelled", reason, None
+        case Interrupted(reason=reason):
+            return "interrupted", reason, None
+        case Abandoned(reason=reason):
+            return "abandoned", reason, None

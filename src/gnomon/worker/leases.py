@@ -1,0 +1,220 @@
+"""Which shards this worker holds, and for how long it may trust that.
+
+A lease is taken by compare-and-set with a new random guid, kept by heartbeats, and never
+trusted beyond the moment counted from the *start* of the last heartbeat that succeeded, less a
+margin. A silent owner's shard is taken only when both clocks agree: the database's says that the
+heartbeat is too old, and this worker has itself seen the lock unchanged for that long.
+
+Shares are fair: with n workers alive each holds about 1/n of the shards. A worker that has more
+gives some back at its next heartbeat, one that has less takes what is free, longest-waiting
+first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.store import Holding, LeaseStore, Pulse, ShardLock
+from gnomon.worker.config import WorkerConfig
+
+Sighting = tuple[UUID | None, int]
+
+
+class Leases:
+    """The shards held by one worker."""
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        *,
+        worker: UUID,
+        owner: str,
+        shard_count: int,
+        config: WorkerConfig,
+        env: Env,
+    ) -> None:
+        self._store = store
+        self.worker = worker
+        self.owner = owner
+        self._shard_count = shard_count
+        self._config = config
+        self._clock = env.clock
+        self._entropy = env.entropy
+        self._observer = env.observer
+        self._held: dict[int, Holding] = {}
+        self._trusted_until: dict[int, float] = {}
+        self._taken_at: dict[int, float] = {}
+        self._seen: dict[int, tuple[Sighting, float]] = {}
+        self._alive = 1
+        self.ticked_at = env.clock.monotonic()  # the loop's own sign of life, see `beat`
+
+    def __repr__(self) -> str:
+        return f"Leases({len(self._held)} of {self._shard_count} shards)"
+
+    # -- what is held ---------------------------------------------------------------------------
+
+    @property
+    def shards(self) -> Collection[int]:
+        return self._held.keys()
+
+    def trusted(self) -> list[Holding]:
+        """The holdings that may be used to move and begin right now."""
+        now = self._clock.monotonic()
+        return [held for shard, held in self._held.items() if self._trusted_until[shard] > now]
+
+    def holding(self, shard: int) -> Holding | None:
+        """The trusted holding of a shard, if any."""
+        if self._trusted_until.get(shard, -math.inf) > self._clock.monotonic():
+            return self._held.get(shard)
+        return None
+
+    def mark(self, marks: Iterable[tuple[int, datetime]]) -> None:
+        """Remember where the live incoming rows of shards begin."""
+        for shard, mark in marks:
+            held = self._held.get(shard)
+            if held is not None:
+                self._held[shard] = msgspec.structs.replace(held, incoming_mark=mark)
+
+    def fresh(self, within: timedelta) -> list[Holding]:
+        """Trusted holdings taken recently: their former owner's results may still come in."""
+        since = self._clock.monotonic() - within.total_seconds()
+        return [held for held in self.trusted() if self._taken_at[held.shard] >= since]
+
+    # -- heartbeat (may be called from the heart's own thread) ------------------------------------
+
+    async def beat(self, store: LeaseStore) -> Pulse | None:
+        """One heartbeat. None if the loop is stuck: a zombie must not keep its shards."""
+        started = self._clock.monotonic()
+        if started - self.ticked_at > self._config.lease.total_seconds() / 3:
+            self._observer.event("heartbeat_withheld", stuck_for_s=started - self.ticked_at)
+            return None
+        holdings = list(self._held.values())
+        pulse = await store.heartbeat(
+            self.worker, owner=self.owner, holdings=holdings, alive_for=self._config.lease
+        )
+        trusted_until = started + self._trust_s
+        for held in holdings:
+            if held.shard in pulse.held and self._is_same(held):
+                self._trusted_until[held.shard] = trusted_until
+        return pulse
+
+    def note(self, pulse: Pulse) -> list[int]:
+        """Take over what a heartbeat said; returns the shards found lost. Loop thread only."""
+        self._alive = max(1, pulse.workers_alive)
+        now = self._clock.monotonic()
+        lost = [shard for shard in self._held if self._trusted_until[shard] <= now]
+        for shard in lost:
+            self._drop(shard)
+            self._observer.count("leases_lost")
+            self._observer.event("lease_lost", shard=shard)
+        return lost
+
+    # -- taking and giving back -------------------------------------------------------------------
+
+    @property
+    def share(self) -> int:
+        """How many shards this worker may hold: its fair part, rounded up."""
+        return math.ceil(self._shard_count / self._alive)
+
+    def surplus(self) -> list[int]:
+        """Shards to give back because others have too few."""
+        excess = len(self._held) - self.share
+        return sorted(self._held, key=self._taken_at.__getitem__)[-excess:] if excess > 0 else []
+
+    async def give_back(self, shards: Sequence[int]) -> None:
+        """Release shards; nothing begins in them from now on."""
+        holdings = [self._held[shard] for shard in shards if shard in self._held]
+        for held in holdings:
+            self._drop(held.shard)
+        if holdings:
+            await self._store.release(holdings)
+
+    async def take(self) -> list[Holding]:
+        """Take free and abandoned shards up to the fair share, longest-waiting first."""
+        locks = await self._store.locks()
+        self._watch(locks)
+        taken: list[Holding] = []
+        for lock in locks:
+            if len(self._held) >= self.share:
+                break
+            if lock.shard in self._held or not self._is_free(lock):
+                continue
+            held = await self._acquire(lock)
+            if held is not None:
+                taken.append(held)
+        return taken
+
+    def silent(self, locks: Sequence[ShardLock]) -> list[ShardLock]:
+        """Locks of others who have missed heartbeats: their overdue rows may be helped with."""
+        return [
+            lock
+            for lock in locks
+            if lock.shard not in self._held
+            and (lock.silent_for is None or lock.silent_for > self._config.silent)
+        ]
+
+    async def locks(self) -> Sequence[ShardLock]:
+        """All locks, watched."""
+        locks = await self._store.locks()
+        self._watch(locks)
+        return locks
+
+    async def leave(self) -> None:
+        """Give everything back and say goodbye."""
+        await self.give_back(list(self._held))
+        await self._store.leave(self.worker)
+
+    async def _acquire(self, lock: ShardLock) -> Holding | None:
+        started = self._clock.monotonic()
+        held = await self._store.acquire(
+            lock.shard,
+            self._entropy.token(),
+            owner=self.owner,
+            seen=lock,
+            lease_for=self._config.lease,
+        )
+        if held is None:
+            return None
+        if lock.lease_guid is not None:
+            self._observer.count("leases_stolen")
+            self._observer.event("lease_stolen", shard=lock.shard, owner=lock.owner)
+        self._trusted_until[held.shard] = started + self._trust_s
+        self._taken_at[held.shard] = started
+        self._held[held.shard] = held
+        return held
+
+    def _watch(self, locks: Sequence[ShardLock]) -> None:
+        """Note since when each lock has looked the way it does, on our own clock."""
+        now = self._clock.monotonic()
+        for lock in locks:
+            sighting = (lock.lease_guid, lock.beat)
+            known = self._seen.get(lock.shard)
+            if known is None or known[0] != sighting:
+                self._seen[lock.shard] = (sighting, now)
+
+    def _is_free(self, lock: ShardLock) -> bool:
+        if lock.lease_guid is None:
+            return True
+        if lock.silent_for is None or lock.silent_for < self._config.lease:
+            return False
+        _, since = self._seen[lock.shard]
+        return self._clock.monotonic() - since >= self._config.lease.total_seconds()
+
+    def _drop(self, shard: int) -> None:
+        self._held.pop(shard, None)
+        self._trusted_until.pop(shard, None)
+        self._taken_at.pop(shard, None)
+
+    def _is_same(self, held: Holding) -> bool:
+        current = self._held.get(held.shard)
+        return current is not None and current.lease_guid == held.lease_guid
+
+    @property
+    def _trust_s(self) -> float:
+        return (self._config.lease - self._config.step_down).total_seconds()

@@ -1,0 +1,305 @@
+"""The owner's loop: move what arrived, begin what is due, settle what lapsed, then sleep.
+
+It sleeps until the next due time, exactly, or until a hint, a freed slot or a poll wakes it.
+Nothing here is needed for safety: whatever it does too early, too late or twice, the store's
+fences answer for. It is all about doing it at the right time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from itertools import groupby
+from uuid import UUID
+
+from gnomon.clock import DatabaseClock
+from gnomon.contracts.env import Env
+from gnomon.contracts.store import (
+    BeginResult,
+    Begun,
+    Demand,
+    Holding,
+    Lane,
+    Lapsed,
+    Settle,
+    WorkStore,
+)
+from gnomon.model.errors import Unavailable
+from gnomon.model.outcome import Interrupted
+from gnomon.model.transition import Missed, transition
+from gnomon.worker.config import WorkerConfig
+from gnomon.worker.leases import Leases
+from gnomon.worker.recorder import Recorder
+from gnomon.worker.slots import Slots
+from gnomon.worker.timeline import Timeline
+
+BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
+LAPSED_MAX = 1_000
+NAP_S = 0.001  # between two looks at something that should have been due
+FRESH_FOR = timedelta(seconds=90)  # so long a former owner's results may come in
+
+
+class Pump:
+    """Brings due rows of the held shards to the slots."""
+
+    def __init__(
+        self,
+        store: WorkStore,
+        *,
+        leases: Leases,
+        slots: Slots,
+        recorder: Recorder,
+        config: WorkerConfig,
+        env: Env,
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._slots = slots
+        self._recorder = recorder
+        self._config = config
+        self._clock = env.clock
+        self._entropy = env.entropy
+        self._observer = env.observer
+        self.timeline = Timeline()
+        self.time = DatabaseClock(env.clock)
+        self._arrivals: set[int] = set()
+        self._lapsing: set[int] = set()
+        self._wake = asyncio.Event()
+        self._poll_at = 0.0
+        self._survey_at = 0.0
+        self._sweep_at = env.clock.monotonic() + config.sweep.total_seconds()
+
+    # -- what others tell the pump ----------------------------------------------------------------
+
+    def hint(self, shards: Collection[int]) -> None:
+        """Rows may have arrived in these shards; none named: anywhere."""
+        self._arrivals.update(shards or self._leases.shards)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Something changed: a slot is free, a time is known."""
+        self._wake.set()
+
+    async def adopt(self, holdings: Sequence[Holding]) -> None:
+        """Shards were taken: learn what is in them."""
+        shards = [held.shard for held in holdings]
+        self.timeline.replace(shards, await self._store.survey(holdings))
+        self.hint(shards)
+
+    def abandon(self, shards: Collection[int]) -> None:
+        """Shards were lost or given back."""
+        for shard in shards:
+            self.timeline.forget(shard)
+            self._arrivals.discard(shard)
+            self._lapsing.discard(shard)
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    async def keep_pumping(self) -> None:
+        """Pump until cancelled; an unavailable store is waited for."""
+        while True:
+            try:
+                busy = await self._step()
+            except Unavailable as exc:
+                self._observer.count("store_errors", operation="pump")
+                self._observer.event("pump_failed", error=str(exc))
+                await asyncio.sleep(self._config.poll.total_seconds())
+                continue
+            if busy:
+                await asyncio.sleep(0)
+            else:
+                await self._rest()
+
+    async def _step(self) -> bool:
+        """One round; True if there may be more to do at once."""
+        self._wake.clear()
+        await self._look_around()
+        more = await self._move()
+        begun = await self._begin()
+        if self._lapsing:
+            await self._settle()
+        return more or begun
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._rest_s()):
+                await self._wake.wait()
+
+    def _rest_s(self) -> float:
+        now = self._clock.monotonic()
+        rest_s = min(self._poll_at, self._sweep_at, self._survey_at) - now
+        due = self.timeline.earliest(closed=self._full_queues())
+        if due is not None:
+            rest_s = min(rest_s, (due - self.time.now()).total_seconds())
+        return max(rest_s, NAP_S)
+
+    def _full_queues(self) -> frozenset[str]:
+        if self._recorder.backlog >= BACKLOG_MAX:
+            return frozenset(lane.queue for lane in self.timeline.lanes())
+        queues = {lane.queue for lane in self.timeline.lanes()}
+        return frozenset(queue for queue in queues if not self._slots.free(queue))
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    async def _look_around(self) -> None:
+        """Polls and surveys: what finds everything that no hint announced."""
+        now = self._clock.monotonic()
+        holdings = self._leases.trusted()
+        if not holdings:
+            self._poll_at = self._survey_at = now + self._config.poll.total_seconds()
+            return
+        if now >= self._sweep_at:
+            self._sweep_at = now + self._config.sweep.total_seconds()
+            await self._sweep(holdings)
+        elif now >= self._survey_at:
+            await self._survey(self._leases.fresh(FRESH_FOR))
+        if now >= self._poll_at:
+            self._poll_at = now + self._config.poll.total_seconds()
+            self._arrivals.update(await self._store.waiting(holdings))
+
+    async def _survey(self, holdings: Sequence[Holding]) -> None:
+        self._survey_at = self._clock.monotonic() + 1.0
+        if holdings:
+            shards = [held.shard for held in holdings]
+            self.timeline.replace(shards, await self._store.survey(holdings))
+
+    async def _sweep(self, holdings: Sequence[Holding]) -> None:
+        moved = await self._store.move(holdings, limit=self._config.move_batch, full=True)
+        for lane, at in moved.lanes.items():
+            self.timeline.note(lane, at)
+        await self._survey(holdings)
+        self._lapsing.update(held.shard for held in holdings)
+
+    # -- moving -----------------------------------------------------------------------------------
+
+    async def _move(self) -> bool:
+        holdings = [held for held in self._leases.trusted() if held.shard in self._arrivals]
+        self._arrivals.clear()
+        if not holdings:
+            return False
+        moved = await self._store.move(holdings, limit=self._config.move_batch, full=False)
+        self.time.observe(moved.now)
+        self._leases.mark(moved.marks.items())
+        for lane, at in moved.lanes.items():
+            self.timeline.note(lane, at)
+        if moved.count:
+            self._observer.count("actions_moved", moved.count)
+        if moved.more:
+            self._arrivals.update(held.shard for held in holdings)
+        return moved.more
+
+    # -- beginning --------------------------------------------------------------------------------
+
+    async def _begin(self) -> bool:
+        demands = self._demands()
+        if not demands:
+            return False
+        batch, asked_at = self._entropy.token(), self._clock.monotonic()
+        try:
+            result = await self.begin_with_fences(demands, batch)
+        except Unavailable:
+            await self._recall(demands, batch, asked_at)
+            raise
+        self.take(result.begun, asked_at)
+        self._note(demands, result)
+        return bool(result.begun)
+
+    async def begin_with_fences(self, demands: Sequence[Demand], batch: UUID) -> BeginResult:
+        """Ask the store to begin, with this worker's reservation times."""
+        return await self._store.begin(
+            demands,
+            batch=batch,
+            owner=self._leases.owner,
+            grace=self._config.grace,
+            window=self._config.window,
+            silent=self._config.silent,
+        )
+
+    def take(self, begun: Sequence[Begun], asked_at: float) -> None:
+        """Hand begun attempts to the slots."""
+        for attempt in begun:
+            self._slots.take(attempt, asked_at)
+            lateness = attempt.began_at - attempt.scheduled_at
+            self._observer.observe(
+                "lateness_seconds", lateness.total_seconds(), queue=attempt.spec.queue
+            )
+        if begun:
+            self._observer.observe("begin_batch", len(begun))
+
+    def _demands(self) -> list[Demand]:
+        """Which lanes to begin from, and how much: of each queue its first priority only."""
+        if self._recorder.backlog >= BACKLOG_MAX:
+            return []
+        due = [lane for lane in self.timeline.due(self.time.now()) if self._is_held(lane)]
+        demands: list[Demand] = []
+        by_queue = sorted(due, key=lambda lane: lane.queue)  # stable: priority order is kept
+        for queue, lanes in groupby(by_queue, key=lambda lane: lane.queue):
+            free = min(self._slots.free(queue), self._config.begin_batch)
+            if free:
+                demands += self._shared(list(lanes), free)
+        return demands
+
+    def _shared(self, lanes: list[Lane], free: int) -> list[Demand]:
+        first = [lane for lane in lanes if lane.priority == lanes[0].priority][:free]
+        each, rest = divmod(free, len(first))
+        return [
+            Demand(
+                lane=lane,
+                lease_guid=self._lease_of(lane),
+                limit=each + (index < rest),
+                since=self.timeline.since(lane),
+            )
+            for index, lane in enumerate(first)
+        ]
+
+    def _note(self, demands: Sequence[Demand], result: BeginResult) -> None:
+        self.time.observe(result.now)
+        for demand in demands:
+            if demand.lane in result.next_due:
+                self.timeline.settle(demand.lane, result.next_due[demand.lane])
+        counts = {demand.lane: 0 for demand in demands}
+        for begun in result.begun:
+            lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
+            counts[lane] = counts.get(lane, 0) + 1
+        for lane, count in counts.items():
+            at = result.next_due.get(lane)
+            if count == 0 and at is not None and at <= result.now:
+                self._lapsing.add(lane.shard)  # due, but refused: see why
+
+    async def _recall(self, demands: Sequence[Demand], batch: UUID, asked_at: float) -> None:
+        """The answer to a begin was lost: what it began may still be performed, if it is found."""
+        with suppress(Unavailable):
+            self.take(await self._store.recall(demands, batch=batch), asked_at)
+
+    def _is_held(self, lane: Lane) -> bool:
+        return self._leases.holding(lane.shard) is not None
+
+    def _lease_of(self, lane: Lane) -> UUID | None:
+        held = self._leases.holding(lane.shard)
+        return None if held is None else held.lease_guid
+
+    # -- settling ---------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Close interrupted attempts and pass over expired occurrences."""
+        holdings = [held for held in self._leases.trusted() if held.shard in self._lapsing]
+        self._lapsing.clear()
+        if not holdings:
+            return
+        found = await self._store.lapsed(holdings, limit=LAPSED_MAX)
+        settlements = [_settlement(lapsed) for lapsed in found]
+        if settlements:
+            applied = await self._store.settle(settlements)
+            self._observer.event("settled", found=len(found), applied=applied)
+        await self._survey(holdings)
+        if len(found) >= LAPSED_MAX:
+            self._lapsing.update(held.shard for held in holdings)
+
+
+def _settlement(lapsed: Lapsed) -> Settle:
+    event = Interrupted() if lapsed.running else Missed()
+    verdict = transition(lapsed.spec, lapsed.status, event, guid=lapsed.guid, now=lapsed.now)
+    reason = "the worker disappeared" if lapsed.running else "not begun in time"
+    return Settle(lapsed=lapsed, verdict=verdict, reason=reason)

@@ -1,0 +1,105 @@
+"""Records how attempts ended, in batches, and does not rest until it is done.
+
+A result is worth its attempt: it is kept in memory and tried again until the store answers.
+An answer that was lost is no harm, because the store recognises a repeated result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gnomon.contracts.observer import Observer
+from gnomon.contracts.store import Finish, Recorded, WorkStore
+from gnomon.model.errors import Unavailable
+
+FLUSH_AFTER_S = 0.002  # results of a few milliseconds share a transaction
+FLUSHES_MAX = 2  # at once: one is written while the next is prepared
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 2.0
+
+
+class Recorder:
+    """A queue of results and the coroutines that write them."""
+
+    def __init__(
+        self,
+        store: WorkStore,
+        *,
+        owner: str,
+        batch: int,
+        observer: Observer,
+        recorded: Callable[[Finish, Recorded], None],
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._batch = batch
+        self._observer = observer
+        self._recorded = recorded
+        self._waiting: deque[Finish] = deque()
+        self._arrived = asyncio.Event()
+        self._unwritten = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def backlog(self) -> int:
+        """Results not yet known to be written."""
+        return self._unwritten
+
+    def put(self, finish: Finish) -> None:
+        """Take a result; it will be written."""
+        self._waiting.append(finish)
+        self._unwritten += 1
+        self._idle.clear()
+        self._arrived.set()
+
+    async def idle(self) -> None:
+        """Wait until everything taken is written."""
+        await self._idle.wait()
+
+    async def keep_writing(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(FLUSHES_MAX):
+                group.create_task(self._write(), name=f"recorder-{number}")
+
+    async def _write(self) -> None:
+        while True:
+            await self._arrived.wait()
+            if len(self._waiting) < self._batch:
+                await asyncio.sleep(FLUSH_AFTER_S)
+            batch = self._take()
+            if batch:
+                await self._flush(batch)
+
+    def _take(self) -> list[Finish]:
+        count = min(self._batch, len(self._waiting))
+        batch = [self._waiting.popleft() for _ in range(count)]
+        if not self._waiting:
+            self._arrived.clear()
+        return batch
+
+    async def _flush(self, batch: list[Finish]) -> None:
+        delay_s = RETRY_FIRST_S
+        while (results := await self._try(batch)) is None:
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, RETRY_MAX_S)
+        self._observer.observe("finish_batch", len(batch))
+        self._note(batch, results)
+
+    async def _try(self, batch: list[Finish]) -> Sequence[Recorded] | None:
+        try:
+            return await self._store.finish(batch, owner=self._owner)
+        except Unavailable as exc:
+            self._observer.count("store_errors", operation="finish")
+            self._observer.event("finish_failed", count=len(batch), error=str(exc))
+            return None
+
+    def _note(self, batch: Sequence[Finish], results: Sequence[Recorded]) -> None:
+        for finish, result in zip(batch, results, strict=True):
+            self._recorded(finish, result)
+        self._unwritten -= len(batch)
+        if not self._unwritten:
+            self._idle.set()

@@ -1,0 +1,152 @@
+"""Performs begun attempts, each queue within its own number of slots.
+
+A slot is a coroutine that lives while its queue has attempts waiting: under load it takes one
+after the other without the cost of a new asyncio task each; idle queues have none.
+A few attempts more than there are slots may be begun ahead, as many as the recent pace finishes
+in a moment, so that a slot never waits for the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.store import Begun, Finish
+from gnomon.model.outcome import Abandoned, Interrupted, Outcome
+from gnomon.worker.attempt import Performer, finish_of
+
+AHEAD_FOR_S = 0.1  # begin ahead what is finished in this time
+AHEAD_MAX = 4_000
+SHUT_DOWN = "the worker was shut down"
+BREATH_EVERY = 64  # attempts that never waited, before the loop gets its turn
+
+
+class QueueSlots:
+    """One queue's slots, its attempts in hand, and its pace."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.waiting: deque[tuple[Begun, float]] = deque()
+        self.slots = 0
+        self.performing: dict[asyncio.Task[None], tuple[Begun, float]] = {}
+        self.pace = 0.0  # attempts ended a second, smoothed
+        self._ended = 0
+        self._counted_at = 0.0
+
+    @property
+    def free(self) -> int:
+        """How many more attempts may be begun now."""
+        if self.limit <= 0:
+            return 0
+        ahead = min(AHEAD_MAX, int(self.pace * AHEAD_FOR_S))
+        return max(0, self.limit + ahead - len(self.waiting) - self.slots)
+
+    def count_end(self, now: float) -> None:
+        self._ended += 1
+        elapsed = now - self._counted_at
+        if elapsed >= AHEAD_FOR_S:
+            self.pace = 0.5 * self.pace + 0.5 * self._ended / elapsed
+            self._ended = 0
+            self._counted_at = now
+
+
+class Slots:
+    """All queues' slots."""
+
+    def __init__(
+        self,
+        performer: Performer,
+        *,
+        clock: Clock,
+        concurrency_of: Callable[[str], int],
+        ended: Callable[[Begun, Finish], None],
+    ) -> None:
+        self._performer = performer
+        self._clock = clock
+        self._concurrency_of = concurrency_of
+        self._ended = ended
+        self._queues: dict[str, QueueSlots] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+
+    @property
+    def in_hand(self) -> int:
+        """Attempts begun and not ended."""
+        return sum(len(queue.waiting) + len(queue.performing) for queue in self._queues.values())
+
+    def free(self, queue: str) -> int:
+        """How many more attempts of a queue may be begun now."""
+        return self._queue(queue).free
+
+    def attempts(self) -> Iterable[Begun]:
+        """Everything in hand, for prolonging reservations."""
+        for queue in self._queues.values():
+            yield from (begun for begun, _ in queue.performing.values())
+            yield from (begun for begun, _ in queue.waiting)
+
+    def take(self, begun: Begun, asked_at: float) -> None:
+        """Perform this attempt as soon as a slot is free."""
+        queue = self._queue(begun.spec.queue)
+        queue.waiting.append((begun, asked_at))
+        if queue.slots < queue.limit:
+            queue.slots += 1
+            task = asyncio.create_task(self._slot(queue), name=f"slot-{begun.spec.queue}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def freed(self) -> None:
+        """Wait until an attempt ends."""
+        self._freed.clear()
+        await self._freed.wait()
+
+    async def drain(self, within: timedelta) -> None:
+        """Let attempts end; what is not done in time is recorded as interrupted."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within.total_seconds())
+        for queue in self._queues.values():
+            while queue.waiting:
+                self._cut_short(queue, *queue.waiting.popleft(), Abandoned(reason=SHUT_DOWN))
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _queue(self, name: str) -> QueueSlots:
+        found = self._queues.get(name)
+        if found is None:
+            found = self._queues[name] = QueueSlots(self._concurrency_of(name))
+        return found
+
+    async def _slot(self, queue: QueueSlots) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        performed = 0
+        try:
+            while queue.waiting:
+                begun, asked_at = queue.performing[task] = queue.waiting.popleft()
+                finish = await self._performer.perform(begun, asked_at)
+                del queue.performing[task]
+                self._end(queue, begun, finish)
+                performed += 1
+                if performed % BREATH_EVERY == 0:
+                    await asyncio.sleep(0)
+        finally:
+            queue.slots -= 1
+            if task in queue.performing:  # cancelled: nobody else will say how it ended
+                outcome = Interrupted(reason=SHUT_DOWN, planned=True)
+                self._cut_short(queue, *queue.performing.pop(task), outcome)
+            self._freed.set()
+
+    def _end(self, queue: QueueSlots, begun: Begun, finish: Finish) -> None:
+        queue.count_end(self._clock.monotonic())
+        self._ended(begun, finish)
+        self._freed.set()
+
+    def _cut_short(
+        self, queue: QueueSlots, begun: Begun, asked_at: float, outcome: Outcome
+    ) -> None:
+        elapsed = timedelta(seconds=self._clock.monotonic() - asked_at)
+        self._end(queue, begun, finish_of(begun, outcome, ended_after=elapsed))

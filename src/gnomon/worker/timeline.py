@@ -1,0 +1,73 @@
+"""What is due next, in memory, for the shards this worker holds.
+
+The timeline knows lanes, not rows: for each (shard, queue, priority) the earliest time at which
+a row may be due. That is enough to sleep until exactly then and to ask the store for the right
+lanes; the rows stay in the database, so a million pending actions cost this process nothing.
+Being wrong is harmless: too early costs one empty question, too late is mended by the survey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from gnomon.contracts.store import Lane
+
+
+class Timeline:
+    """The earliest due time of every lane of the held shards."""
+
+    def __init__(self) -> None:
+        self._due: dict[Lane, datetime] = {}
+        self._since: dict[Lane, datetime] = {}  # no row of the lane is due before this
+
+    def __repr__(self) -> str:
+        return f"Timeline({len(self._due)} lanes, earliest {self.earliest()})"
+
+    def note(self, lane: Lane, at: datetime) -> None:
+        """A row of the lane is due at `at`; others may be due earlier."""
+        known = self._due.get(lane)
+        if known is None or at < known:
+            self._due[lane] = at
+        since = self._since.get(lane)
+        if since is not None and at < since:
+            self._since[lane] = at
+
+    def settle(self, lane: Lane, at: datetime | None) -> None:
+        """The store said: the lane's earliest row is at `at` (None: it has none)."""
+        if at is None:
+            self._due.pop(lane, None)
+            self._since.pop(lane, None)
+        else:
+            self._due[lane] = at
+            self._since[lane] = at
+
+    def since(self, lane: Lane) -> datetime | None:
+        """Where the live rows of a lane begin, so that dead ones need not be walked over."""
+        return self._since.get(lane)
+
+    def replace(self, shards: Iterable[int], lanes: Mapping[Lane, datetime]) -> None:
+        """Take over a survey of these shards: what it does not name is not there."""
+        surveyed = frozenset(shards)
+        for lane in [lane for lane in self._due if lane.shard in surveyed and lane not in lanes]:
+            self.settle(lane, None)
+        for lane, at in lanes.items():
+            self.settle(lane, at)
+
+    def forget(self, shard: int) -> None:
+        """The shard is no longer held."""
+        for lane in [lane for lane in self._due if lane.shard == shard]:
+            self.settle(lane, None)
+
+    def lanes(self) -> Iterable[Lane]:
+        """Every lane that has rows."""
+        return self._due.keys()
+
+    def due(self, now: datetime) -> list[Lane]:
+        """Lanes that have something to begin, first priority first, then oldest first."""
+        found = [(lane.priority, at, lane) for lane, at in self._due.items() if at <= now]
+        return [lane for _, _, lane in sorted(found)]
+
+    def earliest(self, *, closed: frozenset[str] = frozenset()) -> datetime | None:
+        """When the next row is due, leaving out queues without a free slot."""
+        return min((at for lane, at in self._due.items() if lane.queue not in closed), default=None)

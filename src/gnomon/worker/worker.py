@@ -1,0 +1,268 @@
+"""A worker process: takes shards, makes their actions happen at their time, and leaves cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from uuid import UUID
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.executor import Executor
+from gnomon.contracts.store import (
+    Begun,
+    Demand,
+    Finish,
+    Holding,
+    Installation,
+    Lane,
+    Pulse,
+    Recorded,
+    Store,
+)
+from gnomon.model.errors import IdentityMismatch, Unavailable
+from gnomon.model.spec import Effect
+from gnomon.worker.attempt import Performer
+from gnomon.worker.config import WorkerConfig
+from gnomon.worker.heart import Heart, OpenStore
+from gnomon.worker.leases import Leases
+from gnomon.worker.pump import Pump
+from gnomon.worker.recorder import Recorder
+from gnomon.worker.slots import Slots
+
+Services = list[tuple[str, Coroutine[None, None, None]]]
+
+HELP_EVERY_S = 0.5
+HELP_LIMIT = 100  # rows a lane and round: enough to bridge a lease's gap
+PURGE_LIMIT = 5_000
+NOBODY = UUID(int=0)
+
+
+class Worker:
+    """One process's worth of work. `work` is its whole life."""
+
+    def __init__(
+        self,
+        store: Store,
+        installation: Installation,
+        executors: Mapping[type[Effect], Executor],
+        *,
+        env: Env,
+        owner: str,
+        config: WorkerConfig | None = None,
+        open_store: OpenStore | None = None,  # for the heart's own thread; None: beat in the loop
+    ) -> None:
+        self._store = store
+        self._config = config = config or WorkerConfig()
+        self._clock = env.clock
+        self._entropy = env.entropy
+        self._observer = env.observer
+        self._open_store = open_store
+        self._lane_of: dict[UUID, Lane] = {}  # of results that make a row due again
+        performer = Performer(
+            executors, installation=installation.id, env=env, send_within=config.send_within
+        )
+        self._slots = Slots(
+            performer, clock=env.clock, concurrency_of=config.concurrency_of, ended=self._ended
+        )
+        self._recorder = Recorder(
+            store.work,
+            owner=owner,
+            batch=config.finish_batch,
+            observer=env.observer,
+            recorded=self._recorded,
+        )
+        self.leases = Leases(
+            store.leases,
+            worker=env.entropy.token(),
+            owner=owner,
+            shard_count=installation.shard_count,
+            config=config,
+            env=env,
+        )
+        self.pump = Pump(
+            store.work,
+            leases=self.leases,
+            slots=self._slots,
+            recorder=self._recorder,
+            config=config,
+            env=env,
+        )
+        self._heart = Heart(
+            self.leases,
+            interval_s=config.heartbeat.total_seconds(),
+            observer=env.observer,
+            felt=self._felt,
+        )
+        self._balance = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"Worker({self.leases.owner}, {self.leases})"
+
+    @property
+    def in_hand(self) -> int:
+        """Attempts begun whose end is not recorded yet."""
+        return self._slots.in_hand + self._recorder.backlog
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then drain: end or hand back everything, and leave."""
+        difference = await self._store.installation.verify_identity()
+        if difference is not None:
+            raise IdentityMismatch(difference)
+        self.pump.time.observe(await self._store.installation.now())
+        async with asyncio.TaskGroup() as group:
+            lasting = [group.create_task(work, name=name) for name, work in self._lasting()]
+            beginning = [group.create_task(work, name=name) for name, work in self._beginning()]
+            await stop.wait()
+            for task in beginning:
+                task.cancel()
+            await asyncio.wait(beginning)
+            await self._drain()
+            for task in lasting:
+                task.cancel()
+
+    def _lasting(self) -> Services:
+        """What must go on until the last result is written."""
+        beat = (
+            self._heart.beat_in_loop(self._store)
+            if self._open_store is None
+            else self._heart.beat_in_thread(self._open_store)
+        )
+        return [
+            ("heart", beat),
+            ("ticker", self._tick()),
+            ("recorder", self._recorder.keep_writing()),
+            ("extender", self._keep_extending()),
+        ]
+
+    def _beginning(self) -> Services:
+        """What begins new attempts, and ends as soon as a stop is asked for."""
+        services = [
+            ("pump", self.pump.keep_pumping()),
+            ("balance", self._keep_balance()),
+            ("wakeups", self._store.wakeups.listen(self.pump.hint)),
+            ("janitor", self._keep_purging()),
+            ("freed", self._keep_filling()),
+        ]
+        return [*services, ("helper", self._keep_helping())] if self._config.helpers else services
+
+    async def _drain(self) -> None:
+        """Give shards back first, so that others begin what this worker will not."""
+        with suppress(Unavailable):
+            await self.leases.give_back(list(self.leases.shards))
+        await self._slots.drain(self._config.drain)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._config.drain.total_seconds()):
+                await self._recorder.idle()
+        with suppress(Unavailable):
+            await self.leases.leave()
+
+    # -- services ---------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Show the heart that the loop is alive."""
+        interval_s = self._config.heartbeat.total_seconds() / 2
+        while True:
+            self.leases.ticked_at = before = self._clock.monotonic()
+            await asyncio.sleep(interval_s)
+            lag_s = self._clock.monotonic() - before - interval_s
+            self._observer.gauge("event_loop_lag_seconds", max(0.0, lag_s))
+
+    async def _keep_balance(self) -> None:
+        """Hold a fair share of the shards: take what is free, give back what is too much."""
+        interval_s = self._config.heartbeat.total_seconds()
+        while True:
+            with suppress(Unavailable):
+                await self._balance_once()
+            self._balance.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval_s):
+                    await self._balance.wait()
+
+    async def _balance_once(self) -> None:
+        surplus = self.leases.surplus()
+        if surplus:
+            self.pump.abandon(surplus)
+            await self.leases.give_back(surplus)
+        elif len(self.leases.shards) < self.leases.share:
+            taken = await self.leases.take()
+            if taken:
+                await self.pump.adopt(taken)
+        self._observer.gauge("shards_held", len(self.leases.shards))
+
+    async def _keep_filling(self) -> None:
+        """Wake the pump when a slot becomes free: it may have been waiting for one."""
+        while True:
+            await self._slots.freed()
+            self.pump.wake()
+
+    async def _keep_extending(self) -> None:
+        """Prolong the reservations of attempts that may outlast them."""
+        window = self._config.window
+        while True:
+            await asyncio.sleep(window.total_seconds() / 3)
+            long = [begun for begun in self._slots.attempts() if begun.spec.timeout > window]
+            with suppress(Unavailable):
+                if long:
+                    await self._store.work.extend(long, window=window, grace=self._config.grace)
+
+    async def _keep_purging(self) -> None:
+        """Remove what is past its retention; not all workers at the same moment."""
+        while True:
+            with suppress(Unavailable):
+                await self._store.installation.purge(limit=PURGE_LIMIT)
+            pause_s = self._config.purge.total_seconds()
+            await asyncio.sleep(pause_s * (0.5 + self._entropy.fraction()))
+
+    async def _keep_helping(self) -> None:
+        """Begin overdue rows of shards whose owner is silent, until somebody takes them over."""
+        while True:
+            await asyncio.sleep(HELP_EVERY_S)
+            with suppress(Unavailable):
+                await self._help()
+
+    async def _help(self) -> None:
+        silent = self.leases.silent(await self.leases.locks())
+        if not silent:
+            return
+        holdings = [Holding(shard=lock.shard, lease_guid=NOBODY) for lock in silent]
+        lanes = await self._store.work.survey(holdings)
+        demands = [
+            Demand(lane=lane, lease_guid=None, limit=min(HELP_LIMIT, self._slots.free(lane.queue)))
+            for lane, at in lanes.items()
+            if at < self.pump.time.now() and self._slots.free(lane.queue)
+        ]
+        if demands:
+            asked_at = self._clock.monotonic()
+            result = await self.pump.begin_with_fences(demands, self._entropy.token())
+            self.pump.take(result.begun, asked_at)
+            self._observer.count("helper_begun", len(result.begun))
+
+    # -- what happens meanwhile -------------------------------------------------------------------
+
+    def _felt(self, pulse: Pulse) -> None:
+        self.pump.time.observe(pulse.now)
+        lost = self.leases.note(pulse)
+        self.pump.abandon(lost)
+        if lost or self.leases.surplus():
+            self._balance.set()
+
+    def _ended(self, begun: Begun, finish: Finish) -> None:
+        if finish.verdict.scheduled_at is not None:
+            lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
+            self._lane_of[begun.attempt_id] = lane
+        self._observer.count("attempts_ended", queue=begun.spec.queue, outcome=finish.outcome)
+        self._recorder.put(finish)
+
+    def _recorded(self, finish: Finish, recorded: Recorded) -> None:
+        lane = self._lane_of.pop(finish.attempt_id, None)
+        at = finish.verdict.scheduled_at
+        if recorded is not Recorded.LATE and lane is not None and at is not None:
+            if self.leases.holding(lane.shard) is not None:
+                self.pump.timeline.note(lane, at)
+                self.pump.wake()
+        elif recorded is Recorded.LATE:
+            self._observer.event("late_result", action=finish.id, outcome=finish.outcome)
+        self._observer.count("results", recorded=recorded.value)

@@ -1,0 +1,23 @@
+"""Fixtures for all tests live in `tests/fixtures`, one family per file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.processes"]
+
+HERE = Path(__file__).parent
+POSTGRES_FIXTURES = frozenset({"postgres", "postgres_schema", "durable_postgres"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Set the marks that follow from a test's fixtures or folder, so nobody has to remember them."""
+    for item in items:
+        if POSTGRES_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.postgres)
+        if HERE / "fault" in item.path.parents:
+            item.add_marker(pytest.mark.fault)
+        if HERE / "acceptance" in item.path.parents:
+            item.add_marker(pytest.mark.acceptance)
