@@ -35,7 +35,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "msgspec": EVERYWHERE,  # the language of the model; its types cross all layers
     "cronsim": ("model",),
     "asyncpg": ("stores.postgres", "executors.sql", "tasks"),
-    "uvloop": ("app",),
+    "uvloop": ("app", "cli"),
     "aiohttp": ("executors.http", "executors.push", "client"),
     "aio_pika": ("executors.rabbitmq",),
     "aiokafka": ("executors.kafka",),

@@ -19,11 +19,11 @@ from email.utils import parsedate_to_datetime
 
 import aiohttp
 import msgspec
-from aiohttp.http_exceptions import LineTooLong
 from multidict import CIMultiDict
 from yarl import URL
 
 from gnomon import __version__
+from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import Order
 from gnomon.contracts.observer import Observer
@@ -63,10 +63,10 @@ class HttpConfig:
 class HttpExecutor:
     """Calls URLs."""
 
-    def __init__(self, config: HttpConfig, observer: Observer, clock: Clock) -> None:
+    def __init__(self, config: HttpConfig, observer: Observer, clock: Clock | None = None) -> None:
         self._config = config
         self._observer = observer
-        self._clock = clock
+        self._clock: Clock = clock or SystemClock()
         self._session: aiohttp.ClientSession | None = None
 
     async def execute(self, order: Order) -> Outcome:
@@ -75,6 +75,8 @@ class HttpExecutor:
         try:
             async with asyncio.timeout(order.timeout_s) as limit:
                 return await self._call(order, effect, limit)
+        except aiohttp.ServerTimeoutError as exc:  # a TimeoutError, but not the attempt's
+            return self._failed(order, _error_of(exc), exc)
         except TimeoutError as exc:
             return self._failed(order, f"timed out after {order.timeout_s:g} s", exc)
         except Exception as exc:  # noqa: BLE001 - the attempt boundary
@@ -160,6 +162,7 @@ class HttpExecutor:
             attempt_id=str(order.attempt_id),
             error=error,
             kind=type(exc).__name__,
+            detail=str(exc.os_error) if isinstance(exc, aiohttp.ClientConnectorError) else "",
         )
         return Failed(error=error)
 
@@ -201,7 +204,8 @@ def retry_after(value: str | None, date: str | None, now: datetime) -> timedelta
     if value is None:
         return None
     if value.isascii() and value.isdigit():
-        return min(timedelta(seconds=int(value[:9])), RETRY_AFTER_MAX)
+        seconds = int(value.lstrip("0")[:9] or "0")  # nine digits are over the bound anyway
+        return min(timedelta(seconds=seconds), RETRY_AFTER_MAX)
     until, since = _http_date(value), _http_date(date) or now
     if until is None or until <= since:
         return None
@@ -232,7 +236,8 @@ async def _send_once(
     except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError):
         raise  # nothing was sent
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as exc:
-        raise _BrokenOffError from exc
+        reset = isinstance(exc, aiohttp.ClientOSError)
+        raise _BrokenOffError("connection reset" if reset else "connection closed") from exc
 
 
 _ERRNO_TEXTS = {
@@ -257,8 +262,8 @@ def _error_of(exc: Exception) -> str:  # noqa: PLR0911 - a table
         case aiohttp.ClientConnectorError():
             return _ERRNO_TEXTS.get(exc.os_error.errno or 0, "connection failed")
         case _BrokenOffError():
-            return "connection closed before an answer"
-        case aiohttp.ClientResponseError() if isinstance(exc.__cause__, LineTooLong):
+            return f"{exc} before an answer"
+        case aiohttp.ClientResponseError(message=text) if "Got more than" in text:  # its own words
             return "answer too large"
         case aiohttp.ClientResponseError():
             return "answer is not HTTP"

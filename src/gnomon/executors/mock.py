@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 
 from gnomon.contracts.executor import Order
-from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
+from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, cut
 from gnomon.model.spec import Mock
 
 
@@ -33,7 +33,7 @@ class MockExecutor:
             await asyncio.sleep(effect.hang.total_seconds())
         if order.attempt_no <= effect.fail:
             return Failed(error=f"mock failure {order.attempt_no} of {effect.fail}")
-        return Succeeded(answer=effect.answer)
+        return Succeeded(answer=None if effect.answer is None else cut(effect.answer))
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -63,7 +63,7 @@ class AttemptContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Function(Generic[P, R]):
-    """A registered function. Called, it does nothing but describe the call: an effect for a spec."""
+    """A registered function. Calling it does nothing but describe the call, as an effect."""
 
     def __init__(self, name: str, function: Callable[Concatenate[AttemptContext, P], R]) -> None:
         self.name = name
@@ -110,7 +110,7 @@ class Registry:
     def register(self, name: str, function: Callable[..., Any]) -> None:
         """Make a function known. Errors: ConfigurationError for a bad name or one that is taken."""
         path = f"function {short(name)}"
-        if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
+        if not NAME_PATTERN.fullmatch(name):
             raise ConfigurationError(path, "a name is 1 to 64 characters out of A-Z a-z 0-9 . _ -")
         if not callable(function):
             raise ConfigurationError(path, "is not callable")
@@ -124,7 +124,7 @@ class Registry:
         """Decorate a function to register it, under its own name unless another is given."""
 
         def decorate(function: Callable[Concatenate[AttemptContext, P], R]) -> Function[P, R]:
-            known_as = name or getattr(function, "__name__", "")
+            known_as = name or str(getattr(function, "__name__", ""))
             self.register(known_as, function)
             return Function(known_as, function)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.ids import SHARD_COUNT_DEFAULT, SHARD_COUNT_MAX
@@ -38,23 +37,24 @@ class DatabaseConfig:
             raise ConfigurationError(
                 "database.shard_count", f"must be between 1 and {SHARD_COUNT_MAX}"
             )
-        if self.pool_size < 3:
-            raise ConfigurationError("database.pool_size", "must be at least 3")
-        if self.password_file is not None and self.is_sqlite:
+        if self.pool_size < 1:
+            raise ConfigurationError("database.pool_size", "must be at least 1")
+        if self.password_file is not None and self.engine == "sqlite":
             raise ConfigurationError("database.password_file", "is for PostgreSQL only")
 
     @property
-    def is_sqlite(self) -> bool:
-        return self.url.startswith("sqlite://")
+    def engine(self) -> str:
+        """`sqlite` or `postgres`."""
+        return "sqlite" if self.url.startswith("sqlite://") else "postgres"
+
+    @property
+    def is_memory(self) -> bool:
+        return self.url in ("sqlite:///:memory:", "sqlite://")
 
     @property
     def url_shown(self) -> str:
         """The URL without its password."""
         return mask_url(self.url)
-
-    @property
-    def has_password(self) -> bool:
-        return urlsplit(self.url).password is not None
 
 
 def mask_url(url: str) -> str:

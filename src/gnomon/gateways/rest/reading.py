@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any
 from urllib.parse import parse_qsl
 from uuid import UUID
@@ -20,9 +19,9 @@ from litestar import Request as HttpRequest
 from litestar.exceptions import HTTPException
 
 from gnomon.contracts.store import Selection
+from gnomon.gateways.bodies import make_request, read_item, read_object, refuse_unknown
 from gnomon.model.action import State
-from gnomon.model.codec import build_spec, parse_json
-from gnomon.model.errors import GnomonError, InvalidRequest, InvalidSpec, UnknownField
+from gnomon.model.errors import GnomonError, InvalidRequest, InvalidSpec
 from gnomon.scheduler import Request
 
 BULK_BYTES_MAX = 8 * 1024 * 1024
@@ -58,14 +57,14 @@ async def read_body(request: AnyRequest) -> bytes:
 
 async def read_create(request: AnyRequest) -> Request:
     """`{"id"?, "spec"}` and the header Idempotency-Key."""
-    body = _object(parse_json(await read_body(request)), ("id", "spec"))
-    return _request(body, key=one_header(request, "Idempotency-Key"))
+    body = read_object(await read_body(request), ("id", "spec"))
+    return make_request(body, key=one_header(request, "Idempotency-Key"))
 
 
 async def read_replace(request: AnyRequest, id: str) -> Request:
     """`{"spec"}` for the id in the path."""
-    body = _object(parse_json(await read_body(request)), ("spec",))
-    return _request({**body, "id": id}, key=one_header(request, "Idempotency-Key"))
+    body = read_object(await read_body(request), ("spec",))
+    return make_request({**body, "id": id}, key=one_header(request, "Idempotency-Key"))
 
 
 async def read_bulk(request: AnyRequest) -> list[Request | GnomonError]:
@@ -73,7 +72,7 @@ async def read_bulk(request: AnyRequest) -> list[Request | GnomonError]:
     items = _bulk_items(await read_body(request))
     found: list[Request | GnomonError] = []
     for number, item in enumerate(items):
-        found.append(_bulk_item(bytes(item)))
+        found.append(read_item(bytes(item)))
         if number % PARSE_PAUSE_EVERY == 0:
             await asyncio.sleep(0)
     return found
@@ -90,41 +89,6 @@ def _bulk_items(body: bytes) -> list[msgspec.Raw]:
         raise InvalidSpec("actions", "must be a list") from None
     except (msgspec.DecodeError, RecursionError) as exc:
         raise InvalidSpec("actions", f"is not a list in JSON: {str(exc)[:100]}") from None
-
-
-def _bulk_item(text: bytes) -> Request | GnomonError:
-    try:
-        body = _object(parse_json(text), ("id", "key", "spec"))
-        return _request(body, key=_text_or_none(body, "key"))
-    except GnomonError as exc:
-        return exc
-
-
-def _request(body: Mapping[str, Any], *, key: str | None) -> Request:
-    if "spec" not in body:
-        raise InvalidSpec("spec", "is required")
-    return Request(id=_text_or_none(body, "id"), key=key, spec=build_spec(body["spec"]))
-
-
-def _text_or_none(body: Mapping[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InvalidSpec(name, "must be a string", got=value)
-    return value
-
-
-def _object(value: object, known: Collection[str]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InvalidSpec("body", "must be an object", got=value)
-    _refuse_unknown("", value, known)
-    return value
-
-
-def _refuse_unknown(prefix: str, given: Collection[str], known: Collection[str]) -> None:
-    for name in given:
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            raise UnknownField((prefix + name)[:200], suggestion=close[0] if close else None)
 
 
 # -- headers --------------------------------------------------------------------------------------
@@ -171,7 +135,7 @@ class Query:
         self._values: dict[str, list[str]] = {}
         for name, value in pairs:
             self._values.setdefault(name, []).append(value)
-        _refuse_unknown("query.", self._values, known)
+        refuse_unknown("query.", self._values, known)
         for name, values in self._values.items():
             if any("\x00" in value for value in values):
                 raise InvalidSpec(f"query.{name}", "holds NUL")

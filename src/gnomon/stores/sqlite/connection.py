@@ -311,9 +311,7 @@ class _Writer(_SqlThread):
         self._observer.event("store_group_lost", verbs=len(answers), cause=str(exc))
         failure = StoreUnavailable(f"SQLite did not commit: {exc}; safe to repeat")
         failure.__cause__ = exc
-        return [
-            answer._replace(result=None, error=answer.error or failure) for answer in answers
-        ]
+        return [answer._replace(result=None, error=answer.error or failure) for answer in answers]
 
 
 def _answered(request: _Request, perform: Callable[[Call[Any]], Any]) -> _Answer:

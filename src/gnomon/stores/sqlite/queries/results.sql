@@ -17,8 +17,8 @@ WHERE q.shard_id = :shard AND q.guid = :guid AND q.attempt_id = :attempt_id
 SELECT q.owner
 FROM processing_queue AS q
 JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
-WHERE q.shard_id = :shard AND q.guid = :guid AND q.attempt_id IS :attempt_id
-    AND q.running = :running AND q.scheduled_at = :scheduled_at;
+WHERE q.shard_id = :shard AND q.guid = :guid AND (:running = 0 OR q.attempt_id = :attempt_id)
+    AND q.running = :running AND q.scheduled_at = :seen_at;
 
 -- name: archive
 -- A retention of nothing leaves nothing.

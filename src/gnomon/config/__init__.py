@@ -17,11 +17,11 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from gnomon.config.values import read_value, show_value
 from gnomon.executors.http import HttpConfig
 from gnomon.gateways.config import ServerConfig
 from gnomon.model.errors import ConfigurationError
 from gnomon.scheduler import SchedulerConfig
-from gnomon.setting_values import read_value, show_value
 from gnomon.stores.config import DatabaseConfig, mask_url
 from gnomon.telemetry.config import LogConfig
 from gnomon.worker.config import WorkerConfig
@@ -30,6 +30,18 @@ FILE_DEFAULT = "gnomon.toml"
 PREFIX = "GNOMON_"
 FOLDER_VARIABLE = "GNOMON_DATA"  # where the default SQLite file is; else the current folder
 FILE_VARIABLE = "GNOMON_CONFIG"
+
+__all__ = [
+    "DatabaseConfig",
+    "HttpConfig",
+    "LogConfig",
+    "SchedulerConfig",
+    "ServerConfig",
+    "Settings",
+    "WorkerConfig",
+    "load_settings",
+    "show_settings",
+]
 
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     {
@@ -121,9 +133,7 @@ def _all_sources(
             yield path, value, "flag"
 
 
-def _from_file(
-    file: Path | None, environ: Mapping[str, str]
-) -> Iterator[tuple[str, object, str]]:
+def _from_file(file: Path | None, environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
     wanted = file or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
     path = wanted or Path(FILE_DEFAULT)
     if wanted is None and not path.exists():

@@ -1,0 +1,171 @@
+"""The bench's side of its worker processes: start, count, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ROOT = Path(__file__).parents[1]
+READY_S = 60.0
+STOP_S = 60.0
+LOOK_EVERY_S = 0.002
+LINE_BYTES_MAX = 64 * 1024 * 1024  # the last word may list when each of many actions began
+
+
+class WorkerDied(RuntimeError):  # noqa: N818 - what happened, not a kind of error
+    """A worker process ended while it was needed."""
+
+
+class WorkerProcess:
+    """One worker process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._process = process
+        self._log = log
+        self.count = 0
+        self.last_word: dict[str, Any] = {}
+        self._ready = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, module: str, options: Mapping[str, Any], log: Path) -> WorkerProcess:
+        """Start `python -m module`; it is not ready yet."""
+        with log.open("ab") as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", module, msgspec.json.encode(options).decode()),
+                cwd=ROOT,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                limit=LINE_BYTES_MAX,
+                start_new_session=True,  # Ctrl-C is ours; they end with their input
+            )
+        return cls(process, log)
+
+    async def ready(self) -> None:
+        waiting = asyncio.create_task(self._ready.wait())
+        await asyncio.wait({waiting, self._reading}, timeout=READY_S, return_when="FIRST_COMPLETED")
+        waiting.cancel()
+        if not self._ready.is_set():
+            raise WorkerDied(f"a worker is not ready; its log:\n{self.errors}")
+
+    def go(self) -> None:
+        self._tell("go")
+
+    def check(self) -> None:
+        """It must still be there."""
+        if self._process.returncode is not None:
+            raise WorkerDied(f"a worker ended; its log:\n{self.errors}")
+
+    async def stop(self) -> dict[str, Any]:
+        """Ask it to end; its last word."""
+        if self._process.returncode is None:
+            self._tell("stop")
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_S)
+        except TimeoutError:
+            self._process.kill()
+            raise WorkerDied(f"a worker did not end; its log:\n{self.errors}") from None
+        await self._reading
+        return self.last_word
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+
+    @property
+    def errors(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+    def memory_mb(self, field: str = "VmRSS") -> float:
+        """Resident memory as Linux counts it; `VmHWM` is its highest so far."""
+        text = Path(f"/proc/{self._process.pid}/status").read_text()
+        found = re.search(rf"^{field}:\s+(\d+) kB", text, re.MULTILINE)
+        assert found is not None
+        return int(found[1]) / 1024
+
+    def _tell(self, word: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(word.encode() + b"\n")
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            message = msgspec.json.decode(line)
+            match message["event"]:
+                case "ready":
+                    self._ready.set()
+                case "count":
+                    self.count = message["value"]
+                case "bye":
+                    self.count = message["count"]
+                    self.last_word = message
+
+
+class Crew:
+    """The worker processes of one side."""
+
+    def __init__(self, workers: Sequence[WorkerProcess]) -> None:
+        self.workers = workers
+        self.last_words: list[dict[str, Any]] = []
+
+    @property
+    def count(self) -> int:
+        """How many actions they have performed together."""
+        return sum(worker.count for worker in self.workers)
+
+    def go(self) -> None:
+        for worker in self.workers:
+            worker.go()
+
+    async def performed(self, count: int, *, within_s: float) -> None:
+        """Wait until they have performed that many."""
+        end = time.monotonic() + within_s
+        while self.count < count:
+            for worker in self.workers:
+                worker.check()
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self.count} of {count} performed in {within_s} s")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def stop(self) -> None:
+        self.last_words = [await worker.stop() for worker in self.workers]
+
+    @property
+    def began(self) -> list[tuple[str, float]]:
+        """When each began, as the workers told at their end."""
+        return [(mark, at) for word in self.last_words for mark, at in word["began"]]
+
+    @property
+    def first_at(self) -> float | None:
+        """When the first was performed, as told at the end."""
+        return min((word["first_at"] for word in self.last_words if word["first_at"]), default=None)
+
+
+@asynccontextmanager
+async def crew_of(
+    module: str, options: Mapping[str, Any], *, size: int, folder: Path
+) -> AsyncIterator[Crew]:
+    """Start `size` workers, ready and waiting for `go`; none is left behind."""
+    name = module.rpartition(".")[2]
+    logs = [folder / f"{name}-{number}.log" for number in range(size)]
+    workers = [await WorkerProcess.start(module, options, log) for log in logs]
+    try:
+        for worker in workers:
+            await worker.ready()
+        crew = Crew(workers)
+        yield crew
+        if not crew.last_words:
+            await crew.stop()
+    finally:
+        for worker in workers:
+            worker.kill()

@@ -1,0 +1,90 @@
+"""Whom a command talks to: a server, or a database directly. Both have the same verbs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+from uuid import UUID
+
+from gnomon.app import App, sqlite_path
+from gnomon.client import Client
+from gnomon.config import Settings
+from gnomon.contracts.store import Changed, Page, Selection
+from gnomon.model.action import Action, Attempt
+from gnomon.model.errors import GnomonError, InvalidRequest, NotFound, Unavailable
+from gnomon.scheduler import Request
+from gnomon.stores.config import mask_url
+
+PROBE_TIMEOUT_S = 2.0
+
+
+class Verbs(Protocol):
+    """What `Scheduler` and `Client` have in common."""
+
+    async def create(self, request: Request) -> Changed: ...
+    async def create_many(self, requests: Sequence[Request]) -> Sequence[Changed | GnomonError]: ...
+    async def replace(
+        self, request: Request, *, if_match: UUID | None = None, barrier: bool = False
+    ) -> Changed: ...
+    async def delete(
+        self, id: str, *, if_match: UUID | None = None, barrier: bool = False
+    ) -> Changed: ...
+    async def pause(self, id: str, *, if_match: UUID | None = None) -> Changed: ...
+    async def resume(self, id: str, *, if_match: UUID | None = None) -> Changed: ...
+    async def run_now(self, id: str, *, if_match: UUID | None = None) -> Changed: ...
+    async def retry(self, id: str) -> Changed: ...
+    async def get(self, id: str) -> Action: ...
+    async def list(
+        self, selection: Selection, *, after: str | None = None, limit: int = 100
+    ) -> Page: ...
+    async def attempts(self, id: str, *, limit: int = 100) -> Sequence[Attempt]: ...
+
+
+@asynccontextmanager
+async def connect(settings: Settings, *, server: str | None) -> AsyncIterator[Verbs]:
+    """A named server, else a named database, else the local server if it answers."""
+    is_named = settings.source_of("database.url") != "default"
+    is_flag = settings.source_of("database.url") == "flag"
+    if server is not None and is_flag:
+        raise InvalidRequest("--server and --database exclude each other")
+    url = server or settings.server.url
+    if not is_flag and (server is not None or await _answers(url)):
+        async with Client(url) as client:
+            yield client
+    elif is_named:
+        async with open_database(settings) as app:
+            yield app.scheduler
+    else:
+        raise Unavailable(f"no server answers at {url}, and no database was named")
+
+
+async def _answers(url: str) -> bool:
+    async with Client(url, timeout_s=PROBE_TIMEOUT_S) as client:
+        try:
+            await client.health()
+        except GnomonError:
+            return False
+    return True
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[App]:
+    """The database as it is: nothing is created and nothing upgraded."""
+    require_file(settings)
+    app = App.from_settings(settings)
+    try:
+        await app.open(migrate=False)
+        yield app
+    finally:
+        await app.close()
+
+
+def require_file(settings: Settings) -> None:
+    """Refuse a SQLite file that does not exist: opening it would create an empty one."""
+    database = settings.database
+    if database.engine == "sqlite" and not database.is_memory:
+        path = Path(sqlite_path(database.url))
+        if not path.exists():
+            raise NotFound("database", f"{mask_url(database.url)} (`gnomon migrate` creates it)")

@@ -1,0 +1,42 @@
+"""The command tree."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gnomon import __version__
+from gnomon.cli import action, bench, config, create, doctor, migrate, server, up, worker
+
+root = typer.Typer(
+    name="gnomon",
+    help="Runs actions at their time, durably, on SQLite or PostgreSQL.",
+    epilog="First steps: `gnomon up --demo`, then `gnomon action list` in another terminal.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        print(f"gnomon {__version__}")
+        raise typer.Exit
+
+
+@root.callback()
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """Runs actions at their time, durably, on SQLite or PostgreSQL."""
+
+
+create.register(action.noun)
+for module in (up, worker, server, migrate, doctor, bench):
+    module.register(root)
+root.add_typer(action.noun, name="action")
+root.add_typer(config.noun, name="config")

@@ -1,0 +1,105 @@
+"""Running: the event loop, signals, and parts of a process that live and end together."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gnomon.app import App
+from gnomon.cli.output import say
+from gnomon.config import Settings
+from gnomon.gateways.errors import EXIT_INTERRUPTED
+from gnomon.model.errors import ConfigurationError
+from gnomon.telemetry.fanout import Fanout
+from gnomon.telemetry.log import Log, capture_libraries
+from gnomon.telemetry.metrics import Metrics
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, on uvloop where it exists."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets; the second signal ends the process at once."""
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(EXIT_INTERRUPTED)
+        stop.set()
+        say("stopping: attempts under way may end; press Ctrl-C again to stop at once")
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    return stop
+
+
+def stop_with_stdin(stop: asyncio.Event) -> None:
+    """Stop when standard input ends: the process that started this one is gone."""
+
+    def on_readable() -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            loop.remove_reader(sys.stdin.fileno())
+            stop.set()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), on_readable)
+
+
+async def together(*parts: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
+    """Run the parts of a process; when one ends, the others are told to stop, too."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        task.result()
+
+
+class Telemetry:
+    """What a lasting process tells about itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.log = Log(settings.log)
+        self.metrics = Metrics()
+        self.observer = Fanout(self.log, self.metrics)
+        capture_libraries(self.log)
+
+
+def load_app(settings: Settings, telemetry: Telemetry, imported: str | None) -> App:
+    """The app of this process, with the functions of the user's own."""
+    app = App.from_settings(settings, observer=telemetry.observer)
+    if imported is not None:
+        app.registry = _import_app(imported).registry
+    return app
+
+
+def _import_app(place: str) -> App:
+    module_name, _, name = place.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module_name), name or "app")
+    except (ImportError, AttributeError) as exc:
+        raise ConfigurationError("--import", f"cannot load {place!r}: {exc}") from exc
+    if not isinstance(found, App):
+        raise ConfigurationError("--import", f"{place!r} is not a gnomon App")
+    return found

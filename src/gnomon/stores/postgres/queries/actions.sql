@@ -1,0 +1,216 @@
+-- What users ask for. A statement marked shard-local serves both plain PostgreSQL, where its arrays
+-- may name many shards, and Citus, where the engine calls it for one shard at a time: there the text
+-- behind `one-shard:` is switched on, and that shard's number is the last parameter.
+
+-- name: create many-shards
+-- Store actions without idempotency keys, and announce them, in one statement.
+-- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
+-- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at
+WITH stored AS (
+    INSERT INTO /*schema*/scheduled_action (
+        shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
+        created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
+        attempts, succeeded, failed, interrupted,
+        consecutive_failures, consecutive_interruptions, occurrence_failures
+    )
+    SELECT
+        u.shard_id, u.id, u.guid, u.spec, 'active', u.queue, u.priority, u.timeout_us,
+        u.retention_us, false, statement_timestamp(), statement_timestamp(), u.scheduled_at, 1,
+        u.occurrence_at, u.expires_at, 0, 0, 0, 0, 0, 0, 0
+    FROM unnest(
+        $1::int[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::bigint[],
+        $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[]
+    ) AS u (
+        shard_id, id, guid, spec, queue, priority, timeout_us,
+        retention_us, scheduled_at, occurrence_at, expires_at
+    )
+    ON CONFLICT (shard_id, id) DO NOTHING
+    RETURNING shard_id, guid, created_at, queue, priority, scheduled_at
+), announced AS (
+    INSERT INTO /*schema*/incoming_queue
+        (shard_id, created_at, guid, queue, priority, scheduled_at)
+    SELECT s.shard_id, s.created_at, s.guid, s.queue, s.priority, s.scheduled_at
+    FROM stored AS s
+)
+SELECT s.guid, s.created_at
+FROM stored AS s;
+
+-- name: create_actions shard-local
+-- The action rows alone, keyed or not; who was there first stays.
+-- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
+-- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 keyed
+INSERT INTO /*schema*/scheduled_action (
+    shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
+    created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
+    attempts, succeeded, failed, interrupted,
+    consecutive_failures, consecutive_interruptions, occurrence_failures
+)
+SELECT
+    l.shard_id, u.id, u.guid, u.spec, 'active', u.queue, u.priority, u.timeout_us,
+    u.retention_us, u.keyed, statement_timestamp(), statement_timestamp(), u.scheduled_at, 1,
+    u.occurrence_at, u.expires_at, 0, 0, 0, 0, 0, 0, 0
+FROM unnest(
+    $1::int[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::bigint[],
+    $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::boolean[]
+) AS u (
+    shard_id, id, guid, spec, queue, priority, timeout_us,
+    retention_us, scheduled_at, occurrence_at, expires_at, keyed
+)
+JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
+WHERE true /*one-shard: AND l.shard_id = $13*/
+ON CONFLICT (shard_id, id) DO NOTHING
+RETURNING guid, created_at;
+
+-- name: announce shard-local
+-- Append generations to the incoming queue.
+-- $1 shards, $2 guids, $3 queues, $4 priorities, $5 scheduled_at, $6 created_at
+INSERT INTO /*schema*/incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
+SELECT l.shard_id, $6::timestamptz, u.guid, u.queue, u.priority, u.scheduled_at
+FROM unnest($1::int[], $2::uuid[], $3::text[], $4::smallint[], $5::timestamptz[])
+    AS u (shard_id, guid, queue, priority, scheduled_at)
+JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
+WHERE true /*one-shard: AND l.shard_id = $7*/;
+
+-- name: repeated_live shard-local
+-- Which of these guids are alive. A write of its own, so that an acknowledged repeat is as durable
+-- as a first time, even if the commit of the first was never confirmed by a standby.
+-- $1 shards, $2 guids
+UPDATE /*schema*/scheduled_action AS a
+SET updated_at = a.updated_at
+FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
+WHERE a.shard_id = u.shard_id AND a.guid = u.guid /*one-shard: AND a.shard_id = $3*/
+RETURNING a.guid, a.id;
+
+-- name: repeated_finished shard-local
+-- Which of these guids are finished (or replaced); a write of its own, see repeated_live.
+-- $1 shards, $2 guids
+UPDATE /*schema*/finished_action AS f
+SET updated_at = f.updated_at
+FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
+WHERE f.shard_id = u.shard_id AND f.guid = u.guid AND f.purge_at > statement_timestamp()
+  /*one-shard: AND f.shard_id = $3*/
+RETURNING f.guid, f.id;
+
+-- name: withdraw shard-local
+-- Take back rows of this very transaction: their guid had finished before.
+-- $1 shards, $2 guids
+DELETE FROM /*schema*/scheduled_action AS a
+USING unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
+WHERE a.shard_id = u.shard_id AND a.guid = u.guid /*one-shard: AND a.shard_id = $3*/;
+
+-- name: lock_action shard-local
+-- Order this change against begin, finish and other changes. What the row holds is read after it,
+-- by a statement of its own: only then is an attempt that just began visible.
+-- $1 shard, $2 id
+SELECT a.guid
+FROM /*schema*/scheduled_action AS a
+WHERE a.shard_id = $1::int AND a.id = $2::text
+FOR UPDATE;
+
+-- name: get_live shard-local
+-- Active and paused actions with their processing rows. The columns are those of `rows.action_of`,
+-- then what a change needs besides.
+-- $1 shards, $2 ids
+SELECT
+    a.shard_id, a.id, a.guid, a.spec, a.state, a.created_at, a.updated_at,
+    a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed, a.interrupted,
+    a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures, a.last_attempt,
+    a.scheduled_at, a.expires_at, q.scheduled_at, q.attempts, q.running, q.attempt_id, q.began_at,
+    q.deadline_at, q.owner, NULL::text, NULL::timestamptz,
+    a.keyed, a.queue, a.priority, statement_timestamp()
+FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
+JOIN /*schema*/scheduled_action AS a ON a.shard_id = u.shard_id AND a.id = u.id
+LEFT JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
+    /*one-shard: AND q.shard_id = $3*/
+WHERE true /*one-shard: AND a.shard_id = $3*/;
+
+-- name: get_finished shard-local
+-- All visible finished generations of some ids, latest first; the columns of `rows.action_of`.
+-- $1 shards, $2 ids
+SELECT
+    f.shard_id, f.id, f.guid, f.spec, f.state, f.created_at, f.updated_at,
+    f.occurrence_no, f.occurrence_at, f.attempts, f.succeeded, f.failed, f.interrupted,
+    f.consecutive_failures, f.consecutive_interruptions, f.occurrence_failures, f.last_attempt,
+    NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::int, NULL::boolean,
+    f.attempt_id, f.began_at, NULL::timestamptz, NULL::text, f.reason, f.finished_at
+FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
+JOIN /*schema*/finished_action AS f ON f.shard_id = u.shard_id AND f.id = u.id
+WHERE f.purge_at > statement_timestamp() /*one-shard: AND f.shard_id = $3*/
+ORDER BY f.finished_at DESC;
+
+-- name: replace_action shard-local
+-- A new generation: everything but the id and the time of creation begins anew.
+-- $1 shard, $2 id, $3 guid, $4 spec, $5 queue, $6 priority, $7 timeout in µs, $8 retention in µs,
+-- $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 keyed
+UPDATE /*schema*/scheduled_action AS a
+SET guid = $3::uuid, spec = $4::text, state = 'active', queue = $5::text, priority = $6::smallint,
+    timeout_us = $7::bigint, retention_us = $8::bigint, scheduled_at = $9::timestamptz,
+    occurrence_at = $10::timestamptz, expires_at = $11::timestamptz, keyed = $12::boolean,
+    updated_at = statement_timestamp(), occurrence_no = 1, attempts = 0, succeeded = 0,
+    failed = 0, interrupted = 0, consecutive_failures = 0, consecutive_interruptions = 0,
+    occurrence_failures = 0, last_attempt = NULL
+WHERE a.shard_id = $1::int AND a.id = $2::text
+RETURNING a.updated_at;
+
+-- name: change_action shard-local
+-- A new generation that keeps spec and counters: pause, resume, run now.
+-- $1 shard, $2 id, $3 guid, $4 state, $5 scheduled_at, $6 occurrence_at, $7 expires_at,
+-- $8 occurrence_no, $9 occurrence_failures
+UPDATE /*schema*/scheduled_action AS a
+SET guid = $3::uuid, state = $4::text, scheduled_at = $5::timestamptz,
+    occurrence_at = $6::timestamptz, expires_at = $7::timestamptz, occurrence_no = $8::bigint,
+    occurrence_failures = $9::int, keyed = false, updated_at = statement_timestamp()
+WHERE a.shard_id = $1::int AND a.id = $2::text
+RETURNING a.updated_at;
+
+-- name: attempts shard-local
+-- The log of an id, newest first.
+-- $1 shard, $2 id, $3 limit
+SELECT t.attempt_id, t.attempt_no, t.occurrence_no, t.began_at, t.ended_at, t.outcome, t.error,
+       t.answer, t.owner
+FROM /*schema*/attempt_log AS t
+WHERE t.shard_id = $1::int AND t.id = $2::text
+ORDER BY t.began_at DESC
+LIMIT $3::int;
+
+-- name: attempts_finished shard-local
+-- Attempts that only their finished action tells of: one-shots that succeeded at once.
+-- $1 shard, $2 id, $3 limit
+SELECT f.attempt_id, f.attempts, f.occurrence_no, f.began_at, f.finished_at, f.last_attempt
+FROM /*schema*/finished_action AS f
+WHERE f.shard_id = $1::int AND f.id = $2::text AND f.purge_at > statement_timestamp()
+  AND f.attempt_id IS NOT NULL
+  AND NOT EXISTS (
+      SELECT FROM /*schema*/attempt_log AS t
+      WHERE t.shard_id = $1::int AND t.attempt_id = f.attempt_id AND t.began_at = f.began_at
+  )
+ORDER BY f.finished_at DESC
+LIMIT $3::int;
+
+-- name: count_live global
+SELECT a.state, count(*) FROM /*schema*/scheduled_action AS a GROUP BY a.state;
+
+-- name: count_trouble global
+-- Finished, but not done: exact, by a partial index.
+SELECT f.state, count(*)
+FROM /*schema*/finished_action AS f
+WHERE f.state <> 'done' AND f.purge_at > statement_timestamp()
+GROUP BY f.state;
+
+-- name: count_done global
+SELECT count(*)
+FROM /*schema*/finished_action AS f
+WHERE f.state = 'done' AND f.purge_at > statement_timestamp();
+
+-- name: estimate_finished global
+-- How many finished rows the planner believes in.
+-- $1 schema
+SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+FROM pg_inherits AS i
+JOIN pg_class AS c ON c.oid = i.inhrelid
+JOIN pg_class AS parent ON parent.oid = i.inhparent
+JOIN pg_namespace AS n ON n.oid = parent.relnamespace
+WHERE n.nspname = $1::text AND parent.relname = 'finished_action';
+
+-- name: shard_count global
+SELECT i.shard_count FROM /*schema*/installation AS i;

@@ -1,0 +1,66 @@
+-- Who owns which shard. See actions.sql about `one-shard:`.
+
+-- name: locks global
+-- All locks, the longest untouched shard first.
+SELECT l.shard_id, l.lease_guid, l.owner, l.beat, statement_timestamp() - l.heartbeat_at,
+       l.last_processing_start_at
+FROM /*schema*/shard_lock AS l
+ORDER BY l.last_processing_start_at NULLS FIRST, l.shard_id;
+
+-- name: acquire shard-local
+-- Compare-and-set on the lock as seen. `beat` only grows, so a lock never looks again as it did.
+-- $1 shard, $2 new lease guid, $3 owner, $4 lease guid seen, $5 beat seen, $6 lease_for
+UPDATE /*schema*/shard_lock AS l
+SET lease_guid = $2::uuid, owner = $3::text, beat = l.beat + 1,
+    heartbeat_at = statement_timestamp(), last_processing_start_at = statement_timestamp()
+WHERE l.shard_id = $1::int AND (
+    l.lease_guid = $2::uuid
+    OR (
+        l.lease_guid IS NOT DISTINCT FROM $4::uuid AND l.beat = $5::bigint
+        AND (l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $6::interval)
+    )
+)
+RETURNING l.incoming_mark;
+
+-- name: heartbeat shard-local
+-- Prolong what is still held, and save how far the incoming queue has been read.
+-- $1 shards, $2 lease guids, $3 incoming marks
+UPDATE /*schema*/shard_lock AS l
+SET beat = l.beat + 1, heartbeat_at = statement_timestamp(),
+    incoming_mark = greatest(l.incoming_mark, u.mark)
+FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
+WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid /*one-shard: AND l.shard_id = $4*/
+RETURNING l.shard_id;
+
+-- name: release shard-local
+-- $1 shards, $2 lease guids, $3 incoming marks
+UPDATE /*schema*/shard_lock AS l
+SET lease_guid = NULL, owner = NULL, heartbeat_at = NULL, beat = l.beat + 1,
+    incoming_mark = greatest(l.incoming_mark, u.mark)
+FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
+WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid /*one-shard: AND l.shard_id = $4*/;
+
+-- name: worker_lives global
+-- $1 worker, $2 owner, $3 the present
+INSERT INTO /*schema*/worker (worker_id, owner, started_at, heartbeat_at)
+VALUES ($1::uuid, $2::text, $3::timestamptz, $3::timestamptz)
+ON CONFLICT (worker_id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, owner = excluded.owner;
+
+-- name: workers_alive global
+-- $1 alive_for
+SELECT count(*), statement_timestamp()
+FROM /*schema*/worker AS w
+WHERE w.heartbeat_at > statement_timestamp() - $1::interval;
+
+-- name: leave global
+-- $1 worker
+DELETE FROM /*schema*/worker AS w WHERE w.worker_id = $1::uuid;
+
+-- name: notify global
+-- A hint, outside any data transaction: its commit lock is database-wide.
+-- $1 channel, $2 payload
+SELECT pg_notify($1::text, $2::text);
+
+-- name: join_transaction global
+-- Makes SQLAlchemy begin the caller's transaction, before we use its driver's connection directly.
+SELECT 1;

@@ -1,0 +1,344 @@
+-- What the owner of a shard does. See actions.sql about `one-shard:`.
+
+-- name: move many-shards
+-- Take rows off the incoming queues, oldest first, and put those of current generations into the
+-- processing queues. The DELETE is the fence: who deletes a row is the one who moves it. Incoming
+-- rows are never updated, so their ctid is good for the length of a statement.
+-- Gives per shard still held (queue NULL): the last created_at and how many were taken; and per
+-- lane that got rows: the earliest time and how many.
+-- $1 shards, $2 lease guids, $3 marks, $4 limit per shard
+WITH held AS (
+    SELECT l.shard_id, u.mark
+    FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
+), taken AS (
+    DELETE FROM /*schema*/incoming_queue AS i
+    USING held AS h
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark
+        ORDER BY n.created_at, n.guid
+        LIMIT $4::int
+    ) AS oldest
+    WHERE i.ctid = oldest.row_id
+    RETURNING i.shard_id, i.created_at, i.guid, i.queue, i.priority, i.scheduled_at
+), moved AS (
+    INSERT INTO /*schema*/processing_queue
+        (shard_id, guid, queue, priority, scheduled_at, attempts, running, swept)
+    SELECT t.shard_id, t.guid, t.queue, t.priority, t.scheduled_at, a.attempts, false, false
+    FROM taken AS t
+    JOIN /*schema*/scheduled_action AS a ON a.shard_id = t.shard_id AND a.guid = t.guid
+    ON CONFLICT (shard_id, guid) DO NOTHING
+    RETURNING shard_id, queue, priority, scheduled_at
+)
+SELECT h.shard_id, NULL::text AS queue, NULL::int AS priority, s.last_at, coalesce(s.rows, 0),
+       statement_timestamp()
+FROM held AS h
+LEFT JOIN (
+    SELECT t.shard_id, max(t.created_at) AS last_at, count(*) AS rows
+    FROM taken AS t GROUP BY t.shard_id
+) AS s ON s.shard_id = h.shard_id
+UNION ALL
+SELECT m.shard_id, m.queue, m.priority, min(m.scheduled_at), count(*), statement_timestamp()
+FROM moved AS m
+GROUP BY m.shard_id, m.queue, m.priority;
+
+-- name: move_held shard-local
+-- The lease, held still until the end of the transaction.
+-- $1 shard, $2 lease guid
+SELECT statement_timestamp()
+FROM /*schema*/shard_lock AS l
+WHERE l.shard_id = $1::int AND l.lease_guid = $2::uuid
+FOR SHARE;
+
+-- name: move_take shard-local
+-- First half of a move in one shard: what was taken, and the attempts of its action (NULL: the
+-- generation is gone, the row is dropped).
+-- $1 shard, $2 mark, $3 limit
+WITH taken AS (
+    DELETE FROM /*schema*/incoming_queue AS i
+    WHERE i.shard_id = $1::int AND (i.created_at, i.guid) IN (
+        SELECT n.created_at, n.guid
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = $1::int AND n.created_at >= $2::timestamptz
+        ORDER BY n.created_at, n.guid
+        LIMIT $3::int
+    )
+    RETURNING i.shard_id, i.created_at, i.guid, i.queue, i.priority, i.scheduled_at
+)
+SELECT t.guid, t.queue, t.priority, t.scheduled_at, a.attempts, t.created_at
+FROM taken AS t
+LEFT JOIN /*schema*/scheduled_action AS a
+    ON a.shard_id = t.shard_id AND a.guid = t.guid AND a.shard_id = $1::int
+WHERE t.shard_id = $1::int
+ORDER BY t.created_at, t.guid;
+
+-- name: move_put shard-local
+-- Second half of a move in one shard.
+-- $1 shard, $2 guids, $3 queues, $4 priorities, $5 scheduled_at, $6 attempts
+INSERT INTO /*schema*/processing_queue
+    (shard_id, guid, queue, priority, scheduled_at, attempts, running, swept)
+SELECT l.shard_id, u.guid, u.queue, u.priority, u.scheduled_at, u.attempts, false, false
+FROM /*schema*/shard_lock AS l
+CROSS JOIN unnest($2::uuid[], $3::text[], $4::smallint[], $5::timestamptz[], $6::int[])
+    AS u (guid, queue, priority, scheduled_at, attempts)
+WHERE l.shard_id = $1::int
+ON CONFLICT (shard_id, guid) DO NOTHING
+RETURNING guid;
+
+-- name: begin many-shards
+-- Begin due rows of many lanes. The processing rows are locked first, then their actions are held
+-- FOR SHARE, which orders this against replace, delete and pause: a row whose action is being changed
+-- is left for later, and one whose action has just been changed drops out when it is looked at again.
+-- The result is in the order of the demands, then of time; columns of `rows.begun_of`.
+-- $1 shards, $2 queues, $3 priorities, $4 lease guids (NULL: helper), $5 limits, $6 since,
+-- $7 batch, $8 owner, $9 grace, $10 window, $11 silent
+WITH picked AS (
+    SELECT due.*
+    FROM unnest($1::int[], $2::text[], $3::smallint[], $4::uuid[], $5::int[], $6::timestamptz[])
+        AS d (shard_id, queue, priority, lease_guid, rows_max, since)
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = d.shard_id AND CASE
+        WHEN d.lease_guid IS NOT NULL THEN l.lease_guid = d.lease_guid
+        ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
+    END
+    CROSS JOIN LATERAL (
+        SELECT
+            q.ctid AS row_id, q.scheduled_at AS due_at, a.id, a.spec, a.created_at, a.timeout_us,
+            a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
+            a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+            a.last_attempt
+        FROM /*schema*/processing_queue AS q
+        JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+        WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
+          AND q.scheduled_at >= coalesce(d.since, '-infinity')
+          AND q.scheduled_at <= statement_timestamp()
+              - CASE WHEN d.lease_guid IS NULL THEN interval '1 second' ELSE interval '0' END
+          AND NOT q.running AND a.state = 'active'
+          AND (a.expires_at IS NULL OR a.expires_at > statement_timestamp())
+        ORDER BY q.scheduled_at
+        LIMIT d.rows_max
+        FOR UPDATE OF q SKIP LOCKED
+        FOR SHARE OF a SKIP LOCKED
+    ) AS due
+)
+UPDATE /*schema*/processing_queue AS q
+SET attempt_id = md5($7::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
+    running = true, swept = false, began_at = statement_timestamp(),
+    deadline_at = statement_timestamp() + p.timeout_us * interval '1 microsecond',
+    scheduled_at = statement_timestamp()
+        + least(p.timeout_us * interval '1 microsecond', $10::interval) + $9::interval,
+    owner = $8::text
+FROM picked AS p
+WHERE q.ctid = p.row_id
+RETURNING
+    q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
+    p.created_at, q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
+    p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
+    p.last_attempt, q.queue, q.priority;
+
+-- name: begin_lane shard-local
+-- The same for one lane.
+-- $1 shard, $2 queue, $3 priority, $4 lease guid (NULL: helper), $5 limit, $6 since,
+-- $7 batch, $8 owner, $9 grace, $10 window, $11 silent
+WITH picked AS (
+    SELECT
+        q.guid, q.scheduled_at AS due_at, a.id, a.spec, a.created_at, a.timeout_us,
+        a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
+        a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+        a.last_attempt
+    FROM /*schema*/processing_queue AS q
+    JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = q.shard_id AND CASE
+        WHEN $4::uuid IS NOT NULL THEN l.lease_guid = $4::uuid
+        ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
+    END
+    WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
+      AND q.scheduled_at >= coalesce($6::timestamptz, '-infinity')
+      AND q.scheduled_at <= statement_timestamp()
+          - CASE WHEN $4::uuid IS NULL THEN interval '1 second' ELSE interval '0' END
+      AND NOT q.running AND a.state = 'active'
+      AND (a.expires_at IS NULL OR a.expires_at > statement_timestamp())
+    ORDER BY q.scheduled_at
+    LIMIT $5::int
+    FOR UPDATE OF q SKIP LOCKED
+    FOR SHARE OF a SKIP LOCKED
+)
+UPDATE /*schema*/processing_queue AS q
+SET attempt_id = md5($7::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
+    running = true, swept = false, began_at = statement_timestamp(),
+    deadline_at = statement_timestamp() + p.timeout_us * interval '1 microsecond',
+    scheduled_at = statement_timestamp()
+        + least(p.timeout_us * interval '1 microsecond', $10::interval) + $9::interval,
+    owner = $8::text
+FROM picked AS p
+WHERE q.shard_id = $1::int AND q.guid = p.guid
+RETURNING
+    q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
+    p.created_at, q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
+    p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
+    p.last_attempt, q.queue, q.priority;
+
+-- name: next_due many-shards
+-- The earliest row of each lane, running or not.
+-- $1 shards, $2 queues, $3 priorities, $4 since
+SELECT first.scheduled_at, statement_timestamp()
+FROM unnest($1::int[], $2::text[], $3::smallint[], $4::timestamptz[])
+    WITH ORDINALITY AS d (shard_id, queue, priority, since, place)
+LEFT JOIN LATERAL (
+    SELECT q.scheduled_at
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
+      AND q.scheduled_at >= coalesce(d.since, '-infinity')
+    ORDER BY q.scheduled_at
+    LIMIT 1
+) AS first ON true
+ORDER BY d.place;
+
+-- name: next_due_lane shard-local
+-- The same for one lane.
+-- $1 shard, $2 queue, $3 priority, $4 since
+SELECT min(q.scheduled_at), statement_timestamp()
+FROM /*schema*/processing_queue AS q
+WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
+  AND q.scheduled_at >= coalesce($4::timestamptz, '-infinity');
+
+-- name: recall shard-local
+-- Running rows that a batch began. When they had been due is not known any more: began_at instead.
+-- $1 shards, $2 queues, $3 priorities, $4 batch
+SELECT
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.began_at, q.began_at, q.deadline_at,
+    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+    a.last_attempt, q.queue, q.priority
+FROM unnest($1::int[], $2::text[], $3::smallint[]) AS d (shard_id, queue, priority)
+JOIN /*schema*/processing_queue AS q
+    ON q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
+JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+WHERE q.running AND q.attempt_id = md5($4::uuid::text || q.guid::text)::uuid
+  /*one-shard: AND q.shard_id = $5*/;
+
+-- name: extend shard-local
+-- Prolong reservations of attempts that still run and whose generation is the current one.
+-- $1 shards, $2 guids, $3 attempt ids, $4 window + grace
+UPDATE /*schema*/processing_queue AS q
+SET scheduled_at = statement_timestamp() + $4::interval
+FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (shard_id, guid, attempt_id)
+WHERE q.shard_id = u.shard_id AND q.guid = u.guid AND q.attempt_id = u.attempt_id AND q.running
+  AND EXISTS (
+      SELECT FROM /*schema*/scheduled_action AS a
+      WHERE a.shard_id = q.shard_id AND a.guid = q.guid /*one-shard: AND a.shard_id = $5*/
+  )
+  /*one-shard: AND q.shard_id = $5*/
+RETURNING q.attempt_id;
+
+-- name: survey shard-local
+-- Every lane of some shards and its earliest time, by leaping from lane to lane in the index.
+-- $1 shards
+WITH RECURSIVE lane AS (
+    SELECT h.shard_id, f.queue, f.priority, f.scheduled_at
+    FROM unnest($1::int[]) AS h (shard_id)
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority, q.scheduled_at
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $2*/
+        ORDER BY q.queue, q.priority, q.scheduled_at
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT p.shard_id, n.queue, n.priority, n.scheduled_at
+    FROM lane AS p
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority, q.scheduled_at
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = p.shard_id AND (q.queue, q.priority) > (p.queue, p.priority)
+          /*one-shard: AND q.shard_id = $2*/
+        ORDER BY q.queue, q.priority, q.scheduled_at
+        LIMIT 1
+    ) AS n
+)
+SELECT l.shard_id, l.queue, l.priority, l.scheduled_at FROM lane AS l;
+
+-- name: waiting shard-local
+-- Which shards have incoming rows behind their mark.
+-- $1 shards, $2 marks
+SELECT u.shard_id
+FROM unnest($1::int[], $2::timestamptz[]) AS u (shard_id, mark)
+WHERE EXISTS (
+    SELECT FROM /*schema*/incoming_queue AS i
+    WHERE i.shard_id = u.shard_id AND i.created_at >= u.mark /*one-shard: AND i.shard_id = $3*/
+);
+
+-- name: lapsed_running shard-local
+-- Attempts that outlived their reservation, with their actions (id NULL: an old generation).
+-- $1 shards, $2 limit
+SELECT
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
+    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+    a.last_attempt, q.owner, q.running, statement_timestamp()
+FROM unnest($1::int[]) AS h (shard_id)
+JOIN /*schema*/processing_queue AS q ON q.shard_id = h.shard_id
+LEFT JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+    /*one-shard: AND a.shard_id = $3*/
+WHERE q.running AND q.scheduled_at <= statement_timestamp() /*one-shard: AND q.shard_id = $3*/
+LIMIT $2::int;
+
+-- name: lapsed_waiting shard-local
+-- Due rows that no attempt may begin: expired, or of an old generation (id NULL). Only the oldest
+-- $3 rows of a lane are looked at: in a backlog the others come later, as the head moves on.
+-- $1 shards, $2 limit, $3 rows to look at in a lane
+WITH RECURSIVE lane AS (
+    SELECT h.shard_id, f.queue, f.priority
+    FROM unnest($1::int[]) AS h (shard_id)
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $4*/
+        ORDER BY q.queue, q.priority
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT p.shard_id, n.queue, n.priority
+    FROM lane AS p
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = p.shard_id AND (q.queue, q.priority) > (p.queue, p.priority)
+          /*one-shard: AND q.shard_id = $4*/
+        ORDER BY q.queue, q.priority
+        LIMIT 1
+    ) AS n
+)
+SELECT
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
+    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+    a.last_attempt, q.owner, q.running, statement_timestamp()
+FROM lane AS l
+CROSS JOIN LATERAL (
+    SELECT d.*
+    FROM /*schema*/processing_queue AS d
+    WHERE d.shard_id = l.shard_id AND d.queue = l.queue AND d.priority = l.priority
+      AND d.scheduled_at <= statement_timestamp() AND NOT d.running
+      /*one-shard: AND d.shard_id = $4*/
+    ORDER BY d.scheduled_at
+    LIMIT $3::int
+) AS q
+LEFT JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+    /*one-shard: AND a.shard_id = $4*/
+WHERE a.guid IS NULL OR a.expires_at <= statement_timestamp()
+LIMIT $2::int;
+
+-- name: drop_stale shard-local
+-- Remove processing rows of generations that are gone. A guid never comes back, so nothing can
+-- happen between the look and the deletion.
+-- $1 shards, $2 guids
+DELETE FROM /*schema*/processing_queue AS q
+USING unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
+WHERE q.shard_id = u.shard_id AND q.guid = u.guid
+  AND NOT EXISTS (
+      SELECT FROM /*schema*/scheduled_action AS a
+      WHERE a.shard_id = q.shard_id AND a.guid = q.guid /*one-shard: AND a.shard_id = $3*/
+  )
+  /*one-shard: AND q.shard_id = $3*/;

@@ -1,0 +1,89 @@
+"""The SQLite engine: one file, one writer, no server."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import partial
+from pathlib import Path
+
+from gnomon.contracts.clock import Clock, Entropy
+from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.store import ActionStore, Capabilities, Store
+from gnomon.model.errors import NotSupported
+from gnomon.stores.sqlite.actions import SqliteActions
+from gnomon.stores.sqlite.connection import (
+    MEMORY,
+    InlineRunner,
+    JoinedRunner,
+    Runner,
+    ThreadRunner,
+)
+from gnomon.stores.sqlite.installation import SqliteInstallation
+from gnomon.stores.sqlite.leases import SqliteLeases
+from gnomon.stores.sqlite.wakeups import SqliteWakeups
+from gnomon.stores.sqlite.work import SqliteWork
+
+__all__ = ["InlineRunner", "Runner", "SqliteWork", "ThreadRunner", "open_sqlite"]
+
+
+def open_sqlite(
+    path: str | Path,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    runner: Runner | None = None,
+    observer: Observer | None = None,
+) -> Store:
+    """Open a file, or `:memory:`; the schema may be missing until `installation.migrate`.
+
+    A runner that is given stays the caller's: `close` leaves it open.
+    """
+    path = str(path)
+    used = runner or ThreadRunner(path, clock=clock, observer=observer or Silent())
+    work = SqliteWork(used, clock)
+    return Store(
+        capabilities=Capabilities(
+            engine="sqlite",
+            parallel_writers=False,
+            wakeups=True,
+            caller_transactions=path != MEMORY,
+            many_shards=True,
+        ),
+        actions=SqliteActions(used, clock),
+        work=work,
+        leases=SqliteLeases(used, clock),
+        installation=SqliteInstallation(used, work, path=path, clock=clock, entropy=entropy),
+        wakeups=SqliteWakeups(used),
+        close=used.close if runner is None else _leave_open,
+        joining=partial(_joining, path=path, runner=used, clock=clock),
+    )
+
+
+async def _leave_open() -> None:
+    """The runner belongs to the one who made it."""
+
+
+def _joining(connection: object, *, path: str, runner: Runner, clock: Clock) -> ActionStore:
+    """Actions inside the transaction of a `sqlite3.Connection` to the same file."""
+    if path == MEMORY:
+        raise NotSupported(
+            "a caller's transaction", engine="sqlite", remedy="use a file: memory is not shared"
+        )
+    if not isinstance(connection, sqlite3.Connection):
+        raise NotSupported(
+            f"joining a {type(connection).__name__}",
+            engine="sqlite",
+            remedy="give a sqlite3.Connection",
+        )
+    _check_same_file(connection, path)
+    return SqliteActions(JoinedRunner(connection, runner.hub), clock)
+
+
+def _check_same_file(connection: sqlite3.Connection, path: str) -> None:
+    files = {name: file for _, name, file in connection.execute("PRAGMA database_list").fetchall()}
+    if not files["main"] or not Path(files["main"]).samefile(path):
+        raise NotSupported(
+            "joining a connection to another database",
+            engine="sqlite",
+            remedy="connect to the file of the store",
+        )

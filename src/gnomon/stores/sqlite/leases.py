@@ -1,0 +1,110 @@
+"""Leases in SQLite: who owns which shard."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.store import Holding, Pulse, ShardLock
+from gnomon.stores.sqlite.connection import Runner
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.rows import (
+    guid_or_none,
+    micros,
+    micros_or_none,
+    moment,
+    moment_or_none,
+)
+
+Connection = sqlite3.Connection
+
+
+class SqliteLeases:
+    """The `LeaseStore` of this engine."""
+
+    def __init__(self, runner: Runner, clock: Clock) -> None:
+        self._runner = runner
+        self._clock = clock
+
+    async def locks(self) -> Sequence[ShardLock]:
+        return await self._runner.read(self._locks)
+
+    def _locks(self, connection: Connection) -> list[ShardLock]:
+        now = self._clock.now()
+        return [
+            ShardLock(
+                shard=shard,
+                lease_guid=guid_or_none(lease_guid),
+                owner=owner,
+                beat=beat,
+                silent_for=None if lease_guid is None else now - moment(heartbeat_at),
+                started_at=moment_or_none(started_at),
+            )
+            for shard, lease_guid, owner, beat, heartbeat_at, started_at in connection.execute(
+                SQL["locks"]
+            )
+        ]
+
+    async def acquire(
+        self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
+    ) -> Holding | None:
+        def call(connection: Connection) -> Holding | None:
+            now = self._clock.now()
+            wanted = {
+                "shard": shard,
+                "lease_guid": lease_guid.bytes,
+                "owner": owner,
+                "now": micros(now),
+                "stale_before": micros(now - lease_for),
+                "seen_guid": None if seen.lease_guid is None else seen.lease_guid.bytes,
+                "seen_beat": seen.beat,
+            }
+            rows = connection.execute(SQL["acquire"], wanted).fetchall()
+            if not rows:
+                return None
+            mark = moment_or_none(rows[0][0])
+            return Holding(shard=shard, lease_guid=lease_guid, incoming_mark=mark)
+
+        return await self._runner.write(call)
+
+    async def heartbeat(
+        self, worker: UUID, *, owner: str, holdings: Sequence[Holding], alive_for: timedelta
+    ) -> Pulse:
+        def call(connection: Connection) -> Pulse:
+            now = self._clock.now()
+            living = {"worker": worker.bytes, "owner": owner, "now": micros(now)}
+            connection.execute(SQL["heartbeat_worker"], living)
+            alive_since = {"alive_since": micros(now - alive_for)}
+            (alive,) = connection.execute(SQL["workers_alive"], alive_since).fetchone()
+            held = self._beat(connection, holdings, micros(now))
+            return Pulse(held=held, workers_alive=alive, now=now)
+
+        return await self._runner.write(call)
+
+    def _beat(
+        self, connection: Connection, holdings: Sequence[Holding], now_us: int
+    ) -> frozenset[int]:
+        held = set()
+        for holding in holdings:
+            beat = {
+                "shard": holding.shard,
+                "lease_guid": holding.lease_guid.bytes,
+                "incoming_mark": micros_or_none(holding.incoming_mark),
+                "now": now_us,
+            }
+            if connection.execute(SQL["heartbeat"], beat).rowcount:
+                held.add(holding.shard)
+        return frozenset(held)
+
+    async def release(self, holdings: Sequence[Holding]) -> None:
+        rows = [
+            {"shard": holding.shard, "lease_guid": holding.lease_guid.bytes} for holding in holdings
+        ]
+        await self._runner.write(lambda connection: connection.executemany(SQL["release"], rows))
+
+    async def leave(self, worker: UUID) -> None:
+        gone = {"worker": worker.bytes}
+        await self._runner.write(lambda connection: connection.execute(SQL["leave"], gone))

@@ -1,0 +1,364 @@
+"""Work in SQLite: move, begin, extend, and what lapsed.
+
+Every verb is one write transaction, so what it read stays true until it has written. The fences
+are in the queries all the same: `move_head`, `begin_due`, `begin_overdue`, `begin_stamp`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from gnomon.contracts.store import (
+    BeginResult,
+    Begun,
+    Demand,
+    Holding,
+    Lane,
+    Lapsed,
+    Moved,
+)
+from gnomon.model.action import Status
+from gnomon.model.codec import decode_spec
+from gnomon.model.errors import check
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.results import Parameters, SqliteResults
+from gnomon.stores.sqlite.rows import (
+    LiveRow,
+    decode_attempt,
+    duration_us,
+    micros,
+    moment,
+    moment_or_none,
+)
+
+Connection = sqlite3.Connection
+
+OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
+
+
+class DueRow(NamedTuple):
+    """A row that may be begun, in the order of the queries."""
+
+    guid: bytes
+    scheduled_at: int
+    attempts: int
+    id: str
+    timeout_us: int
+    created_at: int
+    occurrence_no: int
+    occurrence_at: int
+    expires_at: int | None
+    succeeded: int
+    failed: int
+    interrupted: int
+    consecutive_failures: int
+    consecutive_interruptions: int
+    occurrence_failures: int
+    last_attempt: str | None
+    spec: str
+
+
+class Terms(NamedTuple):
+    """What all attempts of one `begin` share."""
+
+    batch: str
+    owner: str
+    now: datetime
+    now_us: int
+    window_us: int
+    grace_us: int
+    silent_us: int
+
+
+class SqliteWork(SqliteResults):
+    """The `WorkStore` of this engine."""
+
+    # -- move -------------------------------------------------------------------------------------
+
+    async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
+        del full  # there are no dead rows to skip, so every move looks at all
+        return await self._runner.write(lambda connection: self._move(connection, holdings, limit))
+
+    def _move(self, connection: Connection, holdings: Sequence[Holding], limit: int) -> Moved:
+        filled = _waiting(connection, holdings)
+        lanes: dict[Lane, datetime] = {}
+        marks: dict[int, datetime] = {}
+        count = 0
+        more = False
+        for holding in holdings:
+            head = self._move_head(connection, holding, limit) if holding.shard in filled else None
+            if head is None:
+                continue
+            lanes |= self._moved_lanes(connection, head)
+            count += self._move_rows(connection, head)
+            marks[holding.shard] = moment(head["last_at"])
+            more = more or head["found"] == limit
+        return Moved(count=count, lanes=lanes, marks=marks, more=more, now=self._clock.now())
+
+    def _move_head(self, connection: Connection, holding: Holding, limit: int) -> Parameters | None:
+        """Which rows of a held shard to move: up to where."""
+        wanted = {
+            "shard": holding.shard,
+            "lease_guid": holding.lease_guid.bytes,
+            "limit": limit,
+        }
+        row = connection.execute(SQL["move_head"], wanted).fetchone()
+        if row is None:
+            return None
+        last_at, last_guid, found = row
+        return {"shard": holding.shard, "last_at": last_at, "last_guid": last_guid, "found": found}
+
+    def _moved_lanes(self, connection: Connection, head: Parameters) -> dict[Lane, datetime]:
+        return {
+            Lane(head["shard"], queue, priority): moment(earliest)
+            for queue, priority, earliest in connection.execute(SQL["move_lanes"], head)
+        }
+
+    def _move_rows(self, connection: Connection, head: Parameters) -> int:
+        """Into the one queue and out of the other; rows of old generations only out."""
+        moved: int = connection.execute(SQL["move_insert"], head).rowcount
+        connection.execute(SQL["move_delete"], head)
+        return moved
+
+    async def waiting(self, holdings: Sequence[Holding]) -> Collection[int]:
+        return await self._runner.read(lambda connection: _waiting(connection, holdings))
+
+    # -- begin ------------------------------------------------------------------------------------
+
+    async def begin(
+        self,
+        demands: Sequence[Demand],
+        *,
+        batch: UUID,
+        owner: str,
+        grace: timedelta,
+        window: timedelta,
+        silent: timedelta,
+    ) -> BeginResult:
+        def call(connection: Connection) -> BeginResult:
+            now = self._clock.now()
+            terms = Terms(
+                str(batch), owner, now, micros(now), duration_us(window), duration_us(grace),
+                duration_us(silent),
+            )  # fmt: skip
+            return self._begin(connection, demands, terms)
+
+        return await self._runner.write(call)
+
+    def _begin(
+        self, connection: Connection, demands: Sequence[Demand], terms: Terms
+    ) -> BeginResult:
+        begun: list[Begun] = []
+        for demand in demands:
+            rows = self._due(connection, demand, terms)
+            if rows:
+                begun += self._stamp(connection, demand.lane.shard, rows, terms)
+        next_due = {demand.lane: self._next_due(connection, demand.lane) for demand in demands}
+        return BeginResult(begun=begun, next_due=next_due, now=terms.now)
+
+    def _due(self, connection: Connection, demand: Demand, terms: Terms) -> list[DueRow]:
+        """The rows that the fence lets through."""
+        wanted = lane_row(demand.lane)
+        wanted["now"] = terms.now_us
+        wanted["limit"] = demand.limit
+        if demand.lease_guid is None:
+            wanted["silent_since"] = terms.now_us - terms.silent_us
+            wanted["overdue_since"] = terms.now_us - OVERDUE_US
+            rows = connection.execute(SQL["begin_overdue"], wanted)
+        else:
+            wanted["lease_guid"] = demand.lease_guid.bytes
+            rows = connection.execute(SQL["begin_due"], wanted)
+        return [DueRow._make(row) for row in rows]
+
+    def _stamp(
+        self, connection: Connection, shard: int, rows: Sequence[DueRow], terms: Terms
+    ) -> list[Begun]:
+        """Give each row its attempt and its reservation."""
+        stamps: list[Parameters] = []
+        begun: list[Begun] = []
+        for row in rows:
+            guid = UUID(bytes=row.guid)
+            attempt_id = derive_attempt_id(terms.batch, guid)
+            stamps.append(
+                {
+                    "shard": shard,
+                    "guid": row.guid,
+                    "scheduled_at": row.scheduled_at,
+                    "attempt_id": attempt_id.bytes,
+                    "now": terms.now_us,
+                    "deadline_at": terms.now_us + row.timeout_us,
+                    "reserved_until": self._reserved_until(row.timeout_us, terms),
+                    "owner": terms.owner,
+                }
+            )
+            begun.append(begun_of(shard, row, guid, attempt_id, terms.now))
+        stamped = connection.executemany(SQL["begin_stamp"], stamps).rowcount
+        check(stamped == len(rows), "begin did not stamp what it had read", shard=shard)
+        return begun
+
+    def _reserved_until(self, timeout_us: int, terms: Terms) -> int:
+        return terms.now_us + min(timeout_us, terms.window_us) + terms.grace_us
+
+    def _next_due(self, connection: Connection, lane: Lane) -> datetime | None:
+        row = connection.execute(SQL["next_due"], lane_row(lane)).fetchone()
+        return None if row is None else moment(row[0])
+
+    async def recall(self, demands: Sequence[Demand], *, batch: UUID) -> Sequence[Begun]:
+        return await self._runner.write(
+            lambda connection: [
+                begun
+                for lane in dict.fromkeys(demand.lane for demand in demands)
+                for begun in _recalled(connection, lane, str(batch))
+            ]
+        )
+
+    async def extend(
+        self, attempts: Sequence[Begun], *, window: timedelta, grace: timedelta
+    ) -> Collection[UUID]:
+        return await self._runner.write(
+            lambda connection: self._extend(connection, attempts, window + grace)
+        )
+
+    def _extend(
+        self, connection: Connection, attempts: Sequence[Begun], reserve: timedelta
+    ) -> set[UUID]:
+        reserved_until = micros(self._clock.now() + reserve)
+        kept = set()
+        for attempt in attempts:
+            row = {
+                "shard": attempt.shard,
+                "guid": attempt.guid.bytes,
+                "attempt_id": attempt.attempt_id.bytes,
+                "reserved_until": reserved_until,
+            }
+            if connection.execute(SQL["extend"], row).rowcount:
+                kept.add(attempt.attempt_id)
+        return kept
+
+    # -- lapsed -----------------------------------------------------------------------------------
+
+    async def lapsed(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Lapsed]:
+        return await self._runner.write(
+            lambda connection: self._lapsed(connection, holdings, limit)
+        )
+
+    def _lapsed(
+        self, connection: Connection, holdings: Sequence[Holding], limit: int
+    ) -> list[Lapsed]:
+        now = self._clock.now()
+        found: list[Lapsed] = []
+        for holding in holdings:
+            wanted = {
+                "shard": holding.shard,
+                "lease_guid": holding.lease_guid.bytes,
+                "now": micros(now),
+                "limit": limit - len(found),
+            }
+            self._drop_stale(connection, holding.shard, micros(now), limit)
+            for query in ("lapsed_running", "lapsed_expired"):
+                found += [lapsed_of(row, now) for row in connection.execute(SQL[query], wanted)]
+        return found[:limit]
+
+    def _drop_stale(self, connection: Connection, shard: int, now_us: int, limit: int) -> None:
+        for lane, earliest in _lanes(connection, shard):
+            if earliest <= now_us:
+                head = lane_row(lane) | {"now": now_us, "limit": limit}
+                connection.execute(SQL["lapsed_stale"], head)
+
+    async def survey(self, holdings: Sequence[Holding]) -> Mapping[Lane, datetime]:
+        return await self._runner.read(
+            lambda connection: {
+                lane: moment(earliest)
+                for holding in holdings
+                for lane, earliest in _lanes(connection, holding.shard)
+            }
+        )
+
+
+def derive_attempt_id(batch: str, guid: UUID) -> UUID:
+    """The same as SQL's `md5(batch::text || guid::text)::uuid`: who knows the batch finds it."""
+    text = f"{batch}{guid}".encode()
+    return UUID(bytes=hashlib.md5(text, usedforsecurity=False).digest())
+
+
+def lane_row(lane: Lane) -> Parameters:
+    return {"shard": lane.shard, "queue": lane.queue, "priority": lane.priority}
+
+
+def begun_of(shard: int, row: DueRow, guid: UUID, attempt_id: UUID, began_at: datetime) -> Begun:
+    due = moment(row.scheduled_at)
+    status = Status(
+        scheduled_at=due,
+        occurrence_no=row.occurrence_no,
+        occurrence_at=moment(row.occurrence_at),
+        expires_at=moment_or_none(row.expires_at),
+        attempts=row.attempts + 1,
+        succeeded=row.succeeded,
+        failed=row.failed,
+        interrupted=row.interrupted,
+        consecutive_failures=row.consecutive_failures,
+        consecutive_interruptions=row.consecutive_interruptions,
+        occurrence_failures=row.occurrence_failures,
+        last_attempt=decode_attempt(row.last_attempt),
+    )
+    return Begun(
+        shard=shard,
+        id=row.id,
+        guid=guid,
+        attempt_id=attempt_id,
+        spec=decode_spec(row.spec),
+        status=status,
+        scheduled_at=due,
+        began_at=began_at,
+        deadline=began_at + timedelta(0, 0, row.timeout_us),
+        created_at=moment(row.created_at),
+    )
+
+
+def lapsed_of(row: tuple[Any, ...], now: datetime) -> Lapsed:
+    live = LiveRow._make(row[:-2])
+    due_at, is_running = row[-2:]
+    return Lapsed(
+        shard=live.shard_id,
+        id=live.id,
+        guid=UUID(bytes=live.guid),
+        spec=decode_spec(live.spec),
+        status=live.status(),
+        attempt=live.attempt(),
+        running=bool(is_running),
+        scheduled_at=moment(due_at),
+        now=now,
+    )
+
+
+def _recalled(connection: Connection, lane: Lane, batch: str) -> Iterator[Begun]:
+    """The due time is gone by now; such attempts are shown as begun on time."""
+    for *due, attempt_id, began_at in connection.execute(SQL["recall"], lane_row(lane)).fetchall():
+        row = DueRow._make(due)
+        guid = UUID(bytes=row.guid)
+        derived = derive_attempt_id(batch, guid)
+        if derived.bytes == attempt_id:
+            yield begun_of(lane.shard, row, guid, derived, moment(began_at))
+
+
+def _waiting(connection: Connection, holdings: Sequence[Holding]) -> frozenset[int]:
+    shards = json.dumps([holding.shard for holding in holdings])
+    found = connection.execute(SQL["waiting"], {"shards": shards})
+    return frozenset(shard for (shard,) in found)
+
+
+def _lanes(connection: Connection, shard: int) -> list[tuple[Lane, int]]:
+    """All lanes of a shard with their earliest times: one step in the index for each."""
+    found: list[tuple[Lane, int]] = []
+    lane = Lane(shard, "", -1)
+    while row := connection.execute(SQL["lane_after"], lane_row(lane)).fetchone():
+        queue, priority, earliest = row
+        lane = Lane(shard, queue, priority)
+        found.append((lane, earliest))
+    return found

@@ -1,0 +1,1 @@
+"""For tests: yours of what uses Gnomon, and ours of Gnomon itself. Nothing of ours imports it."""

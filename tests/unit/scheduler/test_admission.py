@@ -1,0 +1,108 @@
+"""Admission: defaults filled in, rules that compare with the present, and how a pause ends."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from gnomon.contracts.store import Draft, Installation
+from gnomon.model.action import Action, Meta, Status
+from gnomon.model.errors import InvalidRequest, InvalidSpec
+from gnomon.model.spec import CatchUp, Cron, Mock, Periodic, Spec
+from gnomon.scheduler.admission import Request, admit, decide_resume
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+GUID = UUID(int=5)
+INSTALLATION = Installation(
+    id=UUID(int=1), shard_count=8, schema_version=1, durability="local", engine="sqlite"
+)
+
+
+def admitted(request: Request) -> Draft:
+    return admit(
+        request, guid=GUID, now=NOW, installation=INSTALLATION, retention=timedelta(days=7)
+    )
+
+
+def spec(**fields: object) -> Spec:
+    return Spec(action=Mock(), **fields)  # type: ignore[arg-type]
+
+
+def test_an_action_without_a_time_is_due_now() -> None:
+    """Immediate actions take the same way."""
+    draft = admitted(Request(spec=spec()))
+    assert (NOW, NOW) == (draft.scheduled_at, draft.spec.start_at)
+    assert str(GUID) == draft.id
+    assert timedelta(days=7) == draft.retention
+
+
+def test_ten_minutes_in_the_past_is_the_limit() -> None:
+    """M2, to the microsecond."""
+    edge = NOW - timedelta(minutes=10)
+    assert edge == admitted(Request(spec=spec(start_at=edge))).scheduled_at
+    with pytest.raises(InvalidSpec, match="start_at"):
+        admitted(Request(spec=spec(start_at=edge - timedelta(microseconds=1))))
+
+
+def test_a_deadline_that_passed_is_refused() -> None:
+    """Nothing is stored that can never begin."""
+    with pytest.raises(InvalidSpec, match="deadline"):
+        admitted(Request(spec=spec(deadline=NOW)))
+
+
+def test_a_deadline_before_the_first_cron_time_is_refused() -> None:
+    """The first occurrence counts, not start_at."""
+    cron = Cron(expression="0 0 1 1 *")
+    with pytest.raises(InvalidSpec, match="first occurrence"):
+        admitted(Request(spec=spec(policy=cron, deadline=NOW + timedelta(days=2))))
+
+
+def test_the_same_key_gives_the_same_generation_and_another_key_another() -> None:
+    """R14: a repeat is recognisable even after a fail-over that lost the first."""
+    first = admitted(Request(id="a", key="k", spec=spec()))
+    again = admitted(Request(id="a", key="k", spec=spec()))
+    other = admitted(Request(id="a", key="l", spec=spec()))
+    assert first.guid == again.guid != other.guid
+    assert first.keyed
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", "a\x00b"])
+def test_a_bad_key_is_refused(key: str) -> None:
+    """Keys are short and printable."""
+    with pytest.raises(InvalidRequest, match="idempotency key"):
+        admitted(Request(id="a", key=key, spec=spec()))
+
+
+def test_jitter_is_the_same_for_the_same_occurrence() -> None:
+    """Due times are decided once, without randomness."""
+    draft = admitted(Request(spec=spec(jitter=timedelta(minutes=1))))
+    again = admitted(Request(spec=spec(jitter=timedelta(minutes=1))))
+    assert draft.scheduled_at == again.scheduled_at
+    assert timedelta(0) <= draft.scheduled_at - NOW < timedelta(minutes=1)
+
+
+def paused(**fields: object) -> Action:
+    meta = Meta(id="a", guid=GUID, shard=0, created_at=NOW, updated_at=NOW)
+    status = Status(scheduled_at=NOW, occurrence_at=NOW, expires_at=None)
+    return Action(meta=meta, spec=spec(start_at=NOW, **fields), status=status)
+
+
+def test_resume_before_its_time_keeps_the_plan() -> None:
+    """A pause that ends in time changes nothing."""
+    assert (NOW, NOW, None) == decide_resume(paused(), NOW - timedelta(hours=1))
+
+
+def test_resume_after_its_time_is_due_now() -> None:
+    """A once action that was paused over its time happens when resumed."""
+    late = NOW + timedelta(hours=1)
+    assert (late, NOW, None) == decide_resume(paused(), late)
+
+
+def test_resume_with_catch_up_none_goes_on_with_the_next_occurrence() -> None:
+    """Missed occurrences are passed over if the spec says so."""
+    action = paused(policy=Periodic(period=timedelta(minutes=10)), catch_up=CatchUp(mode="none"))
+    scheduled, occurrence, expires = decide_resume(action, NOW + timedelta(minutes=25))
+    assert NOW + timedelta(minutes=30) == scheduled == occurrence
+    assert NOW + timedelta(minutes=40) == expires

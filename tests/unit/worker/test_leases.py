@@ -1,0 +1,192 @@
+"""Leases: taken fairly, trusted with a margin, stolen only when both clocks agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from gnomon.contracts.store import Holding, Pulse, ShardLock
+from gnomon.worker.config import WorkerConfig
+from gnomon.worker.leases import Leases
+from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
+
+STRANGER = UUID(int=99)
+ME = UUID(int=7)
+
+
+class Locks:
+    """A lease store in a dict: what it says is set by the test."""
+
+    def __init__(self, locks: Sequence[ShardLock]) -> None:
+        self.rows = {lock.shard: lock for lock in locks}
+        self.held: frozenset[int] = frozenset()
+        self.alive = 1
+        self.released: list[int] = []
+
+    async def locks(self) -> Sequence[ShardLock]:
+        return list(self.rows.values())
+
+    async def acquire(
+        self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
+    ) -> Holding | None:
+        if self.rows[shard] != seen or lease_for <= timedelta(0):
+            return None
+        self.rows[shard] = lock(shard, lease_guid=lease_guid, owner=owner, silent_s=0)
+        return Holding(shard=shard, lease_guid=lease_guid)
+
+    async def heartbeat(
+        self, worker: UUID, *, owner: str, holdings: Sequence[Holding], alive_for: timedelta
+    ) -> Pulse:
+        assert (worker, owner) == (ME, "me")
+        assert alive_for > timedelta(0)
+        assert all(held.shard in self.rows for held in holdings)
+        return Pulse(held=self.held, workers_alive=self.alive, now=EPOCH)
+
+    async def release(self, holdings: Sequence[Holding]) -> None:
+        self.released += [held.shard for held in holdings]
+
+    async def leave(self, worker: UUID) -> None:
+        assert worker == ME
+
+
+def lock(
+    shard: int,
+    *,
+    lease_guid: UUID | None = None,
+    owner: str | None = None,
+    beat: int = 0,
+    silent_s: float | None = None,
+) -> ShardLock:
+    silent = None if silent_s is None else timedelta(seconds=silent_s)
+    return ShardLock(
+        shard=shard,
+        lease_guid=lease_guid,
+        owner=owner,
+        beat=beat,
+        silent_for=silent,
+        started_at=None,
+    )
+
+
+def leases_on(store: Locks) -> tuple[Leases, HandClock, Audience]:
+    env, clock, audience = surroundings()
+    leases = Leases(
+        store, worker=ME, owner="me", shard_count=len(store.rows), config=WorkerConfig(), env=env
+    )
+    return leases, clock, audience
+
+
+async def test_a_lonely_worker_takes_every_free_shard() -> None:
+    """Alone, its fair share is everything."""
+    leases, _, _ = leases_on(Locks([lock(shard) for shard in range(4)]))
+    taken = await leases.take()
+    assert [0, 1, 2, 3] == [held.shard for held in taken]
+    assert 4 == len(leases.trusted())
+
+
+async def test_a_stale_lock_is_stolen_only_after_it_was_watched_for_a_lease() -> None:
+    """The database's clock alone is not believed: it may have jumped."""
+    store = Locks([lock(0, lease_guid=STRANGER, owner="other", silent_s=60)])
+    leases, clock, audience = leases_on(store)
+    assert [] == await leases.take()
+    clock.seconds += 9.9
+    assert [] == await leases.take()
+    clock.seconds += 0.2
+    assert [0] == [held.shard for held in await leases.take()]
+    assert 1 == audience.counts["leases_stolen"]
+
+
+async def test_a_lock_that_beats_while_watched_is_not_stolen() -> None:
+    """A database clock that jumped forward does not make living owners lose their shards."""
+    store = Locks([lock(0, lease_guid=STRANGER, owner="other", silent_s=3600)])
+    leases, clock, _ = leases_on(store)
+    for beat in range(1, 30):
+        store.rows[0] = lock(0, lease_guid=STRANGER, owner="other", beat=beat, silent_s=3600)
+        assert [] == await leases.take()
+        clock.seconds += 1
+
+
+async def test_trust_ends_before_the_lease_does() -> None:
+    """Beginning stops three seconds before somebody else may steal the shard."""
+    leases, clock, _ = leases_on(Locks([lock(0)]))
+    await leases.take()
+    clock.seconds += 6.9
+    assert leases.holding(0) is not None
+    clock.seconds += 0.2
+    assert leases.holding(0) is None
+    assert [] == leases.trusted()
+
+
+async def test_trust_is_counted_from_the_start_of_the_heartbeat() -> None:
+    """A slow answer does not stretch the lease."""
+    store = Locks([lock(0)])
+    store.held = frozenset({0})
+    leases, clock, _ = leases_on(store)
+    await leases.take()
+    leases.ticked_at = clock.seconds
+
+    async def slow(*_: object, **__: object) -> Pulse:
+        clock.seconds += 5
+        return Pulse(held=frozenset({0}), workers_alive=1, now=EPOCH)
+
+    store.heartbeat = slow  # type: ignore[method-assign]
+    await leases.beat(store)
+    clock.seconds += 1.9
+    assert leases.holding(0) is not None
+    clock.seconds += 0.2
+    assert leases.holding(0) is None
+
+
+async def test_a_stuck_loop_gets_no_heartbeat() -> None:
+    """A zombie whose loop does not tick must lose its shards."""
+    leases, clock, audience = leases_on(Locks([lock(0)]))
+    await leases.take()
+    clock.seconds += 4
+    assert await leases.beat(leases._store) is None
+    assert ["heartbeat_withheld"] == audience.events
+
+
+async def test_what_the_heartbeat_does_not_confirm_is_lost() -> None:
+    """Zero rows updated means that somebody else has it."""
+    store = Locks([lock(0), lock(1)])
+    leases, clock, audience = leases_on(store)
+    await leases.take()
+    store.held = frozenset({1})
+    clock.seconds += 6.5
+    leases.ticked_at = clock.seconds
+    pulse = await leases.beat(store)
+    assert pulse is not None
+    clock.seconds += 1
+    assert [0] == leases.note(pulse)
+    assert [1] == [held.shard for held in leases.trusted()]
+    assert 1 == audience.counts["leases_lost"]
+
+
+async def test_surplus_is_given_back_when_others_appear() -> None:
+    """Two workers hold half each."""
+    store = Locks([lock(shard) for shard in range(5)])
+    leases, _, _ = leases_on(store)
+    await leases.take()
+    leases.note(Pulse(held=frozenset(range(5)), workers_alive=2, now=EPOCH))
+    surplus = leases.surplus()
+    assert 2 == len(surplus)
+    await leases.give_back(surplus)
+    assert sorted(surplus) == sorted(store.released)
+    assert 3 == len(leases.trusted())
+    assert [] == leases.surplus()
+
+
+async def test_silent_owners_are_those_who_missed_heartbeats() -> None:
+    """Helpers look at shards of the silent and at free ones, never at their own."""
+    store = Locks(
+        [
+            lock(0),
+            lock(1, lease_guid=STRANGER, owner="quick", silent_s=0.4),
+            lock(2, lease_guid=STRANGER, owner="slow", silent_s=1.6),
+        ]
+    )
+    leases, _, _ = leases_on(store)
+    assert [0, 2] == [row.shard for row in leases.silent(await leases.locks())]
+    await leases.take()
+    assert [2] == [row.shard for row in leases.silent(await leases.locks())]

@@ -1,0 +1,73 @@
+"""The recorder writes every result, in batches, however often the store fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+from gnomon.contracts.store import Finish, Recorded, WorkStore
+from gnomon.model.errors import StoreUnavailable
+from gnomon.model.outcome import Succeeded
+from gnomon.worker.attempt import finish_of
+from gnomon.worker.recorder import Recorder
+from tests.unit.worker.surroundings import Audience
+from tests.unit.worker.test_slots import begun
+
+
+class Book:
+    """A store that fails as often as it is told."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.batches: list[list[str]] = []
+
+    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+        assert owner == "me"
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("down")
+        self.batches.append([finish.id for finish in finishes])
+        return [Recorded.APPLIED] * len(finishes)
+
+
+def finish(number: int) -> Finish:
+    return finish_of(begun(number), Succeeded(), ended_after=timedelta(seconds=1))
+
+
+async def recorded_by(book: Book, count: int, *, batch: int) -> tuple[list[str], Audience]:
+    audience = Audience()
+    seen: list[str] = []
+    recorder = Recorder(
+        cast(WorkStore, cast(Any, book)),
+        owner="me",
+        batch=batch,
+        observer=audience,
+        recorded=lambda result, _: seen.append(result.id),
+    )
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(recorder.keep_writing())
+        for number in range(count):
+            recorder.put(finish(number))
+        assert count == recorder.backlog
+        await recorder.idle()
+        writing.cancel()
+    assert 0 == recorder.backlog
+    return seen, audience
+
+
+async def test_results_are_written_in_batches() -> None:
+    """Many results share a transaction, none is left behind."""
+    book = Book()
+    seen, _ = await recorded_by(book, 25, batch=10)
+    assert 25 == len(seen)
+    assert [10, 10, 5] == sorted((len(batch) for batch in book.batches), reverse=True)
+
+
+async def test_a_result_is_kept_until_the_store_answers() -> None:
+    """An unavailable store delays results and loses none."""
+    book = Book(failures=3)
+    seen, audience = await recorded_by(book, 4, batch=10)
+    assert ["a0", "a1", "a2", "a3"] == sorted(seen)
+    assert 3 == audience.counts["store_errors"]

@@ -1,0 +1,190 @@
+"""Slots: each queue within its limit, and nothing in hand is ever dropped silently."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+from gnomon.contracts.executor import Order
+from gnomon.contracts.store import Begun, Finish
+from gnomon.model.action import State, Status
+from gnomon.model.outcome import Outcome, Succeeded
+from gnomon.model.spec import Mock, Spec
+from gnomon.worker.attempt import Performer
+from gnomon.worker.slots import Slots
+from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
+
+INSTALLATION = UUID(int=1)
+
+
+class Gate:
+    """An executor that waits until the test opens it."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.inside = 0
+        self.most = 0
+        self.orders: list[Order] = []
+
+    async def execute(self, order: Order) -> Outcome:
+        self.orders.append(order)
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            await self.open.wait()
+        finally:
+            self.inside -= 1
+        return Succeeded()
+
+    async def close(self) -> None: ...
+
+
+class Broken:
+    """An executor with a bug."""
+
+    async def execute(self, order: Order) -> Outcome:
+        raise ZeroDivisionError(order.id)
+
+    async def close(self) -> None: ...
+
+
+def begun(number: int, *, queue: str = "default", timeout_s: float = 15) -> Begun:
+    timeout = timedelta(seconds=timeout_s)
+    return Begun(
+        shard=0,
+        id=f"a{number}",
+        guid=UUID(int=number),
+        attempt_id=UUID(int=1000 + number),
+        spec=Spec(action=Mock(), queue=queue, timeout=timeout, start_at=EPOCH),
+        status=Status(attempts=1, occurrence_at=EPOCH),
+        scheduled_at=EPOCH,
+        began_at=EPOCH,
+        deadline=EPOCH + timeout,
+        created_at=EPOCH,
+    )
+
+
+def slots_with(
+    executor: Gate | Broken | None, *, limit: int = 2
+) -> tuple[Slots, list[Finish], HandClock, Audience]:
+    env, clock, audience = surroundings()
+    ended: list[Finish] = []
+    performer = Performer(
+        {} if executor is None else {Mock: executor},
+        installation=INSTALLATION,
+        env=env,
+        send_within=timedelta(seconds=4),
+    )
+    slots = Slots(
+        performer,
+        clock=clock,
+        concurrency_of=lambda queue: 0 if queue == "closed" else limit,
+        ended=lambda _, finish: ended.append(finish),
+    )
+    return slots, ended, clock, audience
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_no_more_attempts_at_once_than_the_limit() -> None:
+    """Concurrency per queue holds."""
+    gate = Gate()
+    slots, ended, clock, _ = slots_with(gate)
+    for number in range(6):
+        slots.take(begun(number), clock.seconds)
+    await settled()
+    assert 2 == gate.inside
+    assert 6 == slots.in_hand
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+    assert 2 == gate.most
+    assert ["succeeded"] * 6 == [finish.outcome for finish in ended]
+
+
+async def test_queues_do_not_wait_for_each_other() -> None:
+    """A full queue leaves the slots of another free."""
+    gate = Gate()
+    slots, _, clock, _ = slots_with(gate)
+    for number in range(3):
+        slots.take(begun(number, queue="full"), clock.seconds)
+    slots.take(begun(9, queue="other"), clock.seconds)
+    await settled()
+    assert 3 == gate.inside
+    assert 0 == slots.free("full")
+    assert 1 == slots.free("other")
+    assert 0 == slots.free("closed")
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+
+
+async def test_an_attempt_that_waited_too_long_is_abandoned_and_not_sent() -> None:
+    """Directly before sending, the monotonic clock is looked at."""
+    gate = Gate()
+    slots, ended, clock, _ = slots_with(gate)
+    slots.take(begun(1), clock.seconds - 4.1)
+    await settled()
+    assert [] == gate.orders
+    assert ["abandoned"] == [finish.outcome for finish in ended]
+    assert State.ACTIVE == ended[0].verdict.state
+
+
+async def test_a_hanging_executor_is_cut_off_at_the_timeout() -> None:
+    """Every attempt has a hard deadline enforced by the worker."""
+    gate = Gate()
+    slots, ended, clock, _ = slots_with(gate)
+    slots.take(begun(1, timeout_s=0.01), clock.seconds)
+    await slots.drain(timedelta(seconds=5))
+    assert ["failed"] == [finish.outcome for finish in ended]
+    assert "timed out after 0.01 s" == ended[0].error
+
+
+async def test_an_executor_that_raises_fails_the_attempt_only() -> None:
+    """A bug in an executor is a failed attempt, seen by the observer."""
+    slots, ended, clock, audience = slots_with(Broken())
+    slots.take(begun(1), clock.seconds)
+    await slots.drain(timedelta(seconds=5))
+    assert "ZeroDivisionError: a1" == ended[0].error
+    assert ["executor_raised"] == audience.events
+
+
+async def test_an_effect_without_executor_fails_visibly() -> None:
+    """A worker that cannot perform something says so."""
+    slots, ended, clock, _ = slots_with(None)
+    slots.take(begun(1), clock.seconds)
+    await slots.drain(timedelta(seconds=5))
+    assert "this worker has no mock executor" == ended[0].error
+
+
+async def test_drain_interrupts_what_does_not_end_and_abandons_what_was_not_sent() -> None:
+    """At shutdown every attempt in hand gets a result, so that others can go on at once."""
+    gate = Gate()
+    slots, ended, clock, _ = slots_with(gate, limit=1)
+    slots.take(begun(1), clock.seconds)
+    slots.take(begun(2), clock.seconds)
+    await settled()
+    await slots.drain(timedelta(seconds=0))
+    outcomes = {finish.id: finish.outcome for finish in ended}
+    assert {"a1": "interrupted", "a2": "abandoned"} == outcomes
+    assert 0 == slots.in_hand
+    assert all(finish.verdict.scheduled_at is not None for finish in ended)
+
+
+async def test_the_executor_is_told_key_number_and_deadline() -> None:
+    """The receiver gets what it needs to recognise repeats and to refuse late ones."""
+    gate = Gate()
+    gate.open.set()
+    slots, _, clock, _ = slots_with(gate)
+    slots.take(begun(1), clock.seconds - 1)
+    await slots.drain(timedelta(seconds=5))
+    (order,) = gate.orders
+    assert ("a1", 1, 1) == (order.id, order.attempt_no, order.occurrence_no)
+    assert order.key.startswith("act_")
+    assert 30 == len(order.key)
+    assert EPOCH + timedelta(seconds=15) == order.deadline
+    assert 14.0 == order.timeout_s
+
+

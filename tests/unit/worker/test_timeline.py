@@ -1,0 +1,81 @@
+"""The timeline knows when each lane is due next."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from gnomon.contracts.store import Lane
+from gnomon.worker.timeline import Timeline
+from tests.unit.worker.surroundings import EPOCH
+
+MAIL = Lane(1, "mail", 5)
+URGENT = Lane(1, "mail", 0)
+OTHER = Lane(2, "other", 5)
+
+
+def at(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+def test_note_keeps_the_earliest_time() -> None:
+    """A later row does not hide an earlier one."""
+    timeline = Timeline()
+    timeline.note(MAIL, EPOCH + at(5))
+    timeline.note(MAIL, EPOCH + at(9))
+    assert EPOCH + at(5) == timeline.earliest()
+    timeline.note(MAIL, EPOCH + at(2))
+    assert EPOCH + at(2) == timeline.earliest()
+
+
+def test_due_gives_first_priorities_first_then_the_oldest() -> None:
+    """Order of begin: priority, then time."""
+    timeline = Timeline()
+    timeline.note(MAIL, EPOCH)
+    timeline.note(OTHER, EPOCH - at(1))
+    timeline.note(URGENT, EPOCH + at(1))
+    assert [URGENT, OTHER, MAIL] == timeline.due(EPOCH + at(1))
+    assert [OTHER, MAIL] == timeline.due(EPOCH)
+
+
+def test_settle_with_none_removes_the_lane() -> None:
+    """A lane without rows is never due."""
+    timeline = Timeline()
+    timeline.note(MAIL, EPOCH)
+    timeline.settle(MAIL, None)
+    assert timeline.earliest() is None
+    assert [] == list(timeline.lanes())
+
+
+def test_a_row_noted_before_the_mark_lowers_the_mark() -> None:
+    """`since` never hides a row that is known to be there."""
+    timeline = Timeline()
+    timeline.settle(MAIL, EPOCH + at(10))
+    assert EPOCH + at(10) == timeline.since(MAIL)
+    timeline.note(MAIL, EPOCH + at(3))
+    assert EPOCH + at(3) == timeline.since(MAIL)
+
+
+def test_replace_forgets_what_the_survey_does_not_name_in_its_shards_only() -> None:
+    """A survey of a shard says everything about that shard and nothing about others."""
+    timeline = Timeline()
+    timeline.note(MAIL, EPOCH)
+    timeline.note(OTHER, EPOCH)
+    timeline.replace([1], {URGENT: EPOCH + at(4)})
+    assert {URGENT, OTHER} == set(timeline.lanes())
+
+
+def test_forget_drops_a_lost_shard() -> None:
+    """Nothing is begun in a shard that is not held."""
+    timeline = Timeline()
+    timeline.note(MAIL, EPOCH)
+    timeline.note(OTHER, EPOCH)
+    timeline.forget(1)
+    assert {OTHER} == set(timeline.lanes())
+
+
+def test_earliest_leaves_out_full_queues() -> None:
+    """The pump does not wake for rows it has no slot for."""
+    timeline = Timeline()
+    timeline.note(MAIL, EPOCH)
+    timeline.note(OTHER, EPOCH + at(7))
+    assert EPOCH + at(7) == timeline.earliest(closed=frozenset({"mail"}))
