@@ -141,9 +141,9 @@ class Crew:
         self.last_words = [await worker.stop() for worker in self.workers]
 
     @property
-    def began(self) -> list[tuple[str, float]]:
-        """When each began, as the workers told at their end."""
-        return [(mark, at) for word in self.last_words for mark, at in word["began"]]
+    def began(self) -> list[tuple[float, float]]:
+        """When each was due and when it began, as the workers told at their end."""
+        return [(due, at) for word in self.last_words for due, at in word["began"]]
 
     @property
     def first_at(self) -> float | None:

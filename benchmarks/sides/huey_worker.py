@@ -13,14 +13,14 @@ def make_huey(path: str) -> SqliteHuey:
     return SqliteHuey("bench", filename=path, fsync=True, results=False, cache_mb=64)
 
 
-def work(path: str, *, threads: int, marked: bool) -> None:
+def work(path: str, *, threads: int, timed: bool) -> None:
     tally = Tally()
     rival = make_huey(path)
 
     @rival.task(name="noop")  # type: ignore[untyped-decorator]
-    def noop(mark: str | None = None) -> None:
-        if marked and mark is not None:
-            tally.add_marked(mark)
+    def noop(due: float | None = None) -> None:
+        if timed and due is not None:
+            tally.add_due(due)
         else:
             tally.add()
 
@@ -42,4 +42,4 @@ def work(path: str, *, threads: int, marked: bool) -> None:
 
 if __name__ == "__main__":
     given = options()
-    work(given["path"], threads=given["threads"], marked=given["marked"])
+    work(given["path"], threads=given["threads"], timed=given["timed"])

@@ -1,4 +1,4 @@
-"""A PgQueuer worker process, by its public API: one asyncpg pool, uvloop, as its own CLI does it."""
+"""A PgQueuer worker process, by its public API: an asyncpg pool, uvloop as in its own CLI."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from benchmarks.sides.worker import Tally, options
 POOL_SIZE = 4
 
 
-async def work(dsn: str, *, batch_size: int, marked: bool) -> None:
+async def work(dsn: str, *, batch_size: int, timed: bool) -> None:
     tally = Tally()
     async with asyncpg.create_pool(dsn, min_size=POOL_SIZE, max_size=POOL_SIZE) as pool:
         rival = PgQueuer.from_asyncpg_pool(pool)
 
         @rival.entrypoint("noop")
         async def noop(given: Job) -> None:
-            if marked and given.payload is not None:
-                tally.add_marked(given.payload.decode())
+            if timed:
+                tally.add_due(given.execute_after.timestamp())
             else:
                 tally.add()
 
@@ -44,4 +44,4 @@ async def work(dsn: str, *, batch_size: int, marked: bool) -> None:
 
 if __name__ == "__main__":
     given = options()
-    uvloop.run(work(given["dsn"], batch_size=given["batch_size"], marked=given["marked"]))
+    uvloop.run(work(given["dsn"], batch_size=given["batch_size"], timed=given["timed"]))

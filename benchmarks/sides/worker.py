@@ -23,7 +23,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.count = 0
-        self.began: list[tuple[str, float]] = []  # (mark, seconds since 1970), if asked for
+        self.began: list[tuple[float, float]] = []  # (due, began) in seconds since 1970, if asked
         self.first_at: float | None = None
         self._go = threading.Event()
         self._stop = threading.Event()
@@ -35,9 +35,9 @@ class Tally:
             self.first_at = time.time()
         self.count += 1
 
-    def add_marked(self, mark: str) -> None:
-        """One more was performed; remember when."""
-        self.began.append((mark, time.time()))
+    def add_due(self, due: float) -> None:
+        """One more was performed; remember when it was due and when it began."""
+        self.began.append((due, time.time()))
         self.add()
 
     def wait_go(self) -> None:

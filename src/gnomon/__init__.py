@@ -1,3 +1,33 @@
 """Gnomon runs actions at their time, durably, and never loses one."""
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # first: modules below read it
+
+from gnomon.app import App
+from gnomon.executors.python import AttemptContext as Attempt
+from gnomon.model.action import Action, State, Status
+from gnomon.model.errors import GnomonError
+from gnomon.model.outcome import Cancel, Fail
+from gnomon.model.spec import CatchUp, Cron, Http, Mock, Once, Periodic, Python, Retry, Spec
+from gnomon.scheduler import Request
+
+__all__ = [
+    "Action",
+    "App",
+    "Attempt",
+    "Cancel",
+    "CatchUp",
+    "Cron",
+    "Fail",
+    "GnomonError",
+    "Http",
+    "Mock",
+    "Once",
+    "Periodic",
+    "Python",
+    "Request",
+    "Retry",
+    "Spec",
+    "State",
+    "Status",
+    "__version__",
+]

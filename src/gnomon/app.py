@@ -10,7 +10,6 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
@@ -26,12 +25,10 @@ from gnomon.executors.http import HttpExecutor
 from gnomon.executors.mock import MockExecutor
 from gnomon.executors.python import AttemptContext, Function, PythonExecutor, Registry
 from gnomon.model.action import Action
-from gnomon.model.errors import ConfigurationError, GnomonError, NotSupported
+from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.model.spec import Effect, Http, Mock, Python
-from gnomon.scheduler.options import Options, request_of
 from gnomon.scheduler import Request, Scheduler
-from gnomon.stores.postgres import open_postgres
-from gnomon.stores.sqlite import open_sqlite
+from gnomon.scheduler.options import Options, request_of
 from gnomon.worker import Worker
 
 P = ParamSpec("P")
@@ -67,20 +64,16 @@ class App:
     # -- functions --------------------------------------------------------------------------------
 
     @overload
-    def action(self, function: Callable[Concatenate[AttemptContext, P], R], /) -> Function[P, R]: ...
+    def action(
+        self, function: Callable[Concatenate[AttemptContext, P], R], /
+    ) -> Function[P, R]: ...
 
     @overload
     def action(
-        self, *, name: str
+        self, /, *, name: str
     ) -> Callable[[Callable[Concatenate[AttemptContext, P], R]], Function[P, R]]: ...
 
-    def action(
-        self,
-        function: Callable[Concatenate[AttemptContext, P], R] | None = None,
-        /,
-        *,
-        name: str | None = None,
-    ) -> Any:
+    def action(self, function: Any = None, /, *, name: str | None = None) -> Any:
         """Declare a function, async or not, that actions may call; calling it makes the effect."""
 
         declare = self.registry.function(name)
@@ -190,9 +183,7 @@ class App:
 
     def _executors(self) -> Mapping[type[Effect], Executor]:
         return {
-            Python: PythonExecutor(
-                self.registry, self.env.clock, observer=self.env.observer
-            ),
+            Python: PythonExecutor(self.registry, self.env.clock, observer=self.env.observer),
             Http: HttpExecutor(self.settings.http, observer=self.env.observer),
             Mock: MockExecutor(),
         }
@@ -207,12 +198,14 @@ class App:
 async def open_store(database: DatabaseConfig, env: Env) -> Store:
     """Open the engine that the URL names."""
     if database.engine == "sqlite":
+        from gnomon.stores.sqlite import open_sqlite
+
         path = sqlite_path(database.url)
         if path != ":memory:":
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return await open_sqlite(
-            path, clock=env.clock, entropy=env.entropy, observer=env.observer
-        )
+        return open_sqlite(path, clock=env.clock, entropy=env.entropy, observer=env.observer)
+    from gnomon.stores.postgres import open_postgres
+
     return await open_postgres(
         database.url,
         schema=database.schema,

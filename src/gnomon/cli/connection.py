@@ -15,7 +15,6 @@ from gnomon.contracts.store import Changed, Page, Selection
 from gnomon.model.action import Action, Attempt
 from gnomon.model.errors import GnomonError, InvalidRequest, NotFound, Unavailable
 from gnomon.scheduler import Request
-from gnomon.stores.config import mask_url
 
 PROBE_TIMEOUT_S = 2.0
 
@@ -53,7 +52,7 @@ async def connect(settings: Settings, *, server: str | None) -> AsyncIterator[Ve
     if not is_flag and (server is not None or await _answers(url)):
         async with Client(url) as client:
             yield client
-    elif is_named:
+    elif is_named or has_file(settings):
         async with open_database(settings) as app:
             yield app.scheduler
     else:
@@ -72,7 +71,9 @@ async def _answers(url: str) -> bool:
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[App]:
     """The database as it is: nothing is created and nothing upgraded."""
-    require_file(settings)
+    database = settings.database
+    if database.engine == "sqlite" and not database.is_memory and not has_file(settings):
+        raise NotFound("database", f"{database.url_shown} (`gnomon migrate` creates it)")
     app = App.from_settings(settings)
     try:
         await app.open(migrate=False)
@@ -81,10 +82,6 @@ async def open_database(settings: Settings) -> AsyncIterator[App]:
         await app.close()
 
 
-def require_file(settings: Settings) -> None:
-    """Refuse a SQLite file that does not exist: opening it would create an empty one."""
-    database = settings.database
-    if database.engine == "sqlite" and not database.is_memory:
-        path = Path(sqlite_path(database.url))
-        if not path.exists():
-            raise NotFound("database", f"{mask_url(database.url)} (`gnomon migrate` creates it)")
+def has_file(settings: Settings) -> bool:
+    """Whether the SQLite file is there; opening one that is not would create an empty one."""
+    return Path(sqlite_path(settings.database.url)).exists()

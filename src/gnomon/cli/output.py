@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 from rich import box
@@ -57,7 +57,11 @@ def say(message: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table that fits the terminal: long cells are folded, never lost."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    shown = any(columns)
+    table = Table(
+        box=box.SIMPLE_HEAD if shown else None, show_header=shown, pad_edge=False,
+        header_style="bold",
+    )  # fmt: skip
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
@@ -95,8 +99,6 @@ def from_now(value: datetime | None) -> str:
 
 
 def _rough(seconds: float) -> str:
-    from datetime import timedelta
-
     if seconds < 1:
         return "0s"
     unit = 1 if seconds < 120 else 60 if seconds < 7200 else 3600

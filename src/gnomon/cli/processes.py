@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
-from gnomon.config import Settings, variable_of
+from gnomon.config import Settings, environment_of
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import Capabilities
 from gnomon.model.errors import NotSupported
@@ -57,7 +56,7 @@ class _Keeper:
     ) -> None:
         self._number = number
         self._arguments = arguments
-        self._environment = _environment(settings)
+        self._environment = environment_of(settings)
         self._patience_s = (settings.worker.drain + KILL_MARGIN).total_seconds()
         self._stop = stop
         self._observer = observer
@@ -104,12 +103,3 @@ class _Keeper:
                 await self._stop.wait()
         except TimeoutError:
             pass
-
-
-def _environment(settings: Settings) -> Mapping[str, str]:
-    """The database goes by environment: an argument would show its password to everybody."""
-    return {
-        **os.environ,
-        variable_of("database.url"): settings.database.url,
-        variable_of("database.schema"): settings.database.schema,
-    }

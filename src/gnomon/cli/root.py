@@ -35,8 +35,8 @@ def _root(
     """Runs actions at their time, durably, on SQLite or PostgreSQL."""
 
 
-create.register(action.noun)
 for module in (up, worker, server, migrate, doctor, bench):
     module.register(root)
+action.noun.command("create", epilog=create.EPILOG)(create.create)
 root.add_typer(action.noun, name="action")
 root.add_typer(config.noun, name="config")

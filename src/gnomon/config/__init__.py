@@ -39,6 +39,7 @@ __all__ = [
     "ServerConfig",
     "Settings",
     "WorkerConfig",
+    "environment_of",
     "load_settings",
     "show_settings",
 ]
@@ -116,6 +117,18 @@ def variable_of(path: str) -> str:
     """The environment variable of a setting."""
     section, _, name = path.partition(".")
     return f"{PREFIX}{section}__{name}".upper()
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The environment of a child process on the same database.
+
+    By environment and not by argument, which would show the password to everybody.
+    """
+    return {
+        **os.environ,
+        variable_of("database.url"): settings.database.url,
+        variable_of("database.schema"): settings.database.schema,
+    }
 
 
 # -- sources --------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ not here; what is derived from other values is derived here.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 import zlib
@@ -46,10 +45,8 @@ def keyed_guid(installation: UUID, name: str, key: str) -> UUID:
 
 def delivery_key(installation: UUID, name: str, guid: UUID, occurrence_no: int) -> str:
     """The key that all attempts of one occurrence carry and no other occurrence does."""
-    digest = hashlib.sha256(
-        b"\x00".join((installation.bytes, name.encode(), guid.bytes, str(occurrence_no).encode()))
-    ).digest()
-    return "act_" + base64.b32encode(digest).decode().lower()[:26]
+    named = b"\x00".join((installation.bytes, name.encode(), guid.bytes, b"%d" % occurrence_no))
+    return "act_" + hashlib.sha256(named).hexdigest()[:32]
 
 
 def fraction_of(guid: UUID, occurrence_no: int) -> float:

@@ -120,14 +120,14 @@ class Spec(_Part, frozen=True):
     """All that a user says about an action."""
 
     action: Effect
-    policy: Policy = msgspec.field(default_factory=Once)
+    policy: Policy = Once()  # frozen, so shared; a default made by a factory would be written out
     start_at: datetime | None = None  # admission fills it in: now, by default
     deadline: datetime | None = None
-    retry: Retry = msgspec.field(default_factory=Retry)
+    retry: Retry = Retry()
     timeout: timedelta = TIMEOUT_DEFAULT
     active: timedelta | None = None  # not begun within it after its time: the occurrence expires
     drift: bool = False  # count the next period from the end of the attempt, not on the grid
-    catch_up: CatchUp = msgspec.field(default_factory=CatchUp)
+    catch_up: CatchUp = CatchUp()
     jitter: timedelta = ZERO  # each occurrence is delayed by its own fixed part of this
     occurrences_max: int | None = None
     successes_max: int | None = None

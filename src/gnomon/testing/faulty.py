@@ -44,6 +44,9 @@ class Watcher:
     def performed(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         """The store performed a call, in this order; `result` may be what it raised."""
 
+    def refused(self, store: FaultyStore, verb: str) -> None:
+        """A call failed without being performed."""
+
     def lost(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         """The answer of a call that was performed got lost."""
 
@@ -96,6 +99,7 @@ class FaultyStore:
         self._watcher.before(self, verb)
         await self._travel()
         if self._is_struck(self.misfortune.refused):
+            self._watcher.refused(self, verb)
             raise StoreUnavailable("the store did not take the call")
         result = await self._perform(verb, method, arguments)
         self._watcher.after(self, verb)

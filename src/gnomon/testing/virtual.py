@@ -39,6 +39,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self._now = 0.0
         self._frozen = 0  # how many processes are
+        self.rounds = 0  # what never rests makes many in no time
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -60,6 +61,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         """One round: what is ready now, else what the next timer brings."""
+        self.rounds += 1
         scheduled, ready = self._scheduled, self._ready
         while scheduled and scheduled[0].cancelled():
             _unschedule(scheduled)

@@ -130,7 +130,8 @@ class Pump:
     def _rest_s(self) -> float:
         now = self._clock.monotonic()
         rest_s = min(self._poll_at, self._sweep_at, self._survey_at) - now
-        due = self.timeline.earliest(closed=self._full_queues())
+        held = {held.shard for held in self._leases.trusted()}
+        due = self.timeline.earliest(closed=self._full_queues(), shards=held)
         if due is not None:
             rest_s = min(rest_s, (due - self.time.now()).total_seconds())
         return max(rest_s, NAP_S)
@@ -149,6 +150,7 @@ class Pump:
         holdings = self._leases.trusted()
         if not holdings:
             self._poll_at = self._survey_at = now + self._config.poll.total_seconds()
+            self._sweep_at = max(self._sweep_at, self._poll_at)  # or the rest would be no rest
             return
         if now >= self._sweep_at:
             self._sweep_at = now + self._config.sweep.total_seconds()

@@ -8,7 +8,7 @@ Being wrong is harmless: too early costs one empty question, too late is mended 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from gnomon.contracts.store import Lane
@@ -68,6 +68,15 @@ class Timeline:
         found = [(lane.priority, at, lane) for lane, at in self._due.items() if at <= now]
         return [lane for _, _, lane in sorted(found)]
 
-    def earliest(self, *, closed: frozenset[str] = frozenset()) -> datetime | None:
-        """When the next row is due, leaving out queues without a free slot."""
-        return min((at for lane, at in self._due.items() if lane.queue not in closed), default=None)
+    def earliest(
+        self, *, closed: frozenset[str] = frozenset(), shards: Collection[int] | None = None
+    ) -> datetime | None:
+        """When the next row is due, of these shards only, without queues that have no free slot."""
+        return min(
+            (
+                at
+                for lane, at in self._due.items()
+                if lane.queue not in closed and (shards is None or lane.shard in shards)
+            ),
+            default=None,
+        )

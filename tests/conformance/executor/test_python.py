@@ -214,7 +214,10 @@ async def test_a_plain_function_that_returns_a_coroutine_fails() -> None:
 
     async def inner(_: AttemptContext) -> None: ...
 
-    outcome = await outcome_of(lambda *args: inner(*args))
+    def outer(attempt: AttemptContext) -> object:
+        return inner(attempt)
+
+    outcome = await outcome_of(outer)
     assert isinstance(outcome, Failed)
     assert "async def" in outcome.error
 

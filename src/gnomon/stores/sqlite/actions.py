@@ -21,6 +21,7 @@ from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import (
     FinishedRow,
     LiveRow,
+    bulk_row,
     decode_attempt,
     draft_row,
     drafted_action,
@@ -52,19 +53,24 @@ class SqliteActions:
     def _create(self, connection: Connection, drafts: Sequence[Draft]) -> list[Changed | None]:
         now = self._clock.now()
         rows = [draft_row(draft, micros(now)) for draft in drafts]
-        connection.execute("SAVEPOINT bulk")
-        stored = connection.executemany(SQL["create"], rows).rowcount
-        if stored == len(rows):
-            connection.executemany(SQL["append_incoming"], rows)
-            connection.execute("RELEASE bulk")
+        if len(rows) > 1 and self._create_bulk(connection, rows):
             return [Changed(action=drafted_action(draft, now)) for draft in drafts]
-        # Some of them exist already: which, is found one by one.
-        connection.execute("ROLLBACK TO bulk")
-        connection.execute("RELEASE bulk")
         return [
             self._create_one(connection, draft, row, now)
             for draft, row in zip(drafts, rows, strict=True)
         ]
+
+    def _create_bulk(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> bool:
+        """Store them all; or, if one exists already, none and say so."""
+        bulk = bulk_row(rows)
+        connection.execute("SAVEPOINT bulk")
+        is_stored = connection.execute(SQL["create_bulk"], bulk).rowcount == len(rows)
+        if is_stored:
+            connection.execute(SQL["append_incoming_bulk"], bulk)
+        else:
+            connection.execute("ROLLBACK TO bulk")
+        connection.execute("RELEASE bulk")
+        return is_stored
 
     def _create_one(
         self, connection: Connection, draft: Draft, row: dict[str, Any], now: datetime

@@ -7,6 +7,7 @@ results, it is one result after the other.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
@@ -63,14 +64,20 @@ class SqliteResults:
         self, connection: Connection, finishes: Sequence[Finish], now_us: int
     ) -> bool:
         """End them all, or none and say so."""
-        rows = [finish_row(finish, now_us) for finish in finishes]
+        batch = {
+            "shards": json.dumps([finish.shard for finish in finishes]),
+            "packed": b"".join(
+                part.bytes for finish in finishes for part in (finish.guid, finish.attempt_id)
+            ),
+            "now": now_us,
+        }
         connection.execute("SAVEPOINT plain")
-        if connection.executemany(SQL["finish_plain_fence"], rows).rowcount != len(rows):
+        connection.execute(SQL["finish_plain_archive"], batch)
+        if connection.execute(SQL["finish_plain_fence"], batch).rowcount != len(finishes):
             connection.execute("ROLLBACK TO plain")
             connection.execute("RELEASE plain")
             return False
-        connection.executemany(SQL["archive"], rows)
-        connection.executemany(SQL["remove_action"], rows)
+        connection.execute(SQL["finish_plain_remove"], batch)
         connection.execute("RELEASE plain")
         return True
 
@@ -161,6 +168,7 @@ def is_plain(finish: Finish) -> bool:
         and finish.outcome == "succeeded"
         and finish.verdict.state is State.DONE
         and finish.answer is None
+        and finish.verdict.reason is None
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -14,7 +15,7 @@ from gnomon.model.codec import decode_spec, encode_spec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_ATTEMPT_ENCODER = msgspec.json.Encoder()
+_ENCODER = msgspec.json.Encoder()
 _ATTEMPT_DECODER = msgspec.json.Decoder(Attempt)
 
 
@@ -44,7 +45,7 @@ def guid_or_none(value: bytes | None) -> UUID | None:
 
 
 def encode_attempt(attempt: Attempt) -> str:
-    return _ATTEMPT_ENCODER.encode(attempt).decode()
+    return _ENCODER.encode(attempt).decode()
 
 
 def decode_attempt(text: str | None) -> Attempt | None:
@@ -210,6 +211,23 @@ def draft_row(draft: Draft, now_us: int) -> dict[str, Any]:
         "occurrence_at": micros(draft.occurrence_at),
         "expires_at": micros_or_none(draft.expires_at),
         "spec": encode_spec(spec),
+    }
+
+
+# In the order in which `create_bulk` takes them.
+BULK_FIELDS = (
+    "id", "shard", "queue", "priority", "timeout_us", "retention_us", "keyed", "scheduled_at",
+    "occurrence_at", "expires_at", "spec",
+)  # fmt: skip
+
+
+def bulk_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Many drafts as one set of parameters: the whole bulk is one statement."""
+    drafts = [[row[field] for field in BULK_FIELDS] for row in rows]
+    return {
+        "drafts": _ENCODER.encode(drafts).decode(),
+        "packed": b"".join(row["guid"] for row in rows),
+        "now": rows[0]["now"],
     }
 
 

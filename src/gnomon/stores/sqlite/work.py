@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from gnomon.contracts.store import (
     BeginResult,
     Begun,
@@ -23,14 +25,14 @@ from gnomon.contracts.store import (
     Lapsed,
     Moved,
 )
-from gnomon.model.action import Status
+from gnomon.model.action import Attempt, Status
 from gnomon.model.codec import decode_spec
 from gnomon.model.errors import check
+from gnomon.model.spec import Spec
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.results import Parameters, SqliteResults
 from gnomon.stores.sqlite.rows import (
     LiveRow,
-    decode_attempt,
     duration_us,
     micros,
     moment,
@@ -42,10 +44,10 @@ Connection = sqlite3.Connection
 OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
 
 
-class DueRow(NamedTuple):
+class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A row that may be begun, in the order of the queries."""
 
-    guid: bytes
+    guid: UUID
     scheduled_at: int
     attempts: int
     id: str
@@ -60,8 +62,12 @@ class DueRow(NamedTuple):
     consecutive_failures: int
     consecutive_interruptions: int
     occurrence_failures: int
-    last_attempt: str | None
-    spec: str
+    last_attempt: Attempt | None
+    spec: Spec
+    attempt_id: UUID | None = None  # of one that was begun already
+
+
+_DUE_ROWS = msgspec.json.Decoder(list[DueRow])
 
 
 class Terms(NamedTuple):
@@ -154,11 +160,12 @@ class SqliteWork(SqliteResults):
     def _begin(
         self, connection: Connection, demands: Sequence[Demand], terms: Terms
     ) -> BeginResult:
-        begun: list[Begun] = []
-        for demand in demands:
-            rows = self._due(connection, demand, terms)
-            if rows:
-                begun += self._stamp(connection, demand.lane.shard, rows, terms)
+        due = [
+            (demand.lane.shard, row)
+            for demand in demands
+            for row in self._due(connection, demand, terms)
+        ]
+        begun = self._stamp(connection, due, terms) if due else []
         next_due = {demand.lane: self._next_due(connection, demand.lane) for demand in demands}
         return BeginResult(begun=begun, next_due=next_due, now=terms.now)
 
@@ -170,40 +177,29 @@ class SqliteWork(SqliteResults):
         if demand.lease_guid is None:
             wanted["silent_since"] = terms.now_us - terms.silent_us
             wanted["overdue_since"] = terms.now_us - OVERDUE_US
-            rows = connection.execute(SQL["begin_overdue"], wanted)
-        else:
-            wanted["lease_guid"] = demand.lease_guid.bytes
-            rows = connection.execute(SQL["begin_due"], wanted)
-        return [DueRow._make(row) for row in rows]
+            return _due_rows(connection, "begin_overdue", wanted)
+        wanted["lease_guid"] = demand.lease_guid.bytes
+        return _due_rows(connection, "begin_due", wanted)
 
     def _stamp(
-        self, connection: Connection, shard: int, rows: Sequence[DueRow], terms: Terms
+        self, connection: Connection, due: Sequence[tuple[int, DueRow]], terms: Terms
     ) -> list[Begun]:
         """Give each row its attempt and its reservation."""
-        stamps: list[Parameters] = []
-        begun: list[Begun] = []
-        for row in rows:
-            guid = UUID(bytes=row.guid)
-            attempt_id = derive_attempt_id(terms.batch, guid)
-            stamps.append(
-                {
-                    "shard": shard,
-                    "guid": row.guid,
-                    "scheduled_at": row.scheduled_at,
-                    "attempt_id": attempt_id.bytes,
-                    "now": terms.now_us,
-                    "deadline_at": terms.now_us + row.timeout_us,
-                    "reserved_until": self._reserved_until(row.timeout_us, terms),
-                    "owner": terms.owner,
-                }
-            )
-            begun.append(begun_of(shard, row, guid, attempt_id, terms.now))
-        stamped = connection.executemany(SQL["begin_stamp"], stamps).rowcount
-        check(stamped == len(rows), "begin did not stamp what it had read", shard=shard)
+        begun = [
+            begun_of(shard, row, derive_attempt_id(terms.batch, row.guid), terms.now)
+            for shard, row in due
+        ]
+        stamp = {
+            "seen": json.dumps([row.scheduled_at for _, row in due]),
+            "packed": b"".join(each.guid.bytes + each.attempt_id.bytes for each in begun),
+            "now": terms.now_us,
+            "window_us": terms.window_us,
+            "grace_us": terms.grace_us,
+            "owner": terms.owner,
+        }
+        stamped = connection.execute(SQL["begin_stamp"], stamp).rowcount
+        check(stamped == len(due), "begin did not stamp what it had read", stamped=stamped)
         return begun
-
-    def _reserved_until(self, timeout_us: int, terms: Terms) -> int:
-        return terms.now_us + min(timeout_us, terms.window_us) + terms.grace_us
 
     def _next_due(self, connection: Connection, lane: Lane) -> datetime | None:
         row = connection.execute(SQL["next_due"], lane_row(lane)).fetchone()
@@ -291,7 +287,7 @@ def lane_row(lane: Lane) -> Parameters:
     return {"shard": lane.shard, "queue": lane.queue, "priority": lane.priority}
 
 
-def begun_of(shard: int, row: DueRow, guid: UUID, attempt_id: UUID, began_at: datetime) -> Begun:
+def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> Begun:
     due = moment(row.scheduled_at)
     status = Status(
         scheduled_at=due,
@@ -305,14 +301,14 @@ def begun_of(shard: int, row: DueRow, guid: UUID, attempt_id: UUID, began_at: da
         consecutive_failures=row.consecutive_failures,
         consecutive_interruptions=row.consecutive_interruptions,
         occurrence_failures=row.occurrence_failures,
-        last_attempt=decode_attempt(row.last_attempt),
+        last_attempt=row.last_attempt,
     )
     return Begun(
         shard=shard,
         id=row.id,
-        guid=guid,
+        guid=row.guid,
         attempt_id=attempt_id,
-        spec=decode_spec(row.spec),
+        spec=row.spec,
         status=status,
         scheduled_at=due,
         began_at=began_at,
@@ -339,12 +335,15 @@ def lapsed_of(row: tuple[Any, ...], now: datetime) -> Lapsed:
 
 def _recalled(connection: Connection, lane: Lane, batch: str) -> Iterator[Begun]:
     """The due time is gone by now; such attempts are shown as begun on time."""
-    for *due, attempt_id, began_at in connection.execute(SQL["recall"], lane_row(lane)).fetchall():
-        row = DueRow._make(due)
-        guid = UUID(bytes=row.guid)
-        derived = derive_attempt_id(batch, guid)
-        if derived.bytes == attempt_id:
-            yield begun_of(lane.shard, row, guid, derived, moment(began_at))
+    for row in _due_rows(connection, "recall", lane_row(lane)):
+        attempt_id = derive_attempt_id(batch, row.guid)
+        if row.attempt_id == attempt_id:
+            yield begun_of(lane.shard, row, attempt_id, moment(row.scheduled_at))
+
+
+def _due_rows(connection: Connection, query: str, wanted: Parameters) -> list[DueRow]:
+    (text,) = connection.execute(SQL[query], wanted).fetchone()
+    return _DUE_ROWS.decode(text)
 
 
 def _waiting(connection: Connection, holdings: Sequence[Holding]) -> frozenset[int]:

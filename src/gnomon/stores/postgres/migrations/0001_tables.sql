@@ -66,8 +66,8 @@ CREATE TABLE /*schema*/scheduled_action (
     priority                  smallint    NOT NULL,
     keyed                     boolean     NOT NULL,
     state                     text        NOT NULL,
-    queue                     text        NOT NULL,
-    id                        text        NOT NULL,
+    queue                     text COLLATE "C" NOT NULL,
+    id                        text COLLATE "C" NOT NULL,
     spec                      text        NOT NULL,
     last_attempt              text,
     CONSTRAINT scheduled_action_pkey PRIMARY KEY (shard_id, id),
@@ -77,13 +77,17 @@ CREATE TABLE /*schema*/scheduled_action (
 -- A change of guid is a change of this key, so it waits for the FOR SHARE of `begin`.
 CREATE UNIQUE INDEX scheduled_action_guid_key ON /*schema*/scheduled_action (shard_id, guid);
 
+-- Most actions never expire and are not in it.
+CREATE INDEX scheduled_action_expiry_idx
+    ON /*schema*/scheduled_action (shard_id, expires_at) WHERE expires_at IS NOT NULL;
+
 CREATE TABLE /*schema*/incoming_queue (
     created_at   timestamptz NOT NULL,
     guid         uuid        NOT NULL,
     scheduled_at timestamptz NOT NULL,
     shard_id     int         NOT NULL,
     priority     smallint    NOT NULL,
-    queue        text        NOT NULL,
+    queue        text COLLATE "C" NOT NULL,
     CONSTRAINT incoming_queue_pkey PRIMARY KEY (shard_id, created_at, guid)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
@@ -98,7 +102,7 @@ CREATE TABLE /*schema*/processing_queue (
     priority     smallint    NOT NULL,
     running      boolean     NOT NULL,
     swept        boolean     NOT NULL,
-    queue        text        NOT NULL,
+    queue        text COLLATE "C" NOT NULL,
     owner        text,
     CONSTRAINT processing_queue_pkey PRIMARY KEY (shard_id, guid)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
@@ -131,8 +135,8 @@ CREATE TABLE /*schema*/finished_action (
     priority                  smallint    NOT NULL,
     keyed                     boolean     NOT NULL,
     state                     text        NOT NULL,
-    queue                     text        NOT NULL,
-    id                        text        NOT NULL,
+    queue                     text COLLATE "C" NOT NULL,
+    id                        text COLLATE "C" NOT NULL,
     spec                      text        NOT NULL,
     last_attempt              text,
     reason                    text,
@@ -160,7 +164,7 @@ CREATE TABLE /*schema*/attempt_log (
     occurrence_no bigint      NOT NULL,
     shard_id      int         NOT NULL,
     attempt_no    int         NOT NULL,
-    id            text        NOT NULL,
+    id            text COLLATE "C" NOT NULL,
     outcome       text        NOT NULL,
     error         text,
     answer        text,

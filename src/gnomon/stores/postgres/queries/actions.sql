@@ -79,7 +79,7 @@ UPDATE /*schema*/scheduled_action AS a
 SET updated_at = a.updated_at
 FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
 WHERE a.shard_id = u.shard_id AND a.guid = u.guid /*one-shard: AND a.shard_id = $3*/
-RETURNING a.guid, a.id;
+RETURNING a.guid;
 
 -- name: repeated_finished shard-local
 -- Which of these guids are finished (or replaced); a write of its own, see repeated_live.
@@ -87,9 +87,8 @@ RETURNING a.guid, a.id;
 UPDATE /*schema*/finished_action AS f
 SET updated_at = f.updated_at
 FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
-WHERE f.shard_id = u.shard_id AND f.guid = u.guid AND f.purge_at > statement_timestamp()
-  /*one-shard: AND f.shard_id = $3*/
-RETURNING f.guid, f.id;
+WHERE f.shard_id = u.shard_id AND f.guid = u.guid /*one-shard: AND f.shard_id = $3*/
+RETURNING f.guid;
 
 -- name: withdraw shard-local
 -- Take back rows of this very transaction: their guid had finished before.
@@ -137,6 +136,41 @@ FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
 JOIN /*schema*/finished_action AS f ON f.shard_id = u.shard_id AND f.id = u.id
 WHERE f.purge_at > statement_timestamp() /*one-shard: AND f.shard_id = $3*/
 ORDER BY f.finished_at DESC;
+
+-- name: get_generations shard-local
+-- Finished generations by guid, for the sake of repeats: also when their retention is over.
+-- $1 shards, $2 guids
+SELECT
+    f.shard_id, f.id, f.guid, f.spec, f.state, f.created_at, f.updated_at,
+    f.occurrence_no, f.occurrence_at, f.attempts, f.succeeded, f.failed, f.interrupted,
+    f.consecutive_failures, f.consecutive_interruptions, f.occurrence_failures, f.last_attempt,
+    NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::int, NULL::boolean,
+    f.attempt_id, f.began_at, NULL::timestamptz, NULL::text, f.reason, f.finished_at
+FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
+JOIN /*schema*/finished_action AS f ON f.shard_id = u.shard_id AND f.guid = u.guid
+WHERE true /*one-shard: AND f.shard_id = $3*/;
+
+-- name: cancel_action shard-local
+-- Archive a generation that a user ended. Its attempt in flight does not count: it has no end yet.
+-- $1 shard, $2 id, $3 reason, $4 the present
+INSERT INTO /*schema*/finished_action (
+    shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
+    occurrence_no, occurrence_at, attempts, succeeded, failed, interrupted,
+    consecutive_failures, consecutive_interruptions, occurrence_failures,
+    last_attempt, reason, finished_at, purge_at
+)
+SELECT
+    a.shard_id, a.id, a.guid, a.spec, 'cancelled', a.queue, a.priority, a.keyed, a.created_at,
+    $4::timestamptz, a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed,
+    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+    a.last_attempt, $3::text, $4::timestamptz,
+    $4::timestamptz + a.retention_us * interval '1 microsecond'
+FROM /*schema*/scheduled_action AS a
+WHERE a.shard_id = $1::int AND a.id = $2::text AND a.retention_us > 0;
+
+-- name: delete_action shard-local
+-- $1 shard, $2 id
+DELETE FROM /*schema*/scheduled_action AS a WHERE a.shard_id = $1::int AND a.id = $2::text;
 
 -- name: replace_action shard-local
 -- A new generation: everything but the id and the time of creation begins anew.

@@ -284,9 +284,26 @@ LEFT JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid 
 WHERE q.running AND q.scheduled_at <= statement_timestamp() /*one-shard: AND q.shard_id = $3*/
 LIMIT $2::int;
 
--- name: lapsed_waiting shard-local
--- Due rows that no attempt may begin: expired, or of an old generation (id NULL). Only the oldest
--- $3 rows of a lane are looked at: in a backlog the others come later, as the head moves on.
+-- name: lapsed_expired shard-local
+-- Due rows whose action expired: no attempt may begin. By the index of expiries, not of lanes: most
+-- actions have none, and a backlog does not hide the others.
+-- $1 shards, $2 limit
+SELECT
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
+    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+    a.last_attempt, q.owner, q.running, statement_timestamp()
+FROM unnest($1::int[]) AS h (shard_id)
+JOIN /*schema*/scheduled_action AS a ON a.shard_id = h.shard_id
+JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
+WHERE a.expires_at <= statement_timestamp() AND a.state = 'active'
+  AND q.scheduled_at <= statement_timestamp() AND NOT q.running
+  /*one-shard: AND a.shard_id = $3*/
+LIMIT $2::int;
+
+-- name: lapsed_stale shard-local
+-- Due rows of old generations. Only the oldest $3 rows of a lane are looked at: in a backlog the
+-- others come later, as the head moves on.
 -- $1 shards, $2 limit, $3 rows to look at in a lane
 WITH RECURSIVE lane AS (
     SELECT h.shard_id, f.queue, f.priority
@@ -310,24 +327,21 @@ WITH RECURSIVE lane AS (
         LIMIT 1
     ) AS n
 )
-SELECT
-    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
-    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
-    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-    a.last_attempt, q.owner, q.running, statement_timestamp()
+SELECT d.shard_id, d.guid
 FROM lane AS l
 CROSS JOIN LATERAL (
-    SELECT d.*
-    FROM /*schema*/processing_queue AS d
-    WHERE d.shard_id = l.shard_id AND d.queue = l.queue AND d.priority = l.priority
-      AND d.scheduled_at <= statement_timestamp() AND NOT d.running
-      /*one-shard: AND d.shard_id = $4*/
-    ORDER BY d.scheduled_at
+    SELECT q.shard_id, q.guid
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
+      AND q.scheduled_at <= statement_timestamp() AND NOT q.running
+      /*one-shard: AND q.shard_id = $4*/
+    ORDER BY q.scheduled_at
     LIMIT $3::int
-) AS q
-LEFT JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
-    /*one-shard: AND a.shard_id = $4*/
-WHERE a.guid IS NULL OR a.expires_at <= statement_timestamp()
+) AS d
+WHERE NOT EXISTS (
+    SELECT FROM /*schema*/scheduled_action AS a
+    WHERE a.shard_id = d.shard_id AND a.guid = d.guid /*one-shard: AND a.shard_id = $4*/
+)
 LIMIT $2::int;
 
 -- name: drop_stale shard-local

@@ -18,7 +18,8 @@ CREATE TABLE migration (
     applied_at INTEGER NOT NULL
 );
 
--- The shard follows from the id, so the id alone is the key; listings walk it in order.
+-- The shard follows from the id, and no guid comes twice, so id and guid alone are keys: listings
+-- walk the ids in order, and what was made at one time lies together, whatever its shard.
 -- The wide columns stand last: what follows a wide column is slow to reach.
 CREATE TABLE scheduled_action (
     id TEXT NOT NULL PRIMARY KEY,
@@ -47,7 +48,7 @@ CREATE TABLE scheduled_action (
     spec TEXT NOT NULL
 );
 
-CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (shard_id, guid);
+CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
 
 CREATE INDEX scheduled_action_expiry_idx ON scheduled_action (shard_id, expires_at)
 WHERE expires_at IS NOT NULL;
@@ -75,7 +76,7 @@ CREATE TABLE processing_queue (
     began_at INTEGER,
     deadline_at INTEGER,
     owner TEXT,
-    PRIMARY KEY (shard_id, guid)
+    PRIMARY KEY (guid)
 ) WITHOUT ROWID;
 
 CREATE INDEX processing_queue_lane_idx

@@ -1,8 +1,44 @@
+-- name: finish_plain_archive
+-- First-time successes, all at once: `shards` has the shard of each, `packed` its guid and attempt
+-- id, 16 bytes and 16 bytes. A retention of nothing leaves nothing.
+INSERT INTO finished_action (
+    id, shard_id, guid, state, queue, priority, keyed, created_at, updated_at, occurrence_no,
+    occurrence_at, attempts, succeeded, failed, interrupted, consecutive_failures,
+    consecutive_interruptions, occurrence_failures, attempt_id, began_at, finished_at, purge_at,
+    last_attempt, spec
+)
+SELECT
+    a.id, a.shard_id, a.guid, 'done', a.queue, a.priority, a.keyed, a.created_at, a.updated_at,
+    a.occurrence_no, a.occurrence_at, a.attempts + 1, a.succeeded + 1, a.failed, a.interrupted, 0,
+    0, 0, q.attempt_id, q.began_at, :now, :now + a.retention_us, a.last_attempt, a.spec
+FROM json_each(:shards) AS s
+CROSS JOIN processing_queue AS q
+CROSS JOIN scheduled_action AS a
+WHERE q.shard_id = s.value AND q.guid = substr(:packed, s.key * 32 + 1, 16)
+    AND q.attempt_id = substr(:packed, s.key * 32 + 17, 16) AND q.running = 1
+    AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.retention_us > 0;
+
 -- name: finish_plain_fence
--- The fence of a first-time success: its attempt runs, in the current generation. The row goes.
+-- Their fence: each attempt runs, in the current generation. The rows go; how many, decides.
 DELETE FROM processing_queue
-WHERE shard_id = :shard AND guid = :guid AND attempt_id = :attempt_id AND running = 1
-    AND EXISTS (SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = :guid);
+WHERE guid IN (
+    SELECT q.guid
+    FROM json_each(:shards) AS s
+    CROSS JOIN processing_queue AS q
+    CROSS JOIN scheduled_action AS a
+    WHERE q.shard_id = s.value AND q.guid = substr(:packed, s.key * 32 + 1, 16)
+        AND q.attempt_id = substr(:packed, s.key * 32 + 17, 16) AND q.running = 1
+        AND a.shard_id = q.shard_id AND a.guid = q.guid
+);
+
+-- name: finish_plain_remove
+DELETE FROM scheduled_action
+WHERE rowid IN (
+    SELECT a.rowid
+    FROM json_each(:shards) AS s
+    CROSS JOIN scheduled_action AS a
+    WHERE a.shard_id = s.value AND a.guid = substr(:packed, s.key * 32 + 1, 16)
+);
 
 -- name: finish_fence
 -- The fence of every other result: the row carries the attempt, and it runs or was swept.

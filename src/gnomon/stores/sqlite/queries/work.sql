@@ -43,44 +43,68 @@ WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid);
 
 -- name: begin_due
 -- The fence of begin: the lease, due, not running, the current generation, active, not expired.
-SELECT
-    q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
-    a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
-    a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, a.spec
-FROM shard_lock AS l
-CROSS JOIN processing_queue AS q
-CROSS JOIN scheduled_action AS a
-WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
-    AND q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
-    AND q.scheduled_at <= :now AND q.running = 0
-    AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
-    AND (a.expires_at IS NULL OR a.expires_at > :now)
-ORDER BY q.scheduled_at
-LIMIT :limit;
+-- All rows come as one JSON text: a row at a time would hand Python's lock over for each of them.
+SELECT json_group_array(json_array(
+    hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
+    expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
+    occurrence_failures, json(last_attempt), json(spec)
+))
+FROM (
+    SELECT
+        q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+        a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
+        a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+        a.last_attempt, a.spec
+    FROM shard_lock AS l
+    CROSS JOIN processing_queue AS q
+    CROSS JOIN scheduled_action AS a
+    WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
+        AND q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
+        AND q.scheduled_at <= :now AND q.running = 0
+        AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
+        AND (a.expires_at IS NULL OR a.expires_at > :now)
+    ORDER BY q.scheduled_at
+    LIMIT :limit
+);
 
 -- name: begin_overdue
 -- The same for a helper: overdue rows of a shard that is free, or whose owner keeps silent.
-SELECT
-    q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
-    a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
-    a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, a.spec
-FROM shard_lock AS l
-CROSS JOIN processing_queue AS q
-CROSS JOIN scheduled_action AS a
-WHERE l.shard_id = :shard AND (l.lease_guid IS NULL OR l.heartbeat_at < :silent_since)
-    AND q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
-    AND q.scheduled_at < :overdue_since AND q.running = 0
-    AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
-    AND (a.expires_at IS NULL OR a.expires_at > :now)
-ORDER BY q.scheduled_at
-LIMIT :limit;
+SELECT json_group_array(json_array(
+    hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
+    expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
+    occurrence_failures, json(last_attempt), json(spec)
+))
+FROM (
+    SELECT
+        q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+        a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
+        a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+        a.last_attempt, a.spec
+    FROM shard_lock AS l
+    CROSS JOIN processing_queue AS q
+    CROSS JOIN scheduled_action AS a
+    WHERE l.shard_id = :shard AND (l.lease_guid IS NULL OR l.heartbeat_at < :silent_since)
+        AND q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
+        AND q.scheduled_at < :overdue_since AND q.running = 0
+        AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
+        AND (a.expires_at IS NULL OR a.expires_at > :now)
+    ORDER BY q.scheduled_at
+    LIMIT :limit
+);
 
 -- name: begin_stamp
--- Compare-and-set on what was read: the attempt, and its reservation as the new time.
-UPDATE processing_queue SET
-    attempt_id = :attempt_id, attempts = attempts + 1, running = 1, swept = 0, began_at = :now,
-    deadline_at = :deadline_at, scheduled_at = :reserved_until, owner = :owner
-WHERE shard_id = :shard AND guid = :guid AND running = 0 AND scheduled_at = :scheduled_at;
+-- Compare-and-set on what was read: the attempt, and its reservation as the new time. `seen` has
+-- the times as read, `packed` the guid and the new attempt id of each, 16 bytes and 16 bytes. The
+-- plus signs keep the planner from walking the queue instead of looking each guid up.
+UPDATE processing_queue AS q SET
+    attempt_id = substr(:packed, s.key * 32 + 17, 16), attempts = q.attempts + 1, running = 1,
+    swept = 0, began_at = :now, deadline_at = :now + a.timeout_us,
+    scheduled_at = :now + min(a.timeout_us, :window_us) + :grace_us, owner = :owner
+FROM json_each(:seen) AS s
+CROSS JOIN scheduled_action AS a
+WHERE q.guid = substr(:packed, s.key * 32 + 1, 16)
+    AND +q.running = 0 AND +q.scheduled_at = s.value
+    AND a.guid = substr(:packed, s.key * 32 + 1, 16);
 
 -- name: next_due
 SELECT scheduled_at FROM processing_queue
@@ -89,11 +113,12 @@ ORDER BY scheduled_at
 LIMIT 1;
 
 -- name: recall
-SELECT
-    q.guid, q.began_at, q.attempts - 1, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+SELECT json_group_array(json_array(
+    hex(q.guid), q.began_at, q.attempts - 1, a.id, a.timeout_us, a.created_at, a.occurrence_no,
     a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
-    a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, a.spec,
-    q.attempt_id, q.began_at
+    a.consecutive_interruptions, a.occurrence_failures, json(a.last_attempt), json(a.spec),
+    hex(q.attempt_id)
+))
 FROM processing_queue AS q
 JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
 WHERE q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority AND q.running = 1;
@@ -114,7 +139,7 @@ LIMIT 1;
 -- Rows of old generations at the head of a lane. What is current leaves the head sooner or later,
 -- so a bounded look finds all of them in the end.
 DELETE FROM processing_queue
-WHERE shard_id = :shard AND guid IN (
+WHERE guid IN (
     SELECT h.guid FROM (
         SELECT q.guid FROM processing_queue AS q
         WHERE q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority

@@ -146,7 +146,7 @@ WHERE true /*one-shard: AND a.shard_id = $3*/
 FOR UPDATE OF a;
 
 -- name: end_archive shard-local
--- Second: the finished rows. Also the tombstone of a replaced generation that had a key.
+-- Second: the finished rows.
 -- Parameters as in end_actions.
 INSERT INTO /*schema*/finished_action (
     shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,

@@ -1,0 +1,50 @@
+"""`memory`: what a worker process occupies while many actions are pending, and with none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from benchmarks.loader import load_pending
+from benchmarks.report import Result
+from benchmarks.sides.gnomon import balanced, create_all, gnomon_crew, opened, requests
+from benchmarks.stand import Stand, progress
+
+GOAL_MB = 150.0
+PERFORMED = 2_000  # it must have worked, too
+WITHIN_S = 60.0
+
+
+async def measure(stand: Stand) -> AsyncIterator[Result]:
+    empty_mb, _ = await occupied(stand, 0)
+    full_mb, highest_mb = await occupied(stand, stand.scale.pending)
+    progress(f"memory: {full_mb:.0f} MB, {empty_mb:.0f} MB with nothing pending")
+    yield Result(
+        scenario="memory",
+        measure=f"a worker's resident memory, {stand.scale.pending:,} pending",
+        engine=stand.engine,
+        value=full_mb,
+        unit="MB",
+        floor="nothing pending",
+        compared_value=empty_mb,
+        ratio=full_mb / empty_mb,
+        goal=f"< {GOAL_MB:g} MB",
+        met=highest_mb < GOAL_MB,
+        extra={"highest_mb": highest_mb},
+    )
+
+
+async def occupied(stand: Stand, pending: int) -> tuple[float, float]:
+    """Megabytes at the end, and the most at any time, of the one worker."""
+    async with stand.database() as url, opened(url) as app:
+        if pending:
+            await load_pending(app, url, pending)
+            await stand.analyze(url)
+        async with gnomon_crew(stand, url, size=1) as crew:
+            crew.go()
+            await balanced(app, 1)
+            await create_all(app, requests("memory", [None] * PERFORMED))
+            await crew.performed(PERFORMED, within_s=WITHIN_S)
+            await asyncio.sleep(stand.scale.memory_for_s)
+            (worker,) = crew.workers
+            return worker.memory_mb(), worker.memory_mb("VmHWM")

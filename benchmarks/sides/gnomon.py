@@ -1,0 +1,147 @@
+"""Gnomon as the bench uses it: by the app's own verbs, and by the store's for what needs leases."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from benchmarks.processes import Crew, crew_of
+from benchmarks.profiling import profile_table, statement_table
+from benchmarks.stand import Stand, progress
+from gnomon.app import App
+from gnomon.contracts.store import Holding, Selection
+from gnomon.model.action import State
+from gnomon.model.spec import Python, Spec
+from gnomon.scheduler import Request
+from gnomon.scheduler.scheduler import BULK_MAX, PAGE_MAX
+
+WORKER = "benchmarks.sides.gnomon_worker"
+BALANCED_S = 30.0
+LOOK_EVERY_S = 0.005
+NOOP = Spec(action=Python(function="noop"))
+
+
+class Life(NamedTuple):
+    """When a finished action was created, due and begun, all by the database's clock."""
+
+    created_at: datetime
+    due_at: datetime
+    began_at: datetime
+
+    @property
+    def late_s(self) -> float:
+        return (self.began_at - self.due_at).total_seconds()
+
+    @property
+    def latency_s(self) -> float:
+        return (self.began_at - self.created_at).total_seconds()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[App]:
+    """An app for creating and looking; it does not work."""
+    async with App(url) as app:
+        yield app
+
+
+@asynccontextmanager
+async def gnomon_crew(stand: Stand, url: str, *, size: int | None = None) -> AsyncIterator[Crew]:
+    """Worker processes, ready; with a profile their account is shown when they have ended."""
+    options = {"url": url, "profiled": stand.profiled}
+    size = size or stand.worker_count
+    async with crew_of(WORKER, options, size=size, folder=stand.folder) as crew:
+        yield crew
+        await crew.stop()
+    if stand.profiled:
+        progress("verbs of the workers:\n" + profile_table(w["profile"] for w in crew.last_words))
+        if stand.server is not None:
+            progress("statements:\n" + await statement_table(url))
+
+
+def requests(prefix: str, due: Sequence[datetime | None]) -> list[Request]:
+    """One no-op one-shot each; None is due at once. Ids are given: reading back goes by prefix."""
+    specs = {at: msgspec.structs.replace(NOOP, start_at=at) for at in set(due)}
+    return [Request(id=f"{prefix}-{number:07d}", spec=specs[at]) for number, at in enumerate(due)]
+
+
+async def create_all(app: App, wanted: Sequence[Request]) -> None:
+    """Create in bulk, through the scheduler; a refusal is the end of the benchmark."""
+    for start in range(0, len(wanted), BULK_MAX):
+        for answer in await app.scheduler.create_many(wanted[start : start + BULK_MAX]):
+            if isinstance(answer, Exception):
+                raise answer
+
+
+async def all_recorded(app: App) -> None:
+    """Wait until no live action is left."""
+    while True:
+        counts = await app.store.actions.count()
+        if not counts.get(State.ACTIVE, 0):
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def balanced(app: App, worker_count: int) -> None:
+    """Wait until all shards are held, and each worker has its share."""
+    end = time.monotonic() + BALANCED_S
+    share = app.installation.shard_count // worker_count
+    while time.monotonic() < end:
+        owners = Counter(lock.owner for lock in await app.store.leases.locks() if lock.lease_guid)
+        if sum(owners.values()) == app.installation.shard_count and all(
+            abs(owned - share) <= 1 for owned in owners.values()
+        ):
+            return
+        await asyncio.sleep(0.05)
+    raise TimeoutError(f"leases are not balanced after {BALANCED_S} s")
+
+
+@asynccontextmanager
+async def held(app: App, shards: Iterable[int]) -> AsyncIterator[list[Holding]]:
+    """Hold shards for a while, as a worker would; nobody else may work meanwhile."""
+    leases = app.store.leases
+    wanted, holdings = frozenset(shards), []
+    for lock in await leases.locks():
+        if lock.shard not in wanted:
+            continue
+        lease_guid, lease_for = app.env.entropy.token(), timedelta(seconds=10)
+        got = await leases.acquire(
+            lock.shard, lease_guid, owner="bench", seen=lock, lease_for=lease_for
+        )
+        if got is None:
+            raise RuntimeError(f"somebody else holds shard {lock.shard}")
+        holdings.append(got)
+    yield holdings
+    await leases.release(holdings)
+
+
+async def lives(app: App, prefix: str, count: int, *, within_s: float = 60.0) -> list[Life]:
+    """The records of all `count` finished actions of a prefix; waits until they are there."""
+    end = time.monotonic() + within_s
+    while len(found := await _lives(app, prefix)) < count:
+        if time.monotonic() > end:
+            raise TimeoutError(f"{len(found)} of {count} {prefix} actions are recorded")
+        await asyncio.sleep(0.2)
+    return found
+
+
+async def _lives(app: App, prefix: str) -> list[Life]:
+    selection = Selection(states=(State.DONE,), id_prefix=f"{prefix}-")
+    found: list[Life] = []
+    after: str | None = None
+    while True:
+        page = await app.scheduler.list(selection, after=after, limit=PAGE_MAX)
+        for action in page.actions:
+            last, due = action.status.last_attempt, action.status.occurrence_at
+            assert last is not None
+            assert due is not None
+            found.append(Life(action.meta.created_at, due, last.began_at))
+        after = page.next
+        if after is None:
+            return found

@@ -1,0 +1,211 @@
+"""`gnomon action`: look at actions and change how they go. Creating them is in `create`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+from uuid import UUID
+
+import typer
+
+from gnomon.cli import options, view
+from gnomon.cli.connection import Verbs, connect
+from gnomon.cli.running import run
+from gnomon.config import Settings
+from gnomon.contracts.store import Changed, Selection
+from gnomon.model.action import State
+from gnomon.model.errors import InvalidSpec
+from gnomon.scheduler.options import moment_of
+
+noun = typer.Typer(
+    help="Create actions, look at them, change how they go.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+T = TypeVar("T")
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The action's id.")]
+IfMatch = Annotated[
+    str | None, typer.Option("--if-match", metavar="GUID", help="Only if this is its generation.")
+]
+Limit = Annotated[int, typer.Option("--limit", help="At most so many.")]
+
+
+def call(settings: Settings, server: str | None, work: Callable[[Verbs], Awaitable[T]]) -> T:
+    """Call verbs of whatever the options name."""
+
+    async def calling() -> T:
+        async with connect(settings, server=server) as verbs:
+            return await work(verbs)
+
+    return run(calling())
+
+
+def guid_of(text: str | None) -> UUID | None:
+    """The generation that an option names."""
+    try:
+        return None if text is None else UUID(text)
+    except ValueError:
+        raise InvalidSpec("--if-match", "must be a guid", got=text) from None
+
+
+def labels_of(texts: list[str]) -> dict[str, str]:
+    """`k=v` options as a mapping."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidSpec("--label", "must be name=value", got=text)
+        found[name] = value
+    return found
+
+
+# -- look -----------------------------------------------------------------------------------------
+
+
+@noun.command(
+    "get", epilog=options.examples("gnomon action get hello", "gnomon action get hello --json")
+)
+def get(
+    id: Id,
+    server: options.Server = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Show one action."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    view.show_action(call(settings, server, lambda verbs: verbs.get(id)), as_json=json)
+
+
+@noun.command(
+    "list",
+    epilog=options.examples(
+        "gnomon action list --state dead",
+        "gnomon action list --prefix invoice- --label customer=7 --limit 20",
+        "gnomon action list --due-before 2030-01-01T00:00:00Z --json",
+    ),
+)
+def list_actions(
+    state: Annotated[list[State] | None, typer.Option("--state", help="Repeatable.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Of this queue.")] = None,
+    prefix: Annotated[str | None, typer.Option("--prefix", help="Ids that begin so.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="K=V", help="Repeatable.")
+    ] = None,
+    due_before: Annotated[
+        str | None, typer.Option("--due-before", metavar="TIME", help="Due before this time.")
+    ] = None,
+    after: Annotated[str | None, typer.Option("--after", help="Go on after this id.")] = None,
+    limit: Limit = 100,
+    server: options.Server = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """List actions in order of id."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    selection = Selection(
+        states=tuple(state or ()),
+        queue=queue,
+        id_prefix=prefix,
+        labels=labels_of(label or []),
+        due_before=None if due_before is None else moment_of(due_before, "--due-before"),
+    )
+    page = call(settings, server, lambda verbs: verbs.list(selection, after=after, limit=limit))
+    view.show_page(page, as_json=json)
+
+
+@noun.command("attempts", epilog=options.examples("gnomon action attempts hello --limit 10"))
+def attempts(
+    id: Id,
+    limit: Limit = 100,
+    server: options.Server = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Show what was attempted, newest first."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    found = call(settings, server, lambda verbs: verbs.attempts(id, limit=limit))
+    view.show_attempts(found, as_json=json)
+
+
+# -- change ---------------------------------------------------------------------------------------
+
+
+@noun.command(
+    "delete",
+    epilog=options.examples("gnomon action delete hello", "gnomon action delete hello --barrier"),
+)
+def delete(
+    id: Id,
+    if_match: IfMatch = None,
+    barrier: Annotated[
+        bool, typer.Option("--barrier", help="Wait until the attempt under way has ended.")
+    ] = False,
+    server: options.Server = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Cancel an action: no attempt of it begins any more."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    guid = guid_of(if_match)
+    changed = call(settings, server, lambda verbs: verbs.delete(id, if_match=guid, barrier=barrier))
+    view.show_changed(changed, as_json=json, done="deleted")
+
+
+def _add_verb(
+    name: str,
+    summary: str,
+    done: str,
+    verb: Callable[[Verbs, str, UUID | None], Awaitable[Changed]],
+) -> None:
+    @noun.command(name, help=summary, epilog=options.examples(f"gnomon action {name} hello"))
+    def command(
+        id: Id,
+        if_match: IfMatch = None,
+        server: options.Server = None,
+        database: options.Database = None,
+        schema: options.Schema = None,
+        config: options.ConfigFile = None,
+        json: options.Json = False,
+    ) -> None:
+        settings = options.settings_of(config, database=database, schema=schema)
+        guid = guid_of(if_match)
+        changed = call(settings, server, lambda verbs: verb(verbs, id, guid))
+        view.show_changed(changed, as_json=json, done=done)
+
+
+_add_verb(
+    "run", "Make an action due at once.", "due now:",
+    lambda verbs, id, guid: verbs.run_now(id, if_match=guid),
+)  # fmt: skip
+_add_verb(
+    "pause", "Let no attempt begin until it is resumed.", "paused",
+    lambda verbs, id, guid: verbs.pause(id, if_match=guid),
+)  # fmt: skip
+_add_verb(
+    "resume", "Let a paused action go on.", "resumed",
+    lambda verbs, id, guid: verbs.resume(id, if_match=guid),
+)  # fmt: skip
+
+
+@noun.command("retry", epilog=options.examples("gnomon action retry hello"))
+def retry(
+    id: Id,
+    server: options.Server = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Arm a finished action that did not succeed once more, due now."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    changed = call(settings, server, lambda verbs: verbs.retry(id))
+    view.show_changed(changed, as_json=json, done="armed")

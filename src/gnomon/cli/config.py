@@ -1,0 +1,36 @@
+"""`gnomon config`: what is set, and by whom."""
+
+from __future__ import annotations
+
+import typer
+
+from gnomon.cli import options
+from gnomon.cli.output import print_json, print_table
+from gnomon.config import show_settings
+
+noun = typer.Typer(help="Look at the settings.", no_args_is_help=True, rich_markup_mode=None)
+
+EPILOG = options.examples(
+    "gnomon config show",
+    "GNOMON_WORKER__CONCURRENCY=5 gnomon config show --json",
+)
+
+
+@noun.callback()
+def _config() -> None:
+    """Look at the settings."""
+
+
+@noun.command("show", epilog=EPILOG)
+def show(
+    config: options.ConfigFile = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    json: options.Json = False,
+) -> None:
+    """Print every setting and where it came from; passwords are masked."""
+    shown = show_settings(options.settings_of(config, database=database, schema=schema))
+    if json:
+        print_json({item.path: {"value": item.value, "source": item.source} for item in shown})
+    else:
+        print_table(("setting", "value", "source"), [(s.path, s.value, s.source) for s in shown])

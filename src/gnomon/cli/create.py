@@ -1,0 +1,174 @@
+"""`gnomon action create`: one action out of options or a spec, or many out of a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from gnomon.cli import create_options as given
+from gnomon.cli import options, view
+from gnomon.cli.action import call, labels_of
+from gnomon.cli.connection import Verbs
+from gnomon.cli.output import print_json, progress, say, show_error
+from gnomon.contracts.store import Changed
+from gnomon.gateways.bodies import read_item
+from gnomon.gateways.errors import exit_code_of, problem_of
+from gnomon.model.codec import build_spec, parse_json
+from gnomon.model.errors import GnomonError, InvalidRequest
+from gnomon.scheduler import Request
+
+CHUNK_ITEMS = 1_000
+CHUNK_BYTES = 4 * 1024 * 1024  # half of what the server takes in one call
+ERRORS_SHOWN_MAX = 10
+
+EPILOG = options.examples(
+    "gnomon action create --id hello --in 5s --mock",
+    'gnomon action create --id ping --every 1m --http "GET https://example.com/ping"',
+    'gnomon action create --cron "0 9 * * MON-FRI" --timezone Europe/Berlin --python report',
+    "gnomon action create --at 2030-01-31T12:00:00Z --retry-max 5 --timeout 10s \\",
+    '    --http "POST https://example.com/in" --json-body \'{"n": 1}\' --header "X-Key: k"',
+    "gnomon action create --id a --spec spec.json",
+    "gnomon action create --file actions.jsonl",
+)
+
+
+def create(
+    id: given.Id = None,
+    key: given.Key = None,
+    at: given.At = None,
+    delay: given.In = None,
+    every: given.Every = None,
+    cron: given.CronFields = None,
+    timezone: given.Timezone = None,
+    http: given.HttpCall = None,
+    header: given.Header = None,
+    body: given.Body = None,
+    json_body: given.JsonBody = None,
+    python: given.PythonName = None,
+    args: given.Args = None,
+    mock: given.MockFlag = False,
+    mock_fail: given.MockFail = None,
+    retry_max: given.RetryMax = None,
+    retry_delay: given.RetryDelay = None,
+    timeout: given.Timeout = None,
+    deadline: given.Deadline = None,
+    queue: given.Queue = None,
+    priority: given.Priority = None,
+    label: given.Label = None,
+    spec: given.SpecFile = None,
+    file: given.LinesFile = None,
+    server: options.Server = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Schedule an action, or many."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    if file is not None:
+        bulk = call(settings, server, lambda verbs: _create_file(verbs, file))
+        bulk.report(as_json=json)
+        return
+    if spec is not None:
+        request = Request(id=id, key=key, spec=build_spec(parse_json(_read(spec))))
+    else:
+        effect = given.EffectOptions(
+            http=http, headers=header or [], body=body, json_body=json_body, python=python,
+            args=args, mock=mock, mock_fail=mock_fail,
+        ).effect()  # fmt: skip
+        timing = {
+            "id": id, "key": key, "at": at, "every": every, "cron": cron, "timezone": timezone,
+            "deadline": deadline, "timeout": timeout, "queue": queue, "priority": priority,
+            "labels": labels_of(label or []),
+        }  # fmt: skip
+        request = given.make_request(
+            effect, timing, delay=delay, retry_max=retry_max, retry_delay=retry_delay
+        )
+    changed = call(settings, server, lambda verbs: verbs.create(request))
+    view.show_changed(changed, as_json=json, done="created")
+
+
+def _read(place: str) -> bytes:
+    if place == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(place).read_bytes()
+    except OSError as exc:
+        raise InvalidRequest(f"{place} cannot be read: {exc.strerror}") from None
+
+
+# -- many -----------------------------------------------------------------------------------------
+
+
+class Bulk:
+    """What became of the lines of a file."""
+
+    def __init__(self) -> None:
+        self.created = 0
+        self.repeated = 0
+        self.failed: list[tuple[int, GnomonError]] = []
+
+    def note(self, number: int, result: Changed | GnomonError) -> None:
+        if isinstance(result, GnomonError):
+            self.failed.append((number, result))
+        elif result.repeated:
+            self.repeated += 1
+        else:
+            self.created += 1
+
+    def report(self, *, as_json: bool) -> None:
+        """Tell it; ends the command with the first failure's exit code."""
+        if as_json:
+            failed = [{"line": number, "problem": problem_of(exc)} for number, exc in self.failed]
+            counts = {"created": self.created, "repeated": self.repeated}
+            print_json({**counts, "failed": failed})
+        else:
+            say(f"{self.created} created, {self.repeated} repeated, {len(self.failed)} failed")
+            for number, exc in self.failed[:ERRORS_SHOWN_MAX]:
+                show_error(f"line {number}: {exc}")
+        if self.failed:
+            raise typer.Exit(exit_code_of(self.failed[0][1]))
+
+
+async def _create_file(verbs: Verbs, path: Path) -> Bulk:
+    bulk = Bulk()
+    lines = [(number, text) for number, text in enumerate(_lines(path), start=1) if text.strip()]
+    with progress() as bar:
+        shown = bar.add_task("creating", total=len(lines))
+        for chunk in _chunks(lines):
+            await _create_chunk(verbs, chunk, bulk)
+            bar.advance(shown, len(chunk))
+    return bulk
+
+
+def _lines(path: Path) -> list[bytes]:
+    return _read(str(path)).split(b"\n")
+
+
+def _chunks(lines: list[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    chunk: list[tuple[int, bytes]] = []
+    size = 0
+    for number, text in lines:
+        if chunk and (len(chunk) >= CHUNK_ITEMS or size + len(text) > CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((number, text))
+        size += len(text)
+    if chunk:
+        yield chunk
+
+
+async def _create_chunk(verbs: Verbs, chunk: list[tuple[int, bytes]], bulk: Bulk) -> None:
+    asked: list[tuple[int, Request]] = []
+    for number, text in chunk:
+        item = read_item(text)
+        if isinstance(item, GnomonError):
+            bulk.note(number, item)
+        else:
+            asked.append((number, item))
+    results = await verbs.create_many([request for _, request in asked]) if asked else ()
+    for (number, _), result in zip(asked, results, strict=True):
+        bulk.note(number, result)

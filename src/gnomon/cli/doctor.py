@@ -1,0 +1,80 @@
+"""`gnomon doctor`: is what is stored sound, and is this the database that was installed?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import typer
+
+from gnomon.cli import options
+from gnomon.cli.connection import open_database
+from gnomon.cli.output import print_json, print_table, say
+from gnomon.cli.running import run
+from gnomon.config import Settings
+from gnomon.contracts.store import Finding
+from gnomon.gateways.errors import EXIT_FINDINGS
+from gnomon.model.errors import InvalidRequest
+
+EPILOG = options.examples(
+    "gnomon doctor --database sqlite:///gnomon.db",
+    "gnomon doctor --adopt --past-due skip    # after a restore: nothing that came due meanwhile",
+)
+IDENTITY_RULE = "identity"
+
+
+def register(root: typer.Typer) -> None:
+    """Add the command."""
+
+    @root.command("doctor", epilog=EPILOG)
+    def doctor(
+        adopt: Annotated[
+            bool, typer.Option("--adopt", help="Accept a copy or a restore as the installation.")
+        ] = False,
+        past_due: Annotated[
+            Literal["run", "skip"] | None,
+            typer.Option("--past-due", help="With --adopt: what came due meanwhile."),
+        ] = None,
+        database: options.Database = None,
+        schema: options.Schema = None,
+        config: options.ConfigFile = None,
+        json: options.Json = False,
+    ) -> None:
+        """Check the invariants of what is stored; read-only unless told to adopt."""
+        if adopt != (past_due is not None):
+            raise InvalidRequest(
+                "--adopt needs --past-due run or skip, and --past-due needs --adopt"
+            )
+        settings = options.settings_of(config, database=database, schema=schema)
+        if past_due is not None:
+            skipped = run(_adopt(settings, past_due))
+            print_json({"skipped": skipped}) if json else say(f"adopted; {skipped} skipped")
+            return
+        _report(run(_look(settings)), as_json=json)
+
+
+def _report(findings: Sequence[Finding], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"findings": findings})
+    elif findings:
+        rows = [(finding.rule, finding.subject, finding.detail) for finding in findings]
+        print_table(("rule", "subject", "detail"), rows)
+    else:
+        say("all is well")
+    if findings:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+async def _look(settings: Settings) -> Sequence[Finding]:
+    async with open_database(settings) as app:
+        installation = app.store.installation
+        difference = await installation.verify_identity()
+        findings = list(await installation.doctor())
+    if difference is not None:
+        findings.insert(0, Finding(rule=IDENTITY_RULE, subject="database", detail=difference))
+    return findings
+
+
+async def _adopt(settings: Settings, past_due: str) -> int:
+    async with open_database(settings) as app:
+        return await app.store.installation.adopt(past_due=past_due)

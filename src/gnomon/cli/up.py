@@ -1,0 +1,120 @@
+"""`gnomon up`: everything in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import typer
+
+from gnomon.app import App
+from gnomon.cli import options
+from gnomon.cli.demo import declare_functions, schedule_demo
+from gnomon.cli.output import print_json, say
+from gnomon.cli.processes import keep_workers, require_parallel
+from gnomon.cli.running import Telemetry, load_app, run, stop_on_signals, together
+from gnomon.config import Settings
+
+EPILOG = options.examples(
+    "gnomon up --demo",
+    "gnomon up --database sqlite:////var/lib/gnomon/gnomon.db --port 8400",
+    "gnomon up --database postgresql://gnomon@localhost/gnomon --processes 2",
+    "gnomon up --import shop.actions:app",
+)
+
+
+def register(root: typer.Typer) -> None:
+    """Add the command."""
+
+    @root.command("up", epilog=EPILOG)
+    def up(
+        demo: bool = typer.Option(False, "--demo", help="Schedule a handful of examples."),
+        database: options.Database = None,
+        schema: options.Schema = None,
+        host: options.Host = None,
+        port: options.Port = None,
+        processes: options.Processes = 1,
+        imported: options.Import = None,
+        config: options.ConfigFile = None,
+        json: options.Json = False,
+    ) -> None:
+        """Start all there is: schema, worker and REST API, on SQLite unless told otherwise."""
+        settings = options.settings_of(
+            config, database=database, schema=schema, port=port, host=host
+        )
+        run(_up(settings, config, processes, imported, demo=demo, as_json=json))
+
+
+async def _up(
+    settings: Settings,
+    config: Path | None,
+    processes: int,
+    imported: str | None,
+    *,
+    demo: bool,
+    as_json: bool,
+) -> None:
+    from gnomon.gateways.rest.server import bind
+
+    stop = stop_on_signals()
+    telemetry = Telemetry(settings)
+    app = load_app(settings, telemetry, imported)
+    if demo:
+        declare_functions(app)
+    with bind(settings.server) as listener:
+        async with app:
+            if processes > 1:
+                require_parallel(app.store.capabilities)
+            _announce(app, listener, as_json=as_json)
+            if demo:
+                await schedule_demo(app)
+            await _serve(app, telemetry, listener, processes, _arguments(config, imported), stop)
+
+
+async def _serve(
+    app: App,
+    telemetry: Telemetry,
+    listener: socket.socket,
+    processes: int,
+    arguments: list[str],
+    stop: asyncio.Event,
+) -> None:
+    from gnomon.gateways.rest.app import create_rest
+    from gnomon.gateways.rest.server import serve
+
+    rest = create_rest(
+        app.scheduler,
+        health=lambda: {"workers": processes},
+        metrics=telemetry.metrics,
+        observer=telemetry.observer,
+    )
+    if processes == 1:
+        work = app.work(stop)
+    else:
+        work = keep_workers(
+            processes, app.settings, arguments, stop=stop, observer=telemetry.observer
+        )
+    await together(serve(rest, listener, stop=stop), work, stop=stop)
+
+
+def _arguments(config: Path | None, imported: str | None) -> list[str]:
+    found = [] if config is None else ["--config", str(config)]
+    return found if imported is None else [*found, "--import", imported]
+
+
+def _announce(app: App, listener: socket.socket, *, as_json: bool) -> None:
+    url = replace(app.settings.server, port=listener.getsockname()[1]).url
+    shown = app.settings.database.url_shown
+    if as_json:
+        print_json({"url": url, "database": shown, "durability": app.installation.durability})
+        return
+    server = "" if url == "http://127.0.0.1:8321" else f" --server {url}"
+    say(
+        f"Gnomon is up: {url} ({shown}, durability: {app.installation.durability})\n"
+        "No authentication yet: it answers this machine only. Try in another terminal:\n"
+        f"  gnomon action create --id hello --in 5s --mock{server}\n"
+        f"  gnomon action list{server}\n"
+        f"  curl {url}/health"
+    )

@@ -1,0 +1,130 @@
+"""How actions, pages and attempts look on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnomon.cli.output import console, from_now, moment, print_json, print_table, say, state_cell
+from gnomon.contracts.store import Changed, Page
+from gnomon.model.action import Action, Attempt
+from gnomon.model.duration import format_duration
+from gnomon.model.spec import Cron, Http, Mock, Once, Periodic, Python, Spec
+
+
+def show_action(action: Action, *, as_json: bool) -> None:
+    """One action in full."""
+    if as_json:
+        print_json(action)
+        return
+    spec, status = action.spec, action.status
+    rows: list[tuple[str, object]] = [
+        ("id", action.meta.id),
+        ("state", state_cell(status.state)),
+        ("reason", status.reason),
+        ("does", effect_text(spec)),
+        ("when", policy_text(spec)),
+        ("due", due_text(action)),
+        ("attempts", counts_text(action)),
+        ("queue", f"{spec.queue}, priority {spec.priority}"),
+        ("labels", ", ".join(f"{name}={value}" for name, value in spec.labels.items())),
+        ("last attempt", attempt_text(status.last_attempt)),
+        ("under way", attempt_text(status.current_attempt)),
+        ("created", moment(action.meta.created_at)),
+        ("finished", moment(status.finished_at)),
+        ("guid", action.meta.guid),
+    ]
+    print_table(("", ""), [(name, value) for name, value in rows if value])
+
+
+def show_changed(changed: Changed, *, as_json: bool, done: str) -> None:
+    """What a change made of an action; `done` says it in a word."""
+    if as_json:
+        print_json(changed.action)
+        return
+    action = changed.action
+    repeated = " (repeated: nothing was changed)" if changed.repeated else ""
+    due = due_text(action)
+    say(f"{done} {action.meta.id}: {action.status.state}{f', due {due}' if due else ''}{repeated}")
+    if changed.in_flight is not None:
+        say(f"an attempt of the generation before is under way: {changed.in_flight.attempt_id}")
+
+
+def show_page(page: Page, *, as_json: bool) -> None:
+    """A page of a listing; the narrow facts first, for the terminal may be narrow."""
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (
+            action.meta.id,
+            state_cell(action.status.state),
+            from_now(action.status.scheduled_at),
+            counts_text(action),
+            policy_text(action.spec),
+            effect_text(action.spec),
+        )
+        for action in page.actions
+    ]
+    print_table(("id", "state", "due", "attempts", "when", "does"), rows)
+    if page.next is not None:
+        console().print(f"more: --after {page.next}", markup=False, soft_wrap=True)
+
+
+def show_attempts(attempts: Sequence[Attempt], *, as_json: bool) -> None:
+    """What was attempted, newest first."""
+    if as_json:
+        print_json({"attempts": attempts})
+        return
+    rows = [
+        (
+            item.occurrence_no,
+            item.attempt_no,
+            item.outcome,
+            moment(item.began_at),
+            format_duration(item.ended_at - item.began_at) if item.ended_at else "",
+            item.error or item.answer or "",
+        )
+        for item in attempts
+    ]
+    print_table(("occurrence", "attempt", "outcome", "began", "took", "said"), rows)
+
+
+def due_text(action: Action) -> str:
+    at = action.status.scheduled_at
+    return "" if at is None else f"{moment(at)} ({from_now(at)})"
+
+
+def counts_text(action: Action) -> str:
+    """`5: 4 ok, 1 failed`."""
+    status = action.status
+    parts = [(status.succeeded, "ok"), (status.failed, "failed"), (status.interrupted, "cut")]
+    told = ", ".join(f"{count} {word}" for count, word in parts if count)
+    return f"{status.attempts}: {told}" if told else str(status.attempts)
+
+
+def attempt_text(attempt: Attempt | None) -> str:
+    if attempt is None:
+        return ""
+    said = attempt.error or attempt.answer
+    return f"{attempt.outcome} at {moment(attempt.began_at)}" + (f": {said}" if said else "")
+
+
+def policy_text(spec: Spec) -> str:
+    match spec.policy:
+        case Once():
+            return "once"
+        case Periodic(period=period):
+            return f"every {format_duration(period)}"
+        case Cron(expression=expression, timezone=timezone):
+            return f"{expression} {timezone}"
+
+
+def effect_text(spec: Spec) -> str:
+    """What it does, without arguments, headers and queries: they may hold secrets."""
+    match spec.action:
+        case Http(method=method, url=url):
+            return f"{method} {url.partition('?')[0]}"
+        case Python(function=function):
+            return f"{function}()"
+        case Mock():
+            return "mock"

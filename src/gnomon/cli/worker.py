@@ -1,0 +1,64 @@
+"""`gnomon worker`: processes that make actions happen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from gnomon.cli import options
+from gnomon.cli.output import say
+from gnomon.cli.processes import keep_workers, require_parallel
+from gnomon.cli.running import Telemetry, load_app, run, stop_on_signals, stop_with_stdin
+from gnomon.config import Settings
+
+EPILOG = options.examples(
+    "gnomon worker --database sqlite:///gnomon.db",
+    "gnomon worker --database postgresql://gnomon@localhost/gnomon --processes 4",
+    "gnomon worker --import shop.actions:app",
+)
+
+
+def register(root: typer.Typer) -> None:
+    """Add the command."""
+
+    @root.command("worker", epilog=EPILOG)
+    def worker(
+        database: options.Database = None,
+        schema: options.Schema = None,
+        processes: options.Processes = 1,
+        imported: options.Import = None,
+        config: options.ConfigFile = None,
+        follow: bool = typer.Option(False, "--stop-with-stdin", hidden=True),
+    ) -> None:
+        """Be a worker until SIGTERM or Ctrl-C, then let what is under way end."""
+        settings = options.settings_of(config, database=database, schema=schema)
+        if processes > 1:
+            run(_work_in_many(settings, config, processes, imported))
+        else:
+            run(_work(settings, imported, follow=follow))
+
+
+async def _work(settings: Settings, imported: str | None, *, follow: bool) -> None:
+    stop = stop_on_signals()
+    if follow:
+        stop_with_stdin(stop)
+    app = load_app(settings, Telemetry(settings), imported)
+    async with app:
+        if not follow:
+            say(f"working on {settings.database.url_shown}")
+        await app.work(stop)
+
+
+async def _work_in_many(
+    settings: Settings, config: Path | None, processes: int, imported: str | None
+) -> None:
+    stop = stop_on_signals()
+    telemetry = Telemetry(settings)
+    async with load_app(settings, telemetry, imported) as app:  # migrates once, before they start
+        require_parallel(app.store.capabilities)
+    say(f"{processes} workers on {settings.database.url_shown}")
+    arguments = [] if config is None else ["--config", str(config)]
+    if imported is not None:
+        arguments += ["--import", imported]
+    await keep_workers(processes, settings, arguments, stop=stop, observer=telemetry.observer)

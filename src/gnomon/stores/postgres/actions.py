@@ -1,0 +1,145 @@
+"""Actions in PostgreSQL: create, change, remove, show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from gnomon.contracts.store import Changed, Draft, Page, Selection
+from gnomon.model.action import Action, Attempt, State
+from gnomon.model.ids import shard_of
+from gnomon.stores.postgres.changes import Changer, Decide, Place
+from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.creation import answers, create_drafts, draft_columns
+from gnomon.stores.postgres.listing import list_page
+from gnomon.stores.postgres.rows import Decoder, decode_attempt, logged_attempt, plain_success
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ESTIMATED_FROM = 100_000  # finished actions are counted one by one up to here
+
+
+class PostgresActions:
+    """The `ActionStore` of this engine."""
+
+    def __init__(self, database: Database, decoder: Decoder) -> None:
+        self._database = database
+        self._decoder = decoder
+
+    # -- create and change ------------------------------------------------------------------------
+
+    async def create(self, drafts: Sequence[Draft]) -> Sequence[Changed | None]:
+        if not drafts:
+            return []
+        if self._database.many_shards and not any(draft.keyed for draft in drafts):
+            rows = await self._database.fetch("create", *draft_columns(drafts))
+            return answers(drafts, {row[0]: row[1] for row in rows})
+        found: list[Changed | None] = [None] * len(drafts)
+        for group in self._database.groups(draft.shard for draft in drafts):
+            chosen = [drafts[place] for place in group.places]
+            async with self._database.transaction("create") as session:
+                part = await create_drafts(session, self._decoder, chosen, group.shards)
+            for place, changed in zip(group.places, part, strict=True):
+                found[place] = changed
+        return found
+
+    async def replace(self, draft: Draft, *, if_match: UUID | None) -> Changed:
+        place = Place(draft.shard, draft.id, self._database.only(draft.shard))
+        async with self._database.transaction("replace") as session:
+            return await self._changer(session).replace(draft, place, if_match)
+
+    async def delete(self, id: str, *, if_match: UUID | None) -> Changed:
+        place = await self._place(id)
+        async with self._database.transaction("delete") as session:
+            return await self._changer(session).delete(place, if_match)
+
+    async def pause(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+        place = await self._place(id)
+        async with self._database.transaction("pause") as session:
+            return await self._changer(session).pause(place, guid, if_match)
+
+    async def resume(
+        self, id: str, guid: UUID, *, decide: Decide, if_match: UUID | None
+    ) -> Changed:
+        place = await self._place(id)
+        async with self._database.transaction("resume") as session:
+            return await self._changer(session).resume(place, guid, decide, if_match)
+
+    async def run_now(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+        place = await self._place(id)
+        async with self._database.transaction("run_now") as session:
+            return await self._changer(session).run_now(place, guid, if_match)
+
+    def _changer(self, session: Session) -> Changer:
+        return Changer(session, self._decoder)
+
+    async def _place(self, name: str) -> Place:
+        shard = shard_of(name, await self._database.shard_count())
+        return Place(shard, name, self._database.only(shard))
+
+    # -- show -------------------------------------------------------------------------------------
+
+    async def get(self, id: str) -> Action | None:
+        found = await self.get_many([id])
+        return found[0]
+
+    async def get_many(self, ids: Sequence[str]) -> Sequence[Action | None]:
+        """Live ones first: what ends in between is then among the finished ones."""
+        names = list(dict.fromkeys(ids))
+        found = await self._get("get_live", names)
+        missing = [name for name in names if name not in found]
+        if missing:
+            found |= await self._get("get_finished", missing)
+        return [found.get(name) for name in ids]
+
+    async def _get(self, query: str, names: Sequence[str]) -> dict[str, Action]:
+        count = await self._database.shard_count()
+        shards = [shard_of(name, count) for name in names]
+        found: dict[str, Action] = {}
+        for group in self._database.groups(shards):
+            rows = await self._database.fetch(
+                query,
+                [shards[place] for place in group.places],
+                [names[place] for place in group.places],
+                *group.shards,
+            )
+            for row in rows:
+                if row[1] not in found:  # the latest comes first
+                    found[row[1]] = self._decoder.action_of(row)
+        return found
+
+    async def list(self, selection: Selection, *, after: str | None, limit: int) -> Page:
+        return await list_page(
+            self._database, self._decoder, selection, after=after, limit=limit
+        )
+
+    async def attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
+        place = await self._place(id)
+        logged = await self._database.fetch("attempts", place.shard, id, limit)
+        plain = await self._database.fetch("attempts_finished", place.shard, id, limit)
+        found = [logged_attempt(row) for row in logged]
+        found += [decode_attempt(row[5]) or plain_success(row) for row in plain]
+        found.sort(key=_newest_first, reverse=True)
+        return found[:limit]
+
+    async def count(self) -> Mapping[State, int]:
+        counts = dict.fromkeys(State, 0)
+        for query in ("count_live", "count_trouble"):
+            for state, count in await self._database.fetch_wide(query):
+                counts[State(state)] = count
+        trouble = counts[State.DEAD] + counts[State.CANCELLED] + counts[State.EXPIRED]
+        rows = await self._database.fetch_wide("estimate_finished", self._database.schema)
+        estimated: int = rows[0][0]
+        if estimated < ESTIMATED_FROM:
+            rows = await self._database.fetch_wide("count_done")
+            counts[State.DONE] = rows[0][0]
+        else:
+            counts[State.DONE] = max(0, estimated - trouble)
+        return counts
+
+
+def _newest_first(attempt: Attempt) -> tuple[datetime, int]:
+    return attempt.began_at, attempt.attempt_no

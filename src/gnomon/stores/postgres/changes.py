@@ -1,0 +1,234 @@
+"""Changes of one action, inside a transaction: replace, delete, pause, resume, run now.
+
+Each locks the action row, then reads it again by a statement of its own: an attempt that began
+before the lock was granted is visible then. Queue rows of the old generation stay where they are;
+nobody can begin them any more, and their owner drops them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.store import Changed, Draft
+from gnomon.model.action import Action, Attempt, State, Status
+from gnomon.model.errors import Conflict, FailedPrecondition, NotFound, StoreUnavailable
+from gnomon.model.transition import expiry_of
+from gnomon.stores.postgres.connection import Session
+from gnomon.stores.postgres.creation import (
+    create_drafts,
+    draft_columns,
+    drafted_action,
+    find_repeat,
+)
+from gnomon.stores.postgres.rows import Decoder
+
+Decide = Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]]
+
+DELETED = "deleted"
+REPLACED = "replaced"
+REPLACE_TRIES_MAX = 5  # an id that others create and end all the time: let the caller try again
+
+
+class Place(NamedTuple):
+    """Where an action lives, and what keeps a statement there."""
+
+    shard: int
+    id: str
+    shards: tuple[int, ...]  # the last argument on Citus
+
+
+class Live(NamedTuple):
+    """A locked action."""
+
+    action: Action
+    keyed: bool
+    queue: str
+    priority: int
+    now: datetime
+
+    @property
+    def attempt(self) -> Attempt | None:
+        return self.action.status.current_attempt
+
+
+class Changer:
+    """Performs changes in a session."""
+
+    def __init__(self, session: Session, decoder: Decoder) -> None:
+        self._session = session
+        self._decoder = decoder
+
+    async def replace(self, draft: Draft, place: Place, if_match: UUID | None) -> Changed:
+        for _ in range(REPLACE_TRIES_MAX):
+            live = await self._lock(place)
+            if draft.keyed:
+                repeat = await find_repeat(self._session, self._decoder, draft, place.shards)
+                if repeat is not None:
+                    return repeat
+            if live is not None:
+                _check_match(live, if_match)
+                return await self._replace(draft, place, live)
+            if if_match is not None:
+                raise NotFound("action", draft.id)
+            (created,) = await create_drafts(self._session, self._decoder, [draft], place.shards)
+            if created is not None:
+                return created
+        raise StoreUnavailable(f"replace: {draft.id!r} was created by others; safe to repeat")
+
+    async def _replace(self, draft: Draft, place: Place, live: Live) -> Changed:
+        await self._supersede(place, live)
+        columns = [column[0] for column in draft_columns([draft])]
+        rows = await self._session.fetch("replace_action", *columns, draft.keyed)
+        updated_at: datetime = rows[0][0]
+        spec = draft.spec
+        await self._announce(
+            place, draft.guid, spec.queue, spec.priority, draft.scheduled_at, updated_at
+        )
+        created_at = live.action.meta.created_at
+        action = drafted_action(draft, created_at=created_at, updated_at=updated_at)
+        return Changed(action=action, in_flight=live.attempt)
+
+    async def delete(self, place: Place, if_match: UUID | None) -> Changed:
+        live = await self._found(place, if_match)
+        await self._log_superseded(place, live)
+        await self._session.fetch("cancel_action", place.shard, place.id, DELETED, live.now)
+        await self._session.fetch("delete_action", place.shard, place.id)
+        status = _idle(live.action.status)
+        status = msgspec.structs.replace(
+            status, state=State.CANCELLED, expires_at=None, reason=DELETED, finished_at=live.now
+        )
+        return Changed(action=_renewed(live.action, status, live.now), in_flight=live.attempt)
+
+    async def pause(self, place: Place, guid: UUID, if_match: UUID | None) -> Changed:
+        live = await self._found(place, if_match, repeated_as=guid)
+        before = live.action.status
+        if before.state is State.PAUSED:
+            return Changed(action=live.action)
+        due = before.scheduled_at or live.now
+        status = msgspec.structs.replace(_idle(before), state=State.PAUSED)
+        return await self._change(place, live, guid, status, due)
+
+    async def resume(
+        self, place: Place, guid: UUID, decide: Decide, if_match: UUID | None
+    ) -> Changed:
+        live = await self._found(place, if_match, repeated_as=guid)
+        if live.action.status.state is State.ACTIVE:
+            return Changed(action=live.action)
+        due, occurrence_at, expires_at = decide(live.action, live.now)
+        status = msgspec.structs.replace(
+            live.action.status,
+            state=State.ACTIVE,
+            scheduled_at=due,
+            occurrence_at=occurrence_at,
+            expires_at=expires_at,
+        )
+        return await self._change(place, live, guid, status, due)
+
+    async def run_now(self, place: Place, guid: UUID, if_match: UUID | None) -> Changed:
+        live = await self._found(place, if_match, repeated_as=guid)
+        before = live.action.status
+        if live.action.meta.guid == guid:
+            return Changed(action=live.action, repeated=True)
+        if before.state is State.PAUSED:
+            raise FailedPrecondition(place.id, state="paused", wanted="active")
+        if live.attempt is not None:
+            raise FailedPrecondition(place.id, state="being attempted", wanted="idle")
+        status = msgspec.structs.replace(
+            before,
+            scheduled_at=live.now,
+            occurrence_no=before.occurrence_no + (before.attempts > 0),
+            occurrence_at=live.now,
+            expires_at=expiry_of(live.action.spec, live.now, live.now),
+            occurrence_failures=0,
+        )
+        return await self._change(place, live, guid, status, live.now)
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    async def _lock(self, place: Place) -> Live | None:
+        if not await self._session.fetch("lock_action", place.shard, place.id):
+            return None
+        rows = await self._session.fetch("get_live", [place.shard], [place.id], *place.shards)
+        row = rows[0]
+        return Live(self._decoder.action_of(row), row[28], row[29], row[30], row[31])
+
+    async def _found(
+        self, place: Place, if_match: UUID | None, *, repeated_as: UUID | None = None
+    ) -> Live:
+        """The locked action as the caller expects it; his own change, once made, is no conflict."""
+        live = await self._lock(place)
+        if live is None:
+            raise NotFound("action", place.id)
+        if live.action.meta.guid != repeated_as:
+            _check_match(live, if_match)
+        return live
+
+    async def _change(
+        self, place: Place, live: Live, guid: UUID, status: Status, due: datetime
+    ) -> Changed:
+        """Write a new generation that keeps spec and counters."""
+        await self._supersede(place, live)
+        rows = await self._session.fetch(
+            "change_action", place.shard, place.id, guid, str(status.state), due,
+            status.occurrence_at, status.expires_at, status.occurrence_no,
+            status.occurrence_failures,
+        )  # fmt: skip
+        updated_at: datetime = rows[0][0]
+        if status.state is State.ACTIVE:
+            await self._announce(place, guid, live.queue, live.priority, due, updated_at)
+        action = _renewed(live.action, status, updated_at, guid=guid)
+        return Changed(action=action, in_flight=live.attempt)
+
+    async def _announce(
+        self, place: Place, guid: UUID, queue: str, priority: int, due: datetime, now: datetime
+    ) -> None:
+        await self._session.fetch(
+            "announce", [place.shard], [guid], [queue], [priority], [due], now, *place.shards
+        )
+
+    async def _supersede(self, place: Place, live: Live) -> None:
+        """Close what the old generation leaves behind: its attempt in flight, and its key."""
+        await self._log_superseded(place, live)
+        if live.keyed:
+            await self._session.fetch("cancel_action", place.shard, place.id, REPLACED, live.now)
+
+    async def _log_superseded(self, place: Place, live: Live) -> None:
+        attempt = live.attempt
+        if attempt is None:
+            return
+        await self._session.fetch(
+            "log_attempts", [place.shard], [place.id], [live.action.meta.guid],
+            [attempt.attempt_id], [attempt.attempt_no], [attempt.occurrence_no],
+            [attempt.began_at], ["superseded"], [None], [None], [attempt.owner], None,
+            *place.shards,
+        )  # fmt: skip
+
+
+def _check_match(live: Live, if_match: UUID | None) -> None:
+    meta = live.action.meta
+    if if_match is not None and meta.guid != if_match:
+        raise Conflict(meta.id, expected=str(if_match), found=str(meta.guid))
+
+
+def _idle(status: Status) -> Status:
+    """Without what only a queue row tells: the attempt in flight is not counted, it has no end."""
+    return msgspec.structs.replace(
+        status,
+        scheduled_at=None,
+        attempts=status.succeeded + status.failed + status.interrupted,
+        current_attempt=None,
+    )
+
+
+def _renewed(
+    action: Action, status: Status, updated_at: datetime, *, guid: UUID | None = None
+) -> Action:
+    meta = msgspec.structs.replace(
+        action.meta, guid=guid or action.meta.guid, updated_at=updated_at
+    )
+    return Action(meta=meta, spec=action.spec, status=status)

@@ -1,0 +1,236 @@
+"""Connections: the catalogue of statements, two pools, transactions, and what a shard is worth.
+
+The *narrow* pool is for everything that finds its rows by key: the planner may use nothing but
+index scans and nested loops there, so that no statistics can ever turn a millisecond into a minute.
+The *wide* pool is for listings, counts, the doctor and the janitor, with the planner's full choice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import asyncpg
+
+from gnomon.contracts.observer import Observer
+from gnomon.model.errors import StoreUnavailable, check
+from gnomon.stores._queries import Query, in_schema, load
+from gnomon.stores.postgres.errors import translated_errors
+from gnomon.stores.postgres.migrations import VERSION
+
+STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
+COMMAND_TIMEOUT_S = 10.0  # the client's own patience, for a server that has vanished silently
+CONNECT_TIMEOUT_S = 5.0
+ACQUIRE_TIMEOUT_S = 10.0
+STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once per connection
+WIDE_POOL_SIZE = 3
+CLOSE_TIMEOUT_S = 5.0
+
+_ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
+_WARNING = "01000"
+
+_COMMON_SETTINGS = {
+    "application_name": "gnomon",
+    "timezone": "UTC",
+    "default_transaction_isolation": "read committed",
+    "idle_in_transaction_session_timeout": str(STATEMENT_TIMEOUT_MS),
+    "statement_timeout": str(STATEMENT_TIMEOUT_MS),
+    "jit": "off",
+}
+NARROW_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        **_COMMON_SETTINGS,
+        "enable_seqscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
+        "enable_bitmapscan": "off",
+        "enable_material": "off",
+        "plan_cache_mode": "force_generic_plan",
+    }
+)
+WIDE_SETTINGS: Mapping[str, str] = MappingProxyType({**_COMMON_SETTINGS, "statement_timeout": "60000"})
+
+Row = Sequence[Any]  # an asyncpg Record or a tuple: read by position
+T = TypeVar("T")
+
+
+class Session(Protocol):
+    """Something that performs statements of the catalogue, in one transaction or another."""
+
+    async def fetch(self, name: str, *args: object) -> Sequence[Row]:
+        """The rows of a statement."""
+        ...
+
+
+class Group(NamedTuple):
+    """Things that may be written in one transaction, and the parameter that says so to Citus."""
+
+    shards: tuple[int, ...]  # empty, or the one shard: the last argument of a shard-local statement
+    places: Sequence[int]  # where the things stand in the caller's list
+
+
+def catalogue(package: str = "gnomon.stores.postgres.queries") -> Mapping[str, Query]:
+    """All statements as they stand in the files."""
+    return load(package)
+
+
+def prepared_text(query: Query, schema: str, *, one_shard: bool) -> str:
+    """The statement for a schema, with or without what keeps it in one shard."""
+    text = _ONE_SHARD.sub(r"\1" if one_shard else "", query.sql)
+    return in_schema(text, schema).removesuffix(";")
+
+
+class Database:
+    """An open database: the pools and the statements for it."""
+
+    def __init__(
+        self,
+        narrow: asyncpg.Pool[asyncpg.Record],
+        wide: asyncpg.Pool[asyncpg.Record],
+        *,
+        schema: str,
+        many_shards: bool,
+        observer: Observer,
+    ) -> None:
+        self.schema = schema
+        self.many_shards = many_shards
+        self.observer = observer
+        self.queries = {
+            name: prepared_text(query, schema, one_shard=not many_shards)
+            for name, query in catalogue().items()
+        }
+        self._narrow = narrow
+        self._wide = wide
+        self._shard_count = 0
+
+    def __repr__(self) -> str:
+        return f"Database(schema={self.schema!r}, many_shards={self.many_shards})"
+
+    async def fetch(self, name: str, *args: object) -> Sequence[Row]:
+        """One statement, one transaction."""
+        async with self._session(self._narrow, name) as session:
+            return await session.fetch(name, *args)
+
+    async def fetch_wide(self, name: str, *args: object) -> Sequence[Row]:
+        """One statement that the planner may do as it likes."""
+        async with self._session(self._wide, name) as session:
+            return await session.fetch(name, *args)
+
+    @asynccontextmanager
+    async def transaction(self, operation: str, *, wide: bool = False) -> AsyncIterator[PoolSession]:
+        """Several statements, one transaction."""
+        async with self._session(self._wide if wide else self._narrow, operation) as session:
+            async with session.connection.transaction():
+                yield session
+
+    @asynccontextmanager
+    async def _session(
+        self, pool: asyncpg.Pool[asyncpg.Record], operation: str
+    ) -> AsyncIterator[PoolSession]:
+        """A connection for a while. An error of the driver leaves as one of ours."""
+        try:
+            with translated_errors(operation, expected=VERSION):
+                async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
+                    doubts: list[str] = []
+                    connection.add_log_listener(_listener(doubts))
+                    yield PoolSession(connection, self.queries)
+                    _refuse_doubts(doubts, operation)
+        except StoreUnavailable:
+            self.observer.count("store_unavailable", 1, op=operation)
+            raise
+
+    async def shard_count(self, session: Session | None = None) -> int:
+        """How many shards there are: fixed at installation, so read once."""
+        if not self._shard_count:
+            rows = await (session or self).fetch("shard_count")
+            check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
+            self._shard_count = int(rows[0][0])
+        return self._shard_count
+
+    def groups(self, shards: Iterable[int]) -> Iterator[Group]:
+        """How to split work over transactions: all in one, or on Citus one shard in each."""
+        if self.many_shards:
+            yield Group((), range(len(list(shards))))
+            return
+        places: dict[int, list[int]] = {}
+        for place, shard in enumerate(shards):
+            places.setdefault(shard, []).append(place)
+        for shard, of_shard in places.items():
+            yield Group((shard,), of_shard)
+
+    def only(self, shard: int) -> tuple[int, ...]:
+        """The last argument of a shard-local statement about one shard."""
+        return () if self.many_shards else (shard,)
+
+    async def close(self) -> None:
+        """Give the connections back, politely for a moment."""
+        for pool in (self._narrow, self._wide):
+            try:
+                await asyncio.wait_for(pool.close(), CLOSE_TIMEOUT_S)
+            except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                pool.terminate()
+
+
+class PoolSession:
+    """Statements on one connection of a pool."""
+
+    def __init__(
+        self, connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record], queries: Mapping[str, str]
+    ) -> None:
+        self.connection = connection
+        self._queries = queries
+
+    async def fetch(self, name: str, *args: object) -> Sequence[Row]:
+        rows: Sequence[Row] = await self.connection.fetch(self._queries[name], *args)
+        return rows
+
+    async def execute(self, script: str) -> None:
+        """A script without parameters: DDL."""
+        await self.connection.execute(script)
+
+
+def _listener(doubts: list[str]) -> Any:
+    def note(_connection: object, message: asyncpg.PostgresLogMessage) -> None:
+        if getattr(message, "sqlstate", None) == _WARNING:
+            doubts.append(str(message))
+
+    return note
+
+
+def _refuse_doubts(doubts: list[str], operation: str) -> None:
+    """A commit whose wait for the standby was cancelled comes back as a success with a warning:
+    nobody may be told that it is safe."""
+    if doubts:
+        raise StoreUnavailable(f"{operation}: PostgreSQL warns: {doubts[0]}; safe to repeat")
+
+
+async def open_pool(
+    dsn: str, settings: Mapping[str, str], *, size: int, prepared: bool
+) -> asyncpg.Pool[asyncpg.Record]:
+    """A pool that connects when needed and again after the server was away.
+
+    Behind a pooler in transaction mode neither prepared statements nor settings of a session can
+    be used: without `prepared` there are none, and the settings belong to the role.
+    """
+    pool: asyncpg.Pool[asyncpg.Record] = await asyncpg.create_pool(
+        dsn,
+        min_size=0,
+        max_size=size,
+        max_queries=10_000_000,  # a connection need not be renewed for its age in queries
+        max_inactive_connection_lifetime=300.0,
+        reset=_no_reset,
+        timeout=CONNECT_TIMEOUT_S,
+        command_timeout=COMMAND_TIMEOUT_S,
+        statement_cache_size=STATEMENTS_CACHED if prepared else 0,
+        max_cached_statement_lifetime=0,
+        server_settings=dict(settings) if prepared else {"application_name": "gnomon"},
+    )
+    return pool
+
+
+async def _no_reset(_connection: object) -> None:
+    """Nothing of ours outlives its transaction, so nothing needs undoing between two uses."""

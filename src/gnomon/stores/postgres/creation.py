@@ -1,0 +1,175 @@
+"""Storing drafts: the rows of new actions, and what to answer to repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from gnomon.contracts.store import Changed, Draft
+from gnomon.model.action import Action, Meta, Status
+from gnomon.model.codec import encode_spec
+from gnomon.stores.postgres.connection import Session
+from gnomon.stores.postgres.rows import Decoder
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+def draft_columns(drafts: Sequence[Draft]) -> tuple[list[object], ...]:
+    """The arrays of `create` and `create_actions`. Drafts in bulk often share one spec."""
+    texts: dict[int, str] = {}
+    for draft in drafts:
+        if id(draft.spec) not in texts:
+            texts[id(draft.spec)] = encode_spec(draft.spec)
+    specs = [draft.spec for draft in drafts]
+    return (
+        [draft.shard for draft in drafts],
+        [draft.id for draft in drafts],
+        [draft.guid for draft in drafts],
+        [texts[id(spec)] for spec in specs],
+        [spec.queue for spec in specs],
+        [spec.priority for spec in specs],
+        [spec.timeout // MICROSECOND for spec in specs],
+        [draft.retention // MICROSECOND for draft in drafts],
+        [draft.scheduled_at for draft in drafts],
+        [draft.occurrence_at for draft in drafts],
+        [draft.expires_at for draft in drafts],
+    )
+
+
+def drafted_action(
+    draft: Draft, *, created_at: datetime, updated_at: datetime | None = None
+) -> Action:
+    """The action as a draft begins it."""
+    return Action(
+        meta=Meta(
+            id=draft.id,
+            guid=draft.guid,
+            shard=draft.shard,
+            created_at=created_at,
+            updated_at=updated_at or created_at,
+        ),
+        spec=draft.spec,
+        status=Status(
+            scheduled_at=draft.scheduled_at,
+            occurrence_at=draft.occurrence_at,
+            expires_at=draft.expires_at,
+        ),
+    )
+
+
+def answers(drafts: Sequence[Draft], stored: dict[UUID, datetime]) -> list[Changed | None]:
+    """One answer per draft; each stored row answers once, to the first who asked for it."""
+    left = dict(stored)
+    found: list[Changed | None] = []
+    for draft in drafts:
+        created_at = left.pop(draft.guid, None)
+        found.append(
+            None
+            if created_at is None
+            else Changed(action=drafted_action(draft, created_at=created_at))
+        )
+    return found
+
+
+async def create_drafts(
+    session: Session, decoder: Decoder, drafts: Sequence[Draft], shards: tuple[int, ...]
+) -> list[Changed | None]:
+    """Store drafts with or without keys, inside a transaction.
+
+    Whether a keyed guid is finished is asked after the insert: a finish that the insert had to wait
+    for is visible only then, and would otherwise be executed a second time.
+    """
+    keyed = [draft.keyed for draft in drafts]
+    rows = await session.fetch("create_actions", *draft_columns(drafts), keyed, *shards)
+    stored: dict[UUID, datetime] = {row[0]: row[1] for row in rows}
+    repeats: dict[UUID, Action] = {}
+    if any(keyed):
+        asked = [draft for draft in drafts if draft.keyed]
+        repeats = await _finished_repeats(session, decoder, asked, shards)
+        withdrawn = [draft for draft in asked if draft.guid in stored and draft.guid in repeats]
+        if withdrawn:
+            await session.fetch("withdraw", *_guids(withdrawn), *shards)
+        for draft in withdrawn:
+            del stored[draft.guid]
+    await _announce(session, [draft for draft in drafts if draft.guid in stored], stored, shards)
+    found = answers(drafts, stored)
+    missed = [
+        draft
+        for draft, answer in zip(drafts, found, strict=True)
+        if answer is None and draft.keyed
+    ]
+    repeats |= await live_repeats(session, decoder, missed, shards, repeats)
+    return [
+        Changed(action=repeats[draft.guid], repeated=True)
+        if answer is None and draft.keyed and draft.guid in repeats
+        else answer
+        for draft, answer in zip(drafts, found, strict=True)
+    ]
+
+
+async def find_repeat(
+    session: Session, decoder: Decoder, draft: Draft, shards: tuple[int, ...]
+) -> Changed | None:
+    """The answer to a keyed change that was made before, else None."""
+    repeats = await _finished_repeats(session, decoder, [draft], shards)
+    repeats |= await live_repeats(session, decoder, [draft], shards, repeats)
+    found = repeats.get(draft.guid)
+    return None if found is None else Changed(action=found, repeated=True)
+
+
+async def _finished_repeats(
+    session: Session, decoder: Decoder, drafts: Sequence[Draft], shards: tuple[int, ...]
+) -> dict[UUID, Action]:
+    touched = await session.fetch("repeated_finished", *_guids(drafts), *shards)
+    if not touched:
+        return {}
+    rows = await session.fetch("get_generations", *_guids(drafts), *shards)
+    return {row[2]: decoder.action_of(row) for row in rows}
+
+
+async def live_repeats(
+    session: Session,
+    decoder: Decoder,
+    drafts: Sequence[Draft],
+    shards: tuple[int, ...],
+    finished: dict[UUID, Action],
+) -> dict[UUID, Action]:
+    """Repeats whose id is alive: shown as it is now, even if a later change replaced the guid."""
+    if not drafts:
+        return {}
+    touched = await session.fetch("repeated_live", *_guids(drafts), *shards)
+    known = {row[0] for row in touched} | finished.keys()
+    asked = [draft for draft in drafts if draft.guid in known]
+    if not asked:
+        return {}
+    names = ([draft.shard for draft in asked], [draft.id for draft in asked])
+    rows = await session.fetch("get_live", *names, *shards)
+    live = {row[1]: decoder.action_of(row) for row in rows}
+    return {draft.guid: live[draft.id] for draft in asked if draft.id in live}
+
+
+async def _announce(
+    session: Session,
+    drafts: Sequence[Draft],
+    stored: dict[UUID, datetime],
+    shards: tuple[int, ...],
+) -> None:
+    unique = {draft.guid: draft for draft in reversed(drafts)}
+    if not unique:
+        return
+    await session.fetch(
+        "announce",
+        [draft.shard for draft in unique.values()],
+        list(unique),
+        [draft.spec.queue for draft in unique.values()],
+        [draft.spec.priority for draft in unique.values()],
+        [draft.scheduled_at for draft in unique.values()],
+        stored[next(iter(unique))],
+        *shards,
+    )
+
+
+def _guids(drafts: Sequence[Draft]) -> tuple[list[int], list[UUID]]:
+    unique = {draft.guid: draft.shard for draft in drafts}
+    return list(unique.values()), list(unique)

@@ -1,0 +1,87 @@
+"""Driver errors become ours here and nowhere else. Only the SQLSTATE decides, never a text or a
+constraint's name: those differ on Citus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from gnomon.model.errors import (
+    BugError,
+    ConfigurationError,
+    GnomonError,
+    InvalidRequest,
+    SchemaMismatch,
+    StoreUnavailable,
+)
+
+# Nothing is wrong with the request: the server, the network or a neighbour was in the way. A class
+# has two characters, a code five.
+TRANSIENT = frozenset(
+    {
+        "08",  # connection
+        "53",  # too many connections, disk full, out of memory
+        "57",  # shut down, starting up, cancelled, statement_timeout
+        "58",  # system error
+        "40",  # serialization failure, deadlock: undone as a whole
+        "55P03",  # lock not available
+        "25P03",  # idle in transaction for too long
+        "25P04",  # transaction for too long
+        "25006",  # read-only: we are connected to a standby
+    }
+)
+SETTINGS = frozenset({"28", "3D000", "42501", "22023"})  # password, database, rights, a setting
+NO_SCHEMA = frozenset({"42P01", "3F000", "42703"})  # no such table, schema, column
+BAD_VALUE = frozenset({"22"})  # a text or number that cannot be stored
+
+DRIVER_ERRORS: tuple[type[Exception], ...] = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    OSError,  # TimeoutError is one
+)
+
+
+@contextmanager
+def translated_errors(
+    operation: str, *, expected: int, kinds: tuple[type[Exception], ...] = DRIVER_ERRORS
+) -> Iterator[None]:
+    """Raise our error for a driver's; the cause is kept. `expected` is our schema version."""
+    try:
+        yield
+    except kinds as exc:
+        raise translated(exc, operation, expected) from exc
+
+
+def translated(exc: Exception, operation: str, expected: int) -> GnomonError:
+    """Our error for a driver's."""
+    code = getattr(exc, "sqlstate", None)
+    if code is None:
+        return _without_code(exc, operation)
+    family = code[:2]
+    # A prepared statement whose tables were changed under it: prepared anew the next time.
+    if isinstance(exc, asyncpg.InvalidCachedStatementError):
+        return _unavailable(exc, operation)
+    if code in SETTINGS or family in SETTINGS:
+        return ConfigurationError("store.dsn", f"PostgreSQL refused ({code}): {exc}")
+    if code in NO_SCHEMA:
+        return SchemaMismatch(found=0, expected=expected)
+    if code in TRANSIENT or family in TRANSIENT:
+        return _unavailable(exc, operation)
+    if family in BAD_VALUE:
+        return InvalidRequest(f"{operation}: PostgreSQL cannot store a value ({code}): {exc}")
+    return BugError(f"{operation}: PostgreSQL says {code}: {exc}")
+
+
+def _without_code(exc: Exception, operation: str) -> GnomonError:
+    if isinstance(exc, asyncpg.exceptions.ClientConfigurationError):
+        return ConfigurationError("store.dsn", str(exc))
+    if isinstance(exc, asyncpg.exceptions.DataError):
+        return InvalidRequest(f"{operation}: {exc}")
+    return _unavailable(exc, operation)
+
+
+def _unavailable(exc: Exception, operation: str) -> StoreUnavailable:
+    told = str(exc) or type(exc).__name__
+    return StoreUnavailable(f"{operation}: PostgreSQL did not do it ({told}); safe to repeat")

@@ -1,0 +1,218 @@
+-- The schema and its upkeep. `/*schema_name*/` is the schema's name alone, `/*table*/` and
+-- `/*partition*/` are table names: DDL takes no parameters.
+
+-- name: migrate_lock global
+-- One migration at a time in this database, until the end of the transaction.
+-- $1 a number made of the schema's name
+SELECT pg_advisory_xact_lock($1::bigint);
+
+-- name: has_schema global
+-- $1 schema
+SELECT EXISTS (SELECT FROM pg_namespace AS n WHERE n.nspname = $1::text);
+
+-- name: create_schema global
+CREATE SCHEMA /*schema_name*/;
+
+-- name: has_tables global
+-- $1 schema
+SELECT EXISTS (
+    SELECT FROM pg_class AS c
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = $1::text AND c.relname = 'migration'
+);
+
+-- name: has_citus global
+SELECT EXISTS (SELECT FROM pg_extension AS e WHERE e.extname = 'citus');
+
+-- name: distribute_table global
+-- $1 the table's qualified name, $2 the table it lives beside, or 'default'
+SELECT create_distributed_table($1::text::regclass, 'shard_id', colocate_with => $2::text);
+
+-- name: reference_table global
+-- $1 the table's qualified name
+SELECT create_reference_table($1::text::regclass);
+
+-- name: migrations global
+SELECT m.version, m.name FROM /*schema*/migration AS m ORDER BY m.version;
+
+-- name: note_migration global
+-- $1 version, $2 name
+INSERT INTO /*schema*/migration (version, name, applied_at)
+VALUES ($1::int, $2::text, statement_timestamp());
+
+-- name: note_version global
+-- $1 version
+UPDATE /*schema*/installation AS i SET schema_version = $1::int;
+
+-- name: install global
+-- $1 id, $2 shard count, $3 version, $4 floor
+INSERT INTO /*schema*/installation (
+    id, created_at, shard_count, schema_version, floor, system_identifier, timeline, database_oid
+)
+SELECT $1::uuid, statement_timestamp(), $2::int, $3::int, $4::int, s.system_identifier,
+       c.timeline_id, d.oid::bigint
+FROM pg_control_system() AS s
+CROSS JOIN pg_control_checkpoint() AS c
+CROSS JOIN pg_database AS d
+WHERE d.datname = current_database() AND NOT EXISTS (SELECT FROM /*schema*/installation);
+
+-- name: install_locks global
+-- The lock row of every shard exists from now on.
+-- $1 shard count
+INSERT INTO /*schema*/shard_lock (shard_id, beat)
+SELECT s.shard_id, 0 FROM generate_series(0, $1::int - 1) AS s (shard_id)
+ON CONFLICT (shard_id) DO NOTHING;
+
+-- name: installation global
+SELECT i.id, i.shard_count, i.schema_version, i.floor FROM /*schema*/installation AS i;
+
+-- name: durability global
+SELECT current_setting('fsync'), current_setting('synchronous_commit'),
+       current_setting('synchronous_standby_names');
+
+-- name: identity global
+-- What was installed, and where we are.
+SELECT i.system_identifier, i.timeline, i.database_oid,
+       s.system_identifier, c.timeline_id, d.oid::bigint
+FROM /*schema*/installation AS i
+CROSS JOIN pg_control_system() AS s
+CROSS JOIN pg_control_checkpoint() AS c
+CROSS JOIN pg_database AS d
+WHERE d.datname = current_database();
+
+-- name: adopt_identity global
+-- $1 system identifier, $2 timeline, $3 database oid
+UPDATE /*schema*/installation AS i
+SET system_identifier = $1::bigint, timeline = $2::bigint, database_oid = $3::bigint;
+
+-- name: adopt_lock shard-local
+-- Take the lock of a shard whoever had it: its owner is in another database.
+-- $1 shard, $2 lease guid, $3 owner
+UPDATE /*schema*/shard_lock AS l
+SET lease_guid = $2::uuid, owner = $3::text, beat = l.beat + 1,
+    heartbeat_at = statement_timestamp(), incoming_mark = NULL
+WHERE l.shard_id = $1::int
+RETURNING l.shard_id;
+
+-- name: overdue shard-local
+-- Rows of current generations that came due by a moment; columns as in lapsed_running.
+-- $1 shard, $2 moment, $3 limit
+SELECT
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
+    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+    a.last_attempt, q.owner, q.running, statement_timestamp()
+FROM /*schema*/processing_queue AS q
+JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+WHERE q.shard_id = $1::int AND (q.running OR q.scheduled_at <= $2::timestamptz)
+LIMIT $3::int;
+
+-- name: limit_statement global
+-- Bounds the statements of this transaction; unlike lock_timeout it also holds on Citus.
+-- $1 milliseconds as text
+SELECT set_config('statement_timeout', $1::text, true);
+
+-- name: partitions global
+-- $1 schema, $2 table
+SELECT c.relname
+FROM pg_inherits AS i
+JOIN pg_class AS c ON c.oid = i.inhrelid
+JOIN pg_class AS parent ON parent.oid = i.inhparent
+JOIN pg_namespace AS n ON n.oid = parent.relnamespace
+WHERE n.nspname = $1::text AND parent.relname = $2::text
+ORDER BY c.relname;
+
+-- name: make_partition global
+-- The bounds are dates that the program made.
+CREATE TABLE /*schema*//*partition*/ PARTITION OF /*schema*//*table*/
+FOR VALUES FROM ('/*from*/') TO ('/*to*/');
+
+-- name: has_kept_rows global
+-- Does the partition hold a row that must still be shown?
+SELECT EXISTS (
+    SELECT FROM /*schema*//*partition*/ AS f WHERE f.purge_at > statement_timestamp()
+);
+
+-- name: drop_partition global
+DROP TABLE IF EXISTS /*schema*//*partition*/;
+
+-- name: purge_finished global
+-- Rows that found no partition of their day.
+-- $1 limit
+DELETE FROM /*schema*/finished_action_default AS f
+WHERE f.ctid = ANY (ARRAY(
+    SELECT d.ctid FROM /*schema*/finished_action_default AS d
+    WHERE d.purge_at <= statement_timestamp() LIMIT $1::int
+))
+RETURNING f.shard_id;
+
+-- name: purge_attempts global
+-- $1 kept for, $2 limit
+DELETE FROM /*schema*/attempt_log_default AS t
+WHERE t.ctid = ANY (ARRAY(
+    SELECT d.ctid FROM /*schema*/attempt_log_default AS d
+    WHERE d.began_at <= statement_timestamp() - $1::interval LIMIT $2::int
+))
+RETURNING t.shard_id;
+
+-- name: purge_workers global
+-- Workers that died without leaving.
+-- $1 silent for
+DELETE FROM /*schema*/worker AS w WHERE w.heartbeat_at < statement_timestamp() - $1::interval;
+
+-- name: doctor global
+-- Everything that must never be true, in one statement and so on one state of the database.
+-- $1 how long after its deadline an attempt may still be unswept, $2 findings at most
+SELECT found.rule, found.subject, found.detail
+FROM (
+    SELECT 'counters' AS rule, a.id AS subject,
+           format('%s attempts begun, but %s succeeded + %s failed + %s interrupted + %s running',
+                  q.attempts, a.succeeded, a.failed, a.interrupted, q.running::int) AS detail
+    FROM /*schema*/scheduled_action AS a
+    JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
+    WHERE q.attempts <> a.succeeded + a.failed + a.interrupted + q.running::int
+    UNION ALL
+    SELECT 'counters', a.id,
+           format('%s attempts recorded, but %s succeeded + %s failed + %s interrupted',
+                  a.attempts, a.succeeded, a.failed, a.interrupted)
+    FROM /*schema*/scheduled_action AS a
+    WHERE a.attempts <> a.succeeded + a.failed + a.interrupted
+    UNION ALL
+    SELECT 'finished_counters', f.id,
+           format('%s attempts, but %s succeeded + %s failed + %s interrupted',
+                  f.attempts, f.succeeded, f.failed, f.interrupted)
+    FROM /*schema*/finished_action AS f
+    WHERE f.attempts <> f.succeeded + f.failed + f.interrupted
+    UNION ALL
+    SELECT 'one_row', a.id, format('%s with %s queue rows', a.state, count(r.guid))
+    FROM /*schema*/scheduled_action AS a
+    LEFT JOIN (
+        SELECT i.shard_id, i.guid FROM /*schema*/incoming_queue AS i
+        UNION ALL
+        SELECT q.shard_id, q.guid FROM /*schema*/processing_queue AS q
+    ) AS r ON r.shard_id = a.shard_id AND r.guid = a.guid
+    GROUP BY a.shard_id, a.id, a.state
+    HAVING count(r.guid) <> CASE a.state WHEN 'active' THEN 1 ELSE 0 END
+    UNION ALL
+    SELECT 'one_life', a.id, 'the same generation is live and finished'
+    FROM /*schema*/scheduled_action AS a
+    JOIN /*schema*/finished_action AS f ON f.shard_id = a.shard_id AND f.guid = a.guid
+    UNION ALL
+    SELECT 'lock_rows', format('shard %s', a.shard_id),
+           format('%s actions live in a shard without a lock', count(*))
+    FROM /*schema*/scheduled_action AS a
+    LEFT JOIN /*schema*/shard_lock AS l ON l.shard_id = a.shard_id
+    WHERE l.shard_id IS NULL
+    GROUP BY a.shard_id
+    UNION ALL
+    SELECT 'overrun', a.id, format('still running, its deadline was %s', q.deadline_at)
+    FROM /*schema*/processing_queue AS q
+    JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+    WHERE q.running AND greatest(q.deadline_at, q.scheduled_at)
+          < statement_timestamp() - $1::interval
+) AS found
+LIMIT $2::int;
+
+-- name: doctor_locks global
+-- How many lock rows there are, and how many there must be.
+SELECT (SELECT count(*) FROM /*schema*/shard_lock), (SELECT i.shard_count FROM /*schema*/installation AS i);

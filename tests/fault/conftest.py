@@ -1,0 +1,53 @@
+"""Stages for fault tests, one per engine."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fault.stage import Stage
+from tests.fixtures.postgres import PostgresMissing, PostgresServer, drop_schema
+from tests.fixtures.processes import Processes
+
+
+@pytest.fixture(scope="session")
+def syncing_postgres() -> Iterator[PostgresServer]:
+    """A server that really syncs, shared by the tests that leave it alone."""
+    try:
+        server = PostgresServer(durable=True)
+    except PostgresMissing as exc:
+        pytest.skip(str(exc))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def sqlite_stage(tmp_path: Path, processes: Processes) -> Stage:
+    url = f"sqlite:///{tmp_path / 'gnomon.db'}"
+    return Stage(url, "gnomon", folder=tmp_path, processes=processes)
+
+
+@pytest.fixture
+def postgres_stage(
+    syncing_postgres: PostgresServer, tmp_path: Path, processes: Processes
+) -> Iterator[Stage]:
+    schema = f"fault_{uuid.uuid4().hex[:12]}"
+    yield Stage(syncing_postgres.dsn, schema, folder=tmp_path, processes=processes)
+    processes.close()  # or their transactions would hold the schema
+    drop_schema(syncing_postgres.dsn, schema)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite_stage", id="sqlite"),
+        pytest.param("postgres_stage", id="postgres", marks=pytest.mark.postgres),
+    ]
+)
+def stage(request: pytest.FixtureRequest) -> Stage:
+    """Each engine in turn."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Stage)
+    return found

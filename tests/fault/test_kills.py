@@ -1,0 +1,48 @@
+"""Workers are killed with SIGKILL while they work."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gnomon.model.action import State
+from gnomon.model.spec import Mock
+from tests.fault.program import note
+from tests.fault.stage import Stage, all_done, create_all, request, until
+
+ACTION_COUNT = 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_ten_thousand_actions_survive_kills_on_sqlite(sqlite_stage: Stage) -> None:
+    """All actions are done although their only worker is killed again and again."""
+    await _survives(sqlite_stage, worker_count=1, kill_count=3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_ten_thousand_actions_survive_kills_on_postgres(postgres_stage: Stage) -> None:
+    """All actions are done although one of two workers is killed again and again."""
+    await _survives(postgres_stage, worker_count=2, kill_count=6)
+
+
+async def _survives(stage: Stage, *, worker_count: int, kill_count: int) -> None:
+    chooser = random.Random()
+    async with stage.app() as app:
+        wanted = [request(f"a-{n}", note(n, n % 7 / 1000)) for n in range(ACTION_COUNT)]
+        names = await create_all(app, wanted)
+        workers = [await stage.worker() for _ in range(worker_count)]
+        step = int(ACTION_COUNT * 0.8 / kill_count)
+        for number in range(1, kill_count + 1):
+            await stage.started(number * step - chooser.randrange(step), timeout_s=30.0)
+            victim = workers.pop(chooser.randrange(len(workers)))
+            assert victim.is_running, victim.log
+            victim.kill()
+            workers.append(await stage.worker())
+        await all_done(app, ACTION_COUNT, timeout_s=60.0)
+        history = await stage.assert_kept(app, names)
+        print(f"  {kill_count} kills")
+        assert kill_count + worker_count >= len({run.pid for run in history.runs})
+        assert [0] * worker_count == [worker.stop() for worker in workers]

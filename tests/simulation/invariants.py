@@ -1,0 +1,369 @@
+"""The rules that every call is held against, at the moment the store performs it.
+
+A small model of the truth is kept beside the store: which generation of an action is current,
+which attempt of it runs, who holds which shard. It is fed by what the store says it did, in the
+order it did it, so whatever contradicts it is wrong, not late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from gnomon.contracts.store import (
+    BeginResult,
+    Begun,
+    Changed,
+    Demand,
+    Draft,
+    Finish,
+    Holding,
+    Pulse,
+    Recorded,
+    Settle,
+)
+from gnomon.model.action import Action
+from gnomon.model.errors import GnomonError
+from gnomon.model.spec import Spec
+from gnomon.model.transition import Verdict
+from gnomon.testing.faulty import Arguments, FaultyStore
+from gnomon.testing.virtual import EPOCH
+from tests.simulation.history import History
+
+BUGS = ("bug", "internal", "schema_mismatch", "identity_mismatch", "not_supported")
+
+
+@dataclass(slots=True)
+class Generation:
+    """One guid of one action, as it must be."""
+
+    id: str
+    guid: UUID
+    shard: int
+    spec: Spec
+    keeps: bool  # finished ones stay visible
+    due_at: datetime | None
+    ready_at: datetime  # when it could be begun: due, and known to be so
+    occurrence_no: int
+    first_occurrence_no: int
+    attempts: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    attempt_id: UUID | None = None  # the latest begun
+    began_at: datetime | None = None
+    running: bool = False
+    swept: bool = False
+    begun_occurrences: set[int] = field(default_factory=set)
+    passed_occurrences: set[int] = field(default_factory=set)  # expired or missed
+    succeeded_occurrences: set[int] = field(default_factory=set)
+    end: str | None = None  # how it ended: a state, or `superseded`
+
+    def __str__(self) -> str:
+        return f"{self.id}/{str(self.guid)[-6:]}"
+
+
+class Rules:
+    """The model and the rules on calls."""
+
+    def __init__(
+        self, history: History, now: Callable[[], datetime], shard_count: int
+    ) -> None:
+        self.history = history
+        self._now = now
+        self.generations: dict[UUID, Generation] = {}
+        self.current: dict[str, Generation] = {}
+        self.attempts: dict[UUID, Begun] = {}
+        self.applied: set[UUID] = set()
+        self.late: set[UUID] = set()
+        self.leases: dict[int, UUID | None] = dict.fromkeys(range(shard_count))
+        self._beat_at: dict[int, datetime] = {}
+        self.lateness_max = timedelta.max  # bounded where nothing goes wrong
+        self.is_settled: Callable[[Settle], bool] = lambda _: True  # asks the tables
+
+    def performed(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
+        """Hold one call of one process against the rules."""
+        if isinstance(result, Exception):
+            if not isinstance(result, GnomonError) or result.code in BUGS:
+                self.history.violate("store_raised", verb, repr(result))
+            return
+        rule: Callable[[str, Arguments, Any], None] | None = getattr(self, f"on_{verb}", None)
+        if rule is not None:
+            rule(store.name, arguments, result)
+
+    def second_of(self, moment: datetime) -> float:
+        """A stored time in seconds of the loop."""
+        return (moment - EPOCH).total_seconds()
+
+    def _check(self, condition: object, rule: str, *details: object) -> None:
+        if not condition:
+            self.history.violate(rule, *details)
+
+    # -- users' changes ---------------------------------------------------------------------------
+
+    def on_create(self, who: str, arguments: Arguments, result: list[Changed | None]) -> None:
+        for draft, changed in zip(arguments.args[0], result, strict=True):
+            self._created(who, draft, changed)
+
+    def _created(self, who: str, draft: Draft, changed: Changed | None) -> None:
+        live = self.current.get(draft.id)
+        if changed is None:
+            self._check(live and live.guid != draft.guid, "create_refused", draft.id)
+        elif changed.repeated:
+            self._repeated(draft)
+        else:
+            self._check(live is None, "create_over_live", draft.id, live)
+            self._check(draft.guid not in self.generations, "guid_twice", draft.id, draft.guid)
+            self._begin_generation(who, "created", changed.action, draft)
+
+    def on_replace(self, who: str, arguments: Arguments, changed: Changed) -> None:
+        draft: Draft = arguments.args[0]
+        if changed.repeated:
+            self._repeated(draft)
+            return
+        self._superseded(who, draft.id, arguments, changed)
+        self._begin_generation(who, "replaced", changed.action, draft)
+
+    def _repeated(self, draft: Draft) -> None:
+        self.history.reach("keyed repeat")
+        self._check(draft.keyed and draft.guid in self.generations, "repeat_of_nothing", draft.id)
+
+    def on_delete(self, who: str, arguments: Arguments, changed: Changed) -> None:
+        self._superseded(who, arguments.args[0], arguments, changed)
+        self.history.note(who, "deleted", arguments.args[0])
+
+    def on_pause(self, who: str, arguments: Arguments, changed: Changed) -> None:
+        self._kept(who, "paused", arguments, changed)
+
+    def on_resume(self, who: str, arguments: Arguments, changed: Changed) -> None:
+        self._kept(who, "resumed", arguments, changed)
+
+    def on_run_now(self, who: str, arguments: Arguments, changed: Changed) -> None:
+        self._kept(who, "run now", arguments, changed)
+
+    def _kept(self, who: str, what: str, arguments: Arguments, changed: Changed) -> None:
+        """A new generation of the same spec that keeps its counters."""
+        before = self.current.get(changed.action.meta.id)
+        if before is not None and before.guid == changed.action.meta.guid:
+            return  # it was so already
+        self._superseded(who, changed.action.meta.id, arguments, changed)
+        self._begin_generation(who, what, changed.action, None)
+        if before is not None:
+            after = self.current[before.id]
+            counted = (before.succeeded, before.failed)
+            self._check(counted == (after.succeeded, after.failed), "counters_kept", after)
+
+    def _superseded(self, who: str, id: str, arguments: Arguments, changed: Changed) -> None:
+        """The current generation ends by a user's change; the answer names its attempt."""
+        before = self.current.pop(id, None)
+        wanted = arguments.named.get("if_match")
+        if wanted is not None:
+            self._check(before and before.guid == wanted, "if_match", id, before, wanted)
+        flight = changed.in_flight
+        if before is None or not before.running:
+            self._check(flight is None, "in_flight_of_nothing", id)
+        else:
+            named = flight is not None and flight.attempt_id == before.attempt_id
+            self._check(named, "in_flight_not_named", id)
+            self.history.reach("change during an attempt")
+        if before is not None:
+            before.end = "superseded"
+
+    def _begin_generation(self, who: str, what: str, action: Action, draft: Draft | None) -> None:
+        status, meta = action.status, action.meta
+        retention = action.spec.retention
+        made = Generation(
+            id=meta.id,
+            guid=meta.guid,
+            shard=meta.shard,
+            spec=action.spec,
+            keeps=retention is None or retention > timedelta(0),
+            due_at=status.scheduled_at,
+            ready_at=max(status.scheduled_at or self._now(), self._now()),
+            occurrence_no=status.occurrence_no,
+            first_occurrence_no=status.occurrence_no,
+            attempts=status.attempts,
+            succeeded=status.succeeded,
+            failed=status.failed,
+        )
+        self.history.note(who, what, made, status.scheduled_at)
+        self.generations[made.guid] = self.current[made.id] = made
+        self._check(meta.updated_at == self._now(), "worker_clock", made, meta.updated_at)
+        if draft is not None:
+            self._check(made.due_at == draft.scheduled_at, "due_as_asked", made, made.due_at)
+            self._check(0 == made.attempts, "counters_zeroed", made)
+
+    # -- leases -----------------------------------------------------------------------------------
+
+    def on_acquire(self, who: str, arguments: Arguments, result: Holding | None) -> None:
+        shard, lease = arguments.args
+        if result is None:
+            return
+        before = self.leases[shard]
+        if before is not None and before != lease:
+            silent_for = self._now() - self._beat_at[shard]
+            self._check(silent_for >= arguments.named["lease_for"], "stolen_alive", who, shard)
+            self.history.reach("steal")
+        self.leases[shard], self._beat_at[shard] = lease, self._now()
+        self.history.note(who, "acquired", shard)
+
+    def on_heartbeat(self, who: str, arguments: Arguments, pulse: Pulse) -> None:
+        mine = frozenset(
+            held.shard
+            for held in arguments.named["holdings"]
+            if self.leases[held.shard] == held.lease_guid
+        )
+        self._check(mine == pulse.held, "held_by_another", who, sorted(pulse.held), sorted(mine))
+        for shard in mine:
+            self._beat_at[shard] = self._now()
+
+    def on_release(self, who: str, arguments: Arguments, _: None) -> None:
+        for held in arguments.args[0]:
+            if self.leases[held.shard] == held.lease_guid:
+                self.leases[held.shard] = None
+                self.history.note(who, "released", held.shard)
+
+    # -- attempts ---------------------------------------------------------------------------------
+
+    def on_begin(self, who: str, arguments: Arguments, result: BeginResult) -> None:
+        demands = {demand.lane: demand for demand in arguments.args[0]}
+        for begun in result.begun:
+            lane = (begun.shard, begun.spec.queue, begun.spec.priority)
+            self._begun(who, demands[lane], begun)  # type: ignore[index]
+
+    def _begun(self, who: str, demand: Demand, begun: Begun) -> None:
+        made = self.generations.get(begun.guid)
+        if made is None:
+            self.history.violate("phantom", who, begun.id, begun.guid)
+            return
+        status = begun.status
+        self.history.note(
+            who, "begun", made, f"no {status.attempts}", f"occurrence {status.occurrence_no}"
+        )
+        self._check(self.current.get(begun.id) is made, "stale_begin", who, made)
+        self._check(begun.began_at == self._now(), "worker_clock", made, begun.began_at)
+        self._check(begun.scheduled_at <= begun.began_at, "early", who, made, begun.scheduled_at)
+        self._check(begun.scheduled_at == made.due_at, "not_due", who, made, begun.scheduled_at)
+        self._check(not made.running, "begun_while_running", who, made)
+        self._check(status.attempts == made.attempts + 1, "attempt_gap", made, status.attempts)
+        self._check(begun.attempt_id not in self.attempts, "attempt_begun_twice", made)
+        number = status.occurrence_no
+        self._check(number == made.occurrence_no, "wrong_occurrence", made, number)
+        self._check(number not in made.succeeded_occurrences, "done_and_begun", made, number)
+        expiry = status.expires_at
+        self._check(expiry is None or expiry > begun.began_at, "begun_expired", made, expiry)
+        self._check_lease(who, demand, begun)
+        lateness = begun.began_at - made.ready_at
+        self._check(lateness <= self.lateness_max, "late", who, made, lateness)
+        made.attempts, made.attempt_id, made.began_at = status.attempts, begun.attempt_id, self._now()
+        made.running, made.swept = True, False
+        made.begun_occurrences.add(number)
+        self.attempts[begun.attempt_id] = begun
+
+    def _check_lease(self, who: str, demand: Demand, begun: Begun) -> None:
+        holder = self.leases[begun.shard]
+        if demand.lease_guid is not None:
+            self._check(holder == demand.lease_guid, "begun_without_lease", who, begun.id)
+            return
+        self.history.reach("helper begin")
+        overdue = begun.began_at - begun.scheduled_at > timedelta(seconds=1)
+        self._check(overdue, "helped_too_early", who, begun.id)
+
+    def on_recall(self, who: str, arguments: Arguments, result: list[Begun]) -> None:
+        for begun in result:
+            made = self.generations[begun.guid]
+            self._check(begun.attempt_id == made.attempt_id, "recalled_another", who, made)
+            self.history.reach("recall")
+            self.history.note(who, "recalled", made)
+
+    def on_extend(self, who: str, arguments: Arguments, result: set[UUID]) -> None:
+        for begun in arguments.args[0]:
+            made = self.generations[begun.guid]
+            is_current = (
+                self.current.get(begun.id) is made
+                and made.attempt_id == begun.attempt_id
+                and made.running
+            )
+            self._check(is_current == (begun.attempt_id in result), "extended", who, made)
+            self.history.reach("extended", is_current)
+
+    def on_finish(self, who: str, arguments: Arguments, result: list[Recorded]) -> None:
+        for finish, recorded in zip(arguments.args[0], result, strict=True):
+            self._finished(who, finish, recorded)
+
+    def _finished(self, who: str, finish: Finish, recorded: Recorded) -> None:
+        made = self.generations[finish.guid]
+        self.history.note(
+            who, "finish", made, f"no {finish.attempt_no}", finish.outcome, recorded.value
+        )
+        is_mine = (
+            self.current.get(finish.id) is made
+            and made.attempt_id == finish.attempt_id
+            and (made.running or made.swept)
+        )
+        match recorded:
+            case Recorded.APPLIED:
+                self._check(is_mine, "foreign_finish", who, made, finish.attempt_no)
+                self._apply(made, finish)
+            case Recorded.REPEATED:
+                known = finish.attempt_id in self.applied or finish.attempt_id in self.late
+                self._check(known, "repeat_of_nothing", who, made)
+                self.history.reach("repeated result")
+            case Recorded.LATE:
+                self._check(not is_mine, "valid_result_refused", who, made, finish.attempt_no)
+                self.late.add(finish.attempt_id)
+                self.history.reach("late result")
+
+    def _apply(self, made: Generation, finish: Finish) -> None:
+        self._check(finish.attempt_id not in self.applied, "applied_twice", made)
+        self.applied.add(finish.attempt_id)
+        self.history.reach("swept take-back", made.swept)
+        self.history.reach(f"outcome {finish.outcome}")
+        made.running = made.swept = False
+        made.succeeded += finish.verdict.succeeded
+        made.failed += finish.verdict.failed
+        if finish.outcome in ("succeeded", "cancelled"):
+            made.succeeded_occurrences.add(finish.occurrence_no)
+        self._follow(made, finish.verdict, finish.occurrence_no)
+
+    def on_settle(self, who: str, arguments: Arguments, result: int) -> None:
+        for settle in arguments.args[0]:
+            if self.is_settled(settle):
+                self._settled(who, settle)
+
+    def _settled(self, who: str, settle: Settle) -> None:
+        lapsed, made = settle.lapsed, self.generations[settle.lapsed.guid]
+        number = lapsed.status.occurrence_no
+        self.history.note(who, "settled", made, f"running {lapsed.running}", settle.verdict.state)
+        self._check(lapsed.running == made.running, "settled_another", who, made)
+        if lapsed.running:
+            lapsed_id = lapsed.attempt.attempt_id if lapsed.attempt else None
+            self._check(lapsed_id == made.attempt_id, "settled_another", who, made)
+            made.running, made.swept = False, True
+            self.history.reach("swept")
+        else:
+            made.passed_occurrences.add(number)
+            self.history.reach("missed")
+        self._follow(made, settle.verdict, number)
+
+    def _follow(self, made: Generation, verdict: Verdict, number: int) -> None:
+        """What the verdict says is what is so from now on."""
+        if verdict.state.is_terminal:
+            made.end = verdict.state.value
+            made.running = False
+            made.due_at = None
+            self.current.pop(made.id, None)
+            self.history.reach(f"ended {verdict.state}")
+            return
+        step = verdict.occurrence_no - number
+        self._check(step in (0, 1), "occurrence_jumped", made, number, verdict.occurrence_no)
+        made.occurrence_no, made.due_at = verdict.occurrence_no, verdict.scheduled_at
+        now = self._now()
+        made.ready_at = max(verdict.scheduled_at or now, now)
+        is_past = verdict.scheduled_at is not None and verdict.scheduled_at < now
+        self.history.reach("catch-up", step == 1 and is_past)
+
+    def on_purge(self, who: str, arguments: Arguments, result: int) -> None:
+        self.history.reach("purge", result > 0)

@@ -1,0 +1,173 @@
+"""The world outside: executors whose effects are remembered, and the rules on deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from gnomon.contracts.executor import Order
+from gnomon.model.outcome import Cancelled, Failed, Outcome, Succeeded
+from gnomon.model.spec import Spec
+from gnomon.testing.faulty import FaultyStore
+from gnomon.testing.virtual import VirtualLoop, VirtualProcess
+from tests.simulation.history import History
+from tests.simulation.invariants import Rules
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivery:
+    """One attempt as the receiver saw it."""
+
+    order: Order
+    process: VirtualProcess
+    store: FaultyStore
+    began_s: float
+    is_open: bool = True  # the worker still waits for the answer
+    answered: bool = False  # the worker got the answer
+    has_effect: bool = False  # the receiver did it, whether the worker knows or not
+    failed_calls: int = 0  # of the process, when it began
+
+
+@dataclass(slots=True)
+class Receiver:
+    """Shared by all workers: it is the same outside for everybody."""
+
+    loop: VirtualLoop
+    history: History
+    rules: Rules
+    dice: random.Random
+    send_within: timedelta
+    bad: float = 0.2  # how often it fails or hangs
+    deliveries: dict[UUID, list[Delivery]] = field(default_factory=dict)  # by generation
+    keys: dict[str, tuple[str, UUID, int]] = field(default_factory=dict)
+    occurrence_keys: dict[tuple[str, UUID, int], str] = field(default_factory=dict)
+    sealed: set[UUID] = field(default_factory=set)  # behind a barrier: nothing may come any more
+    failed_calls: dict[str, int] = field(default_factory=dict)  # by process
+
+    def executor(self, process: VirtualProcess, store: FaultyStore) -> ReceiverExecutor:
+        return ReceiverExecutor(self, process, store)
+
+    async def receive(self, order: Order, process: VirtualProcess, store: FaultyStore) -> Outcome:
+        delivery = Delivery(
+            order=order,
+            process=process,
+            store=store,
+            began_s=self.loop.time(),
+            failed_calls=self.failed_calls.get(process.name, 0),
+        )
+        self._check(delivery)
+        self.deliveries.setdefault(order.guid, []).append(delivery)
+        outcome, takes_s = self._decide(order)
+        if isinstance(outcome, Succeeded | Cancelled):
+            # The effect happens also when the worker is gone by then.
+            self.loop.call_later(takes_s, setattr, delivery, "has_effect", True)
+        try:
+            await asyncio.sleep(takes_s)
+            delivery.answered = True
+        finally:
+            delivery.is_open = False
+        return outcome
+
+    def _decide(self, order: Order) -> tuple[Outcome, float]:
+        dice = self.dice
+        takes_s = 0.0 if dice.random() < 0.3 else dice.random() ** 3 * min(order.timeout_s, 20)
+        drawn = dice.random() / self.bad if self.bad else 1.0
+        if drawn < 0.15:
+            self.history.reach("hang")
+            return Succeeded(), order.timeout_s + dice.random() * 30  # too late for the worker
+        if drawn < 0.85:
+            return Failed(error="500 refused"), takes_s
+        if drawn < 0.9:
+            return Failed(error="410 gone", retryable=False), takes_s
+        if drawn < 0.98:
+            wait = timedelta(seconds=dice.randint(1, 10))
+            return Failed(error="429 slow down", retry_after=wait), takes_s
+        if drawn < 1.0:
+            return Cancelled(reason="enough"), takes_s
+        return Succeeded(answer=None if dice.random() < 0.7 else "ok"), takes_s
+
+    # -- rules ------------------------------------------------------------------------------------
+
+    def _check(self, delivery: Delivery) -> None:
+        order, violate = delivery.order, self.history.violate
+        begun = self.rules.attempts.get(order.attempt_id)
+        self.history.note(delivery.process.name, "delivery", order.id, f"no {order.attempt_no}")
+        if begun is None or begun.guid != order.guid:
+            violate("sent_without_begin", order.id)
+            return
+        if delivery.process.dead:
+            violate("sent_by_the_dead", order.id)
+        if order.guid in self.sealed:
+            violate("sent_after_barrier", order.id)
+        if any(one.order.attempt_id == order.attempt_id for one in self._of(order.guid)):
+            violate("sent_twice", order.id, order.attempt_no)
+        sent_after_s = self.loop.time() - self._second(begun.began_at)
+        if sent_after_s > self.send_within.total_seconds() + 0.001:
+            violate("sent_late", order.id, sent_after_s)
+        self._check_key(order)
+        self._check_overlap(delivery, begun.spec)
+
+    def _check_key(self, order: Order) -> None:
+        """Same occurrence, same key; another occurrence or generation, another key."""
+        occurrence = (order.id, order.guid, order.occurrence_no)
+        known = self.keys.setdefault(order.key, occurrence)
+        other = self.occurrence_keys.setdefault(occurrence, order.key)
+        if known != occurrence or other != order.key:
+            self.history.violate("key", order.id, order.key)
+
+    def _check_overlap(self, delivery: Delivery, spec: Spec) -> None:
+        """Two attempts at once only if the earlier one's worker was cut off meanwhile."""
+        for earlier in self._of(delivery.order.guid):
+            if not earlier.is_open:
+                continue
+            self.history.reach("overlap")
+            if not self._was_cut_off(earlier):
+                self.history.violate("overlap", delivery.order.id, delivery.order.attempt_no)
+
+    def _was_cut_off(self, delivery: Delivery) -> bool:
+        """Whether the delivery's worker was dead, frozen, stalled or refused since it began."""
+        since_s = self._second(self.rules.attempts[delivery.order.attempt_id].began_at)
+        return (
+            delivery.process.dead
+            or delivery.process.frozen_until > since_s
+            or delivery.store.stalled_until > since_s
+            or self.failed_calls.get(delivery.process.name, 0) > delivery.failed_calls
+        )
+
+    def check_duplicates(self) -> None:
+        """An effect that happened twice has a cause: the first one's worker could not tell."""
+        for guid, deliveries in self.deliveries.items():
+            for index, first in enumerate(deliveries):
+                repeats = [
+                    later
+                    for later in deliveries[index + 1 :]
+                    if later.order.occurrence_no == first.order.occurrence_no
+                ]
+                if not (first.has_effect and repeats):
+                    continue
+                self.history.reach("duplicate")
+                if first.answered and not self._was_cut_off(first):
+                    self.history.violate("unexplained_duplicate", first.order.id, guid)
+
+    def _of(self, guid: UUID) -> list[Delivery]:
+        return self.deliveries.get(guid, [])
+
+    def _second(self, moment: datetime) -> float:
+        return self.rules.second_of(moment)
+
+
+class ReceiverExecutor:
+    """The executor of one worker process: hands everything to the receiver."""
+
+    def __init__(self, receiver: Receiver, process: VirtualProcess, store: FaultyStore) -> None:
+        self._receiver = receiver
+        self._process = process
+        self._store = store
+
+    async def execute(self, order: Order) -> Outcome:
+        return await self._receiver.receive(order, self._process, self._store)
+
+    async def close(self) -> None: ...

@@ -1,0 +1,429 @@
+"""One seed, one world: real workers, schedulers and SQL in virtual time, with seeded bad luck."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.store import BeginResult, Store
+from gnomon.model.errors import StoreUnavailable
+from gnomon.model.spec import Http, Mock, Python
+from gnomon.scheduler import Scheduler
+from gnomon.stores.sqlite import InlineRunner, open_sqlite
+from gnomon.stores.sqlite.connection import Call, T, transact
+from gnomon.testing.faulty import Arguments, FaultyStore, Misfortune, Watcher
+from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
+from gnomon.worker import Worker, WorkerConfig
+from tests.simulation.drawing import SKEW_S, draw_config, draw_weather
+from tests.simulation.history import Event, History, Violation
+from tests.simulation.invariants import Rules
+from tests.simulation.receiver import Receiver
+from tests.simulation.stored import StoredRules
+from tests.simulation.users import User
+
+TROUBLE_S = (40.0, 90.0)  # how long faults go on
+REST_MAX_S = 120.0  # then the world must come to rest within this
+CHECK_EVERY_S = 1.0
+ROUNDS_MAX = 700  # of the loop in a virtual second: more is a process that never sleeps
+DANGEROUS = frozenset({"begin", "finish", "move", "settle", "lapsed", "extend", "acquire", "pause"})
+SELDOM = 0.1  # the other verbs are this much as dangerous
+
+LEFT_QUERY = """
+WITH name AS (SELECT value FROM json_each(:names))
+SELECT
+    (SELECT count(*) FROM processing_queue AS q
+     JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+     WHERE q.running = 1 AND q.owner IN name),
+    (SELECT count(*) FROM shard_lock WHERE owner IN name),
+    (SELECT count(*) FROM worker WHERE owner IN name)
+"""
+
+
+class Outcome(NamedTuple):
+    """What one seed gave."""
+
+    seed: int
+    violations: list[Violation]
+    coverage: Counter[str]
+    events: list[Event]
+    digest: str
+
+
+class Ablation:
+    """A guard to switch off; this one leaves all of them on."""
+
+    name = "none"
+
+    def config(self, config: WorkerConfig) -> WorkerConfig:
+        return config
+
+    def store(self, store: Store, faulty: Callable[[], FaultyStore | None]) -> Store:
+        """The engine without the guard. `faulty()`: on whose behalf it is called at the moment."""
+        return store
+
+
+class SimulationRunner(InlineRunner):
+    """Performs SQL at once: the delays and the chances for others are the faulty store's."""
+
+    async def write(self, call: Call[T]) -> T:
+        return transact(self.connection, call)
+
+    async def read(self, call: Call[T]) -> T:
+        return call(self.connection)
+
+
+class Node:
+    """One worker's machine: its process comes and goes, its clock is wrong for ever."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self.name = name
+        skew_s = world.dice.uniform(*SKEW_S) * world.dice.choice((-1, 1))
+        booted_s = world.dice.uniform(0, 1e6)
+        skew = timedelta(seconds=skew_s)
+        self._clock = VirtualClock(world.loop, skew=skew, booted_s=booted_s)
+        self._starts = 0
+        self.start()
+
+    def start(self) -> None:
+        world = self._world
+        self._starts += 1
+        owner = f"{self.name}.{self._starts}"
+        self.process = VirtualProcess(world.loop, owner)
+        self.store = world.faulty_store(owner, self)
+        self.stop = asyncio.Event()
+        executor = world.receiver.executor(self.process, self.store)
+        self.worker = Worker(
+            self.store.store,
+            world.installation,
+            {Mock: executor, Python: executor, Http: executor},
+            env=Env(clock=self._clock, entropy=world.entropy),
+            owner=owner,
+            config=world.config,
+        )
+        self.task = self.process.start(self._live(self.worker, self.stop), name=owner)
+        world.history.note(owner, "started")
+
+    async def _live(self, worker: Worker, stop: asyncio.Event) -> None:
+        try:
+            await worker.work(stop)
+        except asyncio.CancelledError:
+            raise
+        except StoreUnavailable:
+            self._world.loop.call_soon(self.crash)  # it could not even start
+        except BaseException as exc:
+            self._world.history.violate("worker_raised", self.name, _shown(exc))
+            raise
+
+    @property
+    def is_up(self) -> bool:
+        return not self.process.dead and not self.stop.is_set()
+
+    def crash(self) -> None:
+        """The process disappears; it comes back after a while."""
+        world = self._world
+        world.history.note(self.process.name, "crash")
+        world.history.reach("crash")
+        world.history.reach("crash with attempts", self.worker.in_hand)
+        self.store.is_dead = True
+        self.process.kill()
+        world.loop.call_later(world.dice.uniform(0.05, 15), self._restart)
+
+    def _restart(self) -> None:
+        if not self._world.is_over:
+            self.start()
+
+    def freeze(self, for_s: float) -> None:
+        world = self._world
+        world.history.note(self.process.name, "freeze", for_s)
+        world.history.reach("freeze")
+        world.history.reach("freeze beyond lease", for_s > world.config.lease.total_seconds())
+        self.process.freeze(for_s)
+
+    def stall(self, for_s: float) -> None:
+        world = self._world
+        world.history.note(self.process.name, "stall", for_s)
+        world.history.reach("stall")
+        self.store.stalled_until = world.loop.time() + for_s
+
+    async def restart_cleanly(self) -> None:
+        """A planned shutdown, as for a new release."""
+        process = self.process
+        self._world.history.note(process.name, "shutdown")
+        self._world.history.reach("shutdown")
+        self.stop.set()
+        await asyncio.wait([self.task])
+        if process is self.process and not process.dead and not self._world.is_over:
+            process.dead = True
+            self.start()
+
+
+def _shown(exc: BaseException) -> str:
+    if isinstance(exc, BaseExceptionGroup):
+        return "; ".join(_shown(inner) for inner in exc.exceptions)
+    return repr(exc)
+
+
+class World(Watcher):
+    """All of it."""
+
+    def __init__(self, seed: int, loop: VirtualLoop, ablation: Ablation) -> None:
+        self.seed = seed
+        self.loop = loop
+        self.ablation = ablation
+        self.dice = random.Random(seed)
+        self.weather = draw_weather(self.dice)
+        self.config = ablation.config(draw_config(self.dice))
+        self.entropy = SeededEntropy(random.Random(self.dice.random()))
+        self.history = History(loop.time)
+        self.clock = VirtualClock(loop)
+        self.is_over = False
+        self.is_fair = False  # the faults have stopped
+        self.nodes: list[Node] = []
+        self._caller: FaultyStore | None = None
+        self._node_of: dict[str, Node] = {}
+        self._chaos_tasks: set[asyncio.Task[None]] = set()
+
+    # -- the course of the world ------------------------------------------------------------------
+
+    async def run(self) -> None:
+        await self._build()
+        trouble_s = self.dice.uniform(*TROUBLE_S)
+        users = [self._start_user(number) for number in range(self.dice.randint(1, 2))]
+        chaos = self.loop.create_task(self._chaos(), name="chaos")
+        if await self._watch_until(self.loop.time() + trouble_s):
+            self._end_trouble([*users, chaos])
+            if await self._come_to_rest():
+                await self._shut_down()
+        self.is_over = True
+        for node in self.nodes:
+            node.store.is_dead = True
+            node.process.kill()
+        for task in [*users, chaos, *self._chaos_tasks]:
+            task.cancel()
+        await asyncio.sleep(0.001)
+
+    async def _build(self) -> None:
+        runner = SimulationRunner()
+        self.runner = runner
+        self.store = self.ablation.store(
+            open_sqlite(":memory:", clock=self.clock, entropy=self.entropy, runner=runner),
+            lambda: self._caller,
+        )
+        shard_count = self.dice.randint(2, 4)
+        await self.store.installation.migrate(shard_count=shard_count)
+        self.installation = await self.store.installation.open()
+        self.rules = Rules(self.history, self.clock.now, shard_count)
+        self.stored = StoredRules(runner.connection, self.rules, self.history, self.config.lease)
+        self.receiver = Receiver(
+            loop=self.loop,
+            history=self.history,
+            rules=self.rules,
+            dice=random.Random(self.dice.random()),
+            send_within=self.config.send_within,
+            bad=self.dice.choice((0.0, 0.2, 0.5)),
+        )
+        self.nodes = [Node(self, f"w{number}") for number in range(1, self.dice.randint(2, 3) + 1)]
+        if self.weather.is_calm and self.config.concurrency >= 20:
+            self.loop.call_later(6, setattr, self.rules, "lateness_max", timedelta(seconds=1))
+
+    def _start_user(self, number: int) -> asyncio.Task[None]:
+        name = f"u{number}"
+        skew = timedelta(seconds=self.dice.uniform(*SKEW_S) * self.dice.choice((-1, 1)))
+        scheduler = Scheduler(
+            self.faulty_store(name, None).store,
+            self.installation,
+            clock=VirtualClock(self.loop, skew=skew),
+            entropy=self.entropy,
+        )
+        count = self.dice.randint(3, 5)
+        user = User(
+            name,
+            scheduler,
+            ids=[f"a{self.dice.randint(0, 9)}" for _ in range(count)],
+            dice=random.Random(self.dice.random()),
+            history=self.history,
+            sealed=self.receiver.sealed.add,
+            now=self.clock.now,
+        )
+        mean_s = self.dice.choice((1.5, 4.0, 10.0))
+
+        async def life() -> None:
+            await user.create_all(20)
+            await user.change_things(mean_s)
+
+        return VirtualProcess(self.loop, name).start(life(), name=name)
+
+    async def _watch_until(self, end_s: float) -> bool:
+        """Let it go on, looking every second; False as soon as a rule is broken."""
+        rounds = 0
+        while self.loop.time() < end_s:
+            await self._next_look()
+            rounds += 1
+            if rounds % 10:
+                self.stored.check_quickly()
+            else:
+                self.stored.check(self.clock.now())
+            if self.history.violations:
+                return False
+        return True
+
+    async def _next_look(self) -> None:
+        before = self.loop.rounds
+        await asyncio.sleep(CHECK_EVERY_S)
+        if self.loop.rounds - before > ROUNDS_MAX:
+            self.history.violate("no_sleep", f"{self.loop.rounds - before} rounds in a second")
+
+    def _end_trouble(self, troublemakers: list[asyncio.Task[None]]) -> None:
+        self.history.note("world", "faults stop")
+        self.is_fair = True
+        for task in troublemakers:
+            task.cancel()
+        self.receiver.bad = 0.0
+        for node in self.nodes:
+            node.store.misfortune = Misfortune()
+
+    async def _come_to_rest(self) -> bool:
+        end_s = self.loop.time() + REST_MAX_S
+        calm_rounds = 0
+        while self.loop.time() < end_s:
+            await self._next_look()
+            self.stored.check_quickly()
+            if self.history.violations:
+                return False
+            is_calm = self._are_all_up() and self.stored.unrest(self.clock.now()) is None
+            calm_rounds = calm_rounds + 1 if is_calm else 0
+            if calm_rounds >= 3:
+                self.stored.check_at_rest(self.clock.now())
+                self.receiver.check_duplicates()
+                return not self.history.violations
+        self.history.violate("no_rest", self.stored.unrest(self.clock.now()))
+        return False
+
+    def _are_all_up(self) -> bool:
+        now = self.loop.time()
+        return all(node.is_up and node.process.frozen_until <= now for node in self.nodes)
+
+    async def _shut_down(self) -> None:
+        """Everybody leaves cleanly: nothing is running afterwards, and no shard is held."""
+        self.is_over = True
+        for node in self.nodes:
+            node.stop.set()
+        await asyncio.wait([node.task for node in self.nodes])
+        self.stored.check_at_rest(self.clock.now())
+        names = "[" + ",".join(f'"{node.process.name}"' for node in self.nodes) + "]"
+        left = self.runner.connection.execute(LEFT_QUERY, {"names": names}).fetchone()
+        if left != (0, 0, 0):
+            self.history.violate("left_behind", "running, held, workers:", left)
+
+    # -- faults -----------------------------------------------------------------------------------
+
+    def faulty_store(self, name: str, node: Node | None) -> FaultyStore:
+        made = FaultyStore(
+            self.store,
+            source=random.Random(self.dice.random()),
+            misfortune=Misfortune() if self.is_fair else self.weather.store,
+            watcher=self,
+            name=name,
+        )
+        if node is not None:
+            self._node_of[name] = node
+        return made
+
+    async def _chaos(self) -> None:
+        weather, dice = self.weather, self.dice
+        kinds = ("crash", "freeze", "stall", "restart")
+        rates = [
+            weather.crash_per_s, weather.freeze_per_s, weather.stall_per_s, weather.restart_per_s,
+        ]  # fmt: skip
+        total = sum(rates)
+        while True:
+            await asyncio.sleep(dice.expovariate(total) if total else 3600)
+            node = dice.choice(self.nodes)
+            (kind,) = dice.choices(kinds, rates)
+            if not node.is_up:
+                continue
+            match kind:
+                case "crash":
+                    node.crash()
+                case "freeze":
+                    node.freeze(self._freeze_s())
+                case "stall":
+                    node.stall(dice.uniform(1, 12))
+                case _:
+                    task = self.loop.create_task(node.restart_cleanly(), name="restart")
+                    self._chaos_tasks.add(task)
+                    task.add_done_callback(self._chaos_tasks.discard)
+
+    def _freeze_s(self) -> float:
+        return self.dice.uniform(1, self.weather.freeze_max_s)
+
+    def before(self, store: FaultyStore, verb: str) -> None:
+        self._strike(store, verb)
+
+    def after(self, store: FaultyStore, verb: str) -> None:
+        self._strike(store, verb)
+
+    def _strike(self, store: FaultyStore, verb: str) -> None:
+        """Something may happen to the process just where it hurts."""
+        self._caller = store
+        node = self._node_of.get(store.name)
+        if node is None or self.is_fair or node.store is not store or not node.is_up:
+            return
+        factor = 1.0 if verb in DANGEROUS else SELDOM
+        drawn = self.dice.random() / factor
+        if drawn < self.weather.crash_at_call:
+            node.crash()
+        elif drawn < self.weather.crash_at_call + self.weather.freeze_at_call:
+            node.freeze(self._freeze_s())
+
+    # -- what is seen -----------------------------------------------------------------------------
+
+    def performed(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
+        self.rules.performed(store, verb, arguments, result)
+
+    def refused(self, store: FaultyStore, verb: str) -> None:
+        self._count_failure(store, verb)
+
+    def lost(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
+        self._count_failure(store, verb)
+        if verb in ("create", "finish") or (isinstance(result, BeginResult) and result.begun):
+            self.history.reach(f"lost answer of {verb}")
+            self.history.note(store.name, "lost answer", verb)
+
+    def _count_failure(self, store: FaultyStore, verb: str) -> None:
+        if verb in ("finish", "extend"):
+            known = self.receiver.failed_calls
+            known[store.name] = known.get(store.name, 0) + 1
+
+
+def run_seed(seed: int, ablation: Ablation | None = None) -> Outcome:
+    """Live through one world."""
+    loop = VirtualLoop()
+    was_enabled = gc.isenabled()
+    gc.disable()  # garbage would be collected at moments of its own choosing
+    world = World(seed, loop, ablation or Ablation())
+    loop.set_exception_handler(lambda _, context: _note_stray(world, context))
+    try:
+        loop.run_until_complete(world.run())
+    except Exception as exc:
+        world.history.violate("world_raised", _shown(exc))
+    finally:
+        loop.close()
+        if was_enabled:
+            gc.enable()
+    history = world.history
+    history.reach("calm", world.weather.is_calm)
+    history.reach("events", len(history.events))
+    return Outcome(seed, history.violations, history.coverage, history.events, history.digest())
+
+
+def _note_stray(world: World, context: dict[str, Any]) -> None:
+    """An exception that nobody waited for."""
+    world.history.violate("stray_exception", context.get("message"), context.get("exception"))
