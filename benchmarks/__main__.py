@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
@@ -55,14 +56,19 @@ def chosen(options: argparse.Namespace) -> list[str]:
     return names
 
 
-async def measure_on(stand: Stand, names: Sequence[str]) -> list[Result]:
+async def measure_on(stand: Stand, names: Sequence[str], failed: list[str]) -> list[Result]:
+    """What was measured; a scenario that breaks is named in `failed`, and the others go on."""
     found = []
     for name in names:
         began = time.perf_counter()
         progress(f"{name} on {stand.engine}")
-        async for result in SCENARIOS[name](stand):
-            found.append(result)
-            print(msgspec.json.encode(result.line()).decode(), flush=True)
+        try:
+            async for result in SCENARIOS[name](stand):
+                found.append(result)
+                print(msgspec.json.encode(result.line()).decode(), flush=True)
+        except Exception:
+            progress(f"{name} on {stand.engine} failed:\n{traceback.format_exc()}")
+            failed.append(f"{name} on {stand.engine}")
         progress(f"{name} on {stand.engine} took {time.perf_counter() - began:.1f} s")
     return found
 
@@ -83,6 +89,7 @@ async def server_version(stand: Stand) -> str:
 
 async def measure_all(options: argparse.Namespace) -> int:
     results: list[Result] = []
+    failed: list[str] = []
     version: str | None = None
     scale, names = scale_of(options), chosen(options)
     about = circumstances(None)
@@ -90,16 +97,18 @@ async def measure_all(options: argparse.Namespace) -> int:
         with stand_for(engine, scale, profiled=options.profile) as stand:
             if stand.server is not None:
                 version = await server_version(stand)
-            results += await measure_on(stand, names)
+            results += await measure_on(stand, names, failed)
     about["postgres"] = version
     progress(f"written to {save(results, about)}")
-    if options.publish:
+    if options.publish and not failed:
         publish(results, about)
     print(plain(results), file=sys.stderr)
     missed = [f"{r.scenario} ({r.engine})" for r in results if r.met is False]
     if missed:
         progress(f"goals missed: {', '.join(missed)}")
-    return 0
+    if failed:
+        progress(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
 def main() -> int:

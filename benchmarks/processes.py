@@ -127,14 +127,16 @@ class Crew:
         for worker in self.workers:
             worker.go()
 
-    async def performed(self, count: int, *, within_s: float) -> None:
-        """Wait until they have performed that many."""
-        end = time.monotonic() + within_s
+    async def performed(self, count: int, *, within_s: float = 60.0) -> None:
+        """Wait until they have performed that many, as long as they come forward."""
+        seen, end = self.count, time.monotonic() + within_s
         while self.count < count:
             for worker in self.workers:
                 worker.check()
+            if self.count > seen:
+                seen, end = self.count, time.monotonic() + within_s
             if time.monotonic() > end:
-                raise TimeoutError(f"{self.count} of {count} performed in {within_s} s")
+                raise TimeoutError(f"no progress for {within_s} s, {seen} of {count} performed")
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def stop(self) -> None:

@@ -13,7 +13,6 @@ from benchmarks.sides.gnomon import balanced, create_all, gnomon_crew, lives, op
 from benchmarks.sides.rivals import rival_of
 from benchmarks.stand import Stand, progress
 
-WITHIN_S = 300.0
 AHEAD_S = 1.0
 CREATED_PER_S = 8_000  # pessimistic: all are created before the first is due
 LOADED_GOAL_MS = 50.0
@@ -84,7 +83,7 @@ async def late_gnomon(stand: Stand, offsets: Sequence[float], *, pending: int) -
             await create_all(app, requests("late", due))
             if await app.store.installation.now() > start:
                 raise RuntimeError("creating took longer than planned: some are due already")
-            await crew.performed(len(due), within_s=WITHIN_S)
+            await crew.performed(len(due))
             found = await lives(app, "late", len(due))
     return [life.late_s for life in found]
 
@@ -95,7 +94,7 @@ async def late_rival(stand: Stand, offsets: Sequence[float]) -> list[float]:
         crew.go()
         start = time.time() + _ahead(len(offsets)).total_seconds()
         await rival.create([start + part for part in offsets])
-        await crew.performed(len(offsets), within_s=WITHIN_S)
+        await crew.performed(len(offsets))
     return [began - due for due, began in crew.began]
 
 

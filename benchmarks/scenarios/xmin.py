@@ -1,7 +1,7 @@
 """`xmin`: a steady stream of create and drain, before and while a foreign snapshot is held.
 
 A snapshot keeps vacuum from removing dead rows; on SQLite it keeps the log from being folded into
-the file. The stream is closed (so many are outstanding at most): throughput is what both ends manage.
+the file. The stream is closed, so many being outstanding at most: both ends set its pace.
 """
 
 from __future__ import annotations

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from huey import SqliteHuey
-
+from benchmarks.sides.huey_app import make_huey
 from benchmarks.sides.worker import Tally, options
 
 
-def make_huey(path: str) -> SqliteHuey:
-    """`fsync` is what makes a commit survive the machine; without results there is less to write,
-    and a function that returns None has none anyway."""
-    return SqliteHuey("bench", filename=path, fsync=True, results=False, cache_mb=64)
-
-
-def work(path: str, *, threads: int, timed: bool) -> None:
+def work(path: str, *, threads: int) -> None:
     tally = Tally()
-    rival = make_huey(path)
 
-    @rival.task(name="noop")  # type: ignore[untyped-decorator]
-    def noop(due: float | None = None) -> None:
-        if timed and due is not None:
-            tally.add_due(due)
-        else:
+    def perform(due: float | None) -> None:
+        if due is None:
             tally.add()
+        else:
+            tally.add_due(due)
 
-    consumer = rival.create_consumer(
+    app, _ = make_huey(path, perform)
+    consumer = app.create_consumer(
         workers=threads,
         worker_type="thread",
         periodic=False,
@@ -42,4 +34,4 @@ def work(path: str, *, threads: int, timed: bool) -> None:
 
 if __name__ == "__main__":
     given = options()
-    work(given["path"], threads=given["threads"], timed=given["timed"])
+    work(given["path"], threads=given["threads"])

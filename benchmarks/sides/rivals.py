@@ -15,7 +15,7 @@ import asyncpg
 from pgqueuer import Queries
 
 from benchmarks.processes import Crew, crew_of
-from benchmarks.sides.huey_worker import make_huey
+from benchmarks.sides.huey_app import make_huey
 from benchmarks.stand import Stand
 
 # What was best on 2 cores, if nothing is swept.
@@ -115,13 +115,7 @@ class HueyRival:
     @asynccontextmanager
     async def opened(self, url: str) -> AsyncIterator[None]:
         self._path = str(Path(url.removeprefix("sqlite:///")).with_name("huey.db"))
-        self._huey = make_huey(self._path)
-
-        @self._huey.task(name="noop")  # type: ignore[untyped-decorator]
-        def noop(due: float | None = None) -> None:
-            """Only its name counts here; the body is the worker's."""
-
-        self._noop = noop
+        self._huey, self._noop = make_huey(self._path, lambda _due: None)
         yield
         self._huey.storage.close()
 
@@ -141,10 +135,11 @@ class HueyRival:
     async def waiting(self) -> int:
         return int(self._huey.pending_count()) + int(self._huey.scheduled_count())
 
-    def crew(self, *, timed: bool = False) -> AbstractAsyncContextManager[Crew]:
+    def crew(self, *, timed: bool = False) -> AbstractAsyncContextManager[Crew]:  # noqa: ARG002
+        """Those with a due time are always timed."""
         return crew_of(
             "benchmarks.sides.huey_worker",
-            {"path": self._path, "threads": self._threads, "timed": timed},
+            {"path": self._path, "threads": self._threads},
             size=self._processes,
             folder=self._stand.folder,
         )

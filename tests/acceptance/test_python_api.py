@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ async def test_a_periodic_action_ends_after_its_successes(app: gnomon.App) -> No
     assert 3 == finished.status.succeeded
     assert [1, 2, 3] == [number for number, _ in seen]
     assert [timedelta(seconds=1)] * 2 == [
-        later - earlier for (_, earlier), (_, later) in zip(seen, seen[1:], strict=False)
+        later - earlier for (_, earlier), (_, later) in pairwise(seen)
     ]
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -134,7 +135,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    durations = {name: timedelta(seconds=getattr(options, name)) for name in DURATIONS}
+    durations: dict[str, Any] = {
+        name: timedelta(seconds=getattr(options, name)) for name in DURATIONS
+    }
     return Settings(
         database=DatabaseConfig(url=options.url, schema=options.schema, shard_count=SHARD_COUNT),
         worker=WorkerConfig(

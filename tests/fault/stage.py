@@ -86,9 +86,7 @@ class Stage:
             **more,
         )
 
-    async def assert_kept(
-        self, app: App, acknowledged: Collection[str], **more: Any
-    ) -> History:
+    async def assert_kept(self, app: App, acknowledged: Collection[str], **more: Any) -> History:
         """Check the history and print its numbers."""
         history = await self.history(app, acknowledged, **more)
         print(f"\n  {history.numbers()}")
@@ -141,6 +139,12 @@ async def insist(call: Callable[[], Awaitable[Changed]], *, timeout_s: float = W
         except Unavailable:
             assert time.monotonic() < end, f"not answered in {timeout_s} s"
             await asyncio.sleep(POLL_S)
+
+
+async def stop_all(*workers: ChildProcess, timeout_s: float = WAIT_S) -> list[int]:
+    """SIGTERM to all; their exit codes. Not on the loop: a proxy may be on it."""
+    stopping = (asyncio.to_thread(worker.stop, timeout_s=timeout_s) for worker in workers)
+    return await asyncio.gather(*stopping)
 
 
 async def counted(app: App) -> Counter[State]:

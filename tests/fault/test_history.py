@@ -52,7 +52,9 @@ def killed_once() -> History:
         acknowledged=["a"],
         runs=[run(1, 0.1, None), run(2, 2.6, 2.7)],
         actions={"a": action(state=State.DONE, attempts=2, succeeded=1, interrupted=1)},
-        attempts={"a": [attempt(2, "succeeded", began_s=2.5), attempt(1, "interrupted", began_s=0)]},
+        attempts={
+            "a": [attempt(2, "succeeded", began_s=2.5), attempt(1, "interrupted", began_s=0)]
+        },
         reservation=RESERVATION,
     )
 

@@ -9,7 +9,7 @@ import pytest
 from gnomon.model.action import State
 from gnomon.model.spec import Mock
 from tests.fault.program import note
-from tests.fault.stage import Stage, all_done, create_all, request, until
+from tests.fault.stage import Stage, all_done, create_all, request, stop_all, until
 
 ACTION_COUNT = 10_000
 
@@ -45,4 +45,33 @@ async def _survives(stage: Stage, *, worker_count: int, kill_count: int) -> None
         history = await stage.assert_kept(app, names)
         print(f"  {kill_count} kills")
         assert kill_count + worker_count >= len({run.pid for run in history.runs})
-        assert [0] * worker_count == [worker.stop() for worker in workers]
+        assert [0] * worker_count == await stop_all(*workers)
+
+
+@pytest.mark.slow
+async def test_poison_ends_dead_and_the_others_go_on(stage: Stage) -> None:
+    """An action that kills its worker each time is given up; what was beside it is done."""
+    async with stage.app() as app:
+        poison = request("poison", Mock(kill=1_000), interruptions_max=2)
+        await create_all(app, [poison])
+        names: list[str] = []
+        worker = stage.launch()
+
+        async def is_dead() -> bool:
+            nonlocal worker
+            if not worker.is_running:
+                worker = stage.launch()
+                names.append(f"beside-{len(names)}")
+                await create_all(app, [request(names[-1], note(len(names), 0.05))])
+            return (await app.scheduler.get("poison")).status.state is not State.ACTIVE
+
+        await until(is_dead, "end of the poison", timeout_s=40.0)
+        await all_done(app, len(names))
+        found = (await app.scheduler.get("poison")).status
+        assert State.DEAD == found.state
+        assert "interrupted: the worker disappeared" == found.reason
+        assert (3, 3) == (found.attempts, found.interrupted)
+        assert ["interrupted"] * 3 == [a.outcome for a in await app.scheduler.attempts("poison")]
+        assert 3 == len(names), "each attempt killed one worker"
+        await stage.assert_kept(app, names, unknown=["poison"])
+        assert [0] == await stop_all(worker)

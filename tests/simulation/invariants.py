@@ -7,7 +7,7 @@ order it did it, so whatever contradicts it is wrong, not late.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -78,6 +78,7 @@ class Rules:
         self.attempts: dict[UUID, Begun] = {}
         self.applied: set[UUID] = set()
         self.late: set[UUID] = set()
+        self.forgotten: set[UUID] = set()  # begun, and the worker does not know
         self.leases: dict[int, UUID | None] = dict.fromkeys(range(shard_count))
         self._beat_at: dict[int, datetime] = {}
         self.lateness_max = timedelta.max  # bounded where nothing goes wrong
@@ -271,10 +272,15 @@ class Rules:
         overdue = begun.began_at - begun.scheduled_at > timedelta(seconds=1)
         self._check(overdue, "helped_too_early", who, begun.id)
 
+    def forget(self, begun: Sequence[Begun]) -> None:
+        """The answer that would have said what was begun got lost."""
+        self.forgotten.update(one.attempt_id for one in begun)
+
     def on_recall(self, who: str, arguments: Arguments, result: list[Begun]) -> None:
         for begun in result:
             made = self.generations[begun.guid]
             self._check(begun.attempt_id == made.attempt_id, "recalled_another", who, made)
+            self.forgotten.discard(begun.attempt_id)
             self.history.reach("recall")
             self.history.note(who, "recalled", made)
 

@@ -56,6 +56,15 @@ FROM scheduled_action AS a
 LEFT JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
 """
 
+LEFT_QUERIES = {
+    "processing_queue": """
+        SELECT q.owner, q.attempt_id FROM processing_queue AS q
+        JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+        WHERE q.running = 1""",
+    "shard_lock": "SELECT owner, NULL FROM shard_lock WHERE beat > 0",
+    "worker": "SELECT owner, NULL FROM worker",
+}
+
 
 class StoredRules:
     """Looks into the tables."""
@@ -152,6 +161,14 @@ class StoredRules:
         self._check_finished(now)
         for made in self._rules.generations.values():
             self._check_occurrences(made)
+
+    def check_left_behind(self, owners: set[str]) -> None:
+        """Who left cleanly left nothing: no attempt, no shard that it knew of, not its name."""
+        for table, query in LEFT_QUERIES.items():
+            for owner, attempt in self._connection.execute(query):
+                is_known = attempt is None or UUID(bytes=attempt) not in self._rules.forgotten
+                if owner in owners and is_known:
+                    self._history.violate("left_behind", table, owner)
 
     def _check_live(self) -> None:
         """Every acknowledged action is there, in the right generation, counted right."""

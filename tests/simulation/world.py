@@ -34,25 +34,24 @@ ROUNDS_MAX = 700  # of the loop in a virtual second: more is a process that neve
 DANGEROUS = frozenset({"begin", "finish", "move", "settle", "lapsed", "extend", "acquire", "pause"})
 SELDOM = 0.1  # the other verbs are this much as dangerous
 
-LEFT_QUERY = """
-WITH name AS (SELECT value FROM json_each(:names))
-SELECT
-    (SELECT count(*) FROM processing_queue AS q
-     JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
-     WHERE q.running = 1 AND q.owner IN name),
-    (SELECT count(*) FROM shard_lock WHERE owner IN name),
-    (SELECT count(*) FROM worker WHERE owner IN name)
-"""
-
 
 class Outcome(NamedTuple):
     """What one seed gave."""
 
     seed: int
-    violations: list[Violation]
-    coverage: Counter[str]
-    events: list[Event]
-    digest: str
+    history: History
+
+    @property
+    def violations(self) -> list[Violation]:
+        return self.history.violations
+
+    @property
+    def coverage(self) -> Counter[str]:
+        return self.history.coverage
+
+    @property
+    def events(self) -> list[Event]:
+        return self.history.events
 
 
 class Ablation:
@@ -183,6 +182,7 @@ class World(Watcher):
         self.entropy = SeededEntropy(random.Random(self.dice.random()))
         self.history = History(loop.time)
         self.clock = VirtualClock(loop)
+        self.fair = Misfortune(delay_s=self.weather.store.delay_s)
         self.is_over = False
         self.is_fair = False  # the faults have stopped
         self.nodes: list[Node] = []
@@ -287,7 +287,7 @@ class World(Watcher):
             task.cancel()
         self.receiver.bad = 0.0
         for node in self.nodes:
-            node.store.misfortune = Misfortune()
+            node.store.misfortune = self.fair
 
     async def _come_to_rest(self) -> bool:
         end_s = self.loop.time() + REST_MAX_S
@@ -300,6 +300,7 @@ class World(Watcher):
             is_calm = self._are_all_up() and self.stored.unrest(self.clock.now()) is None
             calm_rounds = calm_rounds + 1 if is_calm else 0
             if calm_rounds >= 3:
+                self.history.reach(f"rest {int(10 - (end_s - self.loop.time() - REST_MAX_S)) // 10}0 s")
                 self.stored.check_at_rest(self.clock.now())
                 self.receiver.check_duplicates()
                 return not self.history.violations
@@ -317,10 +318,7 @@ class World(Watcher):
             node.stop.set()
         await asyncio.wait([node.task for node in self.nodes])
         self.stored.check_at_rest(self.clock.now())
-        names = "[" + ",".join(f'"{node.process.name}"' for node in self.nodes) + "]"
-        left = self.runner.connection.execute(LEFT_QUERY, {"names": names}).fetchone()
-        if left != (0, 0, 0):
-            self.history.violate("left_behind", "running, held, workers:", left)
+        self.stored.check_left_behind({node.process.name for node in self.nodes})
 
     # -- faults -----------------------------------------------------------------------------------
 
@@ -328,7 +326,7 @@ class World(Watcher):
         made = FaultyStore(
             self.store,
             source=random.Random(self.dice.random()),
-            misfortune=Misfortune() if self.is_fair else self.weather.store,
+            misfortune=self.fair if self.is_fair else self.weather.store,
             watcher=self,
             name=name,
         )
@@ -364,24 +362,27 @@ class World(Watcher):
     def _freeze_s(self) -> float:
         return self.dice.uniform(1, self.weather.freeze_max_s)
 
-    def before(self, store: FaultyStore, verb: str) -> None:
-        self._strike(store, verb)
+    def before(self, store: FaultyStore, verb: str) -> bool:
+        return self._strike(store, verb)
 
-    def after(self, store: FaultyStore, verb: str) -> None:
-        self._strike(store, verb)
+    def after(self, store: FaultyStore, verb: str) -> bool:
+        return self._strike(store, verb)
 
-    def _strike(self, store: FaultyStore, verb: str) -> None:
+    def _strike(self, store: FaultyStore, verb: str) -> bool:
         """Something may happen to the process just where it hurts."""
         self._caller = store
         node = self._node_of.get(store.name)
         if node is None or self.is_fair or node.store is not store or not node.is_up:
-            return
+            return False
         factor = 1.0 if verb in DANGEROUS else SELDOM
         drawn = self.dice.random() / factor
         if drawn < self.weather.crash_at_call:
             node.crash()
         elif drawn < self.weather.crash_at_call + self.weather.freeze_at_call:
             node.freeze(self._freeze_s())
+        else:
+            return False
+        return True
 
     # -- what is seen -----------------------------------------------------------------------------
 
@@ -393,6 +394,8 @@ class World(Watcher):
 
     def lost(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         self._count_failure(store, verb)
+        if verb in ("begin", "recall"):
+            self.rules.forget(result.begun if isinstance(result, BeginResult) else result)
         if verb in ("create", "finish") or (isinstance(result, BeginResult) and result.begun):
             self.history.reach(f"lost answer of {verb}")
             self.history.note(store.name, "lost answer", verb)
@@ -421,7 +424,7 @@ def run_seed(seed: int, ablation: Ablation | None = None) -> Outcome:
     history = world.history
     history.reach("calm", world.weather.is_calm)
     history.reach("events", len(history.events))
-    return Outcome(seed, history.violations, history.coverage, history.events, history.digest())
+    return Outcome(seed, history)
 
 
 def _note_stray(world: World, context: dict[str, Any]) -> None:

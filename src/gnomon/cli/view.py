@@ -81,12 +81,18 @@ def show_attempts(attempts: Sequence[Attempt], *, as_json: bool) -> None:
             item.attempt_no,
             item.outcome,
             moment(item.began_at),
-            format_duration(item.ended_at - item.began_at) if item.ended_at else "",
+            took_text(item),
             item.error or item.answer or "",
         )
         for item in attempts
     ]
     print_table(("occurrence", "attempt", "outcome", "began", "took", "said"), rows)
+
+
+def took_text(attempt: Attempt) -> str:
+    if attempt.ended_at is None:
+        return ""
+    return f"{(attempt.ended_at - attempt.began_at).total_seconds():.3f}s"
 
 
 def due_text(action: Action) -> str:

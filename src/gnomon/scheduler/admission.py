@@ -12,7 +12,7 @@ import msgspec
 
 from gnomon.contracts.store import Draft, Installation
 from gnomon.model.action import Action
-from gnomon.model.codec import encode_spec
+from gnomon.model.codec import check_types, encode_spec
 from gnomon.model.effects import validate_effect
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.ids import action_id, keyed_guid, shard_of
@@ -64,6 +64,7 @@ def admit(
 
 
 def _admit_spec(spec: Spec, now: datetime) -> Spec:
+    check_types(spec)
     validate(spec)
     validate_policy(spec)
     validate_effect(spec.action)

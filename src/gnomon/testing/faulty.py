@@ -38,8 +38,9 @@ class Misfortune:
 class Watcher:
     """Sees what happens to calls; a simulation overrides what it wants to know or to do."""
 
-    def before(self, store: FaultyStore, verb: str) -> None:
-        """A call is about to leave the process."""
+    def before(self, store: FaultyStore, verb: str) -> bool:
+        """A call is about to leave the process; True if something happened to the process."""
+        return False
 
     def performed(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         """The store performed a call, in this order; `result` may be what it raised."""
@@ -50,8 +51,9 @@ class Watcher:
     def lost(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         """The answer of a call that was performed got lost."""
 
-    def after(self, store: FaultyStore, verb: str) -> None:
-        """The answer is about to reach the process."""
+    def after(self, store: FaultyStore, verb: str) -> bool:
+        """The answer is about to reach the process; True if something happened to it."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +98,12 @@ class FaultyStore:
 
     async def perform(self, verb: str, method: Verb, arguments: Arguments) -> Any:
         """One call, there and back, as far as it gets."""
-        self._watcher.before(self, verb)
-        await self._travel()
+        await self._travel(is_struck=self._watcher.before(self, verb))
         if self._is_struck(self.misfortune.refused):
             self._watcher.refused(self, verb)
             raise StoreUnavailable("the store did not take the call")
         result = await self._perform(verb, method, arguments)
-        self._watcher.after(self, verb)
-        await self._travel()
+        await self._travel(is_struck=self._watcher.after(self, verb))
         if self._is_struck(self.misfortune.unanswered):
             self._watcher.lost(self, verb, arguments, result)
             raise StoreUnavailable("the answer was lost")
@@ -114,7 +114,7 @@ class FaultyStore:
     async def pause(self) -> None:
         """Let others come in between, as between two statements of one process."""
         self._watcher.before(self, "pause")
-        await self._travel()
+        await self._travel(is_struck=True)
 
     async def _perform(self, verb: str, method: Verb, arguments: Arguments) -> Any:
         try:
@@ -124,12 +124,12 @@ class FaultyStore:
         self._watcher.performed(self, verb, arguments, result)
         return result
 
-    async def _travel(self) -> None:
-        loop = asyncio.get_running_loop()
+    async def _travel(self, *, is_struck: bool) -> None:
         if self.misfortune.delay_s and self._source.random() < 0.5:
             await asyncio.sleep(self._source.random() * self.misfortune.delay_s)
-        else:
+        elif is_struck:  # a frozen process stops where it waits, and nowhere else
             await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
         while self.stalled_until > loop.time():
             await asyncio.sleep(self.stalled_until - loop.time())
         if self.is_dead:

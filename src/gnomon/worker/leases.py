@@ -13,6 +13,7 @@ first.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -51,7 +52,10 @@ class Leases:
         self._trusted_until: dict[int, float] = {}
         self._taken_at: dict[int, float] = {}
         self._seen: dict[int, tuple[Sighting, float]] = {}
+        self._given_back: list[Holding] = []  # and not known to be released yet
+        self._asked: dict[int, UUID] = {}  # leases asked for whose answer did not come
         self._alive = 1
+        self._left = threading.Event()  # the heart looks at it from its own thread
         self.ticked_at = env.clock.monotonic()  # the loop's own sign of life, see `beat`
 
     def __repr__(self) -> str:
@@ -90,6 +94,8 @@ class Leases:
 
     async def beat(self, store: LeaseStore) -> Pulse | None:
         """One heartbeat. None if the loop is stuck: a zombie must not keep its shards."""
+        if self._left.is_set():
+            return None
         started = self._clock.monotonic()
         if started - self.ticked_at > self._config.lease.total_seconds() / 3:
             self._observer.event("heartbeat_withheld", stuck_for_s=started - self.ticked_at)
@@ -98,9 +104,15 @@ class Leases:
         pulse = await store.heartbeat(
             self.worker, owner=self.owner, holdings=holdings, alive_for=self._config.lease
         )
+        if self._left.is_set():  # meanwhile: the beat has made it one of the living again
+            await store.leave(self.worker)
+            return None
         trusted_until = started + self._trust_s
         for held in holdings:
             if held.shard in pulse.held and self._is_same(held):
+                gap_s = trusted_until - self._trusted_until[held.shard]
+                if gap_s > self._config.silent.total_seconds():
+                    self._taken_at[held.shard] = started  # others may have helped: see `fresh`
                 self._trusted_until[held.shard] = trusted_until
         return pulse
 
@@ -108,7 +120,13 @@ class Leases:
         """Take over what a heartbeat said; returns the shards found lost. Loop thread only."""
         self._alive = max(1, pulse.workers_alive)
         now = self._clock.monotonic()
-        lost = [shard for shard in self._held if self._trusted_until[shard] <= now]
+        # What the pulse still holds is ours, though a slow answer may have eaten its time: the next
+        # one restores the trust. What it does not know may have been taken after it was asked for.
+        lost = [
+            shard
+            for shard in self._held
+            if shard not in pulse.held and self._trusted_until[shard] <= now
+        ]
         for shard in lost:
             self._drop(shard)
             self._observer.count("leases_lost")
@@ -132,8 +150,15 @@ class Leases:
         holdings = [self._held[shard] for shard in shards if shard in self._held]
         for held in holdings:
             self._drop(held.shard)
+        self._given_back += holdings
+        await self.release()
+
+    async def release(self) -> None:
+        """Release what was given back, also what failed before: nobody else may take it yet."""
+        holdings = list(self._given_back)
         if holdings:
             await self._store.release(holdings)
+            self._given_back = [held for held in self._given_back if held not in holdings]
 
     async def take(self) -> list[Holding]:
         """Take free and abandoned shards up to the fair share, longest-waiting first."""
@@ -166,22 +191,23 @@ class Leases:
         return locks
 
     async def leave(self) -> None:
-        """Give everything back and say goodbye."""
+        """Give everything back and say goodbye: no more heartbeats, so the others share anew."""
+        self._left.set()
         await self.give_back(list(self._held))
         await self._store.leave(self.worker)
 
     async def _acquire(self, lock: ShardLock) -> Holding | None:
         started = self._clock.monotonic()
+        is_repeat = self._is_asked(lock)
+        lease_guid = self._asked[lock.shard] if is_repeat else self._entropy.token()
+        self._asked[lock.shard] = lease_guid
         held = await self._store.acquire(
-            lock.shard,
-            self._entropy.token(),
-            owner=self.owner,
-            seen=lock,
-            lease_for=self._config.lease,
+            lock.shard, lease_guid, owner=self.owner, seen=lock, lease_for=self._config.lease
         )
+        del self._asked[lock.shard]
         if held is None:
             return None
-        if lock.lease_guid is not None:
+        if lock.lease_guid is not None and not is_repeat:
             self._observer.count("leases_stolen")
             self._observer.event("lease_stolen", shard=lock.shard, owner=lock.owner)
         self._trusted_until[held.shard] = started + self._trust_s
@@ -199,12 +225,16 @@ class Leases:
                 self._seen[lock.shard] = (sighting, now)
 
     def _is_free(self, lock: ShardLock) -> bool:
-        if lock.lease_guid is None:
+        if lock.lease_guid is None or self._is_asked(lock):
             return True
         if lock.silent_for is None or lock.silent_for < self._config.lease:
             return False
         _, since = self._seen[lock.shard]
         return self._clock.monotonic() - since >= self._config.lease.total_seconds()
+
+    def _is_asked(self, lock: ShardLock) -> bool:
+        """Whether the lock is this worker's own and only the answer was lost."""
+        return lock.lease_guid is not None and lock.lease_guid == self._asked.get(lock.shard)
 
     def _drop(self, shard: int) -> None:
         self._held.pop(shard, None)

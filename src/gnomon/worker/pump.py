@@ -198,26 +198,41 @@ class Pump:
         demands = self._demands()
         if not demands:
             return False
+        result = await self.begin(demands)
+        self._note(demands, result)
+        return bool(result.begun)
+
+    async def begin(self, demands: Sequence[Demand]) -> BeginResult:
+        """Begin, and hand what was begun to the slots.
+
+        A shutdown does not cut it short: what the store began must be performed or handed back,
+        and only its answer says what that is.
+        """
+        call = asyncio.create_task(self._begin_and_take(demands), name="begin")
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            await asyncio.wait([call], timeout=self._config.drain.total_seconds())
+            if not call.cancel() and not call.cancelled():
+                call.exception()  # seen, and of no use any more
+            raise
+
+    async def _begin_and_take(self, demands: Sequence[Demand]) -> BeginResult:
         batch, asked_at = self._entropy.token(), self._clock.monotonic()
         try:
-            result = await self.begin_with_fences(demands, batch)
+            result = await self._store.begin(
+                demands,
+                batch=batch,
+                owner=self._leases.owner,
+                grace=self._config.grace,
+                window=self._config.window,
+                silent=self._config.silent,
+            )
         except Unavailable:
             await self._recall(demands, batch, asked_at)
             raise
         self.take(result.begun, asked_at)
-        self._note(demands, result)
-        return bool(result.begun)
-
-    async def begin_with_fences(self, demands: Sequence[Demand], batch: UUID) -> BeginResult:
-        """Ask the store to begin, with this worker's reservation times."""
-        return await self._store.begin(
-            demands,
-            batch=batch,
-            owner=self._leases.owner,
-            grace=self._config.grace,
-            window=self._config.window,
-            silent=self._config.silent,
-        )
+        return result
 
     def take(self, begun: Sequence[Begun], asked_at: float) -> None:
         """Hand begun attempts to the slots."""

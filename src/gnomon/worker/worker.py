@@ -122,6 +122,8 @@ class Worker:
             await self._drain()
             for task in lasting:
                 task.cancel()
+        with suppress(Unavailable):  # again, for the first goodbye may have failed
+            await self.leases.leave()
 
     def _lasting(self) -> Services:
         """What must go on until the last result is written."""
@@ -149,15 +151,13 @@ class Worker:
         return [*services, ("helper", self._keep_helping())] if self._config.helpers else services
 
     async def _drain(self) -> None:
-        """Give shards back first, so that others begin what this worker will not."""
+        """Leave the living first, so that the others take the shards and begin what it will not."""
         with suppress(Unavailable):
-            await self.leases.give_back(list(self.leases.shards))
+            await self.leases.leave()
         await self._slots.drain(self._config.drain)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.drain.total_seconds()):
                 await self._recorder.idle()
-        with suppress(Unavailable):
-            await self.leases.leave()
 
     # -- services ---------------------------------------------------------------------------------
 
@@ -182,6 +182,7 @@ class Worker:
                     await self._balance.wait()
 
     async def _balance_once(self) -> None:
+        await self.leases.release()
         surplus = self.leases.surplus()
         if surplus:
             self.pump.abandon(surplus)
@@ -235,9 +236,7 @@ class Worker:
             if at < self.pump.time.now() and self._slots.free(lane.queue)
         ]
         if demands:
-            asked_at = self._clock.monotonic()
-            result = await self.pump.begin_with_fences(demands, self._entropy.token())
-            self.pump.take(result.begun, asked_at)
+            result = await self.pump.begin(demands)
             self._observer.count("helper_begun", len(result.begun))
 
     # -- what happens meanwhile -------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import litestar
 from litestar.datastructures import State
+from litestar.params import FromPath
 
 from gnomon.contracts.store import Changed
 from gnomon.gateways.rest.answers import (
@@ -85,14 +86,14 @@ class OneAction(litestar.Controller):
     path = "/v1/actions/{id:str}"
 
     @litestar.get()
-    async def get(self, id: str, request: AnyRequest, state: State) -> Bytes:
+    async def get(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """The action, live or the latest finished one."""
         Query(request, known=())
         scheduler = scheduler_of(state)
         return answer_action(show(await scheduler.get(id), scheduler.installation.durability))
 
     @litestar.put(request_max_body_size=BODY_BYTES_MAX)
-    async def replace(self, id: str, request: AnyRequest, state: State) -> Bytes:
+    async def replace(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Give it a new spec, or create it."""
         query = Query(request, known=("barrier",))
         if_match = read_if_match(request)
@@ -103,7 +104,7 @@ class OneAction(litestar.Controller):
         return _answer(state, changed)
 
     @litestar.delete(status_code=200)
-    async def delete(self, id: str, request: AnyRequest, state: State) -> Bytes:
+    async def delete(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Cancel it."""
         query = Query(request, known=("barrier",))
         changed = await scheduler_of(state).delete(
@@ -112,34 +113,34 @@ class OneAction(litestar.Controller):
         return _answer(state, changed)
 
     @litestar.post("/run")
-    async def run(self, id: str, request: AnyRequest, state: State) -> Bytes:
+    async def run(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Make it due at once."""
         Query(request, known=())
         changed = await scheduler_of(state).run_now(id, if_match=read_if_match(request))
         return _answer(state, changed)
 
     @litestar.post("/pause")
-    async def pause(self, id: str, request: AnyRequest, state: State) -> Bytes:
+    async def pause(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let nothing begin until it is resumed."""
         Query(request, known=())
         changed = await scheduler_of(state).pause(id, if_match=read_if_match(request))
         return _answer(state, changed)
 
     @litestar.post("/resume")
-    async def resume(self, id: str, request: AnyRequest, state: State) -> Bytes:
+    async def resume(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let it go on."""
         Query(request, known=())
         changed = await scheduler_of(state).resume(id, if_match=read_if_match(request))
         return _answer(state, changed)
 
     @litestar.post("/retry")
-    async def retry(self, id: str, request: AnyRequest, state: State) -> Bytes:
+    async def retry(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Arm a finished action once more."""
         Query(request, known=())
         return _answer(state, await scheduler_of(state).retry(id))
 
     @litestar.get("/attempts")
-    async def attempts(self, id: str, request: AnyRequest, state: State) -> Bytes:
+    async def attempts(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """What was attempted, newest first."""
         query = Query(request, known=("limit",))
         found = await scheduler_of(state).attempts(id, limit=query.number("limit", 100))

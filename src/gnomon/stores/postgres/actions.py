@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from gnomon.contracts.store import Changed, Draft, Page, Selection
@@ -15,9 +14,6 @@ from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.creation import answers, create_drafts, draft_columns
 from gnomon.stores.postgres.listing import list_page
 from gnomon.stores.postgres.rows import Decoder, decode_attempt, logged_attempt, plain_success
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ESTIMATED_FROM = 100_000  # finished actions are counted one by one up to here
 
@@ -112,9 +108,7 @@ class PostgresActions:
         return found
 
     async def list(self, selection: Selection, *, after: str | None, limit: int) -> Page:
-        return await list_page(
-            self._database, self._decoder, selection, after=after, limit=limit
-        )
+        return await list_page(self._database, self._decoder, selection, after=after, limit=limit)
 
     async def attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
         place = await self._place(id)

@@ -87,7 +87,7 @@ class Changer:
         updated_at: datetime = rows[0][0]
         spec = draft.spec
         await self._announce(
-            place, draft.guid, spec.queue, spec.priority, draft.scheduled_at, updated_at
+            place, draft.guid, spec.queue, spec.priority, due=draft.scheduled_at, now=updated_at
         )
         created_at = live.action.meta.created_at
         action = drafted_action(draft, created_at=created_at, updated_at=updated_at)
@@ -180,12 +180,12 @@ class Changer:
         )  # fmt: skip
         updated_at: datetime = rows[0][0]
         if status.state is State.ACTIVE:
-            await self._announce(place, guid, live.queue, live.priority, due, updated_at)
+            await self._announce(place, guid, live.queue, live.priority, due=due, now=updated_at)
         action = _renewed(live.action, status, updated_at, guid=guid)
         return Changed(action=action, in_flight=live.attempt)
 
     async def _announce(
-        self, place: Place, guid: UUID, queue: str, priority: int, due: datetime, now: datetime
+        self, place: Place, guid: UUID, queue: str, priority: int, *, due: datetime, now: datetime
     ) -> None:
         await self._session.fetch(
             "announce", [place.shard], [guid], [queue], [priority], [due], now, *place.shards

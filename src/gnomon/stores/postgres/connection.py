@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import asyncpg
 
 from gnomon.contracts.observer import Observer
-from gnomon.model.errors import StoreUnavailable, check
+from gnomon.model.errors import GnomonError, StoreUnavailable, check
 from gnomon.stores._queries import Query, in_schema, load
 from gnomon.stores.postgres.errors import translated_errors
 from gnomon.stores.postgres.migrations import VERSION
@@ -31,7 +31,7 @@ WIDE_POOL_SIZE = 3
 CLOSE_TIMEOUT_S = 5.0
 
 _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
-_WARNING = "01000"
+WARNING_STATE = "01000"
 
 _COMMON_SETTINGS = {
     "application_name": "gnomon",
@@ -52,10 +52,20 @@ NARROW_SETTINGS: Mapping[str, str] = MappingProxyType(
         "plan_cache_mode": "force_generic_plan",
     }
 )
-WIDE_SETTINGS: Mapping[str, str] = MappingProxyType({**_COMMON_SETTINGS, "statement_timeout": "60000"})
+WIDE_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {**_COMMON_SETTINGS, "statement_timeout": "60000"}
+)
 
-Row = Sequence[Any]  # an asyncpg Record or a tuple: read by position
-T = TypeVar("T")
+
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+
+
+class Row(Protocol):
+    """An asyncpg Record or a tuple: read by position."""
+
+    def __getitem__(self, place: int, /) -> Any: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 class Session(Protocol):
@@ -81,7 +91,8 @@ def catalogue(package: str = "gnomon.stores.postgres.queries") -> Mapping[str, Q
 def prepared_text(query: Query, schema: str, *, one_shard: bool) -> str:
     """The statement for a schema, with or without what keeps it in one shard."""
     text = _ONE_SHARD.sub(r"\1" if one_shard else "", query.sql)
-    return in_schema(text, schema).removesuffix(";")
+    name = in_schema("/*schema*/", schema).removesuffix(".")
+    return in_schema(text.replace("/*schema_name*/", name), schema).removesuffix(";")
 
 
 class Database:
@@ -120,12 +131,23 @@ class Database:
         async with self._session(self._wide, name) as session:
             return await session.fetch(name, *args)
 
+    async def fetch_text(self, operation: str, sql: str, *args: object) -> Sequence[Row]:
+        """A statement that was put together: listings."""
+        async with self._session(self._wide, operation) as session:
+            rows: Sequence[Row] = await session.connection.fetch(sql, *args)
+            return rows
+
     @asynccontextmanager
-    async def transaction(self, operation: str, *, wide: bool = False) -> AsyncIterator[PoolSession]:
+    async def transaction(
+        self, operation: str, *, wide: bool = False
+    ) -> AsyncIterator[PoolSession]:
         """Several statements, one transaction."""
-        async with self._session(self._wide if wide else self._narrow, operation) as session:
-            async with session.connection.transaction():
-                yield session
+        pool = self._wide if wide else self._narrow
+        async with (
+            self._session(pool, operation) as session,
+            session.connection.transaction(),
+        ):
+            yield session
 
     @asynccontextmanager
     async def _session(
@@ -135,10 +157,8 @@ class Database:
         try:
             with translated_errors(operation, expected=VERSION):
                 async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-                    doubts: list[str] = []
-                    connection.add_log_listener(_listener(doubts))
-                    yield PoolSession(connection, self.queries)
-                    _refuse_doubts(doubts, operation)
+                    with _doubted(connection, operation):
+                        yield PoolSession(connection, self.queries)
         except StoreUnavailable:
             self.observer.count("store_unavailable", 1, op=operation)
             raise
@@ -153,14 +173,11 @@ class Database:
 
     def groups(self, shards: Iterable[int]) -> Iterator[Group]:
         """How to split work over transactions: all in one, or on Citus one shard in each."""
-        if self.many_shards:
-            yield Group((), range(len(list(shards))))
-            return
         places: dict[int, list[int]] = {}
         for place, shard in enumerate(shards):
-            places.setdefault(shard, []).append(place)
+            places.setdefault(0 if self.many_shards else shard, []).append(place)
         for shard, of_shard in places.items():
-            yield Group((shard,), of_shard)
+            yield Group(self.only(shard), of_shard)
 
     def only(self, shard: int) -> tuple[int, ...]:
         """The last argument of a shard-local statement about one shard."""
@@ -178,9 +195,7 @@ class Database:
 class PoolSession:
     """Statements on one connection of a pool."""
 
-    def __init__(
-        self, connection: asyncpg.pool.PoolConnectionProxy[asyncpg.Record], queries: Mapping[str, str]
-    ) -> None:
+    def __init__(self, connection: Connection, queries: Mapping[str, str]) -> None:
         self.connection = connection
         self._queries = queries
 
@@ -193,19 +208,49 @@ class PoolSession:
         await self.connection.execute(script)
 
 
-def _listener(doubts: list[str]) -> Any:
-    def note(_connection: object, message: asyncpg.PostgresLogMessage) -> None:
-        if getattr(message, "sqlstate", None) == _WARNING:
-            doubts.append(str(message))
-
-    return note
-
-
-def _refuse_doubts(doubts: list[str], operation: str) -> None:
+@contextmanager
+def _doubted(connection: Connection, operation: str) -> Iterator[None]:
     """A commit whose wait for the standby was cancelled comes back as a success with a warning:
     nobody may be told that it is safe."""
+    doubts: list[str] = []
+
+    def note(_connection: object, message: asyncpg.PostgresLogMessage) -> None:
+        if getattr(message, "sqlstate", None) == WARNING_STATE:
+            doubts.append(str(message))
+
+    connection.add_log_listener(note)
+    try:
+        yield
+    finally:
+        connection.remove_log_listener(note)
     if doubts:
         raise StoreUnavailable(f"{operation}: PostgreSQL warns: {doubts[0]}; safe to repeat")
+
+
+async def open_database(
+    dsn: str,
+    *,
+    schema: str,
+    pool_size: int,
+    prepared: bool,
+    many_shards: bool | None,
+    observer: Observer,
+) -> Database:
+    """Connect, and ask whether this is Citus unless the caller knows."""
+    with translated_errors("open", expected=VERSION):
+        narrow = await open_pool(dsn, NARROW_SETTINGS, size=pool_size, prepared=prepared)
+        wide = await open_pool(dsn, WIDE_SETTINGS, size=WIDE_POOL_SIZE, prepared=prepared)
+    database = Database(
+        narrow, wide, schema=schema, many_shards=many_shards is not False, observer=observer
+    )
+    try:
+        rows = await database.fetch_wide("has_citus")
+    except GnomonError:
+        await database.close()
+        raise
+    if many_shards is None and rows[0][0]:
+        return Database(narrow, wide, schema=schema, many_shards=False, observer=observer)
+    return database
 
 
 async def open_pool(

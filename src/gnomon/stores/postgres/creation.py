@@ -95,9 +95,7 @@ async def create_drafts(
     await _announce(session, [draft for draft in drafts if draft.guid in stored], stored, shards)
     found = answers(drafts, stored)
     missed = [
-        draft
-        for draft, answer in zip(drafts, found, strict=True)
-        if answer is None and draft.keyed
+        draft for draft, answer in zip(drafts, found, strict=True) if answer is None and draft.keyed
     ]
     repeats |= await live_repeats(session, decoder, missed, shards, repeats)
     return [

@@ -12,7 +12,7 @@ import binascii
 from typing import NamedTuple
 
 from gnomon.contracts.store import Page, Selection
-from gnomon.model.action import State
+from gnomon.model.action import Action, State
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.ids import ID_PATTERN
 from gnomon.stores._queries import in_schema
@@ -62,9 +62,7 @@ LIMIT $2::int
 """
 _COLUMNS = ", ".join(f"c{number}" for number in range(28))
 _OF_SHARD = "AND a.shard_id = l.shard_id"
-_DUE = (
-    "AND a.state = 'active' AND coalesce(q.scheduled_at, a.scheduled_at) < ${place}::timestamptz"
-)
+_DUE = "AND a.state = 'active' AND coalesce(q.scheduled_at, a.scheduled_at) < ${place}::timestamptz"
 # Says in words what the partial index wants to hear.
 _TROUBLE = "AND a.state <> 'done'"
 _LAST_CHAR = "\U0010ffff"
@@ -88,18 +86,16 @@ async def list_page(
     if _wants(selection, terminal=True) and selection.due_before is None:
         parts.append((_FINISHED, "" if State.DONE in (selection.states or State) else _TROUBLE))
     values = [read_cursor(after), limit + 1, *(condition.value for condition in conditions)]
-    found = []
-    for template, extra in parts:
+    found: dict[str, Action] = {}
+    for template, extra in parts:  # live ones first: what ends meanwhile is shown as it was
         sql = _statement(database, template, conditions, extra)
-        found += [decoder.action_of(row) for row in await database.fetch_text("list", sql, *values)]
-    found.sort(key=lambda action: action.meta.id)
-    shown = found[:limit]
+        for row in await database.fetch_text("list", sql, *values):
+            found.setdefault(row[1], decoder.action_of(row))
+    shown = [found[name] for name in sorted(found)[:limit]]
     return Page(actions=shown, next=write_cursor(shown[-1].meta.id) if len(found) > limit else None)
 
 
-def _statement(
-    database: Database, template: str, conditions: list[Condition], extra: str
-) -> str:
+def _statement(database: Database, template: str, conditions: list[Condition], extra: str) -> str:
     fragments = [
         condition.fragment.format(place=number)
         for number, condition in enumerate(conditions, start=3)

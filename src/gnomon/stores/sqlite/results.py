@@ -101,7 +101,7 @@ class SqliteResults:
     ) -> Recorded:
         """The fence refused it: it was recorded before, or something newer took its place."""
         logged = connection.execute(SQL["logged_outcome"], row).fetchone()
-        if logged is not None and logged[0] not in OPEN_OUTCOMES:
+        if logged is not None and logged[0] not in {*OPEN_OUTCOMES} - {finish.outcome}:
             return Recorded.REPEATED
         if logged is None and connection.execute(SQL["was_recorded"], row).fetchone() is not None:
             return Recorded.REPEATED

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gnomon.contracts.store import Recorded, Store
+from gnomon.contracts.store import Recorded, Selection, Store
 from gnomon.model.action import State
-from gnomon.model.errors import Conflict, GnomonError, NotFound
+from gnomon.model.errors import Conflict, NotFound
 from gnomon.model.outcome import Failed
-from gnomon.testing.store_suite.given import NOTHING, Given, retrying
+from gnomon.testing.store_suite.given import NOTHING, Given, polls, refusal, retrying
 
 
 class TestReplace:
+    """`replace`: a new generation."""
+
     async def test_a_replacement_is_a_new_generation_with_zeroed_counters(
         self, store: Store, given: Given
     ) -> None:
@@ -29,9 +31,7 @@ class TestReplace:
         assert 0 == changed.action.status.consecutive_failures
         assert changed.action == await store.actions.get("plan")
 
-    async def test_after_a_replacement_only_the_new_generation_begins(
-        self, store: Store, given: Given
-    ) -> None:
+    async def test_after_a_replacement_only_the_new_generation_begins(self, given: Given) -> None:
         """Once it returned, no attempt of the old generation begins."""
         await given.moved("plan")
         changed = await given.replaced("plan")
@@ -89,7 +89,7 @@ class TestReplace:
         assert isinstance(error, NotFound)
         assert None is await store.actions.get("fresh")
 
-    async def test_a_finished_action_is_created_anew(self, store: Store, given: Given) -> None:
+    async def test_a_finished_action_is_created_anew(self, given: Given) -> None:
         """Finished counts as absent."""
         await given.finished("done")
 
@@ -98,7 +98,7 @@ class TestReplace:
         assert State.ACTIVE is changed.action.status.state
         assert 0 == changed.action.status.attempts
 
-    async def test_a_paused_action_becomes_active(self, store: Store, given: Given) -> None:
+    async def test_a_paused_action_becomes_active(self, given: Given) -> None:
         """A new generation starts active."""
         await given.paused("resting")
 
@@ -108,7 +108,7 @@ class TestReplace:
         assert State.ACTIVE is changed.action.status.state
         assert 1 == len((await given.begin()).begun)
 
-    async def test_the_attempt_in_flight_is_named(self, store: Store, given: Given) -> None:
+    async def test_the_attempt_in_flight_is_named(self, given: Given) -> None:
         """The answer says what may still arrive, and until when."""
         begun = await given.begun("plan")
 
@@ -157,6 +157,8 @@ class TestReplace:
 
 
 class TestDelete:
+    """`delete`: the end by the user's wish."""
+
     async def test_a_deleted_action_stays_visible_as_cancelled(
         self, store: Store, given: Given
     ) -> None:
@@ -233,18 +235,14 @@ class TestDelete:
 
         assert None is await store.actions.get("gone")
 
-    async def test_a_short_retention_ends(self, store: Store, given: Given) -> None:
-        """After its retention a finished action is invisible, purged or not."""
-        await given.created("gone", retention=timedelta(microseconds=1))
+    async def test_after_its_retention_it_is_invisible(self, store: Store, given: Given) -> None:
+        """Purged or not."""
+        await given.created("gone", retention=timedelta(milliseconds=20))
         await store.actions.delete("gone", if_match=None)
 
+        async for _ in polls():
+            if await store.actions.get("gone") is None:
+                break
+
         assert None is await store.actions.get("gone")
-
-
-async def refusal(call: object) -> GnomonError | None:
-    """The error that a call ends with."""
-    try:
-        await call  # type: ignore[misc]
-    except GnomonError as error:
-        return error
-    return None
+        assert [] == (await store.actions.list(Selection(), after=None, limit=10)).actions

@@ -8,6 +8,8 @@ from gnomon.testing.store_suite.given import HOUR, Given
 
 
 class TestCreate:
+    """`create`: new actions, alone and in bulk."""
+
     async def test_a_created_action_is_returned_and_stored_alike(
         self, store: Store, given: Given
     ) -> None:
@@ -77,9 +79,7 @@ class TestCreate:
 
         assert [None] == list(await store.actions.create([await given.draft("resting")]))
 
-    async def test_an_id_twice_in_one_bulk_is_stored_once(
-        self, store: Store, given: Given
-    ) -> None:
+    async def test_an_id_twice_in_one_bulk_is_stored_once(self, store: Store, given: Given) -> None:
         """The first draft wins, the second is refused."""
         first, second = await given.draft("twin"), await given.draft("twin")
 

@@ -27,6 +27,7 @@ from gnomon.contracts.store import (
     Store,
 )
 from gnomon.model.action import Action
+from gnomon.model.errors import GnomonError
 from gnomon.model.ids import shard_of
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.spec import Mock, Periodic, Retry, Spec
@@ -133,9 +134,7 @@ class Given:
 
     async def paused(self, name: str | None = None, **fields: Any) -> Action:
         action = await self.created(name, **fields)
-        changed = await self.store.actions.pause(
-            action.meta.id, self.entropy.guid(), if_match=None
-        )
+        changed = await self.store.actions.pause(action.meta.id, self.entropy.guid(), if_match=None)
         return changed.action
 
     async def replaced(self, name: str, **fields: Any) -> Changed:
@@ -262,6 +261,14 @@ class Given:
         assert Recorded.APPLIED is await self.recorded(begun)
         return await self.action(begun.id)
 
+    async def finished_shortly(self, name: str, *, retention: timedelta) -> None:
+        """Done, and its retention is over as soon as the clock ticks."""
+        assert Recorded.APPLIED is await self.recorded(await self.begun(name, retention=retention))
+        async for _ in polls():
+            if await self.store.actions.get(name) is None:
+                return
+        raise AssertionError(f"{name} outlived its retention")
+
     # -- what lapses ------------------------------------------------------------------------------
 
     async def overrun(self, name: str | None = None, **fields: Any) -> Begun:
@@ -308,6 +315,15 @@ def every(period: timedelta) -> Periodic:
 
 def retrying(times: int) -> Retry:
     return Retry(max=times)
+
+
+async def refusal(call: Awaitable[object]) -> GnomonError | None:
+    """The error of ours that a call ends with; None if it does not."""
+    try:
+        await call
+    except GnomonError as error:
+        return error
+    return None
 
 
 async def polls() -> AsyncIterator[int]:

@@ -3,7 +3,8 @@
 
 -- name: finish_plain many-shards
 -- The common case in one statement: attempts that succeeded and so end their actions, with nothing
--- else to tell. An accepted row whose action is gone comes back with ended = false.
+-- else to tell. Gives what was ended; a row whose action is gone is removed and not given. (Joining
+-- the two sets here would be a nested loop of all with all: 0.1 s for a thousand.)
 -- $1 shards, $2 guids, $3 attempt ids
 WITH fenced AS (
     DELETE FROM /*schema*/processing_queue AS q
@@ -19,7 +20,7 @@ WITH fenced AS (
         a.shard_id, a.id, a.guid, a.spec, a.queue, a.priority, a.keyed, a.created_at, a.updated_at,
         a.occurrence_no, a.occurrence_at, a.attempts + 1 - f.swept::int AS attempts,
         a.succeeded + 1 AS succeeded, a.failed, a.interrupted - f.swept::int AS interrupted,
-        f.attempt_id, f.began_at, a.retention_us
+        f.attempt_id, f.began_at, f.swept, a.retention_us
 ), kept AS (
     INSERT INTO /*schema*/finished_action (
         shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
@@ -35,9 +36,7 @@ WITH fenced AS (
     FROM gone AS g
     WHERE g.retention_us > 0
 )
-SELECT f.attempt_id, f.swept, g.guid IS NOT NULL AS ended
-FROM fenced AS f
-LEFT JOIN gone AS g ON g.shard_id = f.shard_id AND g.guid = f.guid;
+SELECT g.attempt_id, g.swept FROM gone AS g;
 
 -- name: finish_take shard-local
 -- The fence of results that end their actions: who removes the processing row may write the rest.
@@ -231,23 +230,25 @@ SET outcome = excluded.outcome, ended_at = excluded.ended_at, error = excluded.e
 WHERE attempt_log.outcome IN ('interrupted', 'superseded');
 
 -- name: refused shard-local
--- Results that no fence let through: which of them had been recorded before?
--- $1 shards, $2 guids, $3 attempt ids, $4 began_at
+-- Results that no fence let through: which of them had been recorded before? That the attempt was
+-- swept or superseded is no result of its own, unless this one says the very same.
+-- $1 shards, $2 guids, $3 attempt ids, $4 began_at, $5 outcomes
 SELECT u.attempt_id
-FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::timestamptz[])
-    AS u (shard_id, guid, attempt_id, began_at)
+FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[])
+    AS u (shard_id, guid, attempt_id, began_at, outcome)
 WHERE EXISTS (
     SELECT FROM /*schema*/attempt_log AS t
     WHERE t.shard_id = u.shard_id AND t.attempt_id = u.attempt_id AND t.began_at = u.began_at
-      AND t.outcome NOT IN ('interrupted', 'superseded') /*one-shard: AND t.shard_id = $5*/
+      AND (t.outcome NOT IN ('interrupted', 'superseded') OR t.outcome = u.outcome)
+      /*one-shard: AND t.shard_id = $6*/
 ) OR EXISTS (
     SELECT FROM /*schema*/finished_action AS f
     WHERE f.shard_id = u.shard_id AND f.guid = u.guid AND f.attempt_id = u.attempt_id
-      /*one-shard: AND f.shard_id = $5*/
+      /*one-shard: AND f.shard_id = $6*/
 ) OR EXISTS (
     SELECT FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = u.shard_id AND q.guid = u.guid AND q.attempt_id = u.attempt_id
-      AND NOT q.running AND NOT q.swept /*one-shard: AND q.shard_id = $5*/
+      AND NOT q.running AND NOT q.swept /*one-shard: AND q.shard_id = $6*/
 );
 
 -- name: now global

@@ -1,0 +1,76 @@
+"""The PostgreSQL engine: many processes, one database; on Citus the same, one shard at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gnomon.contracts.clock import Clock, Entropy
+from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.store import ActionStore, Capabilities, Store
+from gnomon.stores.postgres.actions import PostgresActions
+from gnomon.stores.postgres.connection import Database, open_database
+from gnomon.stores.postgres.installation import PostgresInstallation
+from gnomon.stores.postgres.joining import JoinedActions, session_on
+from gnomon.stores.postgres.leases import PostgresLeases
+from gnomon.stores.postgres.rows import Decoder
+from gnomon.stores.postgres.wakeups import PostgresWakeups
+from gnomon.stores.postgres.work import PostgresWork
+
+__all__ = ["open_postgres"]
+
+SCHEMA_DEFAULT = "gnomon"
+POOL_SIZE_DEFAULT = 8
+
+
+async def open_postgres(
+    dsn: str,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    schema: str = SCHEMA_DEFAULT,
+    pool_size: int = POOL_SIZE_DEFAULT,
+    prepared: bool = True,
+    many_shards: bool | None = None,
+    observer: Observer | None = None,
+) -> Store:
+    """Connect; the schema may be missing until `installation.migrate`.
+
+    `prepared=False` is for poolers in transaction mode. `many_shards=False` keeps every transaction
+    in one shard, as Citus needs it; by default the database is asked. Errors: StoreUnavailable.
+    """
+    database = await open_database(
+        dsn,
+        schema=schema,
+        pool_size=pool_size,
+        prepared=prepared,
+        many_shards=many_shards,
+        observer=observer or Silent(),
+    )
+    decoder = Decoder()
+    wakeups = PostgresWakeups(database, dsn, clock=clock, entropy=entropy)
+    return Store(
+        capabilities=Capabilities(
+            engine="postgres",
+            parallel_writers=True,
+            wakeups=True,
+            caller_transactions=True,
+            many_shards=database.many_shards,
+        ),
+        actions=PostgresActions(database, decoder),
+        work=PostgresWork(database, decoder),
+        leases=PostgresLeases(database),
+        installation=PostgresInstallation(database, decoder, entropy=entropy),
+        wakeups=wakeups,
+        close=partial(_close, wakeups, database),
+        joining=partial(_joining, database, decoder),
+    )
+
+
+async def _close(wakeups: PostgresWakeups, database: Database) -> None:
+    await wakeups.close()
+    await database.close()
+
+
+def _joining(database: Database, decoder: Decoder, connection: object) -> ActionStore:
+    """Actions inside the transaction of a caller's connection to the same database."""
+    return JoinedActions(database, decoder, session_on(connection, database.queries))

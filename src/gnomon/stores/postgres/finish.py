@@ -1,0 +1,212 @@
+"""Recording results: fenced by the attempt id, whoever holds the shard now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from gnomon.contracts.store import Finish, Recorded
+from gnomon.model.action import Attempt, State
+from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.results import (
+    Result,
+    continue_actions,
+    drop_stale,
+    end_actions,
+    log_attempts,
+)
+
+
+async def finish(database: Database, finishes: Sequence[Finish], owner: str) -> Sequence[Recorded]:
+    found: dict[UUID, Recorded] = {}
+    for group in database.groups(one.shard for one in finishes):
+        chosen = {finishes[place].attempt_id: finishes[place] for place in group.places}
+        async with database.transaction("finish") as session:
+            recorder = Recorder(session, owner, group.shards)
+            found |= await recorder.record(list(chosen.values()))
+    return _in_order(finishes, found)
+
+
+def _in_order(finishes: Sequence[Finish], found: dict[UUID, Recorded]) -> list[Recorded]:
+    """One answer per result; a result that was given twice is a repeat of itself."""
+    if len(found) == len(finishes):
+        return [found[one.attempt_id] for one in finishes]
+    answers = []
+    for one in finishes:
+        answers.append(found[one.attempt_id])
+        if found[one.attempt_id] is Recorded.APPLIED:
+            found[one.attempt_id] = Recorded.REPEATED
+    return answers
+
+
+def is_plain(one: Finish) -> bool:
+    """A success that ends its action with nothing else to tell: no text, no counters to mend."""
+    verdict = one.verdict
+    return (
+        verdict.state is State.DONE
+        and one.outcome == "succeeded"
+        and one.answer is None
+        and one.error is None
+        and verdict.reason is None
+        and verdict.succeeded == 1
+        and not (
+            verdict.failed
+            or verdict.interrupted
+            or verdict.consecutive_failures
+            or verdict.consecutive_interruptions
+            or verdict.occurrence_failures
+        )
+    )
+
+
+class Recorder:
+    """Records results in one transaction."""
+
+    def __init__(self, session: Session, owner: str, shards: tuple[int, ...]) -> None:
+        self._session = session
+        self._owner = owner
+        self._shards = shards  # not empty: one shard only, by statements that Citus can run
+        self._now: datetime | None = None
+
+    async def record(self, finishes: Sequence[Finish]) -> dict[UUID, Recorded]:
+        plain: list[Finish] = []
+        ending: list[Finish] = []
+        going_on: list[Finish] = []
+        for one in finishes:
+            if not one.verdict.state.is_terminal:
+                going_on.append(one)
+            elif not self._shards and is_plain(one):
+                plain.append(one)
+            else:
+                ending.append(one)
+        applied = await self._plain(plain) if plain else set()
+        if ending:
+            applied |= await self._ending(ending)
+        if going_on:
+            applied |= await self._going_on(going_on)
+        found = dict.fromkeys(applied, Recorded.APPLIED)
+        refused = [one for one in finishes if one.attempt_id not in applied]
+        if refused:
+            found |= await self._refused(refused)
+        return found
+
+    async def _plain(self, finishes: Sequence[Finish]) -> set[UUID]:
+        rows = await self._session.fetch(
+            "finish_plain",
+            [one.shard for one in finishes],
+            [one.guid for one in finishes],
+            [one.attempt_id for one in finishes],
+        )
+        applied = {row[0] for row in rows}
+        swept = {row[0] for row in rows if row[1]}
+        # The first attempt of a one-shot is told by its finished row; the log is for the others.
+        logged = [
+            one
+            for one in finishes
+            if (one.attempt_no > 1 or one.attempt_id in swept) and one.attempt_id in applied
+        ]
+        if logged:
+            now = await self._present()
+            results = [self._result(one, now) for one in logged]
+            await log_attempts(self._session, results, now, self._shards)
+        return applied
+
+    async def _ending(self, finishes: Sequence[Finish]) -> set[UUID]:
+        rows = await self._session.fetch("finish_take", *_keys(finishes), *self._shards)
+        results, now = await self._accepted(finishes, {row[0]: row[1] for row in rows})
+        ended = await end_actions(self._session, results, now, self._shards)
+        done = [result for result in results if result.guid in ended]
+        logged = [result for result in done if not _is_told_by_its_row(result)]
+        await log_attempts(self._session, logged, now, self._shards)
+        return _attempt_ids(done)
+
+    async def _going_on(self, finishes: Sequence[Finish]) -> set[UUID]:
+        times = [one.verdict.scheduled_at for one in finishes]
+        rows = await self._session.fetch("finish_keep", *_keys(finishes), times, *self._shards)
+        results, now = await self._accepted(finishes, {row[0]: row[1] for row in rows})
+        there = await continue_actions(self._session, results, self._shards)
+        done = [result for result in results if result.guid in there]
+        gone = [(result.shard, result.guid) for result in results if result.guid not in there]
+        await log_attempts(self._session, done, now, self._shards)
+        await drop_stale(self._session, gone, self._shards)
+        return _attempt_ids(done)
+
+    async def _refused(self, finishes: Sequence[Finish]) -> dict[UUID, Recorded]:
+        """What no fence let through: recorded before, or too late and only written down."""
+        rows = await self._session.fetch(
+            "refused",
+            *_keys(finishes),
+            [one.began_at for one in finishes],
+            [one.outcome for one in finishes],
+            *self._shards,
+        )
+        repeated = {row[0] for row in rows}
+        late = [one for one in finishes if one.attempt_id not in repeated]
+        if late:
+            now = await self._present()
+            results = [self._result(one, now, outcome=f"late_{one.outcome}") for one in late]
+            await log_attempts(self._session, results, now, self._shards)
+        return {
+            one.attempt_id: Recorded.REPEATED if one.attempt_id in repeated else Recorded.LATE
+            for one in finishes
+        }
+
+    async def _accepted(
+        self, finishes: Sequence[Finish], swept: dict[UUID, bool]
+    ) -> tuple[list[Result], datetime]:
+        now = await self._present()
+        results = [
+            self._result(one, now, taken_back=int(swept[one.attempt_id]))
+            for one in finishes
+            if one.attempt_id in swept
+        ]
+        return results, now
+
+    async def _present(self) -> datetime:
+        if self._now is None:
+            self._now = (await self._session.fetch("now"))[0][0]
+        return self._now
+
+    def _result(
+        self, one: Finish, now: datetime, *, taken_back: int = 0, outcome: str | None = None
+    ) -> Result:
+        attempt = Attempt(
+            attempt_id=one.attempt_id,
+            attempt_no=one.attempt_no,
+            occurrence_no=one.occurrence_no,
+            began_at=one.began_at,
+            ended_at=now,
+            outcome=outcome or one.outcome,
+            error=one.error,
+            answer=one.answer,
+            owner=self._owner,
+        )
+        return Result(
+            one.shard, one.id, one.guid, one.verdict, attempt, is_final=True, taken_back=taken_back
+        )
+
+
+def _is_told_by_its_row(result: Result) -> bool:
+    """The first attempt of a one-shot succeeded: its finished row says it all."""
+    attempt, verdict = result.attempt, result.verdict
+    return (
+        attempt is not None
+        and attempt.attempt_no == 1
+        and attempt.outcome == "succeeded"
+        and verdict.state is State.DONE
+        and verdict.reason is None
+        and not result.taken_back
+    )
+
+
+def _keys(finishes: Sequence[Finish]) -> tuple[list[object], ...]:
+    return (
+        [one.shard for one in finishes],
+        [one.guid for one in finishes],
+        [one.attempt_id for one in finishes],
+    )
+
+
+def _attempt_ids(results: Sequence[Result]) -> set[UUID]:
+    return {result.attempt.attempt_id for result in results if result.attempt is not None}

@@ -1,0 +1,212 @@
+"""The PostgreSQL schema and its upkeep: migrate, open, identity, doctor."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from gnomon.contracts.clock import Entropy
+from gnomon.contracts.store import Finding, Holding, Installation, Lapsed, Settle
+from gnomon.model.errors import InvalidRequest, SchemaMismatch, check
+from gnomon.model.transition import Missed, Verdict, transition
+from gnomon.stores._queries import in_schema
+from gnomon.stores.postgres.connection import Database, PoolSession
+from gnomon.stores.postgres.migrations import FLOOR, VERSION, Migration, migrations
+from gnomon.stores.postgres.moving import move
+from gnomon.stores.postgres.partitions import Janitor
+from gnomon.stores.postgres.rows import Decoder
+from gnomon.stores.postgres.settle import settle
+
+MIGRATE_TIMEOUT_MS = 600_000
+OVERRUN = timedelta(seconds=60)  # this long after its deadline nobody can still be at an attempt
+FINDINGS_MAX = 1_000
+ADOPT_BATCH = 500
+SKIPPED = "skipped when the database was adopted"
+ADOPTER = "adopt"
+
+DISTRIBUTED = (
+    "shard_lock",
+    "scheduled_action",
+    "incoming_queue",
+    "processing_queue",
+    "finished_action",
+    "attempt_log",
+)
+REFERENCE = ("migration", "installation", "worker")
+SURE_COMMITS = ("on", "remote_apply")
+LOCAL_COMMITS = ("on", "local", "remote_write", "remote_apply")
+
+
+class Identity(NamedTuple):
+    """Which database this is: a copy or a restore is another one."""
+
+    system_identifier: int
+    timeline: int
+    database_oid: int
+
+
+class PostgresInstallation:
+    """The `InstallationStore` of this engine."""
+
+    def __init__(self, database: Database, decoder: Decoder, *, entropy: Entropy) -> None:
+        self._database = database
+        self._decoder = decoder
+        self._entropy = entropy
+        self._janitor = Janitor(database)
+
+    # -- schema -----------------------------------------------------------------------------------
+
+    async def migrate(self, *, shard_count: int) -> Sequence[str]:
+        schema = self._database.schema
+        async with self._database.transaction("migrate", wide=True) as session:
+            await session.fetch("limit_statement", str(MIGRATE_TIMEOUT_MS))
+            await session.fetch("migrate_lock", zlib.crc32(f"gnomon {schema}".encode()))
+            found = await self._version(session)
+            if found > VERSION:
+                raise SchemaMismatch(found=found, expected=VERSION)
+            missing = [step for step in migrations() if step.version > found]
+            for step in missing:
+                await self._apply(session, step)
+            if found == 0:
+                await self._install(session, shard_count)
+            elif missing:
+                await session.fetch("note_version", VERSION)
+        await self._janitor.make_room()
+        return [step.name for step in missing]
+
+    async def _version(self, session: PoolSession) -> int:
+        schema = self._database.schema
+        if not (await session.fetch("has_schema", schema))[0][0]:
+            await session.fetch("create_schema")
+        if not (await session.fetch("has_tables", schema))[0][0]:
+            return 0
+        applied = await session.fetch("migrations")
+        return int(applied[-1][0]) if applied else 0
+
+    async def _apply(self, session: PoolSession, step: Migration) -> None:
+        await session.execute(in_schema(step.script, self._database.schema))
+        await session.fetch("note_migration", step.version, step.name)
+
+    async def _install(self, session: PoolSession, shard_count: int) -> None:
+        if (await session.fetch("has_citus"))[0][0]:
+            await self._distribute(session)
+        token = self._entropy.token()
+        await session.fetch("install", token, shard_count, VERSION, FLOOR)
+        await session.fetch("install_locks", shard_count)
+
+    async def _distribute(self, session: PoolSession) -> None:
+        """All tables beside each other by shard, so that one shard is one node's business."""
+        beside = "default"
+        for table in DISTRIBUTED:
+            name = in_schema(f"/*schema*/{table}", self._database.schema)
+            await session.fetch("distribute_table", name, beside)
+            beside = in_schema(f"/*schema*/{DISTRIBUTED[0]}", self._database.schema)
+        for table in REFERENCE:
+            name = in_schema(f"/*schema*/{table}", self._database.schema)
+            await session.fetch("reference_table", name)
+
+    async def open(self) -> Installation:
+        rows = await self._database.fetch_wide("installation")
+        if not rows:
+            raise SchemaMismatch(found=0, expected=VERSION)
+        guid, shard_count, version, floor = rows[0]
+        if version < VERSION:
+            raise SchemaMismatch(found=version, expected=VERSION)
+        if floor > VERSION:
+            raise SchemaMismatch(found=floor, expected=VERSION)
+        return Installation(
+            id=guid,
+            shard_count=shard_count,
+            schema_version=version,
+            durability=await self._durability(),
+            engine="postgres",
+        )
+
+    async def _durability(self) -> str:
+        """What a commit survives, as the server is set."""
+        fsync, commit, standbys = (await self._database.fetch("durability"))[0]
+        if standbys and commit in SURE_COMMITS and fsync == "on":
+            return "replicated"
+        return "local" if fsync == "on" and commit in LOCAL_COMMITS else "none"
+
+    # -- identity ---------------------------------------------------------------------------------
+
+    async def verify_identity(self) -> str | None:
+        stored, present = await self._identities()
+        if stored == present:
+            return None
+        if stored._replace(timeline=present.timeline) == present:
+            # A standby of the same system was promoted: every commit we relied on is here, or
+            # was lost in a way that random ids fence.
+            self._database.observer.event("store_timeline_adopted", timeline=present.timeline)
+            await self._database.fetch("adopt_identity", *present)
+            return None
+        return (
+            f"this is database {present.database_oid} of system {present.system_identifier}, "
+            f"installed was {stored.database_oid} of {stored.system_identifier}"
+        )
+
+    async def _identities(self) -> tuple[Identity, Identity]:
+        rows = await self._database.fetch_wide("identity")
+        check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
+        facts = tuple(rows[0])
+        return Identity(*facts[:3]), Identity(*facts[3:])
+
+    async def adopt(self, *, past_due: str) -> int:
+        if past_due not in ("run", "skip"):
+            raise InvalidRequest("past_due must be `run` or `skip`")
+        skipped = 0
+        if past_due == "skip":
+            moment = await self.now()
+            for shard in range(await self._database.shard_count()):
+                skipped += await self._skip_shard(shard, moment)
+        # Last: while it is unfinished, nobody begins anything.
+        _, present = await self._identities()
+        await self._database.fetch("adopt_identity", *present)
+        return skipped
+
+    async def _skip_shard(self, shard: int, moment: datetime) -> int:
+        """Settle what came due in a shard; its lock is held meanwhile, whoever had it."""
+        lease = self._entropy.token()
+        await self._database.fetch("adopt_lock", shard, lease, ADOPTER)
+        holding = Holding(shard=shard, lease_guid=lease)
+        while (await move(self._database, [holding], limit=ADOPT_BATCH, full=True)).more:
+            pass
+        count = 0
+        while rows := await self._database.fetch_wide("overdue", shard, moment, ADOPT_BATCH):
+            overdue = [self._decoder.lapsed_of(row) for row in rows]
+            skips = [Settle(lapsed=row, verdict=_skip(row), reason=SKIPPED) for row in overdue]
+            settled = await settle(self._database, skips)
+            check(settled, "nothing could be skipped, though it is overdue", shard=shard)
+            count += settled
+        only = self._database.only(shard)
+        await self._database.fetch("release", [shard], [lease], [None], *only)
+        return count
+
+    # -- upkeep -----------------------------------------------------------------------------------
+
+    async def now(self) -> datetime:
+        found: datetime = (await self._database.fetch("now"))[0][0]
+        return found
+
+    async def doctor(self) -> Sequence[Finding]:
+        rows = await self._database.fetch_wide("doctor", OVERRUN, FINDINGS_MAX)
+        found = [Finding(rule=row[0], subject=row[1], detail=row[2]) for row in rows]
+        locks, expected = (await self._database.fetch_wide("doctor_locks"))[0]
+        if locks != expected:
+            detail = f"{locks} lock rows for {expected} shards"
+            found.append(Finding(rule="lock_rows", subject="shard_lock", detail=detail))
+        return found
+
+    async def purge(self, *, limit: int) -> int:
+        return await self._janitor.purge(limit)
+
+
+def _skip(lapsed: Lapsed) -> Verdict:
+    """As if its time had passed unseen; what ran elsewhere counts as interrupted."""
+    verdict = transition(lapsed.spec, lapsed.status, Missed(), guid=lapsed.guid, now=lapsed.now)
+    return msgspec.structs.replace(verdict, interrupted=1) if lapsed.running else verdict

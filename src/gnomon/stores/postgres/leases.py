@@ -1,0 +1,72 @@
+"""Leases in PostgreSQL: who owns which shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from gnomon.contracts.store import Holding, Pulse, ShardLock
+from gnomon.stores.postgres.connection import Database, Group
+
+
+class PostgresLeases:
+    """The `LeaseStore` of this engine."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def locks(self) -> Sequence[ShardLock]:
+        return [
+            ShardLock(
+                shard=row[0],
+                lease_guid=row[1],
+                owner=row[2],
+                beat=row[3],
+                silent_for=row[4],
+                started_at=row[5],
+            )
+            for row in await self._database.fetch_wide("locks")
+        ]
+
+    async def acquire(
+        self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
+    ) -> Holding | None:
+        rows = await self._database.fetch(
+            "acquire", shard, lease_guid, owner, seen.lease_guid, seen.beat, lease_for
+        )
+        if not rows:
+            return None
+        return Holding(shard=shard, lease_guid=lease_guid, incoming_mark=rows[0][0])
+
+    async def heartbeat(
+        self, worker: UUID, *, owner: str, holdings: Sequence[Holding], alive_for: timedelta
+    ) -> Pulse:
+        held: set[int] = set()
+        for group in self._database.groups(holding.shard for holding in holdings):
+            rows = await self._database.fetch(
+                "heartbeat", *holding_columns(holdings, group), *group.shards
+            )
+            held.update(row[0] for row in rows)
+        async with self._database.transaction("heartbeat") as session:
+            now = (await session.fetch("now"))[0][0]
+            await session.fetch("worker_lives", worker, owner, now)
+            alive = (await session.fetch("workers_alive", alive_for))[0][0]
+        return Pulse(held=frozenset(held), workers_alive=alive, now=now)
+
+    async def release(self, holdings: Sequence[Holding]) -> None:
+        for group in self._database.groups(holding.shard for holding in holdings):
+            await self._database.fetch("release", *holding_columns(holdings, group), *group.shards)
+
+    async def leave(self, worker: UUID) -> None:
+        await self._database.fetch("leave", worker)
+
+
+def holding_columns(holdings: Sequence[Holding], group: Group) -> tuple[list[object], ...]:
+    """Shards, leases and marks as arrays."""
+    chosen = [holdings[place] for place in group.places]
+    return (
+        [holding.shard for holding in chosen],
+        [holding.lease_guid for holding in chosen],
+        [holding.incoming_mark for holding in chosen],
+    )

@@ -1,0 +1,101 @@
+"""Moving rows from the incoming to the processing queue, and where their live rows begin.
+
+A mark says that no unmoved row is older, except those of transactions that took long to commit. It
+lags two seconds behind, and a full move ignores it, so that no row is lost by it: it only spares
+the walk over rows that are dead but not yet vacuumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from gnomon.contracts.store import Holding, Lane, Moved
+from gnomon.stores.postgres.connection import Database, Row
+
+MARK_SLACK = timedelta(seconds=2)
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Tally:
+    """Adds up what a move found, shard by shard."""
+
+    def __init__(self, holdings: Sequence[Holding], limit: int) -> None:
+        self._old_marks = {holding.shard: holding.incoming_mark for holding in holdings}
+        self._limit = limit
+        self.count = 0
+        self.lanes: dict[Lane, datetime] = {}
+        self.marks: dict[int, datetime] = {}
+        self.more = False
+
+    def add_shard(self, shard: int, taken: int, last_at: datetime | None, now: datetime) -> None:
+        """A held shard gave so many rows, the last one created then."""
+        is_full = taken >= self._limit and last_at is not None
+        self.more = self.more or is_full
+        mark = (last_at if is_full and last_at is not None else now) - MARK_SLACK
+        old = self._old_marks[shard]
+        self.marks[shard] = mark if old is None else max(old, mark)
+
+    def add_lane(self, lane: Lane, earliest: datetime, count: int) -> None:
+        known = self.lanes.get(lane)
+        self.lanes[lane] = earliest if known is None else min(known, earliest)
+        self.count += count
+
+    def moved(self, now: datetime) -> Moved:
+        return Moved(count=self.count, lanes=self.lanes, marks=self.marks, more=self.more, now=now)
+
+
+async def move(database: Database, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
+    tally = Tally(holdings, limit)
+    if database.many_shards and holdings:
+        now = await _move_all(database, holdings, tally, limit, full=full)
+        return tally.moved(now)
+    for holding in holdings:
+        await _move_shard(database, holding, tally, limit, full=full)
+    return tally.moved((await database.fetch("now"))[0][0])
+
+
+def mark_of(holding: Holding, *, full: bool = False) -> datetime:
+    return LONG_AGO if full or holding.incoming_mark is None else holding.incoming_mark
+
+
+async def _move_all(
+    database: Database, holdings: Sequence[Holding], tally: Tally, limit: int, *, full: bool
+) -> datetime:
+    rows = await database.fetch(
+        "move",
+        [holding.shard for holding in holdings],
+        [holding.lease_guid for holding in holdings],
+        [mark_of(holding, full=full) for holding in holdings],
+        limit,
+    )
+    for shard, queue, priority, moment, count, now in rows:
+        if queue is None:
+            tally.add_shard(shard, count, moment, now)
+        else:
+            tally.add_lane(Lane(shard, queue, priority), moment, count)
+    if rows:
+        found: datetime = rows[0][5]
+        return found
+    lost: datetime = (await database.fetch("now"))[0][0]  # none of the shards is held any more
+    return lost
+
+
+async def _move_shard(
+    database: Database, holding: Holding, tally: Tally, limit: int, *, full: bool
+) -> None:
+    async with database.transaction("move") as session:
+        held = await session.fetch("move_held", holding.shard, holding.lease_guid)
+        if not held:
+            return
+        taken = await session.fetch("move_take", holding.shard, mark_of(holding, full=full), limit)
+        current = [row for row in taken if row[4] is not None]
+        columns = [[row[column] for row in current] for column in range(5)]
+        put: set[object] = set()
+        if current:
+            put = {row[0] for row in await session.fetch("move_put", holding.shard, *columns)}
+    last: Row | None = taken[-1] if taken else None
+    tally.add_shard(holding.shard, len(taken), last[5] if last else None, held[0][0])
+    for row in current:
+        if row[0] in put:
+            tally.add_lane(Lane(holding.shard, row[1], row[2]), row[3], 1)

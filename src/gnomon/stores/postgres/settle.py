@@ -1,0 +1,120 @@
+"""Lapsed rows: found, and settled by what was decided about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gnomon.contracts.store import Holding, Lapsed, Settle
+from gnomon.model.action import Attempt
+from gnomon.stores.postgres.connection import Database, Row, Session
+from gnomon.stores.postgres.results import (
+    Result,
+    continue_actions,
+    drop_stale,
+    end_actions,
+    log_attempts,
+)
+from gnomon.stores.postgres.rows import Decoder
+
+STALE_LOOKED_AT = 1_000  # rows at the head of a lane; a backlog behind them is looked at later
+INTERRUPTED = "interrupted"
+
+
+async def lapsed(
+    database: Database, decoder: Decoder, holdings: Sequence[Holding], limit: int
+) -> list[Lapsed]:
+    found: list[Lapsed] = []
+    for group in database.groups(holding.shard for holding in holdings):
+        shards = [holdings[place].shard for place in group.places]
+        if len(found) < limit:
+            left = limit - len(found)
+            async with database.transaction("lapsed") as session:
+                found += await _lapsed(session, decoder, shards, left, group.shards)
+    return found[:limit]
+
+
+async def _lapsed(
+    session: Session, decoder: Decoder, shards: list[int], limit: int, only: tuple[int, ...]
+) -> list[Lapsed]:
+    running = await session.fetch("lapsed_running", shards, limit, *only)
+    expired = await session.fetch("lapsed_expired", shards, limit, *only)
+    stale = await session.fetch("lapsed_stale", shards, limit, STALE_LOOKED_AT, *only)
+    keys = [(row[0], row[2]) for row in running if row[1] is None]
+    keys += [(row[0], row[1]) for row in stale]
+    await drop_stale(session, keys, only)
+    return [decoder.lapsed_of(row) for row in (*running, *expired) if row[1] is not None]
+
+
+async def settle(database: Database, settlements: Sequence[Settle]) -> int:
+    count = 0
+    for group in database.groups(one.lapsed.shard for one in settlements):
+        unique = {settlements[place].lapsed.guid: settlements[place] for place in group.places}
+        async with database.transaction("settle") as session:
+            count += await _settle(session, list(unique.values()), group.shards)
+    return count
+
+
+async def _settle(session: Session, settlements: Sequence[Settle], shards: tuple[int, ...]) -> int:
+    now: datetime = (await session.fetch("now"))[0][0]
+    ending = [one for one in settlements if one.verdict.state.is_terminal]
+    going_on = [one for one in settlements if not one.verdict.state.is_terminal]
+    done: list[Result] = []
+    if ending:
+        rows = await session.fetch("settle_take", *_fence(ending), *shards)
+        results = _accepted(ending, rows, now)
+        there = await end_actions(session, results, now, shards)
+        done += [result for result in results if result.guid in there]
+    if going_on:
+        times = [one.verdict.scheduled_at for one in going_on]
+        rows = await session.fetch("settle_keep", *_fence(going_on), times, *shards)
+        results = _accepted(going_on, rows, now)
+        there = await continue_actions(session, results, shards)
+        done += [result for result in results if result.guid in there]
+        gone = [(result.shard, result.guid) for result in results if result.guid not in there]
+        await drop_stale(session, gone, shards)
+    await log_attempts(session, done, now, shards)
+    return len(done)
+
+
+def _fence(settlements: Sequence[Settle]) -> tuple[list[object], ...]:
+    read = [one.lapsed for one in settlements]
+    return (
+        [row.shard for row in read],
+        [row.guid for row in read],
+        [row.attempt.attempt_id if row.running and row.attempt else None for row in read],
+        [row.scheduled_at for row in read],
+    )
+
+
+def _accepted(settlements: Sequence[Settle], rows: Sequence[Row], now: datetime) -> list[Result]:
+    fenced = {row[0] for row in rows}
+    return [
+        Result(
+            one.lapsed.shard,
+            one.lapsed.id,
+            one.lapsed.guid,
+            one.verdict,
+            _interrupted(one, now),
+            is_final=False,
+        )
+        for one in settlements
+        if one.lapsed.guid in fenced
+    ]
+
+
+def _interrupted(one: Settle, now: datetime) -> Attempt | None:
+    attempt = one.lapsed.attempt
+    if not one.lapsed.running or attempt is None:
+        return None
+    return Attempt(
+        attempt_id=attempt.attempt_id,
+        attempt_no=attempt.attempt_no,
+        occurrence_no=attempt.occurrence_no,
+        began_at=attempt.began_at,
+        deadline=attempt.deadline,
+        ended_at=now,
+        outcome=INTERRUPTED,
+        error=one.reason,
+        owner=attempt.owner,
+    )

@@ -1,0 +1,82 @@
+"""Work in PostgreSQL: what the owner of a shard does. Each verb has a module of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from gnomon.contracts.store import (
+    BeginResult,
+    Begun,
+    Demand,
+    Finish,
+    Holding,
+    Lane,
+    Lapsed,
+    Moved,
+    Recorded,
+    Settle,
+)
+from gnomon.stores.postgres import begin, finish, moving, settle
+from gnomon.stores.postgres.connection import Database
+from gnomon.stores.postgres.rows import Decoder
+
+
+class PostgresWork:
+    """The `WorkStore` of this engine."""
+
+    def __init__(self, database: Database, decoder: Decoder) -> None:
+        self._database = database
+        self._decoder = decoder
+
+    async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
+        return await moving.move(self._database, holdings, limit=limit, full=full)
+
+    async def begin(
+        self,
+        demands: Sequence[Demand],
+        *,
+        batch: UUID,
+        owner: str,
+        grace: timedelta,
+        window: timedelta,
+        silent: timedelta,
+    ) -> BeginResult:
+        terms = begin.Terms(batch, owner, grace, window, silent)
+        return await begin.begin(self._database, self._decoder, demands, terms)
+
+    async def recall(self, demands: Sequence[Demand], *, batch: UUID) -> Sequence[Begun]:
+        return await begin.recall(self._database, self._decoder, demands, batch)
+
+    async def extend(
+        self, attempts: Sequence[Begun], *, window: timedelta, grace: timedelta
+    ) -> Collection[UUID]:
+        return await begin.extend(self._database, attempts, window + grace)
+
+    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+        return await finish.finish(self._database, finishes, owner)
+
+    async def lapsed(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Lapsed]:
+        return await settle.lapsed(self._database, self._decoder, holdings, limit)
+
+    async def settle(self, settlements: Sequence[Settle]) -> int:
+        return await settle.settle(self._database, settlements)
+
+    async def survey(self, holdings: Sequence[Holding]) -> Mapping[Lane, datetime]:
+        found: dict[Lane, datetime] = {}
+        for group in self._database.groups(holding.shard for holding in holdings):
+            shards = [holdings[place].shard for place in group.places]
+            for row in await self._database.fetch("survey", shards, *group.shards):
+                found[Lane(row[0], row[1], row[2])] = row[3]
+        return found
+
+    async def waiting(self, holdings: Sequence[Holding]) -> Collection[int]:
+        found: set[int] = set()
+        for group in self._database.groups(holding.shard for holding in holdings):
+            chosen = [holdings[place] for place in group.places]
+            shards = [holding.shard for holding in chosen]
+            marks = [moving.mark_of(holding) for holding in chosen]
+            rows = await self._database.fetch("waiting", shards, marks, *group.shards)
+            found.update(row[0] for row in rows)
+        return found

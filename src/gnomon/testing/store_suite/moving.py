@@ -1,0 +1,164 @@
+"""Part of the suite: move, survey, waiting."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gnomon.contracts.store import Lane, Store
+from gnomon.testing.store_suite.given import HOUR, SECOND, Given
+
+
+class TestMove:
+    """`move`: from the incoming to the processing queue."""
+
+    async def test_a_row_is_moved_once(self, store: Store, given: Given) -> None:
+        """Moving again finds nothing, and the row is in one queue only."""
+        await given.created()
+        holdings = await given.holdings()
+
+        first = await store.work.move(holdings, limit=10, full=False)
+        second = await store.work.move(holdings, limit=10, full=True)
+
+        assert 1 == first.count
+        assert 0 == second.count
+        assert 1 == await given.queue_row_count()
+
+    async def test_nothing_is_held_nothing_is_moved(self, store: Store, given: Given) -> None:
+        """No holdings, no rows."""
+        await given.created()
+
+        moved = await store.work.move([], limit=10, full=True)
+
+        assert 0 == moved.count
+        assert not moved.more
+        assert {} == dict(moved.lanes)
+
+    async def test_without_the_lease_rows_stay(self, store: Store, given: Given) -> None:
+        """A lease that is not the shard's moves nothing, next to one that does."""
+        theirs = await given.created(given.name_in(0))
+        ours = await given.created(given.name_in(1))
+        holdings = [given.wrong(await given.holding(0)), await given.holding(1)]
+
+        moved = await store.work.move(holdings, limit=10, full=True)
+
+        assert 1 == moved.count
+        assert [ours.meta.id] == [begun.id for begun in (await given.begin()).begun]
+        assert 1 == await given.move()
+        assert [theirs.meta.id] == [begun.id for begun in (await given.begin()).begun]
+
+    async def test_the_lanes_that_got_rows_are_told_with_their_earliest_time(
+        self, store: Store, given: Given
+    ) -> None:
+        """One entry for each shard, queue and priority."""
+        soon = await given.created(given.name_in(0), queue="mail", due_in=SECOND)
+        await given.created(given.name_in(0), queue="mail", due_in=HOUR)
+        urgent = await given.created(given.name_in(0), queue="mail", priority=0, due_in=HOUR)
+        other = await given.created(given.name_in(1), due_in=2 * HOUR)
+
+        moved = await store.work.move(await given.holdings(), limit=10, full=True)
+
+        assert 4 == moved.count
+        assert {
+            Lane(0, "mail", 5): soon.status.scheduled_at,
+            Lane(0, "mail", 0): urgent.status.scheduled_at,
+            Lane(1, "default", 5): other.status.scheduled_at,
+        } == dict(moved.lanes)
+
+    async def test_the_oldest_are_moved_first_and_no_more_than_the_limit(
+        self, store: Store, given: Given
+    ) -> None:
+        """The limit counts for each shard; `more` says that it was reached."""
+        names = [(await given.created(given.name_in(0))).meta.id for _ in range(5)]
+        await given.created(given.name_in(1))
+        holdings = await given.holdings()
+
+        moved = await store.work.move(holdings, limit=2, full=True)
+
+        assert 3 == moved.count
+        assert moved.more
+        begun = {each.id for each in (await given.begin()).begun if each.shard == 0}
+        assert set(names[:2]) == begun
+        assert 2 == (await store.work.move(holdings, limit=2, full=True)).count
+        last = await store.work.move(holdings, limit=2, full=True)
+        assert 1 == last.count
+        assert not last.more
+
+    async def test_the_limit_holds_within_one_bulk(self, store: Store, given: Given) -> None:
+        """Rows that were created at the same moment are no exception."""
+        await store.actions.create([await given.draft(given.name_in(0)) for _ in range(7)])
+
+        moved = await store.work.move([await given.holding(0)], limit=3, full=True)
+
+        assert 3 == moved.count
+        assert 4 == await given.move()
+
+    async def test_old_generations_are_dropped(self, store: Store, given: Given) -> None:
+        """Rows of replaced, paused and deleted actions leave the queue without being moved."""
+        for name in ("replaced", "paused", "deleted"):
+            await given.created(name)
+        await given.replaced("replaced")
+        await store.actions.pause("paused", given.entropy.guid(), if_match=None)
+        await store.actions.delete("deleted", if_match=None)
+
+        assert 1 == await given.move()
+        assert 1 == await given.queue_row_count()
+
+    async def test_a_full_move_ignores_the_mark(self, store: Store, given: Given) -> None:
+        """Rows of transactions that committed late are found behind any mark."""
+        await given.created(given.name_in(0))
+        ahead = await given.now() + HOUR
+        holding = msgspec.structs.replace(await given.holding(0), incoming_mark=ahead)
+
+        moved = await store.work.move([holding], limit=10, full=True)
+
+        assert 1 == moved.count
+
+    async def test_with_its_new_marks_later_rows_are_found(
+        self, store: Store, given: Given
+    ) -> None:
+        """A mark never hides what is created after the move that gave it."""
+        holding = await given.holding(0)
+        for _ in range(3):
+            await given.created(given.name_in(0))
+            moved = await store.work.move([holding], limit=10, full=False)
+            mark = moved.marks.get(0, holding.incoming_mark)
+            holding = msgspec.structs.replace(holding, incoming_mark=mark)
+            assert 1 == moved.count
+
+
+class TestWaiting:
+    """`waiting`: a cheap poll."""
+
+    async def test_shards_with_incoming_rows_are_told(self, store: Store, given: Given) -> None:
+        """Only the held ones, and only until they are moved."""
+        await given.created(given.name_in(0))
+        await given.created(given.name_in(1))
+        holdings = [await given.holding(shard) for shard in (0, 2)]
+
+        before = set(await store.work.waiting(holdings))
+        await given.move()
+        after = set(await store.work.waiting(holdings))
+
+        assert {0} == before
+        assert set() == after
+
+
+class TestSurvey:
+    """`survey`: every lane."""
+
+    async def test_every_lane_is_told_with_its_earliest_time(
+        self, store: Store, given: Given
+    ) -> None:
+        """Due or not; shards that are not asked for are left out."""
+        first = await given.created(given.name_in(0), queue="b", priority=9)
+        await given.created(given.name_in(0), queue="b", priority=9, due_in=HOUR)
+        second = await given.created(given.name_in(0), queue="a", due_in=HOUR)
+        await given.created(given.name_in(1))
+        await given.move()
+
+        lanes = await store.work.survey([await given.holding(0), await given.holding(3)])
+
+        assert {
+            Lane(0, "b", 9): first.status.scheduled_at,
+            Lane(0, "a", 5): second.status.scheduled_at,
+        } == dict(lanes)

@@ -1,0 +1,126 @@
+"""The client has the scheduler's verbs, values and errors."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+
+from gnomon.client import Client
+from gnomon.contracts.store import Changed, Selection
+from gnomon.model.action import State
+from gnomon.model.errors import (
+    AlreadyExists,
+    Conflict,
+    FailedPrecondition,
+    InvalidRequest,
+    InvalidSpec,
+    NotFound,
+    StoreUnavailable,
+    Unavailable,
+)
+from gnomon.model.spec import Mock, Retry, Spec
+from gnomon.scheduler import Request, Scheduler
+from tests.conformance.gateway.conftest import Gateway
+from tests.conformance.gateway.test_errors import fail_get
+
+FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
+SPEC = Spec(action=Mock(answer="x"), start_at=FUTURE, retry=Retry(max=3), labels={"k": "v"})
+VERBS = (
+    "create", "create_many", "replace", "delete", "get", "list", "attempts", "pause", "resume",
+    "run_now", "retry",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verbs_have_the_schedulers_names_and_parameters(verb: str) -> None:
+    """Whoever knows one knows the other; `within` is for the same process only."""
+    wanted = set(inspect.signature(getattr(Scheduler, verb)).parameters) - {"within"}
+    assert wanted == set(inspect.signature(getattr(Client, verb)).parameters)
+
+
+async def test_what_is_created_comes_back_the_same(gateway: Gateway, client: Client) -> None:
+    """Get over HTTP and get in process are equal values."""
+    changed = await client.create(Request(id="a", spec=SPEC))
+    assert not changed.repeated
+    assert await gateway.app.scheduler.get("a") == changed.action == await client.get("a")
+
+
+async def test_keys_make_creation_repeatable(client: Client) -> None:
+    request = Request(id="a", key="k", spec=SPEC)
+    await client.create(request)
+    assert (await client.create(request)).repeated
+
+
+async def test_many_are_created_with_one_answer_each(client: Client) -> None:
+    bad = Spec(action=Mock(), queue="no such name!")
+    results = await client.create_many([Request(id="a", spec=SPEC), Request(id="b", spec=bad)])
+    assert [Changed, InvalidSpec] == [type(result) for result in results]
+    assert isinstance(results[1], InvalidSpec)
+    assert "spec.queue" == results[1].path
+
+
+async def test_life_of_an_action(client: Client) -> None:
+    """Pause, resume, run, replace, delete, retry: each answers with the state it made."""
+    created = (await client.create(Request(id="a", spec=SPEC))).action
+    assert State.PAUSED == (await client.pause("a")).action.status.state
+    assert State.ACTIVE == (await client.resume("a")).action.status.state
+    due = (await client.run_now("a")).action.status.scheduled_at
+    assert due is not None
+    assert due < FUTURE
+    replaced = await client.replace(Request(id="a", spec=SPEC), barrier=True)
+    assert created.meta.guid != replaced.action.meta.guid
+    deleted = await client.delete("a", if_match=replaced.action.meta.guid)
+    assert State.CANCELLED == deleted.action.status.state
+    assert State.ACTIVE == (await client.retry("a")).action.status.state
+    assert [] == list(await client.attempts("a", limit=5))
+
+
+async def test_list_takes_every_filter(client: Client) -> None:
+    await client.create(Request(id="a1", spec=SPEC))
+    await client.create(Request(id="a2", spec=SPEC))
+    chosen = Selection(
+        states=(State.ACTIVE,), queue="default", id_prefix="a", labels={"k": "v"},
+        due_before=datetime(2101, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
+    page = await client.list(chosen, limit=1)
+    assert ["a1"] == [action.meta.id for action in page.actions]
+    rest = await client.list(chosen, after=page.next)
+    assert ["a2"] == [action.meta.id for action in rest.actions]
+
+
+async def test_errors_are_the_schedulers_own(gateway: Gateway, client: Client) -> None:
+    """The same class, the same message, the same fields."""
+    with pytest.raises(NotFound, match="action 'a' does not exist"):
+        await client.get("a")
+    await client.create(Request(id="a", spec=SPEC))
+    with pytest.raises(AlreadyExists):
+        await client.create(Request(id="a", spec=SPEC))
+    stale = uuid4()
+    with pytest.raises(Conflict) as conflict:
+        await client.pause("a", if_match=stale)
+    assert str(stale) == conflict.value.expected
+    with pytest.raises(FailedPrecondition):
+        await client.retry("a")
+    with pytest.raises(InvalidSpec) as invalid:
+        await client.get("a b")
+    assert "id" == invalid.value.path
+    with pytest.raises(InvalidRequest, match="limit"):
+        await client.list(Selection(), limit=5000)
+
+
+async def test_store_unavailable_keeps_its_class(
+    gateway: Gateway, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_get(gateway, monkeypatch, StoreUnavailable("gone"))
+    with pytest.raises(StoreUnavailable, match="gone"):
+        await client.get("a")
+
+
+async def test_no_server_is_unavailable() -> None:
+    """Nobody listens: the error says where."""
+    async with Client("http://127.0.0.1:9") as client:
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:9"):
+            await client.get("a")

@@ -1,0 +1,6 @@
+"""Every engine: races, wake-ups, sizes, callers' transactions, refusals."""
+
+from gnomon.testing.store_suite.limits import TestJoining, TestRefusals, TestSizes
+from gnomon.testing.store_suite.races import TestRaces, TestWakeups
+
+__all__ = ["TestJoining", "TestRaces", "TestRefusals", "TestSizes", "TestWakeups"]

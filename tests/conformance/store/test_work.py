@@ -1,0 +1,21 @@
+"""Every engine keeps the contract of `WorkStore`."""
+
+from gnomon.testing.store_suite.beginning import TestBegin, TestExtend, TestHelping, TestRecall
+from gnomon.testing.store_suite.lapsing import TestLapsed, TestSettle
+from gnomon.testing.store_suite.moving import TestMove, TestSurvey, TestWaiting
+from gnomon.testing.store_suite.recording import TestFinish, TestRepeats, TestTakingBack
+
+__all__ = [
+    "TestBegin",
+    "TestExtend",
+    "TestFinish",
+    "TestHelping",
+    "TestLapsed",
+    "TestMove",
+    "TestRecall",
+    "TestRepeats",
+    "TestSettle",
+    "TestSurvey",
+    "TestTakingBack",
+    "TestWaiting",
+]
