@@ -57,7 +57,7 @@ check: $(SETUP_STAMP) ## Layout, lint, types, architecture
 
 .PHONY: schema
 schema: $(SETUP_STAMP) ## Write each engine's schema.sql anew from its migrations
-	@$(BIN)/python scripts/schema.py
+	@$(BIN)/python -m tests.migration.dumps
 
 .PHONY: docs
 docs: $(SETUP_STAMP) ## Write the generated pages of docs/reference anew

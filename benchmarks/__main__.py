@@ -19,6 +19,7 @@ from benchmarks.scenarios import SCENARIOS
 from benchmarks.stand import ENGINES, FULL, QUICK, Engine, Scale, Stand, progress, stand_for
 
 GROWTH_FULL = 10_000_000
+SQLITE_QUICK = ("drain", "create", "growth")  # beside PostgreSQL, within the minute
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -46,7 +47,10 @@ def scale_of(options: argparse.Namespace) -> Scale:
     return scale
 
 
-def chosen(options: argparse.Namespace) -> list[str]:
+def chosen(options: argparse.Namespace, engine: Engine) -> list[str]:
+    """All, unless some are named; of SQLite the quick ones only, if it is to be quick."""
+    if options.quick and not options.only and not options.engine and engine == "sqlite":
+        return list(SQLITE_QUICK)
     names = [name for name in options.only.split(",") if name] or list(SCENARIOS)
     unknown = [name for name in names if name not in SCENARIOS]
     if unknown:
@@ -91,13 +95,13 @@ async def measure_all(options: argparse.Namespace) -> int:
     results: list[Result] = []
     failed: list[str] = []
     version: str | None = None
-    scale, names = scale_of(options), chosen(options)
+    scale = scale_of(options)
     about = circumstances(None)
     for engine in [options.engine] if options.engine else ENGINES:
         with stand_for(engine, scale, profiled=options.profile) as stand:
             if stand.server is not None:
                 version = await server_version(stand)
-            results += await measure_on(stand, names, failed)
+            results += await measure_on(stand, chosen(options, engine), failed)
     about["postgres"] = version
     progress(f"written to {save(results, about)}")
     if options.publish and not failed:

@@ -76,6 +76,8 @@ class WorkerProcess:
             self._process.kill()
             raise WorkerDied(f"a worker did not end; its log:\n{self.errors}") from None
         await self._reading
+        if self._process.returncode or not self.last_word:
+            raise WorkerDied(f"a worker failed; its log:\n{self.errors}")
         return self.last_word
 
     def kill(self) -> None:
@@ -131,13 +133,17 @@ class Crew:
         """Wait until they have performed that many, as long as they come forward."""
         seen, end = self.count, time.monotonic() + within_s
         while self.count < count:
-            for worker in self.workers:
-                worker.check()
+            self.check()
             if self.count > seen:
                 seen, end = self.count, time.monotonic() + within_s
             if time.monotonic() > end:
                 raise TimeoutError(f"no progress for {within_s} s, {seen} of {count} performed")
             await asyncio.sleep(LOOK_EVERY_S)
+
+    def check(self) -> None:
+        """All must still be there."""
+        for worker in self.workers:
+            worker.check()
 
     async def stop(self) -> None:
         self.last_words = [await worker.stop() for worker in self.workers]

@@ -87,7 +87,7 @@ class Prober:
 
 async def burst_gnomon(stand: Stand) -> dict[str, float]:
     count = stand.scale.burst
-    async with stand.database() as url, opened(url) as app, gnomon_crew(stand, url) as crew:
+    async with stand.database() as url, opened(stand, url) as app, gnomon_crew(stand, url) as crew:
         crew.go()
         await balanced(app, stand.worker_count)
         began = time.perf_counter()
@@ -119,17 +119,20 @@ async def burst_gnomon(stand: Stand) -> dict[str, float]:
 
 async def burst_rival(stand: Stand, rival: Rival) -> dict[str, float]:
     count = stand.scale.burst
-    async with stand.database() as url, rival.opened(url):
-        async with rival.crew(timed=True) as crew:
-            crew.go()
-            needed_s = count / RIVAL_CREATED_PER_S[stand.engine] + stand.scale.burst_ahead_s
-            instant = time.time() + needed_s
-            await rival.create([instant] * count)
-            left_s = instant - time.time()
-            if left_s < 0:
-                raise RuntimeError("the rival took longer than planned to create")
-            await crew.performed(warm + count)
-        # Those for warming up are left out; the rival reckons due times from delays, so: about T.
+    warm = WARM if stand.engine == "postgres" else WARM_SINGLY
+    async with stand.database() as url, rival.opened(url), rival.crew(timed=True) as crew:
+        crew.go()
+        began = time.perf_counter()
+        await rival.create([None] * warm)
+        needed_s = planned_s(stand, warm, time.perf_counter() - began)
+        await crew.performed(warm)
+        instant = time.time() + needed_s
+        await rival.create([instant] * count)
+        left_s = instant - time.time()
+        if left_s < 0:
+            raise RuntimeError("the rival took longer than planned to create")
+        await crew.performed(warm + count)
+    # Those for warming up are left out; the rival reckons due times from delays, so: about T.
     late = sorted(at - due for due, at in crew.began if due > instant - DUE_SLACK_S)
     return {
         "count": count,

@@ -33,7 +33,7 @@ async def measure_single(stand: Stand) -> Result:
     async with (
         stand.database() as url,
         stand.database() as rival_url,
-        opened(url) as app,
+        opened(stand, url) as app,
         rival.opened(rival_url),
     ):
         for number in range(max(ROUNDS_MIN, stand.scale.rounds)):
@@ -62,22 +62,22 @@ async def measure_bulk(stand: Stand) -> Result:
     count = stand.scale.created
     ours: list[float] = []
     floors: list[float] = []
-    for number in range(max(ROUNDS_MIN, stand.scale.rounds)):
-        async with (
-            stand.database() as url,
-            stand.database() as bare_url,
-            opened(url) as app,
-            opened(bare_url),  # the same tables in both
-        ):
+    async with (
+        stand.database() as url,
+        stand.database() as bare_url,
+        opened(stand, url) as app,
+        opened(stand, bare_url),  # the same tables in both
+    ):
+        schema = app.settings.database.schema
+        for number in range(max(ROUNDS_MIN, stand.scale.rounds)):
             wanted = requests("bulk", [None] * count)
             await stand.settle(url)
             began = time.perf_counter()
             await create_all(app, wanted)
             ours.append(count / (time.perf_counter() - began))
             await stand.settle(url)
-            schema = app.settings.database.schema
             floors.append(count / await bare_insert(stand, url, bare_url, schema))
-        progress(f"create round {number + 1}: bulk {ours[-1]:,.0f}/s, bare {floors[-1]:,.0f}/s")
+            progress(f"create round {number + 1}: {ours[-1]:,.0f}/s, bare {floors[-1]:,.0f}/s")
     ratio = median(ours) / median(floors)
     return Result(
         scenario="create",
@@ -95,7 +95,8 @@ async def measure_bulk(stand: Stand) -> Result:
 
 
 async def bare_insert(stand: Stand, url: str, bare_url: str, schema: str) -> float:
-    """Seconds to put the rows of one database into the same tables of another, at the barest."""
+    """Seconds to put the rows of one database into the same tables of another, at the barest.
+    Both are empty afterwards."""
     if stand.engine == "sqlite":
         return bare_sqlite(url.removeprefix("sqlite:///"), bare_url.removeprefix("sqlite:///"))
     return await bare_postgres(url, bare_url, schema)
@@ -104,6 +105,7 @@ async def bare_insert(stand: Stand, url: str, bare_url: str, schema: str) -> flo
 async def bare_postgres(url: str, bare_url: str, schema: str) -> float:
     """The faster of COPY and `unnest`, both tables in one transaction."""
     source, target = await asyncpg.connect(url), await asyncpg.connect(bare_url)
+    emptying = "TRUNCATE " + ", ".join(f'"{schema}".{table}' for table in TABLES)
     try:
         rows: Rows = {}
         types: dict[str, list[str]] = {}
@@ -117,8 +119,11 @@ async def bare_postgres(url: str, bare_url: str, schema: str) -> float:
             )
             types[table] = [row["type"] for row in described]
         copied = await _copied(target, schema, rows)
-        await target.execute("TRUNCATE " + ", ".join(f'"{schema}".{table}' for table in TABLES))
-        return min(copied, await _unnested(target, schema, rows, types))
+        await target.execute(emptying)
+        unnested = await _unnested(target, schema, rows, types)
+        await target.execute(emptying)
+        await source.execute(emptying)
+        return min(copied, unnested)
     finally:
         await source.close()
         await target.close()
@@ -168,7 +173,12 @@ def bare_sqlite(path: str, bare_path: str) -> float:
             marks = ", ".join("?" * len(rows[0]))
             target.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
         target.execute("COMMIT")
-        return time.perf_counter() - began
+        elapsed_s = time.perf_counter() - began
+        for table in TABLES:
+            source.execute(f"DELETE FROM {table}")
+            target.execute(f"DELETE FROM {table}")
+        source.commit()
+        return elapsed_s
     finally:
         source.close()
         target.close()

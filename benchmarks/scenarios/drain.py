@@ -77,7 +77,7 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
 
 
 async def drain_gnomon(stand: Stand, count: int) -> Drained:
-    async with stand.database() as url, opened(url) as app:
+    async with stand.database() as url, opened(stand, url) as app:
         wanted = requests("drain", [None] * count)
         began = time.perf_counter()
         await create_all(app, wanted)

@@ -68,7 +68,7 @@ async def measure_loaded(stand: Stand) -> Result:
 
 
 async def late_gnomon(stand: Stand, offsets: Sequence[float], *, pending: int) -> list[float]:
-    async with stand.database() as url, opened(url) as app:
+    async with stand.database() as url, opened(stand, url) as app:
         if pending:
             began = time.perf_counter()
             await load_pending(app, url, pending)

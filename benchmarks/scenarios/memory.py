@@ -35,7 +35,7 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
 
 async def occupied(stand: Stand, pending: int) -> tuple[float, float]:
     """Megabytes at the end, and the most at any time, of the one worker."""
-    async with stand.database() as url, opened(url) as app:
+    async with stand.database() as url, opened(stand, url) as app:
         if pending:
             await load_pending(app, url, pending)
             await stand.analyze(url)
@@ -45,5 +45,6 @@ async def occupied(stand: Stand, pending: int) -> tuple[float, float]:
             await create_all(app, requests("memory", [None] * PERFORMED))
             await crew.performed(PERFORMED)
             await asyncio.sleep(stand.scale.memory_for_s)
+            crew.check()
             (worker,) = crew.workers
             return worker.memory_mb(), worker.memory_mb("VmHWM")

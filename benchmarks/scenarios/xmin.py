@@ -20,15 +20,15 @@ from benchmarks.sides.gnomon import balanced, create_all, gnomon_crew, opened, r
 from benchmarks.stand import Stand, progress
 from gnomon.app import App
 
-OUTSTANDING_MAX = 5_000
-CHUNK = 500
+OUTSTANDING_MAX = 10_000
+CHUNK = 1_000
 WARM_S = 2.0
 GOAL = 0.7
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
     scale = stand.scale
-    async with stand.database() as url, opened(url) as app, gnomon_crew(stand, url) as crew:
+    async with stand.database() as url, opened(stand, url) as app, gnomon_crew(stand, url) as crew:
         crew.go()
         await balanced(app, stand.worker_count)
         streaming = asyncio.create_task(keep_creating(app, crew))
@@ -75,6 +75,7 @@ async def rate(crew: Crew, for_s: float, streaming: asyncio.Task[None]) -> float
     await asyncio.wait({streaming}, timeout=for_s)
     if streaming.done():
         streaming.result()  # raises what ended it
+    crew.check()
     return (crew.count - count) / (time.perf_counter() - began)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from benchmarks.processes import Crew, crew_of
-from benchmarks.profiling import profile_table, statement_table
+from benchmarks.profiling import StoreProfile, profile_table, statement_table
 from benchmarks.stand import Stand, progress
 from gnomon.app import App
 from gnomon.contracts.store import Holding, Selection
@@ -45,10 +45,15 @@ class Life(NamedTuple):
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[App]:
+async def opened(stand: Stand, url: str) -> AsyncIterator[App]:
     """An app for creating and looking; it does not work."""
+    profile = StoreProfile()
     async with App(url) as app:
+        if stand.profiled:
+            profile.attach(app)
         yield app
+    if stand.profiled:
+        progress("verbs of the bench itself:\n" + profile_table([profile.rows()]))
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -158,3 +159,23 @@ async def test_workers_go_on_through_a_bad_network(postgres_stage: Stage) -> Non
         assert [True, True] == [worker.is_running for worker in workers]
         assert 0 == (await counted(app))[State.ACTIVE]
         assert [0, 0] == await stop_all(*workers)
+
+
+@pytest.mark.slow
+async def test_sigterm_is_obeyed_while_the_database_is_away(postgres_stage: Stage) -> None:
+    """A worker that can reach nobody still ends in bounded time; its attempts are found later."""
+    stage = postgres_stage
+    async with Proxy(stage.url) as proxy, stage.app() as app:
+        worker = await stage.worker("--drain", "2", url=proxy.dsn)
+        names = await create_all(app, [request(f"a-{n}", note(n, 0.2)) for n in range(300)])
+        await stage.started(100)
+        proxy.black_hole()
+        began = time.monotonic()
+        code = await asyncio.to_thread(worker.stop, timeout_s=40.0)
+        print(f"\n  ended {time.monotonic() - began:.1f} s after SIGTERM, drain time 2 s", end="")
+        assert 0 == code
+        assert 25.0 > time.monotonic() - began
+        successor = await stage.worker()
+        await all_done(app, len(names))
+        await stage.assert_kept(app, names)
+        assert [0] == await stop_all(successor)

@@ -9,7 +9,16 @@ import pytest
 
 from gnomon.app import App
 from tests.fault.program import SHARD_COUNT, hold_first, note
-from tests.fault.stage import Stage, all_done, create_all, owners, request, stop_all, until
+from tests.fault.stage import (
+    Stage,
+    all_actions,
+    all_done,
+    create_all,
+    owners,
+    request,
+    stop_all,
+    until,
+)
 
 LONG = timedelta(seconds=60)
 SHUT_DOWN = "the worker was shut down"
@@ -31,6 +40,28 @@ async def test_sigterm_lets_attempts_end(stage: Stage) -> None:
         assert "left" in worker.log
         await stage.assert_kept(app, names)
         assert 20 == stage.start_count()
+
+
+@pytest.mark.slow
+async def test_sigterm_under_load_interrupts_nothing(stage: Stage) -> None:
+    """Rolling restarts are free: what has begun ends, and what was being begun is not forgotten."""
+    async with stage.app() as app:
+        names = await create_all(app, [request(f"a-{n}", note(n, 0.02)) for n in range(5_000)])
+        for count in (500, 1_500, 2_500, 3_500):
+            worker = await stage.worker()
+            await stage.started(count)
+            assert [0] == await stop_all(worker)
+            running = [
+                name
+                for name, action in (await all_actions(app)).items()
+                if action.status.current_attempt is not None
+            ]
+            assert [] == running
+        worker = await stage.worker()
+        await all_done(app, 5_000)
+        history = await stage.assert_kept(app, names)
+        assert 5_000 == len(history.runs)
+        assert [0] == await stop_all(worker)
 
 
 @pytest.mark.slow

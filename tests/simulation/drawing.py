@@ -91,7 +91,7 @@ def draw_config(dice: random.Random) -> WorkerConfig:
         step_down=seconds(3),
         grace=seconds(dice.choice((2.0, 5.0))),
         window=seconds(dice.choice((6.0, 30.0))),
-        poll=seconds(1),
+        poll=seconds(2),
         sweep=seconds(dice.choice((5.0, 15.0))),
         helpers=dice.random() < 0.8,
         silent=seconds(4),

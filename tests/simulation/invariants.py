@@ -21,6 +21,7 @@ from gnomon.contracts.store import (
     Draft,
     Finish,
     Holding,
+    Lane,
     Pulse,
     Recorded,
     Settle,
@@ -68,9 +69,7 @@ class Generation:
 class Rules:
     """The model and the rules on calls."""
 
-    def __init__(
-        self, history: History, now: Callable[[], datetime], shard_count: int
-    ) -> None:
+    def __init__(self, history: History, now: Callable[[], datetime], shard_count: int) -> None:
         self.history = history
         self._now = now
         self.generations: dict[UUID, Generation] = {}
@@ -78,6 +77,7 @@ class Rules:
         self.attempts: dict[UUID, Begun] = {}
         self.applied: set[UUID] = set()
         self.late: set[UUID] = set()
+        self.swept: set[UUID] = set()
         self.forgotten: set[UUID] = set()  # begun, and the worker does not know
         self.leases: dict[int, UUID | None] = dict.fromkeys(range(shard_count))
         self._beat_at: dict[int, datetime] = {}
@@ -231,8 +231,8 @@ class Rules:
     def on_begin(self, who: str, arguments: Arguments, result: BeginResult) -> None:
         demands = {demand.lane: demand for demand in arguments.args[0]}
         for begun in result.begun:
-            lane = (begun.shard, begun.spec.queue, begun.spec.priority)
-            self._begun(who, demands[lane], begun)  # type: ignore[index]
+            lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
+            self._begun(who, demands[lane], begun)
 
     def _begun(self, who: str, demand: Demand, begun: Begun) -> None:
         made = self.generations.get(begun.guid)
@@ -258,7 +258,11 @@ class Rules:
         self._check_lease(who, demand, begun)
         lateness = begun.began_at - made.ready_at
         self._check(lateness <= self.lateness_max, "late", who, made, lateness)
-        made.attempts, made.attempt_id, made.began_at = status.attempts, begun.attempt_id, self._now()
+        made.attempts, made.attempt_id, made.began_at = (
+            status.attempts,
+            begun.attempt_id,
+            self._now(),
+        )
         made.running, made.swept = True, False
         made.begun_occurrences.add(number)
         self.attempts[begun.attempt_id] = begun
@@ -315,7 +319,8 @@ class Rules:
                 self._apply(made, finish)
             case Recorded.REPEATED:
                 known = finish.attempt_id in self.applied or finish.attempt_id in self.late
-                self._check(known, "repeat_of_nothing", who, made)
+                is_said = finish.outcome == "interrupted" and finish.attempt_id in self.swept
+                self._check(known or is_said, "repeat_of_nothing", who, made)
                 self.history.reach("repeated result")
             case Recorded.LATE:
                 self._check(not is_mine, "valid_result_refused", who, made, finish.attempt_no)
@@ -345,9 +350,11 @@ class Rules:
         self.history.note(who, "settled", made, f"running {lapsed.running}", settle.verdict.state)
         self._check(lapsed.running == made.running, "settled_another", who, made)
         if lapsed.running:
-            lapsed_id = lapsed.attempt.attempt_id if lapsed.attempt else None
-            self._check(lapsed_id == made.attempt_id, "settled_another", who, made)
+            assert lapsed.attempt is not None
+            is_its = lapsed.attempt.attempt_id == made.attempt_id
+            self._check(is_its, "settled_another", who, made)
             made.running, made.swept = False, True
+            self.swept.add(lapsed.attempt.attempt_id)
             self.history.reach("swept")
         else:
             made.passed_occurrences.add(number)

@@ -41,6 +41,7 @@ class Receiver:
     dice: random.Random
     send_within: timedelta
     bad: float = 0.2  # how often it fails or hangs
+    is_swift: bool = False  # answers at once, so that what was delayed is caught up with
     deliveries: dict[UUID, list[Delivery]] = field(default_factory=dict)  # by generation
     keys: dict[str, tuple[str, UUID, int]] = field(default_factory=dict)
     occurrence_keys: dict[tuple[str, UUID, int], str] = field(default_factory=dict)
@@ -74,6 +75,8 @@ class Receiver:
     def _decide(self, order: Order) -> tuple[Outcome, float]:
         dice = self.dice
         takes_s = 0.0 if dice.random() < 0.3 else dice.random() ** 3 * min(order.timeout_s, 20)
+        if self.is_swift:
+            takes_s = min(takes_s, 0.02)
         drawn = dice.random() / self.bad if self.bad else 1.0
         if drawn < 0.15:
             self.history.reach("hang")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from gnomon.contracts.store import Settle
@@ -76,7 +77,7 @@ class StoredRules:
         self._rules = rules
         self._history = history
         self._lease = lease
-        self._archived: dict[tuple[object, ...], tuple[object, ...]] = {}
+        self._archived: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         rules.is_settled = self._is_settled
 
     def _is_settled(self, settle: Settle) -> bool:
@@ -122,13 +123,13 @@ class StoredRules:
 
     def _check_archive(self, now: datetime) -> None:
         """What is finished stays as it is until its retention is over."""
-        rows = {
+        rows: dict[tuple[Any, ...], tuple[Any, ...]] = {
             (row[0], row[2], row[20]): row
             for row in self._connection.execute("SELECT * FROM finished_action")
         }
         for key, row in self._archived.items():
             if key not in rows:
-                if row[21] > micros(now):  # type: ignore[operator]
+                if row[21] > micros(now):
                     self._history.violate("purged_too_early", *key[:1])
             elif rows[key] != row:
                 self._history.violate("finished_changed", *key[:1])

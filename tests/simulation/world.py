@@ -6,7 +6,6 @@ import asyncio
 import gc
 import random
 from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from gnomon.stores.sqlite.connection import Call, T, transact
 from gnomon.testing.faulty import Arguments, FaultyStore, Misfortune, Watcher
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
+from gnomon.worker import worker as worker_module
 from tests.simulation.drawing import SKEW_S, draw_config, draw_weather
 from tests.simulation.history import Event, History, Violation
 from tests.simulation.invariants import Rules
@@ -27,11 +27,14 @@ from tests.simulation.receiver import Receiver
 from tests.simulation.stored import StoredRules
 from tests.simulation.users import User
 
-TROUBLE_S = (40.0, 90.0)  # how long faults go on
+worker_module.HELP_EVERY_S = 2.0  # seldom enough not to be most of what happens
+TROUBLE_S = (25.0, 60.0)  # how long faults go on
 REST_MAX_S = 120.0  # then the world must come to rest within this
 CHECK_EVERY_S = 1.0
 ROUNDS_MAX = 700  # of the loop in a virtual second: more is a process that never sleeps
-DANGEROUS = frozenset({"begin", "finish", "move", "settle", "lapsed", "extend", "acquire", "pause"})
+DANGEROUS = frozenset(
+    {"begin", "finish", "move", "settle", "lapsed", "extend", "acquire", "between"}
+)
 SELDOM = 0.1  # the other verbs are this much as dangerous
 
 
@@ -62,8 +65,8 @@ class Ablation:
     def config(self, config: WorkerConfig) -> WorkerConfig:
         return config
 
-    def store(self, store: Store, faulty: Callable[[], FaultyStore | None]) -> Store:
-        """The engine without the guard. `faulty()`: on whose behalf it is called at the moment."""
+    def store(self, store: Store, world: World) -> Store:
+        """The engine without the guard; `world.between` lets others come between two steps."""
         return store
 
 
@@ -178,7 +181,9 @@ class World(Watcher):
         self.ablation = ablation
         self.dice = random.Random(seed)
         self.weather = draw_weather(self.dice)
-        self.config = ablation.config(draw_config(self.dice))
+        promised = draw_config(self.dice)
+        self.send_within = promised.send_within
+        self.config = ablation.config(promised)
         self.entropy = SeededEntropy(random.Random(self.dice.random()))
         self.history = History(loop.time)
         self.clock = VirtualClock(loop)
@@ -186,7 +191,6 @@ class World(Watcher):
         self.is_over = False
         self.is_fair = False  # the faults have stopped
         self.nodes: list[Node] = []
-        self._caller: FaultyStore | None = None
         self._node_of: dict[str, Node] = {}
         self._chaos_tasks: set[asyncio.Task[None]] = set()
 
@@ -213,8 +217,7 @@ class World(Watcher):
         runner = SimulationRunner()
         self.runner = runner
         self.store = self.ablation.store(
-            open_sqlite(":memory:", clock=self.clock, entropy=self.entropy, runner=runner),
-            lambda: self._caller,
+            open_sqlite(":memory:", clock=self.clock, entropy=self.entropy, runner=runner), self
         )
         shard_count = self.dice.randint(2, 4)
         await self.store.installation.migrate(shard_count=shard_count)
@@ -226,7 +229,7 @@ class World(Watcher):
             history=self.history,
             rules=self.rules,
             dice=random.Random(self.dice.random()),
-            send_within=self.config.send_within,
+            send_within=self.send_within,
             bad=self.dice.choice((0.0, 0.2, 0.5)),
         )
         self.nodes = [Node(self, f"w{number}") for number in range(1, self.dice.randint(2, 3) + 1)]
@@ -252,10 +255,10 @@ class World(Watcher):
             sealed=self.receiver.sealed.add,
             now=self.clock.now,
         )
-        mean_s = self.dice.choice((1.5, 4.0, 10.0))
+        mean_s = self.dice.choice((1.0, 3.0, 8.0))
 
         async def life() -> None:
-            await user.create_all(20)
+            await user.create_all(12)
             await user.change_things(mean_s)
 
         return VirtualProcess(self.loop, name).start(life(), name=name)
@@ -286,6 +289,7 @@ class World(Watcher):
         for task in troublemakers:
             task.cancel()
         self.receiver.bad = 0.0
+        self.receiver.is_swift = True
         for node in self.nodes:
             node.store.misfortune = self.fair
 
@@ -300,7 +304,9 @@ class World(Watcher):
             is_calm = self._are_all_up() and self.stored.unrest(self.clock.now()) is None
             calm_rounds = calm_rounds + 1 if is_calm else 0
             if calm_rounds >= 3:
-                self.history.reach(f"rest {int(10 - (end_s - self.loop.time() - REST_MAX_S)) // 10}0 s")
+                self.history.reach(
+                    f"rest {int(10 - (end_s - self.loop.time() - REST_MAX_S)) // 10}0 s"
+                )
                 self.stored.check_at_rest(self.clock.now())
                 self.receiver.check_duplicates()
                 return not self.history.violations
@@ -370,7 +376,6 @@ class World(Watcher):
 
     def _strike(self, store: FaultyStore, verb: str) -> bool:
         """Something may happen to the process just where it hurts."""
-        self._caller = store
         node = self._node_of.get(store.name)
         if node is None or self.is_fair or node.store is not store or not node.is_up:
             return False
@@ -383,6 +388,14 @@ class World(Watcher):
         else:
             return False
         return True
+
+    async def between(self) -> None:
+        """For ablations: the moment between two steps that should have been one."""
+        process = VirtualProcess.current()
+        node = None if process is None else self._node_of.get(process.name)
+        if node is not None:
+            self._strike(node.store, "between")
+        await asyncio.sleep(self.dice.random() * max(self.weather.store.delay_s, 0.01))
 
     # -- what is seen -----------------------------------------------------------------------------
 

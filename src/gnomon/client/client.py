@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -203,7 +204,7 @@ class Client:
         sent = dict(headers or {})
         data = None
         if body is not None:
-            data = _ENCODER.encode(body)
+            data = io.BytesIO(_ENCODER.encode(body))  # sent in pieces: a bulk may be large
             sent["Content-Type"] = "application/json"
         try:
             async with self._session.request(

@@ -68,6 +68,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("http_answer_bytes", "histogram", "Sizes of the answers to HTTP calls.", (), BYTES),
     Metric("store_group_verbs", "histogram", "SQLite: verbs in one transaction.", (), SIZES),
     Metric("store_group_s", "histogram", "SQLite: seconds of one transaction.", (), SECONDS),
+    Metric("store_unavailable", "counter", "PostgreSQL did not answer a verb.", ("op",)),
+    Metric("python_threads_stuck", "gauge", "Threads whose function outlived its attempt."),
     Metric("unknown_metrics", "counter", "A metric that nobody declared: a slip.", ("name",)),
 )  # fmt: skip
 

@@ -38,7 +38,7 @@ class Misfortune:
 class Watcher:
     """Sees what happens to calls; a simulation overrides what it wants to know or to do."""
 
-    def before(self, store: FaultyStore, verb: str) -> bool:
+    def before(self, store: FaultyStore, verb: str) -> bool:  # noqa: ARG002 - for those who override
         """A call is about to leave the process; True if something happened to the process."""
         return False
 
@@ -51,7 +51,7 @@ class Watcher:
     def lost(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         """The answer of a call that was performed got lost."""
 
-    def after(self, store: FaultyStore, verb: str) -> bool:
+    def after(self, store: FaultyStore, verb: str) -> bool:  # noqa: ARG002 - see before
         """The answer is about to reach the process; True if something happened to it."""
         return False
 
@@ -84,10 +84,10 @@ class FaultyStore:
         self._watcher = watcher or Watcher()
         self.store = Store(
             capabilities=inner.capabilities,
-            actions=cast(ActionStore, _Role(self, inner.actions)),
-            work=cast(WorkStore, _Role(self, inner.work)),
-            leases=cast(LeaseStore, _Role(self, inner.leases)),
-            installation=cast(InstallationStore, _Role(self, inner.installation)),
+            actions=cast("ActionStore", _Role(self, inner.actions)),
+            work=cast("WorkStore", _Role(self, inner.work)),
+            leases=cast("LeaseStore", _Role(self, inner.leases)),
+            installation=cast("InstallationStore", _Role(self, inner.installation)),
             wakeups=_FaultyWakeups(self, inner.wakeups),
             close=_never_closed,
             joining=inner.joining,
@@ -111,11 +111,6 @@ class FaultyStore:
             raise result
         return result
 
-    async def pause(self) -> None:
-        """Let others come in between, as between two statements of one process."""
-        self._watcher.before(self, "pause")
-        await self._travel(is_struck=True)
-
     async def _perform(self, verb: str, method: Verb, arguments: Arguments) -> Any:
         try:
             result = await method(*arguments.args, **arguments.named)
@@ -130,8 +125,8 @@ class FaultyStore:
         elif is_struck:  # a frozen process stops where it waits, and nowhere else
             await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
-        while self.stalled_until > loop.time():
-            await asyncio.sleep(self.stalled_until - loop.time())
+        while (left_s := self.stalled_until - loop.time()) > 0:  # it may be stalled anew
+            await asyncio.sleep(left_s)
         if self.is_dead:
             await loop.create_future()
 

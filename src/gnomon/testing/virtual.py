@@ -24,7 +24,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 TASKS_KEPT = 64  # a process forgets its ended tasks when it has this many
 
 
-class Deadlock(RuntimeError):
+class Deadlock(RuntimeError):  # noqa: N818 - its name says it all
     """Nothing is ready and no timer is set: nothing would ever happen again."""
 
 
@@ -74,7 +74,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle.cancelled() and not (self._frozen and self._is_deferred(handle)):
-                handle._run()  # type: ignore[attr-defined]  # noqa: SLF001
+                handle._run()  # noqa: SLF001
 
     def _write_to_self(self) -> None:
         """Nobody sleeps in a selector, so nobody needs to be woken up there."""
@@ -111,6 +111,11 @@ class VirtualProcess:
 
     def __repr__(self) -> str:
         return f"VirtualProcess({self.name}{', dead' if self.dead else ''})"
+
+    @staticmethod
+    def current() -> VirtualProcess | None:
+        """The process of the code that asks."""
+        return _PROCESS.get()
 
     def start(self, coroutine: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """Start a coroutine in this process; whatever it starts belongs to the process too."""

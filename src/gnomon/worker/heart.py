@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import suppress
 
 from gnomon.contracts.observer import Observer
@@ -18,6 +19,8 @@ from gnomon.model.errors import Unavailable
 from gnomon.worker.leases import Leases
 
 OpenStore = Callable[[], Awaitable[Store]]
+
+STOP_POLL_S = 0.02
 
 
 class Heart:
@@ -45,45 +48,60 @@ class Heart:
             await asyncio.sleep(self._interval_s)
 
     async def beat_in_thread(self, open_store: OpenStore) -> None:
-        """Beat in a thread of its own, with a store of its own, until cancelled."""
+        """Beat in a thread of its own, with a store of its own, until cancelled.
+
+        Whatever ends the beating raises here: a worker must not live on without its heart.
+        """
         loop = asyncio.get_running_loop()
+        beating: Future[None] = Future()
         stop = threading.Event()
-        ended = asyncio.Event()
 
         def body() -> None:
             try:
                 asyncio.run(self._thread_body(open_store, loop, stop))
-            finally:
-                with suppress(RuntimeError):  # the loop may be closed already
-                    loop.call_soon_threadsafe(ended.set)
+            except BaseException as exc:  # noqa: BLE001 - the thread's end: told to who waits for it
+                beating.set_exception(exc)
+            else:
+                beating.set_result(None)
 
-        thread = threading.Thread(target=body, name="gnomon-heart", daemon=True)
-        thread.start()
+        threading.Thread(target=body, name="gnomon-heart", daemon=True).start()
+        ended = asyncio.wrap_future(beating)
         try:
-            await ended.wait()
+            await asyncio.shield(ended)
         finally:
             stop.set()
-            await ended.wait()
+            await asyncio.wait([ended])
 
     async def _thread_body(
         self, open_store: OpenStore, loop: asyncio.AbstractEventLoop, stop: threading.Event
     ) -> None:
-        store = await open_store()
+        beats = asyncio.create_task(self._keep_beating(open_store, loop), name="beats")
+        while not stop.is_set() and not beats.done():
+            await asyncio.wait([beats], timeout=STOP_POLL_S)
+        beats.cancel()  # also one that waits for a database that does not answer
+        with suppress(asyncio.CancelledError):
+            await beats
+
+    async def _keep_beating(self, open_store: OpenStore, loop: asyncio.AbstractEventLoop) -> None:
+        store = await self._opened(open_store)
         try:
-            while not stop.is_set():
+            while True:
                 pulse = await self._beat(store)
                 if pulse is not None:
-                    with suppress(RuntimeError):
+                    with suppress(RuntimeError):  # the loop may be closed already
                         loop.call_soon_threadsafe(self._felt, pulse)
-                await self._pause(stop)
+                await asyncio.sleep(self._interval_s)
         finally:
             await store.close()
 
-    async def _pause(self, stop: threading.Event) -> None:
-        left_s = self._interval_s
-        while left_s > 0 and not stop.is_set():
-            await asyncio.sleep(min(0.02, left_s))
-            left_s -= 0.02
+    async def _opened(self, open_store: OpenStore) -> Store:
+        """The heart's own store; one that is away is waited for, as everywhere else."""
+        while True:
+            try:
+                return await open_store()
+            except Unavailable as exc:
+                self._observer.event("heartbeat_failed", error=str(exc))
+                await asyncio.sleep(self._interval_s)
 
     async def _beat(self, store: Store) -> Pulse | None:
         try:

@@ -35,6 +35,7 @@ Services = list[tuple[str, Coroutine[None, None, None]]]
 HELP_EVERY_S = 0.5
 HELP_LIMIT = 100  # rows a lane and round: enough to bridge a lease's gap
 PURGE_LIMIT = 5_000
+LEAVE_S = 2.0
 NOBODY = UUID(int=0)
 
 
@@ -122,8 +123,7 @@ class Worker:
             await self._drain()
             for task in lasting:
                 task.cancel()
-        with suppress(Unavailable):  # again, for the first goodbye may have failed
-            await self.leases.leave()
+        await self._leave()  # again, for the first goodbye may have failed
 
     def _lasting(self) -> Services:
         """What must go on until the last result is written."""
@@ -152,12 +152,17 @@ class Worker:
 
     async def _drain(self) -> None:
         """Leave the living first, so that the others take the shards and begin what it will not."""
-        with suppress(Unavailable):
-            await self.leases.leave()
+        await self._leave()
         await self._slots.drain(self._config.drain)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.drain.total_seconds()):
                 await self._recorder.idle()
+
+    async def _leave(self) -> None:
+        """Say goodbye, unless nobody listens: then the lease ends by itself."""
+        with suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self.leases.leave()
 
     # -- services ---------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -54,7 +55,8 @@ class Gateway:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         sent = {"Content-Type": "application/json", **(headers or {})}
-        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        sendable = raw is not None or body is not None
+        data = io.BytesIO(json.dumps(body).encode() if raw is None else raw) if sendable else None
         async with self.session.request(
             method, self.url + path, data=data, headers=sent
         ) as response:

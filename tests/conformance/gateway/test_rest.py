@@ -193,7 +193,7 @@ async def test_bulk_takes_10000_actions(gateway: Gateway) -> None:
     answer = await gateway.call("POST", "/v1/actions:bulk", {"actions": items})
     assert 10_000 == sum("action" in item for item in answer.json["items"])
     refused = await gateway.call("POST", "/v1/actions:bulk", {"actions": [*items, items[0]]})
-    assert (400, "invalid_request") == (refused.status, refused.json["code"])
+    assert (400, "actions") == (refused.status, refused.json["path"])
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_every_route_is_in_the_reference() -> None:
     page = PAGE.read_text()
     for route in create_rest(MagicMock()).routes:
         path = re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path)
-        for method in sorted(getattr(route, "methods", ()) - {"OPTIONS"}):
+        for method in sorted(set(getattr(route, "methods", ())) - {"OPTIONS"}):
             assert f"`{method} {path}" in page, f"{method} {path}"
 
 

@@ -190,3 +190,32 @@ async def test_silent_owners_are_those_who_missed_heartbeats() -> None:
     assert [0, 2] == [row.shard for row in leases.silent(await leases.locks())]
     await leases.take()
     assert [2] == [row.shard for row in leases.silent(await leases.locks())]
+
+
+async def test_nobody_beats_after_goodbye() -> None:
+    """A draining worker is none of the living: the others take its share at once."""
+    store = Locks([lock(0)])
+    leases, _, _ = leases_on(store)
+    await leases.take()
+    await leases.leave()
+    assert [0] == store.released
+    assert await leases.beat(store) is None
+
+
+async def test_a_beat_that_crosses_the_goodbye_is_taken_back() -> None:
+    """The heart's thread may have a beat under way: it must not revive the worker."""
+    store = Locks([lock(0)])
+    leases, _, _ = leases_on(store)
+    goodbyes: list[UUID] = []
+
+    async def crossing(*_args: object, **_fields: object) -> Pulse:
+        await leases.leave()
+        return Pulse(held=frozenset(), workers_alive=1, now=EPOCH)
+
+    async def leave(worker: UUID) -> None:
+        goodbyes.append(worker)
+
+    store.heartbeat = crossing  # type: ignore[method-assign]
+    store.leave = leave  # type: ignore[method-assign]
+    assert await leases.beat(store) is None
+    assert [ME, ME] == goodbyes

@@ -27,9 +27,8 @@ from gnomon.gateways.rest.reading import (
     read_selection,
 )
 from gnomon.model.codec import BODY_BYTES_MAX
-from gnomon.model.errors import GnomonError, InvalidRequest
+from gnomon.model.errors import GnomonError
 from gnomon.scheduler import Request, Scheduler
-from gnomon.scheduler.scheduler import BULK_MAX
 
 LIST_FIELDS = ("state", "queue", "id_prefix", "label", "due_before", "limit", "after")
 
@@ -61,8 +60,6 @@ class Actions(litestar.Controller):
         """Store many; one answer each, in order."""
         Query(request, known=())
         items = await read_bulk(request)
-        if len(items) > BULK_MAX:
-            raise InvalidRequest(f"actions: has {len(items)} items; at most {BULK_MAX} a call")
         scheduler = scheduler_of(state)
         asked = [item for item in items if isinstance(item, Request)]
         stored = iter(await scheduler.create_many(asked) if asked else ())

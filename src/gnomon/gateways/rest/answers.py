@@ -154,8 +154,13 @@ class Problems:
         if error.status_code >= 500:
             return self.unexpected(request, error)
         code = _CODE_OF_STATUS.get(error.status_code, "invalid_request")
-        detail = f"{request.method} {request.url.path}" if error.status_code in (404, 405) else None
-        return answer_problem(problem(code, detail or error.detail), error.headers)
+        detail = error.detail
+        if error.status_code in (404, 405):
+            detail = f"there is no {request.method} {request.url.path[:200]}"
+        elif error.status_code == 413:
+            bytes_max = request.route_handler.resolve_request_max_body_size()
+            detail = f"the body is too large; at most {bytes_max} bytes are accepted here"
+        return answer_problem(problem(code, detail), error.headers)
 
     def unexpected(self, request: AnyRequest, error: Exception) -> Bytes:
         """A slip of ours: logged whole, told as nothing but an id to look for."""

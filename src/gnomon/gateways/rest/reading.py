@@ -23,6 +23,7 @@ from gnomon.gateways.bodies import make_request, read_item, read_object, refuse_
 from gnomon.model.action import State
 from gnomon.model.errors import GnomonError, InvalidRequest, InvalidSpec
 from gnomon.scheduler import Request
+from gnomon.scheduler.scheduler import BULK_MAX
 
 BULK_BYTES_MAX = 8 * 1024 * 1024
 BODY_TIMEOUT_S = 30.0
@@ -70,6 +71,8 @@ async def read_replace(request: AnyRequest, id: str) -> Request:
 async def read_bulk(request: AnyRequest) -> list[Request | GnomonError]:
     """`{"actions": [{"id"?, "key"?, "spec"}, …]}`; a bad item spoils no other."""
     items = _bulk_items(await read_body(request))
+    if len(items) > BULK_MAX:
+        raise InvalidSpec("actions", f"has {len(items)} items; at most {BULK_MAX} a call")
     found: list[Request | GnomonError] = []
     for number, item in enumerate(items):
         found.append(read_item(bytes(item)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
 
@@ -26,7 +27,8 @@ class Terms(NamedTuple):
 async def begin(
     database: Database, decoder: Decoder, demands: Sequence[Demand], terms: Terms
 ) -> BeginResult:
-    rows = await _begin_rows(database, demands, terms)
+    # They come in this order by themselves, unless a planner without our settings is at work.
+    rows = sorted(await _begin_rows(database, demands, terms), key=itemgetter(5))
     begun = [decoder.begun_of(row) for row in rows]
     next_due, looked_at = await _next_due(database, demands, rows)
     now = rows[0][6] if rows else looked_at or (await database.fetch("now"))[0][0]

@@ -109,9 +109,8 @@ class Changer:
         before = live.action.status
         if before.state is State.PAUSED:
             return Changed(action=live.action)
-        due = before.scheduled_at or live.now
         status = msgspec.structs.replace(_idle(before), state=State.PAUSED)
-        return await self._change(place, live, guid, status, due)
+        return await self._change(place, live, guid, status, None)
 
     async def resume(
         self, place: Place, guid: UUID, decide: Decide, if_match: UUID | None
@@ -169,7 +168,7 @@ class Changer:
         return live
 
     async def _change(
-        self, place: Place, live: Live, guid: UUID, status: Status, due: datetime
+        self, place: Place, live: Live, guid: UUID, status: Status, due: datetime | None
     ) -> Changed:
         """Write a new generation that keeps spec and counters."""
         await self._supersede(place, live)
@@ -179,7 +178,7 @@ class Changer:
             status.occurrence_failures,
         )  # fmt: skip
         updated_at: datetime = rows[0][0]
-        if status.state is State.ACTIVE:
+        if due is not None:
             await self._announce(place, guid, live.queue, live.priority, due=due, now=updated_at)
         action = _renewed(live.action, status, updated_at, guid=guid)
         return Changed(action=action, in_flight=live.attempt)

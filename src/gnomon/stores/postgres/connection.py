@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -160,6 +160,7 @@ class Database:
                     with _doubted(connection, operation):
                         yield PoolSession(connection, self.queries)
         except StoreUnavailable:
+            _stay_cancelled()
             self.observer.count("store_unavailable", 1, op=operation)
             raise
 
@@ -185,11 +186,7 @@ class Database:
 
     async def close(self) -> None:
         """Give the connections back, politely for a moment."""
-        for pool in (self._narrow, self._wide):
-            try:
-                await asyncio.wait_for(pool.close(), CLOSE_TIMEOUT_S)
-            except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-                pool.terminate()
+        await asyncio.gather(_close(self._narrow), _close(self._wide))
 
 
 class PoolSession:
@@ -200,12 +197,31 @@ class PoolSession:
         self._queries = queries
 
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
-        rows: Sequence[Row] = await self.connection.fetch(self._queries[name], *args)
+        try:
+            rows: Sequence[Row] = await self.connection.fetch(self._queries[name], *args)
+        except asyncio.CancelledError:
+            self.connection.terminate()  # a polite end would wait for a server that may be gone
+            raise
         return rows
 
     async def execute(self, script: str) -> None:
         """A script without parameters: DDL."""
         await self.connection.execute(script)
+
+
+async def _close(pool: asyncpg.Pool[asyncpg.Record]) -> None:
+    try:
+        await asyncio.wait_for(pool.close(), CLOSE_TIMEOUT_S)
+    except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        pool.terminate()
+
+
+def _stay_cancelled() -> None:
+    """What fails while a cancelled call is given up must not hide that it was cancelled: the
+    caller would take it for an outage, and go on."""
+    current = asyncio.current_task()
+    if current is not None and current.cancelling():
+        raise asyncio.CancelledError
 
 
 @contextmanager
@@ -222,7 +238,8 @@ def _doubted(connection: Connection, operation: str) -> Iterator[None]:
     try:
         yield
     finally:
-        connection.remove_log_listener(note)
+        with suppress(asyncpg.InterfaceError):  # the connection is gone, and the listener with it
+            connection.remove_log_listener(note)
     if doubts:
         raise StoreUnavailable(f"{operation}: PostgreSQL warns: {doubts[0]}; safe to repeat")
 

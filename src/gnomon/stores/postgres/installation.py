@@ -84,8 +84,9 @@ class PostgresInstallation:
             await session.fetch("create_schema")
         if not (await session.fetch("has_tables", schema))[0][0]:
             return 0
-        applied = await session.fetch("migrations")
-        return int(applied[-1][0]) if applied else 0
+        rows = await session.fetch("installation")
+        check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
+        return int(rows[0][2])
 
     async def _apply(self, session: PoolSession, step: Migration) -> None:
         await session.execute(in_schema(step.script, self._database.schema))

@@ -80,7 +80,9 @@ def _joining(connection: object, *, path: str, runner: Runner, clock: Clock) -> 
 
 
 def _check_same_file(connection: sqlite3.Connection, path: str) -> None:
-    files = {name: file for _, name, file in connection.execute("PRAGMA database_list").fetchall()}
+    cursor = connection.cursor()
+    cursor.row_factory = None  # the caller may have one of his own
+    files = {name: file for _, name, file in cursor.execute("PRAGMA database_list").fetchall()}
     if not files["main"] or not Path(files["main"]).samefile(path):
         raise NotSupported(
             "joining a connection to another database",

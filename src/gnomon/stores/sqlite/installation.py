@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -35,13 +34,6 @@ DOCTOR_QUERIES = (
     "doctor_lock_rows",
     "doctor_running",
 )
-
-
-class FileIdentity(NamedTuple):
-    """Which file this is: a copy is another one. In memory there are no copies."""
-
-    device: int | None
-    inode: int | None
 
 
 class SqliteInstallation:
@@ -90,15 +82,13 @@ class SqliteInstallation:
         connection.execute(SQL["record_migration"], done)
 
     def _install(self, connection: Connection, shard_count: int, now_us: int) -> None:
-        identity = self._identity()
         row = {
             "id": self._entropy.token().bytes,
             "shard_count": shard_count,
             "version": VERSION,
             "floor": FLOOR,
             "now": now_us,
-            "device": identity.device,
-            "inode": identity.inode,
+            "inode": self._inode(),
         }
         connection.execute(SQL["install"], row)
         connection.execute(SQL["install_locks"], {"shards": json.dumps(list(range(shard_count)))})
@@ -110,7 +100,7 @@ class SqliteInstallation:
         version = _version(connection)
         if version < VERSION:
             raise SchemaMismatch(found=version, expected=VERSION)
-        guid, shard_count, _, floor, _, _ = connection.execute(SQL["open"]).fetchone()
+        guid, shard_count, _, floor, _ = connection.execute(SQL["open"]).fetchone()
         if floor > VERSION:
             raise SchemaMismatch(found=floor, expected=VERSION)
         return Installation(
@@ -127,20 +117,15 @@ class SqliteInstallation:
         return await self._runner.read(self._verify_identity)
 
     def _verify_identity(self, connection: Connection) -> str | None:
-        *_, device, inode = connection.execute(SQL["open"]).fetchone()
-        stored, present = FileIdentity(device, inode), self._identity()
+        *_, stored = connection.execute(SQL["open"]).fetchone()
+        present = self._inode()
         if stored == present:
             return None
-        return (
-            f"the file is inode {present.inode} on device {present.device}, "
-            f"installed was inode {stored.inode} on device {stored.device}"
-        )
+        return f"the file is inode {present}, installed was inode {stored}"
 
-    def _identity(self) -> FileIdentity:
-        if self._path == MEMORY:
-            return FileIdentity(None, None)
-        found = Path(self._path).stat()
-        return FileIdentity(found.st_dev, found.st_ino)
+    def _inode(self) -> int | None:
+        """A copy has another inode. The device is left out: its number may change at a reboot."""
+        return None if self._path == MEMORY else Path(self._path).stat().st_ino
 
     async def adopt(self, *, past_due: str) -> int:
         if past_due not in ("run", "skip"):
@@ -148,7 +133,7 @@ class SqliteInstallation:
         return await self._runner.write(lambda connection: self._adopt(connection, past_due))
 
     def _adopt(self, connection: Connection, past_due: str) -> int:
-        connection.execute(SQL["adopt"], self._identity()._asdict())
+        connection.execute(SQL["adopt"], {"inode": self._inode()})
         if past_due == "run":
             return 0
         now = self._clock.now()

@@ -132,6 +132,17 @@ class TestSettle:
         assert 0 == await store.work.settle([forged])
         assert 1 == await store.work.settle([settlement])
 
+    async def test_a_row_that_runs_is_not_settled_as_waiting(
+        self, store: Store, given: Given
+    ) -> None:
+        """Whether it ran when it was read is part of the fence."""
+        await given.overrun("frozen")
+        lapsed = await given.lapsed("frozen")
+        waiting = msgspec.structs.replace(lapsed, running=False, attempt=None)
+
+        assert 0 == await store.work.settle([await given.settlement(waiting)])
+        assert 1 == await store.work.settle([await given.settlement(lapsed)])
+
     async def test_a_replaced_generation_is_skipped(self, store: Store, given: Given) -> None:
         """Its row is stale."""
         await given.overrun("frozen")

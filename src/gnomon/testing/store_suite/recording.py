@@ -143,6 +143,8 @@ class TestFinish:
         assert Recorded.APPLIED is await given.recorded(begun)
         assert None is await store.actions.get("gone")
         assert 0 == await given.queue_row_count()
+        for table in ("scheduled_action", "finished_action"):
+            assert 0 == (await given.execute_raw(f"SELECT count(*) FROM {table}"))[0][0]
 
 
 class TestRepeats:
@@ -246,6 +248,18 @@ class TestTakingBack:
             status.attempts, status.failed, status.interrupted,
             status.consecutive_interruptions,
         )  # fmt: skip
+        assert [] == list(await store.installation.doctor())
+
+    async def test_what_was_taken_back_is_not_taken_back_again(
+        self, store: Store, given: Given
+    ) -> None:
+        """A repeat of the late result is a repeat."""
+        begun = await given.swept("slow", retry=retrying(3))
+        finish = await given.finish_of(begun, Failed(error="no"))
+        await store.work.finish([finish], owner=OWNER)
+
+        assert [Recorded.REPEATED] == list(await store.work.finish([finish], owner=OWNER))
+        assert 1 == (await given.action("slow")).status.failed
         assert [] == list(await store.installation.doctor())
 
     async def test_after_a_newer_attempt_began_the_result_is_late(

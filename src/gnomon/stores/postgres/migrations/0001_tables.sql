@@ -49,7 +49,7 @@ CREATE TABLE /*schema*/scheduled_action (
     guid                      uuid        NOT NULL,
     created_at                timestamptz NOT NULL,
     updated_at                timestamptz NOT NULL,
-    scheduled_at              timestamptz NOT NULL,
+    scheduled_at              timestamptz,
     occurrence_at             timestamptz NOT NULL,
     expires_at                timestamptz,
     occurrence_no             bigint      NOT NULL,

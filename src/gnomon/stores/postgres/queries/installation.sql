@@ -32,9 +32,6 @@ SELECT create_distributed_table($1::text::regclass, 'shard_id', colocate_with =>
 -- $1 the table's qualified name
 SELECT create_reference_table($1::text::regclass);
 
--- name: migrations global
-SELECT m.version, m.name FROM /*schema*/migration AS m ORDER BY m.version;
-
 -- name: note_migration global
 -- $1 version, $2 name
 INSERT INTO /*schema*/migration (version, name, applied_at)
@@ -194,6 +191,10 @@ FROM (
     GROUP BY a.shard_id, a.id, a.state
     HAVING count(r.guid) <> CASE a.state WHEN 'active' THEN 1 ELSE 0 END
     UNION ALL
+    SELECT 'scheduled', a.id, 'active without a due time'
+    FROM /*schema*/scheduled_action AS a
+    WHERE a.state = 'active' AND a.scheduled_at IS NULL
+    UNION ALL
     SELECT 'one_life', a.id, 'the same generation is live and finished'
     FROM /*schema*/scheduled_action AS a
     JOIN /*schema*/finished_action AS f ON f.shard_id = a.shard_id AND f.guid = a.guid
@@ -205,11 +206,10 @@ FROM (
     WHERE l.shard_id IS NULL
     GROUP BY a.shard_id
     UNION ALL
-    SELECT 'overrun', a.id, format('still running, its deadline was %s', q.deadline_at)
+    SELECT 'running', a.id, format('still running, its deadline was %s', q.deadline_at)
     FROM /*schema*/processing_queue AS q
     JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
-    WHERE q.running AND greatest(q.deadline_at, q.scheduled_at)
-          < statement_timestamp() - $1::interval
+    WHERE q.running AND q.deadline_at < statement_timestamp() - $1::interval
 ) AS found
 LIMIT $2::int;
 

@@ -219,12 +219,14 @@ WHERE q.running AND q.attempt_id = md5($4::uuid::text || q.guid::text)::uuid
   /*one-shard: AND q.shard_id = $5*/;
 
 -- name: extend shard-local
--- Prolong reservations of attempts that still run and whose generation is the current one.
+-- Prolong reservations of attempts that still run and whose generation is the current one. The CASE
+-- keeps the planner from the index of running rows: it would read all of the shard's for each one.
 -- $1 shards, $2 guids, $3 attempt ids, $4 window + grace
 UPDATE /*schema*/processing_queue AS q
 SET scheduled_at = statement_timestamp() + $4::interval
 FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (shard_id, guid, attempt_id)
-WHERE q.shard_id = u.shard_id AND q.guid = u.guid AND q.attempt_id = u.attempt_id AND q.running
+WHERE q.shard_id = u.shard_id AND q.guid = u.guid
+  AND CASE WHEN q.running THEN q.attempt_id = u.attempt_id END
   AND EXISTS (
       SELECT FROM /*schema*/scheduled_action AS a
       WHERE a.shard_id = q.shard_id AND a.guid = q.guid /*one-shard: AND a.shard_id = $5*/

@@ -1,5 +1,5 @@
 -- The first schema. Times are whole microseconds since 1970, guids are 16 bytes, truth is 0 or 1.
--- How the release before runs against it: there is none.
+-- The previous release: there is none.
 
 CREATE TABLE installation (
     only_row INTEGER NOT NULL PRIMARY KEY CONSTRAINT installation_one_check CHECK (only_row = 1),
@@ -8,7 +8,6 @@ CREATE TABLE installation (
     schema_version INTEGER NOT NULL,
     floor INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    device INTEGER,
     inode INTEGER
 );
 

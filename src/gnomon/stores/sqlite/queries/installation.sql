@@ -3,9 +3,9 @@ SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'installation
 
 -- name: install
 INSERT INTO installation (
-    only_row, id, shard_count, schema_version, floor, created_at, device, inode
+    only_row, id, shard_count, schema_version, floor, created_at, inode
 )
-VALUES (1, :id, :shard_count, :version, :floor, :now, :device, :inode);
+VALUES (1, :id, :shard_count, :version, :floor, :now, :inode);
 
 -- name: install_locks
 INSERT INTO shard_lock (shard_id)
@@ -18,10 +18,10 @@ INSERT INTO migration (version, name, applied_at) VALUES (:version, :name, :now)
 UPDATE installation SET schema_version = :version;
 
 -- name: open
-SELECT id, shard_count, schema_version, floor, device, inode FROM installation;
+SELECT id, shard_count, schema_version, floor, inode FROM installation;
 
 -- name: adopt
-UPDATE installation SET device = :device, inode = :inode;
+UPDATE installation SET inode = :inode;
 
 -- name: adopt_move
 -- What came due must stand in the processing queue to be skipped.

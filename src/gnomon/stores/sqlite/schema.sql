@@ -1,0 +1,161 @@
+-- What all migrations add up to, for readers. Made by `make schema`; do not edit.
+
+CREATE VIEW live_action AS
+SELECT
+    a.id, a.shard_id, a.guid, a.state, a.keyed, a.retention_us, a.created_at, a.updated_at,
+    CASE a.state WHEN 'active' THEN coalesce(q.scheduled_at, a.scheduled_at) END AS scheduled_at,
+    a.occurrence_no, a.occurrence_at, a.expires_at,
+    coalesce(q.attempts, a.attempts) AS attempts,
+    a.succeeded, a.failed, a.interrupted,
+    a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+    a.last_attempt, a.spec, a.queue, a.priority,
+    q.running, q.attempt_id, q.began_at, q.deadline_at, q.owner
+FROM scheduled_action AS a
+LEFT JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid;
+
+CREATE TABLE attempt_log (
+    shard_id INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    guid BLOB NOT NULL,
+    attempt_id BLOB NOT NULL,
+    attempt_no INTEGER NOT NULL,
+    occurrence_no INTEGER NOT NULL,
+    began_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    outcome TEXT NOT NULL,
+    error TEXT,
+    answer TEXT,
+    owner TEXT,
+    PRIMARY KEY (shard_id, attempt_id, began_at)
+);
+
+CREATE TABLE finished_action (
+    id TEXT NOT NULL,
+    shard_id INTEGER NOT NULL,
+    guid BLOB NOT NULL,
+    state TEXT NOT NULL CONSTRAINT finished_action_state_check
+    CHECK (state IN ('done', 'dead', 'cancelled', 'expired')),
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    keyed INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    occurrence_no INTEGER NOT NULL,
+    occurrence_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    succeeded INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    interrupted INTEGER NOT NULL,
+    consecutive_failures INTEGER NOT NULL,
+    consecutive_interruptions INTEGER NOT NULL,
+    occurrence_failures INTEGER NOT NULL,
+    attempt_id BLOB,
+    began_at INTEGER,
+    reason TEXT,
+    finished_at INTEGER NOT NULL,
+    purge_at INTEGER NOT NULL,
+    last_attempt TEXT,
+    spec TEXT NOT NULL,
+    PRIMARY KEY (id, guid, finished_at)
+);
+
+CREATE TABLE incoming_queue (
+    shard_id INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    guid BLOB NOT NULL,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    scheduled_at INTEGER NOT NULL,
+    PRIMARY KEY (shard_id, created_at, guid)
+) WITHOUT ROWID;
+
+CREATE TABLE installation (
+    only_row INTEGER NOT NULL PRIMARY KEY CONSTRAINT installation_one_check CHECK (only_row = 1),
+    id BLOB NOT NULL,
+    shard_count INTEGER NOT NULL,
+    schema_version INTEGER NOT NULL,
+    floor INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    inode INTEGER
+);
+
+CREATE TABLE migration (
+    version INTEGER NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+);
+
+CREATE TABLE processing_queue (
+    shard_id INTEGER NOT NULL,
+    guid BLOB NOT NULL,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    scheduled_at INTEGER NOT NULL,
+    attempt_id BLOB,
+    attempts INTEGER NOT NULL,
+    running INTEGER NOT NULL DEFAULT 0,
+    swept INTEGER NOT NULL DEFAULT 0,
+    began_at INTEGER,
+    deadline_at INTEGER,
+    owner TEXT,
+    PRIMARY KEY (guid)
+) WITHOUT ROWID;
+
+CREATE TABLE scheduled_action (
+    id TEXT NOT NULL PRIMARY KEY,
+    shard_id INTEGER NOT NULL,
+    guid BLOB NOT NULL,
+    state TEXT NOT NULL CONSTRAINT scheduled_action_state_check CHECK (state IN ('active', 'paused')),
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    timeout_us INTEGER NOT NULL,
+    retention_us INTEGER NOT NULL,
+    keyed INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    scheduled_at INTEGER,
+    occurrence_no INTEGER NOT NULL,
+    occurrence_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    succeeded INTEGER NOT NULL DEFAULT 0,
+    failed INTEGER NOT NULL DEFAULT 0,
+    interrupted INTEGER NOT NULL DEFAULT 0,
+    consecutive_failures INTEGER NOT NULL DEFAULT 0,
+    consecutive_interruptions INTEGER NOT NULL DEFAULT 0,
+    occurrence_failures INTEGER NOT NULL DEFAULT 0,
+    last_attempt TEXT,
+    spec TEXT NOT NULL
+);
+
+CREATE TABLE shard_lock (
+    shard_id INTEGER NOT NULL PRIMARY KEY,
+    lease_guid BLOB,
+    owner TEXT,
+    beat INTEGER NOT NULL DEFAULT 0,
+    heartbeat_at INTEGER,
+    last_processing_start_at INTEGER,
+    incoming_mark INTEGER
+);
+
+CREATE TABLE worker (
+    worker_id BLOB NOT NULL PRIMARY KEY,
+    owner TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX attempt_log_id_idx ON attempt_log (id, began_at);
+
+CREATE INDEX finished_action_purge_idx ON finished_action (purge_at, state);
+
+CREATE INDEX processing_queue_lane_idx
+ON processing_queue (shard_id, queue, priority, scheduled_at);
+
+CREATE INDEX processing_queue_running_idx ON processing_queue (shard_id, scheduled_at)
+WHERE running = 1;
+
+CREATE INDEX scheduled_action_expiry_idx ON scheduled_action (shard_id, expires_at)
+WHERE expires_at IS NOT NULL;
+
+CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);

@@ -1,0 +1,49 @@
+"""A store in a schema of its own, and drafts for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gnomon.clock import SystemClock, SystemEntropy
+from gnomon.contracts.store import Draft, Store
+from gnomon.model.ids import shard_of
+from gnomon.model.spec import Mock, Spec
+from gnomon.stores.postgres import open_postgres
+from tests.fixtures.postgres import PostgresSchema
+
+SHARD_COUNT = 4
+
+Drafter = Callable[..., Draft]
+
+
+@pytest.fixture
+async def store(postgres_schema: PostgresSchema) -> AsyncIterator[Store]:
+    dsn, schema = postgres_schema
+    opened = await open_postgres(dsn, schema=schema, clock=SystemClock(), entropy=SystemEntropy())
+    await opened.installation.migrate(shard_count=SHARD_COUNT)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def draft() -> Drafter:
+    """Makes drafts that are due now."""
+
+    def make(name: str, *, keyed: bool = False) -> Draft:
+        now = datetime.now(UTC)
+        return Draft(
+            id=name,
+            guid=SystemEntropy().guid(),
+            shard=shard_of(name, SHARD_COUNT),
+            spec=Spec(action=Mock(), start_at=now),
+            scheduled_at=now,
+            occurrence_at=now,
+            expires_at=None,
+            retention=timedelta(days=1),
+            keyed=keyed,
+        )
+
+    return make

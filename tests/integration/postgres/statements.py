@@ -1,0 +1,96 @@
+"""Real parameters for every statement, and EXPLAIN for it as the engine prepares it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from gnomon.stores._queries import Query
+from gnomon.stores.postgres.connection import NARROW_SETTINGS, catalogue, prepared_text
+
+SHARD = 3
+GUID = UUID(int=7)
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+STATEMENTS: Mapping[str, Query] = catalogue()
+LOCAL = tuple(sorted(name for name, query in STATEMENTS.items() if query.mark == "shard-local"))
+
+_PARAMETER = re.compile(r"\$(\d+)::(\w+)(\[\])?")
+_VALUES: Mapping[str, Any] = {
+    "int": SHARD,
+    "smallint": 5,
+    "bigint": 9,
+    "text": "one",
+    "uuid": GUID,
+    "timestamptz": MOMENT,
+    "interval": timedelta(seconds=5),
+    "boolean": False,
+}
+_ONE_SHARD_LAST = re.compile(r"/\*one-shard: [^*]*\$(\d+)\*/")
+
+
+def parameters_of(query: Query) -> tuple[list[str], list[Any]]:
+    """Types and values of a statement's parameters; every int is the shard, and so a limit of 3."""
+    kinds: dict[int, tuple[str, bool]] = {}
+    for number, kind, array in _PARAMETER.findall(query.sql):
+        kinds.setdefault(int(number), (kind, bool(array)))
+    for number in _ONE_SHARD_LAST.findall(query.sql):
+        kinds.setdefault(int(number), ("int", False))
+    assert sorted(kinds) == list(range(1, len(kinds) + 1)), f"{query.name}: a parameter has no cast"
+    ordered = [kinds[number] for number in sorted(kinds)]
+    types = [kind + ("[]" if array else "") for kind, array in ordered]
+    values = [[_VALUES[kind]] if array else _VALUES[kind] for kind, array in ordered]
+    return types, values
+
+
+async def explain(
+    connection: asyncpg.Connection[Any],
+    query: Query,
+    schema: str,
+    *,
+    one_shard: bool,
+    values: Sequence[Any] | None = None,
+) -> str:
+    """The plan as text, for these or for made-up values."""
+    types, made_up = parameters_of(query)
+    if not one_shard and _ONE_SHARD_LAST.search(query.sql):
+        types, made_up = types[:-1], made_up[:-1]
+    text = prepared_text(query, schema, one_shard=one_shard)
+    head = f"PREPARE planned ({', '.join(types)}) AS " if types else "PREPARE planned AS "
+    await connection.execute(head + text)
+    given = ", ".join(
+        f"{literal(value)}::{kind}"
+        for value, kind in zip(made_up if values is None else values, types, strict=True)
+    )
+    rows = await connection.fetch(
+        "EXPLAIN (COSTS off) EXECUTE planned" + (f" ({given})" if types else "")
+    )
+    await connection.execute("DEALLOCATE planned")
+    return "\n".join(row[0] for row in rows)
+
+
+def literal(value: Any) -> str:
+    match value:
+        case list():
+            return "ARRAY[" + ", ".join(map(literal, value)) + "]"
+        case None:
+            return "NULL"
+        case bool() | int():
+            return str(value)
+        case timedelta():
+            return f"'{value.total_seconds()} seconds'"
+        case _:
+            return f"'{value}'"
+
+
+async def connect(dsn: str, *, generic: bool) -> asyncpg.Connection[Any]:
+    """A connection with the settings of the engine; with custom plans, parameters are seen."""
+    settings = dict(NARROW_SETTINGS)
+    if not generic:
+        settings["plan_cache_mode"] = "force_custom_plan"
+    connection: asyncpg.Connection[Any] = await asyncpg.connect(dsn, server_settings=settings)
+    return connection

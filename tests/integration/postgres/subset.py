@@ -1,0 +1,106 @@
+"""What Citus can run, as rules over the text of statements: see the design notes on scale-out.
+
+Each rule takes a query (and the text that is run in one shard) and says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from gnomon.stores._queries import Query
+from gnomon.stores.postgres.connection import prepared_text
+
+Rule = Callable[[Query], list[str]]
+
+_COMMENT = re.compile(r"--[^\n]*")
+_VOLATILE = re.compile(
+    r"\b(clock_timestamp|gen_random_uuid|random|nextval|timeofday|uuid_generate_v\d)\s*\("
+)
+_MODIFICATION = re.compile(r"\b(?:DELETE FROM|INSERT INTO|(?<!DO )(?<!FOR )UPDATE) +([\w.\"]+)")
+_LOCKING = re.compile(r"\bFOR (?:NO KEY )?(?:UPDATE|SHARE|KEY SHARE)\b")
+_SET_LIST = re.compile(r"\bSET\b(.*?)(?:\bFROM\b|\bWHERE\b|\bRETURNING\b|$)", re.DOTALL)
+_DO_UPDATE = re.compile(r"\bDO UPDATE\b(.*?)(?:\bRETURNING\b|$)", re.DOTALL)
+_SHARD_PARAMETER = re.compile(r"\bshard_id = \$\d+")
+_ALLOWED = {"migrate_lock": "pg_advisory", "notify": "pg_notify"}
+
+
+def text_of(query: Query) -> str:
+    """As it is run in one shard, without comments."""
+    return _COMMENT.sub("", prepared_text(query, "", one_shard=query.mark == "shard-local"))
+
+
+def runs_on_citus(query: Query) -> bool:
+    return query.mark != "many-shards"
+
+
+def marked(query: Query) -> list[str]:
+    """Every statement says where it may run."""
+    known = ("shard-local", "global", "many-shards")
+    return [] if query.mark in known else [f"has the mark {query.mark!r}"]
+
+
+def nothing_refused(query: Query) -> list[str]:
+    """Rule 1: what Citus refuses outright."""
+    text = text_of(query)
+    problems = []
+    if re.search(r"\bMERGE\b", text):
+        problems.append("uses MERGE")
+    if any(re.search(r"(?:^|,)\s*shard_id\s*=", part) for part in _SET_LIST.findall(text)):
+        problems.append("changes shard_id")
+    if query.mark == "global" and _LOCKING.search(text):
+        problems.append("locks rows without being shard-local")
+    return problems
+
+
+def nothing_volatile(query: Query) -> list[str]:
+    """Rule 2: times and ids that each node would make up differently."""
+    text = text_of(query)
+    problems = [f"calls {name}" for name in _VOLATILE.findall(text)]
+    clock = re.compile(r"\b(?:now|statement_timestamp|transaction_timestamp)\s*\(")
+    if any(clock.search(part) for part in _DO_UPDATE.findall(text)):
+        problems.append("asks for the time in DO UPDATE")
+    if re.search(r"\bnow\s*\(", text):
+        problems.append("uses now() instead of statement_timestamp()")
+    return problems
+
+
+def stays_in_its_shard(query: Query) -> list[str]:
+    """Rule 3: a shard-local statement names its shard, and never inserts out of a modification."""
+    if query.mark != "shard-local":
+        return []
+    text = text_of(query)
+    problems = []
+    if not _SHARD_PARAMETER.search(text):
+        problems.append("has no `shard_id = $n`")
+    changed = _MODIFICATION.findall(text)
+    if len(changed) > len(set(changed)):
+        problems.append("modifies a table twice")
+    inserts = re.search(r"\bINSERT INTO\b.*?\bSELECT\b(.*)", text, re.DOTALL)
+    if inserts:
+        if len(changed) > 1:
+            problems.append("inserts out of a modification")
+        if not re.search(r"\b(?:FROM|JOIN) (?!unnest)(?!LATERAL)\w+ AS \w+", inserts[1]):
+            problems.append("inserts without reading a table")
+    return problems
+
+
+def no_foreign_locks(query: Query) -> list[str]:
+    """Rule 4: what is per node, or silently ignored."""
+    text = text_of(query)
+    words = ("lock_timeout", "pg_advisory", "pg_notify", "NOTIFY")
+    return [f"uses {word}" for word in words if word in text and _ALLOWED.get(query.name) != word]
+
+
+RULES: tuple[Rule, ...] = (
+    marked,
+    nothing_refused,
+    nothing_volatile,
+    stays_in_its_shard,
+    no_foreign_locks,
+)
+
+
+def problems_of(query: Query) -> list[str]:
+    """All that is wrong with a statement."""
+    return [f"{query.name} {problem}" for rule in RULES for problem in rule(query)]

@@ -1,0 +1,175 @@
+"""The SQL stays in the subset that Citus runs, checked on plain PostgreSQL.
+
+Every table is partitioned by hash of the shard; a statement marked shard-local must touch at most
+one partition of each. What a plan cannot show is checked by rules over the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import asyncpg
+import pytest
+
+import gnomon.stores.postgres
+from gnomon.stores._queries import Query, in_schema
+from gnomon.stores.postgres.migrations import migrations
+from tests.fixtures.postgres import PostgresSchema
+from tests.integration.postgres.statements import LOCAL, STATEMENTS, connect, explain
+from tests.integration.postgres.subset import problems_of, runs_on_citus
+
+PARTITIONS = 8
+TABLES = (
+    "shard_lock",
+    "scheduled_action",
+    "incoming_queue",
+    "processing_queue",
+    "finished_action",
+    "attempt_log",
+)
+
+
+class Partitioned(NamedTuple):
+    """A schema whose tables are partitioned by shard."""
+
+    connection: asyncpg.Connection[Any]
+    schema: str
+
+
+@pytest.fixture
+async def partitioned(postgres_schema: PostgresSchema) -> AsyncIterator[Partitioned]:
+    dsn, schema = postgres_schema
+    connection = await connect(dsn, generic=False)
+    await connection.execute(f'CREATE SCHEMA "{schema}"')
+    for step in migrations():
+        await connection.execute(in_schema(step.script, schema))
+    for table in TABLES:
+        await connection.execute(
+            f'ALTER TABLE "{schema}".{table} RENAME TO {table}_template;'
+            f'CREATE TABLE "{schema}".{table} (LIKE "{schema}".{table}_template INCLUDING ALL) '
+            "PARTITION BY HASH (shard_id);"
+            + "".join(
+                f'CREATE TABLE "{schema}".{table}_h{number} PARTITION OF "{schema}".{table} '
+                f"FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {number});"
+                for number in range(PARTITIONS)
+            )
+        )
+    yield Partitioned(connection, schema)
+    await connection.close()
+
+
+def touched(plan: str) -> dict[str, set[str]]:
+    """Which partitions of which tables a plan reads or writes."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for table, number in re.findall(r" on (\w+?)_h(\d+)\b", plan):
+        found[table].add(number)
+    return found
+
+
+async def test_shard_local_statements_touch_one_partition_of_each_table(
+    partitioned: Partitioned,
+) -> None:
+    """One shard is one node's business, whatever the statement."""
+    problems = []
+    for name in LOCAL:
+        plan = await explain(
+            partitioned.connection, STATEMENTS[name], partitioned.schema, one_shard=True
+        )
+        wide = {table: parts for table, parts in touched(plan).items() if len(parts) > 1}
+        if wide:
+            problems.append(f"{name} touches {wide}:\n{plan}")
+
+    assert [] == problems
+
+
+async def test_a_statement_without_its_shard_would_be_caught(partitioned: Partitioned) -> None:
+    """The check above can fail."""
+    bad = Query("bad", "shard-local", "SELECT a.id FROM /*schema*/scheduled_action AS a")
+    plan = await explain(partitioned.connection, bad, partitioned.schema, one_shard=True)
+
+    assert PARTITIONS == len(touched(plan)["scheduled_action"])
+
+
+async def test_the_many_shards_form_of_the_same_text_reaches_them_all(
+    partitioned: Partitioned,
+) -> None:
+    """What keeps a statement in its shard is the text behind `one-shard:`, and nothing else."""
+    query = STATEMENTS["finish_take"]
+    connection, schema = partitioned
+    one = await explain(connection, query, schema, one_shard=True)
+    many = await explain(connection, query, schema, one_shard=False)
+
+    assert 1 == len(touched(one)["processing_queue"])
+    assert PARTITIONS == len(touched(many)["processing_queue"])
+
+
+def test_the_catalogue_keeps_the_rules() -> None:
+    """No statement that Citus has to run uses what Citus refuses or does differently."""
+    checked = [query for query in STATEMENTS.values() if runs_on_citus(query)]
+
+    assert [] == [problem for query in checked for problem in problems_of(query)]
+    assert len(LOCAL) > 20
+
+
+BAD = {
+    "has the mark ''": Query("x", "", "SELECT 1"),
+    "uses MERGE": Query("x", "global", "MERGE INTO t USING u ON true"),
+    "changes shard_id": Query(
+        "x", "shard-local", "UPDATE t AS a SET b = 1, shard_id = 2 WHERE a.shard_id = $1"
+    ),
+    "locks rows": Query("x", "global", "SELECT a FROM t FOR NO KEY UPDATE"),
+    "calls gen_random_uuid": Query(
+        "x", "shard-local", "UPDATE t AS a SET b = gen_random_uuid() WHERE a.shard_id = $1"
+    ),
+    "asks for the time": Query(
+        "x", "global", "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET b = now()"
+    ),
+    "uses now()": Query("x", "global", "SELECT now()"),
+    "has no `shard_id = $n`": Query("x", "shard-local", "SELECT a FROM t AS a"),
+    "modifies a table twice": Query(
+        "x",
+        "shard-local",
+        "WITH d AS (DELETE FROM t WHERE shard_id = $1) UPDATE t AS a SET b = 1",
+    ),
+    "inserts out of a modification": Query(
+        "x",
+        "shard-local",
+        "WITH d AS (DELETE FROM t AS a WHERE a.shard_id = $1 RETURNING a.b) "
+        "INSERT INTO u SELECT d.b FROM d AS d",
+    ),
+    "inserts without reading a table": Query(
+        "x",
+        "shard-local",
+        "INSERT INTO t SELECT u.a FROM unnest($2::int[]) AS u (a) WHERE shard_id = $1",
+    ),
+    "uses lock_timeout": Query("x", "global", "SELECT set_config('lock_timeout', '1', true)"),
+    "uses pg_advisory": Query("x", "global", "SELECT pg_advisory_lock(1)"),
+    "uses pg_notify": Query("x", "global", "SELECT pg_notify('a', 'b')"),
+}
+
+
+@pytest.mark.parametrize("problem", sorted(BAD))
+def test_each_rule_catches_a_bad_statement(problem: str) -> None:
+    """A rule that cannot fail is none."""
+    assert any(problem in found for found in problems_of(BAD[problem]))
+
+
+def test_the_tables_have_no_volatile_defaults() -> None:
+    """Neither sequences nor triggers nor computed defaults: each node would have its own."""
+    script = "\n".join(re.sub(r"--[^\n]*", "", step.script) for step in migrations())
+
+    assert [] == re.findall(r"(?i)\b(?:serial|bigserial|identity|trigger|nextval)\b", script)
+    assert [] == re.findall(r"(?i)\bDEFAULT\s+\w+\s*\(", script)
+
+
+def test_the_engine_learns_from_rows_and_codes_only() -> None:
+    """Row counts and constraint names differ on Citus: the program asks for neither."""
+    folder = Path(gnomon.stores.postgres.__file__).parent
+    forbidden = re.compile(r"constraint_name|table_name|\.rowcount|statusmessage|INSERT 0")
+    found = [path.name for path in folder.glob("*.py") if forbidden.search(path.read_text())]
+
+    assert [] == found

@@ -1,0 +1,302 @@
+"""What only the SQLite engine promises: its file, its writer's thread, its plans."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gnomon.clock import SystemClock, SystemEntropy
+from gnomon.contracts.observer import Silent
+from gnomon.contracts.store import Draft, Store
+from gnomon.model.errors import (
+    Conflict,
+    InvalidRequest,
+    NotSupported,
+    SchemaMismatch,
+    StoreUnavailable,
+)
+from gnomon.model.ids import shard_of
+from gnomon.model.spec import Mock, Spec
+from gnomon.stores.sqlite import InlineRunner, ThreadRunner, open_sqlite
+from gnomon.stores.sqlite.queries import SQL
+
+SHARD_COUNT = 4
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "gnomon.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[Store]:
+    opened = opened_store(path)
+    await opened.installation.migrate(shard_count=SHARD_COUNT)
+    yield opened
+    await opened.close()
+
+
+def opened_store(path: Path) -> Store:
+    return open_sqlite(path, clock=SystemClock(), entropy=SystemEntropy())
+
+
+def draft(name: str) -> Draft:
+    now = SystemClock().now()
+    return Draft(
+        id=name, guid=SystemEntropy().guid(), shard=shard_of(name, SHARD_COUNT),
+        spec=Spec(action=Mock(), start_at=now), scheduled_at=now, occurrence_at=now,
+        expires_at=None, retention=timedelta(hours=1),
+    )  # fmt: skip
+
+
+class Counting(Silent):
+    """Remembers how many verbs shared a commit."""
+
+    def __init__(self) -> None:
+        self.groups: list[float] = []
+
+    def observe(self, name: str, value: float, /, **labels: str) -> None:
+        if name == "store_group_verbs":
+            self.groups.append(value)
+
+
+async def test_without_a_schema_every_verb_names_the_remedy(path: Path) -> None:
+    """Opening needs no schema; using it does, and says what to do."""
+    store = opened_store(path)
+    try:
+        for call in (store.installation.open(), store.actions.get("a"), store.leases.locks()):
+            with pytest.raises(SchemaMismatch, match="gnomon migrate"):
+                await call
+    finally:
+        await store.close()
+
+
+async def test_commits_survive_power_loss(store: Store, path: Path) -> None:
+    """The journal is a write-ahead log, and every commit is synced."""
+    runner = ThreadRunner(str(path), clock=SystemClock(), observer=Silent())
+    try:
+        journal, synchronous = await runner.write(
+            lambda connection: (
+                connection.execute("PRAGMA journal_mode").fetchone()[0],
+                connection.execute("PRAGMA synchronous").fetchone()[0],
+            )
+        )
+    finally:
+        await runner.close()
+    assert "wal" == journal
+    assert 2 == synchronous
+    assert "local" == (await store.installation.open()).durability
+
+
+async def test_a_copied_file_is_another_database(store: Store, path: Path, tmp_path: Path) -> None:
+    """A copy begins nothing until it is adopted."""
+    await store.close()
+    copy = tmp_path / "copy.db"
+    shutil.copy(path, copy)
+    copied = opened_store(copy)
+    try:
+        assert "inode" in (await copied.installation.verify_identity() or "")
+        assert 0 == await copied.installation.adopt(past_due="run")
+        assert None is await copied.installation.verify_identity()
+    finally:
+        await copied.close()
+
+
+async def test_a_moved_file_is_the_same_database(store: Store, path: Path, tmp_path: Path) -> None:
+    """Renaming it is no copy."""
+    await store.close()
+    moved = opened_store(path.rename(tmp_path / "moved.db"))
+    try:
+        assert None is await moved.installation.verify_identity()
+    finally:
+        await moved.close()
+
+
+async def test_verbs_that_wait_share_a_commit_and_fail_alone(path: Path) -> None:
+    """Group commit: one that fails takes none of the others with it."""
+    observer = Counting()
+    store = open_sqlite(path, clock=SystemClock(), entropy=SystemEntropy(), observer=observer)
+    try:
+        await store.installation.migrate(shard_count=SHARD_COUNT)
+        await store.actions.create([draft("taken")])
+        wrong = SystemEntropy().guid()
+
+        answers = await asyncio.gather(
+            *(store.actions.create([draft(f"new-{number}")]) for number in range(50)),
+            store.actions.delete("taken", if_match=wrong),
+            *(store.actions.create([draft(f"more-{number}")]) for number in range(50)),
+            return_exceptions=True,
+        )
+
+        assert 1 == sum(isinstance(answer, Conflict) for answer in answers)
+        assert 101 == sum((await store.actions.count()).values())
+        assert 1 < max(observer.groups)
+    finally:
+        await store.close()
+
+
+async def test_a_failing_call_is_undone_whole(path: Path) -> None:
+    """What it wrote before it failed is not in the group's commit."""
+    runner = ThreadRunner(str(path), clock=SystemClock(), observer=Silent())
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO t VALUES (1)")
+        raise Conflict("x", expected="a", found="b")
+
+    try:
+        await runner.write(lambda connection: connection.execute("CREATE TABLE t (x)"))
+        results = await asyncio.gather(
+            runner.write(fail),
+            runner.write(lambda connection: connection.execute("INSERT INTO t VALUES (2)")),
+            return_exceptions=True,
+        )
+        rows = await runner.read(
+            lambda connection: connection.execute("SELECT x FROM t").fetchall()
+        )
+    finally:
+        await runner.close()
+    assert isinstance(results[0], Conflict)
+    assert [(2,)] == rows
+
+
+async def test_a_call_that_ends_the_transaction_fails_the_whole_group(path: Path) -> None:
+    """As a full disk does: nobody is told of a success that was undone."""
+    runner = ThreadRunner(str(path), clock=SystemClock(), observer=Silent())
+
+    gate = threading.Event()
+
+    def ruin(connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")
+        raise sqlite3.OperationalError("database or disk is full")
+
+    try:
+        await runner.write(lambda connection: connection.execute("CREATE TABLE t (x)"))
+        calls = [
+            asyncio.create_task(runner.write(call))
+            for call in (
+                lambda _: gate.wait(5),  # so that the others wait for one and the same commit
+                lambda connection: connection.execute("INSERT INTO t VALUES (1)"),
+                ruin,
+            )
+        ]
+        await asyncio.sleep(0)
+        gate.set()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        rows = await runner.read(
+            lambda connection: connection.execute("SELECT x FROM t").fetchall()
+        )
+        await runner.write(lambda connection: connection.execute("INSERT INTO t VALUES (2)"))
+    finally:
+        await runner.close()
+    assert [] == rows
+    assert [True] * 3 == [isinstance(result, StoreUnavailable) for result in results]
+
+
+async def test_a_locked_file_is_unavailable_not_a_crash(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process holds the write lock for longer than we wait."""
+    monkeypatch.setattr("gnomon.stores.sqlite.connection.BUSY_TIMEOUT_S", 0.05)
+    impatient = opened_store(path)
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    try:
+        with pytest.raises(StoreUnavailable):
+            await impatient.actions.create([draft("late")])
+        assert None is await impatient.actions.get("late")
+        blocker.execute("ROLLBACK")
+        assert await impatient.actions.create([draft("late")])
+    finally:
+        blocker.close()
+        await impatient.close()
+
+
+async def test_joining_minds_the_callers_settings(store: Store, path: Path) -> None:
+    """Row factories of the caller neither disturb us nor get lost."""
+    connection = sqlite3.connect(path)
+    connection.row_factory = lambda _cursor, row: {"row": row}
+    try:
+        await store.joining(connection).create([draft("joined"), draft("second")])
+        assert connection.in_transaction
+        connection.commit()
+        assert {"row": (1,)} == connection.execute("SELECT 1").fetchone()
+    finally:
+        connection.close()
+    assert await store.actions.get("joined") is not None
+
+
+async def test_joining_without_a_transaction_is_refused(store: Store, path: Path) -> None:
+    """A connection that commits by itself must begin first."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        with pytest.raises(InvalidRequest, match="begin a transaction"):
+            await store.joining(connection).create([draft("joined")])
+        connection.execute("BEGIN")
+        await store.joining(connection).create([draft("joined")])
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    assert await store.actions.get("joined") is not None
+
+
+async def test_joining_another_file_is_refused(store: Store, tmp_path: Path) -> None:
+    """The action would be stored where nobody looks."""
+    for elsewhere in (tmp_path / "other.db", ":memory:"):
+        connection = sqlite3.connect(elsewhere)
+        try:
+            with pytest.raises(NotSupported):
+                store.joining(connection)
+        finally:
+            connection.close()
+
+
+async def test_the_inline_runner_lets_others_in_around_each_verb() -> None:
+    """The simulation's coroutines interleave between verbs, not inside them."""
+    runner = InlineRunner()
+    order: list[str] = []
+
+    async def verb(name: str) -> None:
+        await runner.write(lambda _: order.append(name))
+        order.append(f"{name} done")
+
+    await asyncio.gather(verb("a"), verb("b"))
+    await runner.close()
+
+    assert ["a", "b", "a done", "b done"] == order
+
+
+HOT = (
+    "begin_due", "begin_overdue", "begin_stamp", "next_due", "move_head", "move_insert",
+    "move_delete", "move_lanes", "waiting", "finish_plain_archive", "finish_plain_fence",
+    "finish_plain_remove", "finish_fence", "settle_fence", "count_result", "finish_reschedule",
+    "extend", "lane_after", "lapsed_stale", "lapsed_running", "lapsed_expired", "get",
+    "get_finished", "attempts", "create", "create_bulk", "recall", "purge_finished",
+)  # fmt: skip
+BIG_TABLES = r"(?:scheduled_action|processing_queue|incoming_queue|finished_action|attempt_log)"
+
+
+@pytest.mark.parametrize("name", HOT)
+async def test_a_hot_query_never_walks_a_whole_table(name: str) -> None:
+    """Nor a whole shard of the processing queue: each step of its plan is bounded."""
+    runner = InlineRunner()
+    store = open_sqlite(":memory:", clock=SystemClock(), entropy=SystemEntropy(), runner=runner)
+    await store.installation.migrate(shard_count=SHARD_COUNT)
+    parameters = dict.fromkeys(re.findall(r":(\w+)", SQL[name]))
+
+    plan = [
+        row[3] for row in runner.connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", parameters)
+    ]
+    await runner.close()
+
+    assert plan or name == "create"
+    for step in plan:
+        assert not re.match(rf"SCAN (?:[aqifl]|{BIG_TABLES})(?: |$)", step), plan
+        assert not step.endswith("processing_queue_lane_idx (shard_id=?)"), plan

@@ -1,0 +1,297 @@
+"""Each takes one guard of the protocol away. The simulation must notice, or it proves nothing.
+
+They stand around the engine and know its tables, not its code: before the real verb is called,
+the row is made to look as if its fence were satisfied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.store import (
+    BeginResult,
+    Begun,
+    Demand,
+    Finish,
+    Holding,
+    Lane,
+    Moved,
+    Pulse,
+    Recorded,
+    Settle,
+    ShardLock,
+    Store,
+)
+from gnomon.stores.sqlite.rows import micros, moment
+from gnomon.worker import WorkerConfig
+from tests.simulation.world import Ablation, World
+
+READ_INCOMING = """
+SELECT i.created_at, i.guid, i.queue, i.priority, i.scheduled_at, a.attempts
+FROM incoming_queue AS i
+LEFT JOIN scheduled_action AS a
+    ON a.shard_id = i.shard_id AND a.guid = i.guid AND a.state = 'active'
+JOIN shard_lock AS l ON l.shard_id = i.shard_id AND l.lease_guid = :lease_guid
+WHERE i.shard_id = :shard
+"""
+INSERT_PROCESSING = """
+INSERT OR REPLACE INTO processing_queue (shard_id, guid, queue, priority, scheduled_at, attempts)
+VALUES (?, ?, ?, ?, ?, ?)
+"""
+DELETE_INCOMING = "DELETE FROM incoming_queue WHERE shard_id = ? AND created_at = ? AND guid = ?"
+READ_DUE = """
+SELECT scheduled_at, shard_id, guid FROM processing_queue
+WHERE shard_id = ? AND queue = ? AND priority = ? AND running = 0 AND scheduled_at <= ?
+ORDER BY scheduled_at
+LIMIT ?
+"""
+MAKE_DUE = (
+    "UPDATE processing_queue SET running = 0, scheduled_at = ? WHERE shard_id = ? AND guid = ?"
+)
+READ_ATTEMPT = "SELECT attempt_id FROM processing_queue WHERE shard_id = ? AND guid = ?"
+MAKE_RUNNING = "UPDATE processing_queue SET running = 1 WHERE shard_id = ? AND guid = ?"
+MAKE_LAPSED = (
+    "UPDATE processing_queue"
+    " SET running = ?, scheduled_at = ?, attempt_id = coalesce(?, attempt_id)"
+    " WHERE shard_id = ? AND guid = ?"
+)
+IS_RUNNING = (
+    "SELECT 1 FROM processing_queue AS q JOIN scheduled_action AS a"
+    " ON a.shard_id = q.shard_id AND a.guid = q.guid"
+    " WHERE q.shard_id = ? AND q.guid = ? AND q.attempt_id = ? AND q.running = 1"
+)
+READ_LEASES = "SELECT shard_id, lease_guid FROM shard_lock WHERE lease_guid IS NOT NULL"
+
+
+class Around:
+    """A role of the store with some verbs replaced."""
+
+    def __init__(self, inner: Any, world: World) -> None:
+        self._inner = inner
+        self._world = world
+        self._execute = world.runner.connection.execute
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._inner, verb)
+
+    def _leases(self) -> dict[int, UUID]:
+        """Whatever leases there are: who uses them always passes the check."""
+        return {shard: UUID(bytes=guid) for shard, guid in self._execute(READ_LEASES)}
+
+    def _as_holder(self, demands: Sequence[Demand]) -> list[Demand]:
+        leases = self._leases()
+        return [
+            msgspec.structs.replace(demand, lease_guid=leases[demand.lane.shard])
+            if demand.lease_guid is not None and demand.lane.shard in leases
+            else demand
+            for demand in demands
+        ]
+
+    def _present(self, holdings: Sequence[Holding]) -> list[Holding]:
+        leases = self._leases()
+        return [
+            msgspec.structs.replace(held, lease_guid=leases[held.shard])
+            for held in holdings
+            if held.shard in leases
+        ]
+
+
+# -- work -----------------------------------------------------------------------------------------
+
+
+class TwoStepMove(Around):
+    """Incoming rows are read, inserted and deleted in transactions of their own."""
+
+    async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
+        lanes: dict[Lane, datetime] = {}
+        count = 0
+        for held in holdings:
+            wanted = {"shard": held.shard, "lease_guid": held.lease_guid.bytes}
+            for created_at, guid, *row in self._execute(READ_INCOMING, wanted).fetchall():
+                await self._world.between()
+                queue, priority, scheduled_at, attempts = row
+                if attempts is not None:
+                    self._execute(INSERT_PROCESSING, (held.shard, guid, *row))
+                    lanes[Lane(held.shard, queue, priority)] = moment(scheduled_at)
+                    count += 1
+                await self._world.between()
+                self._execute(DELETE_INCOMING, (held.shard, created_at, guid))
+        now = self._world.clock.now()
+        return Moved(count=count, lanes=lanes, marks={}, more=False, now=now)
+
+
+class BlindBegin(Around):
+    """Due rows are read in one transaction and stamped in another, by guid alone."""
+
+    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+        now_us = micros(self._world.clock.now())
+        due = [
+            row
+            for demand in demands
+            for row in self._execute(READ_DUE, (*demand.lane, now_us, demand.limit)).fetchall()
+        ]
+        await self._world.between()
+        for row in due:
+            self._execute(MAKE_DUE, row)
+        result: BeginResult = await self._inner.begin(self._as_holder(demands), **named)
+        return result
+
+
+class BeginWithoutLease(Around):
+    """Whoever once held the shard may begin in it."""
+
+    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+        result: BeginResult = await self._inner.begin(self._as_holder(demands), **named)
+        return result
+
+
+class ShortReservation(Around):
+    """An attempt is reserved for a second only, as with the default retry period."""
+
+    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+        named |= {"window": timedelta(seconds=1), "grace": timedelta(0)}
+        result: BeginResult = await self._inner.begin(demands, **named)
+        return result
+
+    async def extend(self, attempts: Sequence[Begun], **_: Any) -> Collection[UUID]:
+        return {
+            one.attempt_id
+            for one in attempts
+            if self._execute(
+                IS_RUNNING, (one.shard, one.guid.bytes, one.attempt_id.bytes)
+            ).fetchone()
+        }
+
+
+class FinishByGuid(Around):
+    """A result is accepted whoever's attempt it is."""
+
+    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+        blind = [self._as_current(finish) for finish in finishes]
+        result: Sequence[Recorded] = await self._inner.finish(blind, owner=owner)
+        return result
+
+    def _as_current(self, finish: Finish) -> Finish:
+        row = (finish.shard, finish.guid.bytes)
+        found = self._execute(READ_ATTEMPT, row).fetchone()
+        if found is None or found[0] is None:
+            return finish
+        self._execute(MAKE_RUNNING, row)
+        return msgspec.structs.replace(finish, attempt_id=UUID(bytes=found[0]))
+
+
+class BlindSettle(Around):
+    """The sweeper writes by guid, without comparing what it read."""
+
+    async def settle(self, settlements: Sequence[Settle]) -> int:
+        await self._world.between()
+        for settle in settlements:
+            lapsed = settle.lapsed
+            attempt = None if lapsed.attempt is None else lapsed.attempt.attempt_id.bytes
+            seen = (int(lapsed.running), micros(lapsed.scheduled_at), attempt)
+            self._execute(MAKE_LAPSED, (*seen, lapsed.shard, lapsed.guid.bytes))
+        result: int = await self._inner.settle(settlements)
+        return result
+
+
+# -- leases ---------------------------------------------------------------------------------------
+
+
+class BlindHeartbeat(Around):
+    """A former owner keeps the thief's lease alive in its own name."""
+
+    async def heartbeat(self, worker: UUID, *, holdings: Any, **named: Any) -> Pulse:
+        result: Pulse = await self._inner.heartbeat(
+            worker, holdings=self._present(holdings), **named
+        )
+        return result
+
+
+class BlindRelease(Around):
+    """A former owner frees the thief's lock."""
+
+    async def release(self, holdings: Sequence[Holding]) -> None:
+        await self._inner.release(self._present(holdings))
+
+
+class EagerAcquire(Around):
+    """A lease is taken over whether or not its owner lives."""
+
+    async def locks(self) -> Sequence[ShardLock]:
+        return [
+            msgspec.structs.replace(lock, lease_guid=None, silent_for=None)
+            for lock in await self._inner.locks()
+        ]
+
+    async def acquire(
+        self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
+    ) -> Holding | None:
+        present = {lock.shard: lock for lock in await self._inner.locks()}[shard]
+        result: Holding | None = await self._inner.acquire(
+            shard, lease_guid, owner=owner, seen=present, lease_for=-lease_for
+        )
+        return result
+
+
+# -- others ---------------------------------------------------------------------------------------
+
+
+class ForeignClock(Around):
+    """The database's time is taken from a machine whose clock is wrong."""
+
+    async def now(self) -> datetime:
+        return self._world.clock.now() + timedelta(seconds=200)
+
+
+class Unhurried(WorkerConfig):
+    """However late, it is still sent."""
+
+    @property
+    def send_within(self) -> timedelta:
+        return timedelta(hours=1)
+
+
+class LateSending(Ablation):
+    """No last look at the clock before sending."""
+
+    name = "late-sending"
+
+    def config(self, config: WorkerConfig) -> WorkerConfig:
+        return Unhurried(**{field.name: getattr(config, field.name) for field in fields(config)})
+
+
+class Without(Ablation):
+    """An engine with one role replaced."""
+
+    def __init__(self, name: str, role: str, around: Callable[[Any, World], Around]) -> None:
+        self.name = name
+        self._role = role
+        self._around = around
+
+    def store(self, store: Store, world: World) -> Store:
+        changed = {self._role: self._around(getattr(store, self._role), world)}
+        return msgspec.structs.replace(store, **changed)
+
+
+ABLATIONS: dict[str, Ablation] = {
+    ablation.name: ablation
+    for ablation in (
+        Without("two-step-move", "work", TwoStepMove),
+        Without("blind-begin", "work", BlindBegin),
+        Without("finish-by-guid", "work", FinishByGuid),
+        Without("short-reservation", "work", ShortReservation),
+        Without("blind-settle", "work", BlindSettle),
+        Without("begin-without-lease", "work", BeginWithoutLease),
+        Without("blind-heartbeat", "leases", BlindHeartbeat),
+        Without("blind-release", "leases", BlindRelease),
+        Without("eager-acquire", "leases", EagerAcquire),
+        Without("foreign-clock", "installation", ForeignClock),
+        LateSending(),
+    )
+}

@@ -1,0 +1,84 @@
+"""The simulation as part of the suite: few seeds, and proof that it can see."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.__main__ import FLOORS, shortfalls
+from tests.simulation.ablations import ABLATIONS
+from tests.simulation.world import run_seed
+
+# Seeds that once failed, and what they found.
+REGRESSIONS: dict[int, str] = {
+    0: "a worker without shards, and one with lanes of a shard it gave back, never slept",
+    36: "a release that failed was forgotten: nobody could take the shard for a lease",
+    237: "a shard was dropped after a slow heartbeat although the heartbeat had kept it",
+    305: "a shutdown cut a begin short: what it had begun was neither performed nor handed back",
+    410: "a heartbeat after the farewell: the worker counted as alive for another lease",
+}
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_intact_protocol_breaks_no_rule(first: int) -> None:
+    """Crashes, freezes, lost answers and wrong clocks break none of the promises."""
+    for seed in range(first, first + 20):
+        assert [] == run_seed(seed).violations, f"python -m tests.simulation --seed {seed}"
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_seed_that_failed_once_stays_green(seed: int) -> None:
+    """What was mended stays mended."""
+    assert [] == run_seed(seed).violations
+
+
+@pytest.mark.parametrize(
+    ("ablation", "seeds_max"),
+    [
+        ("two-step-move", 300),
+        ("blind-begin", 300),
+        ("finish-by-guid", 300),
+        ("short-reservation", 300),
+        ("begin-without-lease", 300),
+        ("blind-heartbeat", 300),
+        ("blind-release", 300),
+        ("eager-acquire", 300),
+        ("foreign-clock", 300),
+        ("late-sending", 300),
+    ],
+)
+def test_missing_guard_is_noticed(ablation: str, seeds_max: int) -> None:
+    """A protocol without one of its guards breaks a rule within a few hundred worlds."""
+    guard = ABLATIONS[ablation]
+    found = next((seed for seed in range(seeds_max) if run_seed(seed, guard).violations), None)
+    assert found is not None
+
+
+def test_every_ablation_is_tested() -> None:
+    """No guard can be taken away unnoticed because nobody asks."""
+    marks = [
+        mark
+        for mark in test_missing_guard_is_noticed.pytestmark  # type: ignore[attr-defined]
+        if mark.name == "parametrize"
+    ]
+    assert sorted(ABLATIONS) == sorted(name for name, _ in marks[0].args[1])
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_same_seed_gives_the_same_world(seed: int) -> None:
+    """A failing seed can be replayed: every event is the same, to the last digit."""
+    assert run_seed(seed).history.digest() == run_seed(seed).history.digest()
+
+
+def test_different_seeds_give_different_worlds() -> None:
+    assert run_seed(1).history.digest() != run_seed(2).history.digest()
+
+
+def test_unreached_place_is_reported() -> None:
+    """A simulation that never gets to a steal is not green."""
+    enough = Counter(FLOORS)
+    assert [] == shortfalls(enough, 2_000)
+    enough["steal"] = 0
+    (line,) = shortfalls(enough, 2_000)
+    assert "steal" in line

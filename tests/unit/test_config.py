@@ -1,0 +1,187 @@
+"""Settings: sources, their order, what is refused, and what is never shown."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gnomon.config import Settings, environment_of, load_settings, show_settings
+from gnomon.config.page import configuration_page
+from gnomon.config.values import read_value
+from gnomon.model.errors import ConfigurationError
+from gnomon.stores.config import DatabaseConfig, mask_url
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def load(
+    toml: str = "", environ: dict[str, str] | None = None, flags: dict[str, object] | None = None
+) -> Settings:
+    if toml:
+        Path("gnomon.toml").write_text(toml)
+    return load_settings(environ=environ or {}, flags=flags)
+
+
+def test_later_sources_win_and_are_remembered() -> None:
+    """Defaults < file < environment < flags; every setting knows where it came from."""
+    toml = "[server]\nport = 1001\n[worker]\nconcurrency = 7\nlease = '20s'\n"
+    settings = load(
+        toml,
+        {"GNOMON_SERVER__PORT": "1002", "GNOMON_WORKER__CONCURRENCY": "8"},
+        {"server.port": 1003, "database.url": None},
+    )
+    assert (1003, 8) == (settings.server.port, settings.worker.concurrency)
+    assert timedelta(seconds=20) == settings.worker.lease
+    assert "flag" == settings.source_of("server.port")
+    assert "environment GNOMON_WORKER__CONCURRENCY" == settings.source_of("worker.concurrency")
+    assert "file gnomon.toml" == settings.source_of("worker.lease")
+    assert "default" == settings.source_of("database.url")
+
+
+def test_defaults_need_no_source() -> None:
+    settings = load()
+    assert "sqlite:///gnomon.db" == settings.database.url
+    assert Settings() == settings
+
+
+@pytest.mark.parametrize(
+    ("toml", "environ", "words"),
+    [
+        ("[worker]\nconcurency = 5", {}, "'worker.concurrency'"),
+        ("[wroker]\nlease = 5", {}, "'worker'"),
+        ("worker = 5", {}, r"\[worker\]"),
+        ("", {"GNOMON_WORKER__LEESE": "5"}, "'worker.lease'"),
+        ("", {"GNOMON_WROKER__LEASE": "5"}, "GNOMON_WORKER__"),
+        ("[worker", {}, "not TOML"),
+        ("", {"GNOMON_CONFIG": "nowhere.toml"}, "cannot be read"),
+    ],
+)
+def test_unknown_names_are_errors_with_a_suggestion(
+    toml: str, environ: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        load(toml, environ)
+
+
+def test_a_named_file_must_exist() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_settings(file=Path("missing.toml"), environ={})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "path"),
+    [
+        ("GNOMON_WORKER__CONCURRENCY", "many", "worker.concurrency"),
+        ("GNOMON_WORKER__CONCURRENCY", "0", "worker.concurrency"),
+        ("GNOMON_WORKER__CONCURRENCY", "-1", "worker.concurrency"),
+        ("GNOMON_WORKER__LEASE", "soon", "worker.lease"),
+        ("GNOMON_WORKER__LEASE", "-5s", "worker.lease"),
+        ("GNOMON_WORKER__HELPERS", "maybe", "worker.helpers"),
+        ("GNOMON_WORKER__QUEUES", "mail=many", "worker.queues.mail"),
+        ("GNOMON_SERVER__PORT", "70000", "server.port"),
+        ("GNOMON_SERVER__HOST", "0.0.0.0", "server.host"),
+        ("GNOMON_DATABASE__URL", "mysql://host/db", "database.url"),
+        ("GNOMON_DATABASE__URL", "gnomon.db", "database.url"),
+        ("GNOMON_DATABASE__SCHEMA", 'x"; DROP', "database.schema"),
+        ("GNOMON_DATABASE__SHARD_COUNT", "0", "database.shard_count"),
+        ("GNOMON_LOG__LEVEL", "loud", "log.level"),
+    ],
+)
+def test_bad_values_name_their_setting(variable: str, text: str, path: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(environ={variable: text})
+    assert path == caught.value.path
+
+
+def test_relations_are_checked_at_start() -> None:
+    """A heartbeat must fit three times into a lease."""
+    with pytest.raises(ConfigurationError, match="third"):
+        load("[worker]\nheartbeat = '5s'\nlease = '10s'\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("30s", 30), ("1m30s", 90), ("45", 45), (45, 45), ("PT1M", 60), (0.5, 0.5)],
+)
+def test_durations_as_people_write_them(text: object, found: float) -> None:
+    settings = load(flags={"scheduler.retention": text})
+    assert timedelta(seconds=found) == settings.scheduler.retention
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("1MiB", 2**20), ("64KiB", 65536), ("2MB", 2_000_000), ("1_000", 1000), (7, 7), ("12B", 12)],
+)
+def test_sizes_as_people_write_them(text: object, found: int) -> None:
+    assert found == read_value(DatabaseConfig, "pool_size", text, path="x")
+
+
+def test_tables_come_from_toml_and_from_text() -> None:
+    assert {"mail": 5} == load("[worker]\nqueues = { mail = 5 }").worker.queues
+    found = load(environ={"GNOMON_WORKER__QUEUES": "mail=5, slow=0"}).worker.queues
+    assert {"mail": 5, "slow": 0} == found
+
+
+# -- secrets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:canary@host/db",
+        "postgresql://me:can:canary@host:5432/db",
+        "postgresql://me:canary@x@host/db",
+        "postgresql://host/db?user=me&password=canary",
+    ],
+)
+def test_passwords_are_never_shown(url: str) -> None:
+    """Not in repr, not in `config show`, not in an error."""
+    settings = load(flags={"database.url": url})
+    shown = {item.path: item.value for item in show_settings(settings)}
+    assert "canary" not in repr(settings)
+    assert "canary" not in str(shown)
+    assert "***" in shown["database.url"]
+    with pytest.raises(ConfigurationError) as caught:
+        load(flags={"database.url": url.replace("postgresql", "mysql")})
+    assert "canary" not in str(caught.value)
+
+
+def test_mask_leaves_other_urls_alone() -> None:
+    for url in ("sqlite:///gnomon.db", "postgresql://me@host:5432/db", "sqlite:////a:b@c/d"):
+        assert url == mask_url(url)
+
+
+def test_password_file_completes_the_url() -> None:
+    """The password comes from a file, is quoted, and is masked."""
+    Path("secret").write_text("ca/na@ry\n")
+    settings = load(
+        flags={"database.url": "postgresql://me@host/db", "database.password_file": "secret"}
+    )
+    assert "postgresql://me:ca%2Fna%40ry@host/db" == settings.database.url
+    assert "ca%2F" not in str(show_settings(settings))
+    with pytest.raises(ConfigurationError, match="missing"):
+        load(flags={"database.url": "postgresql://h/d", "database.password_file": "missing"})
+
+
+def test_data_folder_holds_the_default_file(tmp_path: Path) -> None:
+    settings = load(environ={"GNOMON_DATA": str(tmp_path)})
+    assert f"sqlite:///{tmp_path}/gnomon.db" == settings.database.url
+    assert "environment GNOMON_DATA" == settings.source_of("database.url")
+
+
+def test_children_get_the_database_by_environment() -> None:
+    """An argument would show the password to everybody on the machine."""
+    settings = load(flags={"database.url": "postgresql://me:pw@host/db"})
+    assert "postgresql://me:pw@host/db" == environment_of(settings)["GNOMON_DATABASE__URL"]
+
+
+def test_reference_is_in_step() -> None:
+    """docs/reference/configuration.md is the dataclasses."""
+    assert configuration_page() == PAGE.read_text(), "run `make docs`"
