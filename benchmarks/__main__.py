@@ -32,7 +32,11 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--full-growth", action="store_true", help="growth up to 10 M pending, too")
     parser.add_argument("--profile", action="store_true", help="show where the time goes (stderr)")
     parser.add_argument("--publish", action="store_true", help="let the documents show this one")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    partial = options.quick or options.only or options.engine or options.count or options.profile
+    if options.publish and partial:
+        parser.error("--publish is for a full measurement, without --quick, --only and the like")
+    return options
 
 
 def scale_of(options: argparse.Namespace) -> Scale:

@@ -27,8 +27,8 @@ TABLE_ENDS = "<!-- end of table -->"
 class Result(msgspec.Struct, kw_only=True):
     """One figure, beside what it is compared with.
 
-    `ratio` is how many times better than the rival (or how near the floor): more is always better,
-    unless `unit` says that the ratio is a growth.
+    `ratio` is how many times better than the rival, or what part of the floor or of the former
+    state is reached: more is better. In `growth` and `memory` it is the growth: less is better.
     """
 
     scenario: str
@@ -165,12 +165,12 @@ def plot(results: Sequence[Result], path: Path) -> None:
         return
     names = [f"{r.scenario}: {r.measure} ({r.engine})" for r in shown]
     colours = {True: "#2a7f4f", False: "#b3382c", None: "#6f7f8f"}
-    figure, axes = plt.subplots(figsize=(9, 1.2 + 0.38 * len(shown)))
+    figure, axes = plt.subplots(figsize=(13, 1.2 + 0.38 * len(shown)))
     bars = axes.barh(names, [r.ratio or 0.0 for r in shown], color=[colours[r.met] for r in shown])
     axes.bar_label(bars, labels=[f" {r.ratio:.2f}  {compared(r)}" for r in shown], fontsize=7)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xscale("log")
-    axes.margins(x=0.25)
+    axes.margins(x=0.3)
     axes.invert_yaxis()
     axes.set_xlabel("ratio to the rival, floor or former state (log scale)")
     axes.set_title("green: goal met, red: missed, grey: no goal", fontsize=9)

@@ -9,11 +9,13 @@ import pytest
 pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.processes"]
 
 HERE = Path(__file__).parent
-POSTGRES_FIXTURES = frozenset({"postgres", "postgres_schema", "durable_postgres"})
+POSTGRES_FIXTURES = frozenset(
+    {"postgres", "postgres_schema", "durable_postgres", "syncing_postgres"}
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Set the marks that follow from a test's fixtures or folder, so nobody has to remember them."""
+    """Set the marks that follow from a test's fixtures or folder: nobody has to remember them."""
     for item in items:
         if POSTGRES_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.postgres)

@@ -33,11 +33,13 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
         await balanced(app, stand.worker_count)
         streaming = asyncio.create_task(keep_creating(app, crew))
         try:
-            await rate(crew, WARM_S, streaming)
-            before = await rate(crew, scale.steady_for_s, streaming)
+            await rate(app, crew, WARM_S, streaming)
+            before = await rate(app, crew, scale.steady_for_s, streaming)
             async with foreign_snapshot(url, app.settings.database.schema):
-                thirds = [await rate(crew, scale.snapshot_for_s / 3, streaming) for _ in range(3)]
-            after = await rate(crew, scale.steady_for_s / 2, streaming)
+                thirds = [
+                    await rate(app, crew, scale.snapshot_for_s / 3, streaming) for _ in range(3)
+                ]
+            after = await rate(app, crew, scale.steady_for_s / 2, streaming)
         finally:
             streaming.cancel()
             await asyncio.gather(streaming, return_exceptions=True)
@@ -69,13 +71,17 @@ async def keep_creating(app: App, crew: Crew) -> None:
         number += 1
 
 
-async def rate(crew: Crew, for_s: float, streaming: asyncio.Task[None]) -> float:
+async def rate(app: App, crew: Crew, for_s: float, streaming: asyncio.Task[None]) -> float:
     """How many a second are performed, for so long."""
     count, began = crew.count, time.perf_counter()
     await asyncio.wait({streaming}, timeout=for_s)
     if streaming.done():
         streaming.result()  # raises what ended it
     crew.check()
+    if crew.count == count:
+        counts = await app.store.actions.count()
+        logs = [worker.errors for worker in crew.workers]
+        progress(f"xmin: nothing was performed for {for_s:g} s; {dict(counts)}; {logs}")
     return (crew.count - count) / (time.perf_counter() - began)
 
 

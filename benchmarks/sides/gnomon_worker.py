@@ -5,18 +5,35 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
+import time
 
 import uvloop
 
 from benchmarks.profiling import StoreProfile
 from benchmarks.sides.worker import Tally, options
 from gnomon.app import App
+from gnomon.contracts.observer import Silent
 from gnomon.executors.python import AttemptContext
+
+EVENTS_MAX = 100
+
+
+class Complaints(Silent):
+    """Writes the first events to the worker's log, and no metrics: a failing store must show."""
+
+    def __init__(self) -> None:
+        self._left = EVENTS_MAX
+
+    def event(self, name: str, /, **fields: object) -> None:
+        if self._left:
+            self._left -= 1
+            print(time.strftime("%H:%M:%S"), name, fields, file=sys.stderr, flush=True)
 
 
 async def work(url: str, *, profiled: bool) -> None:
     tally = Tally()
-    app = App(url)
+    app = App(url, observer=Complaints())
 
     @app.action(name="noop")
     async def noop(_attempt: AttemptContext) -> None:

@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from gnomon.cli.page import cli_page
+from gnomon.cli.root import root
+from tests.fixtures.postgres import PostgresSchema
 
 pytestmark = pytest.mark.acceptance
 
@@ -66,6 +69,14 @@ def shell(tmp_path: Path) -> Shell:
     return found
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """For tests that leave nothing behind that another could stumble over."""
+    found = Shell(tmp_path_factory.mktemp("shared"))
+    found.run("migrate", *found.target)
+    return found
+
+
 def test_life_of_an_action(shell: Shell) -> None:
     """Create, get, list, pause, resume, run, delete, retry: each shows what it made."""
     created = shell.action("create", "--id", "a", "--at", FUTURE, "--mock", "--label", "k=v")
@@ -93,9 +104,9 @@ def test_life_of_an_action(shell: Shell) -> None:
             {"type": "cron", "expression": "0 9 * * *", "timezone": "Europe/Berlin"},
         ),
         (
-            ["--http", "post https://example.com/x", "--header", "X-A: b", "--json-body", '{"n":1}'],
+            ["--http", "post https://example.com/", "--header", "X-A: b", "--json-body", '{"n":1}'],
             ("action",),
-            {"type": "http", "method": "POST", "url": "https://example.com/x",
+            {"type": "http", "method": "POST", "url": "https://example.com/",
              "headers": {"X-A": "b"}, "json": {"n": 1}},
         ),
         (
@@ -111,9 +122,9 @@ def test_life_of_an_action(shell: Shell) -> None:
     ],
 )  # fmt: skip
 def test_create_options_make_the_spec(
-    shell: Shell, options: list[str], path: tuple[str, ...], value: object
+    shared: Shell, options: list[str], path: tuple[str, ...], value: object
 ) -> None:
-    found = shell.action("create", "--at", FUTURE, *options)["spec"]
+    found = shared.action("create", "--at", FUTURE, *options)["spec"]
     for step in path:
         found = found[step]
     assert value == found
@@ -168,10 +179,10 @@ def test_create_many_from_a_file(shell: Shell) -> None:
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(
-    shell: Shell, arguments: list[str], code: int, words: str
+    shared: Shell, arguments: list[str], code: int, words: str
 ) -> None:
     """`error: …` on standard error, nothing on standard output, no traceback."""
-    done = shell.run(*arguments, *shell.target, code=code)
+    done = shared.run(*arguments, *shared.target, code=code)
     assert "" == done.stdout
     assert done.stderr.startswith("error: ")
     assert words in done.stderr
@@ -237,8 +248,8 @@ def test_bench_measures(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_examples(command: str, tmp_path: Path) -> None:
-    out = Shell(tmp_path).run(*command.split(), "--help").stdout
+def test_help_has_examples(command: str) -> None:
+    out = CliRunner().invoke(root, [*command.split(), "--help"]).stdout
     assert "Examples:" in out
     assert f"gnomon {command}" in out
 
@@ -283,9 +294,70 @@ def test_up_serves_works_and_drains(shell: Shell, up: tuple[subprocess.Popen[str
 
 
 def wait_for_state(shell: Shell, url: str, id: str, state: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline, found = time.monotonic() + 30, ""
     while time.monotonic() < deadline:
         found = shell.json("action", "get", id, "--server", url)["status"].get("state", "active")
         if state == found:
             return
     pytest.fail(f"{id} is {found}, not {state}")
+
+
+# -- several processes ----------------------------------------------------------------------------
+
+
+def children_of(pid: int) -> set[int]:
+    done = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
+    return {int(text) for text in done.stdout.split()}
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that waits to be reaped does not."""
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def workers(tmp_path: Path, postgres_schema: PostgresSchema) -> Iterator[subprocess.Popen[str]]:
+    """`gnomon worker --processes 2` on PostgreSQL, once both are there."""
+    shell = Shell(tmp_path)
+    target = ("--database", postgres_schema.dsn, "--schema", postgres_schema.schema)
+    parent = shell.start("worker", "--processes", "2", *target)
+    try:
+        wait_until(lambda: len(children_of(parent.pid)) == 2, "two workers")
+        yield parent
+    finally:
+        orphans = children_of(parent.pid)
+        if parent.poll() is None:
+            parent.kill()
+        parent.communicate()
+        wait_until(lambda: not any(is_alive(pid) for pid in orphans), "no orphans")
+
+
+def test_a_crashed_worker_is_restarted(workers: subprocess.Popen[str]) -> None:
+    """One of two is killed: another takes its place; SIGTERM ends all of them with 0."""
+    before = children_of(workers.pid)
+    os.kill(min(before), signal.SIGKILL)
+    wait_until(lambda: len(children_of(workers.pid) - before) == 1, "a new worker")
+    after = children_of(workers.pid)
+    workers.send_signal(signal.SIGTERM)
+    assert 0 == workers.wait(40)
+    assert [] == [pid for pid in after if is_alive(pid)]
+
+
+def test_workers_do_not_outlive_their_parent(workers: subprocess.Popen[str]) -> None:
+    """The parent is killed: its workers see their input end, drain and go."""
+    left = children_of(workers.pid)
+    workers.kill()
+    wait_until(lambda: not any(is_alive(pid) for pid in left), "the workers are gone")

@@ -118,6 +118,8 @@ def _problem(change: Change, run: Run, log: dict[str, Attempt]) -> str | None:
         return f"{run.id}: attempt {run.attempt_id} is in no record"
     if recorded.began_at > answer.action.meta.updated_at + timedelta(microseconds=1):
         return f"{run.id}: began {recorded.began_at}, changed {answer.action.meta.updated_at}"
+    if recorded.outcome == "superseded" or recorded.outcome.startswith("late_"):
+        return f"{run.id}: was in flight ({recorded.outcome}), but the answer did not name it"
     if run.started_at > change.answered_at:
         return f"{run.id}: started {run.started_at}, answered {change.answered_at}"
     return None

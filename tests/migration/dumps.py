@@ -43,9 +43,14 @@ async def postgres_schema(dsn: str) -> str:
     await store.close()
     dumped = subprocess.run(
         [
-            find_binaries() / "pg_dump", "--schema-only", "--no-owner", "--no-privileges",
-            "--schema=gnomon", "--exclude-table=gnomon.*_p20*", dsn,
-        ],  # fmt: skip
+            find_binaries() / "pg_dump",
+            "--schema-only",
+            "--no-owner",
+            "--no-privileges",
+            "--schema=gnomon",
+            "--exclude-table=gnomon.*_p20*",
+            dsn,
+        ],
         capture_output=True,
         text=True,
         check=True,

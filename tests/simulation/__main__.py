@@ -106,7 +106,7 @@ def live_all(seeds: range, ablation: str | None, processes: int) -> Iterator[Rep
     if processes <= 1:
         yield from map(task, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
         yield from pool.imap_unordered(task, seeds, chunksize=CHUNK)
 
 

@@ -48,6 +48,7 @@ class Weather:
         return not (
             self.store.refused
             or self.store.unanswered
+            or self.store.hint_lost
             or self.crash_at_call
             or self.freeze_at_call
             or self.crash_per_s

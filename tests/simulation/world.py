@@ -19,6 +19,7 @@ from gnomon.stores.sqlite.connection import Call, T, transact
 from gnomon.testing.faulty import Arguments, FaultyStore, Misfortune, Watcher
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
+from gnomon.worker import pump as pump_module
 from gnomon.worker import worker as worker_module
 from tests.simulation.drawing import SKEW_S, draw_config, draw_weather
 from tests.simulation.history import Event, History, Violation
@@ -28,6 +29,7 @@ from tests.simulation.stored import StoredRules
 from tests.simulation.users import User
 
 worker_module.HELP_EVERY_S = 2.0  # seldom enough not to be most of what happens
+FRESH_FOR = pump_module.FRESH_FOR
 TROUBLE_S = (25.0, 60.0)  # how long faults go on
 REST_MAX_S = 120.0  # then the world must come to rest within this
 CHECK_EVERY_S = 1.0
@@ -233,7 +235,10 @@ class World(Watcher):
             bad=self.dice.choice((0.0, 0.2, 0.5)),
         )
         self.nodes = [Node(self, f"w{number}") for number in range(1, self.dice.randint(2, 3) + 1)]
+        pump_module.FRESH_FOR = FRESH_FOR
         if self.weather.is_calm and self.config.concurrency >= 20:
+            # Looking every second would hide whatever is not known at once.
+            pump_module.FRESH_FOR = timedelta(0)
             self.loop.call_later(6, setattr, self.rules, "lateness_max", timedelta(seconds=1))
 
     def _start_user(self, number: int) -> asyncio.Task[None]:

@@ -119,9 +119,11 @@ def make_request(
         if timing["at"] is not None:
             raise InvalidSpec("--in", "cannot be combined with --at", got=delay)
         timing["at"] = datetime.now(UTC) + parse_duration(delay, "--in")
-    if retry_max is not None:
-        pause = parse_duration("1s" if retry_delay is None else retry_delay, "--retry-delay")
+    if retry_delay is not None:
+        if retry_max is None:
+            raise InvalidSpec("--retry-delay", "is for --retry-max only", got=retry_delay)
+        pause = parse_duration(retry_delay, "--retry-delay")
         timing["retry"] = Retry(max=retry_max, min_period=pause, max_period=pause)
-    elif retry_delay is not None:
-        raise InvalidSpec("--retry-delay", "is for --retry-max only", got=retry_delay)
+    elif retry_max is not None:
+        timing["retry"] = Retry(max=retry_max)
     return request_of(effect, cast("Options", timing))

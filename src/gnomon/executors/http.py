@@ -22,7 +22,7 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-import gnomon
+from gnomon import __version__
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import Order
@@ -172,7 +172,7 @@ class HttpExecutor:
 
 def request_of(order: Order, effect: Http) -> tuple[CIMultiDict[str], bytes | None]:
     """Headers and body of the request: the user's, then what the user cannot change."""
-    headers: CIMultiDict[str] = CIMultiDict({"User-Agent": f"gnomon/{gnomon.__version__}"})
+    headers: CIMultiDict[str] = CIMultiDict({"User-Agent": f"gnomon/{__version__}"})
     body: bytes | None = None
     if effect.json is not None:
         headers["Content-Type"] = "application/json"

@@ -203,8 +203,8 @@ def _check_tagged(plain: dict[str, Any], section: str, kinds: dict[str, type]) -
     _reject_unknown(f"spec.{section}", rest, kinds[kind])
 
 
-def _reject_unknown(path: str, given: dict[str, Any], known: type) -> None:
-    names = [field.encode_name for field in msgspec.structs.fields(known)]
+def _reject_unknown(path: str, given: dict[str, Any], known: type[msgspec.Struct]) -> None:
+    names = known.__struct_encode_fields__
     for key in given:
         if key not in names:
             close = get_close_matches(str(key), names, n=1)

@@ -125,8 +125,8 @@ class FaultyStore:
         elif is_struck:  # a frozen process stops where it waits, and nowhere else
             await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
-        while (left_s := self.stalled_until - loop.time()) > 0:  # it may be stalled anew
-            await asyncio.sleep(left_s)
+        if self.stalled_until > loop.time():
+            await asyncio.sleep(self.stalled_until - loop.time())
         if self.is_dead:
             await loop.create_future()
 

@@ -32,7 +32,7 @@ class Doors:
         if self.refusals:
             self.refusals -= 1
             raise StoreUnavailable("away")
-        return cast(Store, self)
+        return cast("Store", self)
 
     async def beat(self, _store: LeaseStore) -> Pulse:
         self.is_beating.set()
@@ -49,7 +49,7 @@ class Doors:
 def heart_with(doors: Doors) -> tuple[Heart, Audience, asyncio.Event]:
     audience, felt = Audience(), asyncio.Event()
     heart = Heart(
-        cast(Leases, doors), interval_s=0.01, observer=audience, felt=lambda _pulse: felt.set()
+        cast("Leases", doors), interval_s=0.01, observer=audience, felt=lambda _pulse: felt.set()
     )
     return heart, audience, felt
 

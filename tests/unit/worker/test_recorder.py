@@ -40,7 +40,7 @@ async def recorded_by(book: Book, count: int, *, batch: int) -> tuple[list[str],
     audience = Audience()
     seen: list[str] = []
     recorder = Recorder(
-        cast(WorkStore, cast(Any, book)),
+        cast("WorkStore", cast("Any", book)),
         owner="me",
         batch=batch,
         observer=audience,

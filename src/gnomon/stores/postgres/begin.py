@@ -113,7 +113,6 @@ async def extend(
         chosen = [attempts[place] for place in group.places]
         rows = await database.fetch(
             "extend",
-            [attempt.shard for attempt in chosen],
             [attempt.guid for attempt in chosen],
             [attempt.attempt_id for attempt in chosen],
             reserve,

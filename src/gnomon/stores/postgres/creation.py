@@ -89,7 +89,7 @@ async def create_drafts(
         repeats = await _finished_repeats(session, decoder, asked, shards)
         withdrawn = [draft for draft in asked if draft.guid in stored and draft.guid in repeats]
         if withdrawn:
-            await session.fetch("withdraw", *_guids(withdrawn), *shards)
+            await session.fetch("withdraw", _guids(withdrawn), *shards)
         for draft in withdrawn:
             del stored[draft.guid]
     await _announce(session, [draft for draft in drafts if draft.guid in stored], stored, shards)
@@ -119,10 +119,10 @@ async def find_repeat(
 async def _finished_repeats(
     session: Session, decoder: Decoder, drafts: Sequence[Draft], shards: tuple[int, ...]
 ) -> dict[UUID, Action]:
-    touched = await session.fetch("repeated_finished", *_guids(drafts), *shards)
+    touched = await session.fetch("repeated_finished", _guids(drafts), *shards)
     if not touched:
         return {}
-    rows = await session.fetch("get_generations", *_guids(drafts), *shards)
+    rows = await session.fetch("get_generations", _guids(drafts), *shards)
     return {row[2]: decoder.action_of(row) for row in rows}
 
 
@@ -136,7 +136,7 @@ async def live_repeats(
     """Repeats whose id is alive: shown as it is now, even if a later change replaced the guid."""
     if not drafts:
         return {}
-    touched = await session.fetch("repeated_live", *_guids(drafts), *shards)
+    touched = await session.fetch("repeated_live", _guids(drafts), *shards)
     known = {row[0] for row in touched} | finished.keys()
     asked = [draft for draft in drafts if draft.guid in known]
     if not asked:
@@ -168,6 +168,5 @@ async def _announce(
     )
 
 
-def _guids(drafts: Sequence[Draft]) -> tuple[list[int], list[UUID]]:
-    unique = {draft.guid: draft.shard for draft in drafts}
-    return list(unique.values()), list(unique)
+def _guids(drafts: Sequence[Draft]) -> list[UUID]:
+    return [draft.guid for draft in drafts]

@@ -5,6 +5,12 @@
 -- Every key leads with shard_id, so that all tables can be distributed by it (Citus) and one
 -- action, its queue rows and its lock live together. No defaults that are computed, no triggers,
 -- no sequences: ids come from the program. Fixed-width columns stand first: no padding.
+--
+-- Each index answers one kind of question and is of no use for another: by guid, by id, by lane. The
+-- queues are often empty when statistics are taken, and to a planner that believes in one row all
+-- indexes with a fitting column are the same; so the indexes by guid begin with it, and what is
+-- looked up by guid is looked up by that alone. Primary keys come last for the same reason: among
+-- equals the newest index is taken.
 
 CREATE TABLE /*schema*/migration (
     version    int         NOT NULL,
@@ -70,16 +76,17 @@ CREATE TABLE /*schema*/scheduled_action (
     id                        text COLLATE "C" NOT NULL,
     spec                      text        NOT NULL,
     last_attempt              text,
-    CONSTRAINT scheduled_action_pkey PRIMARY KEY (shard_id, id),
     CONSTRAINT scheduled_action_state_check CHECK (state IN ('active', 'paused'))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
--- A change of guid is a change of this key, so it waits for the FOR SHARE of `begin`.
-CREATE UNIQUE INDEX scheduled_action_guid_key ON /*schema*/scheduled_action (shard_id, guid);
+CREATE INDEX scheduled_action_guid_idx ON /*schema*/scheduled_action (guid);
 
 -- Most actions never expire and are not in it.
 CREATE INDEX scheduled_action_expiry_idx
     ON /*schema*/scheduled_action (shard_id, expires_at) WHERE expires_at IS NOT NULL;
+
+ALTER TABLE /*schema*/scheduled_action
+    ADD CONSTRAINT scheduled_action_pkey PRIMARY KEY (shard_id, id);
 
 CREATE TABLE /*schema*/incoming_queue (
     created_at   timestamptz NOT NULL,
@@ -103,8 +110,7 @@ CREATE TABLE /*schema*/processing_queue (
     running      boolean     NOT NULL,
     swept        boolean     NOT NULL,
     queue        text COLLATE "C" NOT NULL,
-    owner        text,
-    CONSTRAINT processing_queue_pkey PRIMARY KEY (shard_id, guid)
+    owner        text
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
 CREATE INDEX processing_queue_lane_idx
@@ -113,6 +119,9 @@ CREATE INDEX processing_queue_lane_idx
 -- For the sweeper: attempts whose reservation passed, without walking over a backlog.
 CREATE INDEX processing_queue_running_idx
     ON /*schema*/processing_queue (shard_id, scheduled_at) WHERE running;
+
+ALTER TABLE /*schema*/processing_queue
+    ADD CONSTRAINT processing_queue_pkey PRIMARY KEY (guid, shard_id);
 
 CREATE TABLE /*schema*/finished_action (
     guid                      uuid        NOT NULL,
@@ -140,12 +149,11 @@ CREATE TABLE /*schema*/finished_action (
     spec                      text        NOT NULL,
     last_attempt              text,
     reason                    text,
-    CONSTRAINT finished_action_pkey PRIMARY KEY (shard_id, id, guid, finished_at),
     CONSTRAINT finished_action_state_check
         CHECK (state IN ('done', 'dead', 'cancelled', 'expired'))
 ) PARTITION BY RANGE (finished_at);
 
-CREATE INDEX finished_action_guid_idx ON /*schema*/finished_action (shard_id, guid);
+CREATE INDEX finished_action_guid_idx ON /*schema*/finished_action (guid);
 
 -- What operators look for; the ordinary success pays nothing for it.
 CREATE INDEX finished_action_trouble_idx
@@ -153,6 +161,9 @@ CREATE INDEX finished_action_trouble_idx
 
 -- Tells the janitor whether a day is over, for next to nothing at each insert.
 CREATE INDEX finished_action_purge_idx ON /*schema*/finished_action USING brin (purge_at);
+
+ALTER TABLE /*schema*/finished_action
+    ADD CONSTRAINT finished_action_pkey PRIMARY KEY (shard_id, id, guid, finished_at);
 
 CREATE TABLE /*schema*/finished_action_default PARTITION OF /*schema*/finished_action DEFAULT;
 
@@ -168,10 +179,12 @@ CREATE TABLE /*schema*/attempt_log (
     outcome       text        NOT NULL,
     error         text,
     answer        text,
-    owner         text,
-    CONSTRAINT attempt_log_pkey PRIMARY KEY (shard_id, attempt_id, began_at)
+    owner         text
 ) PARTITION BY RANGE (began_at);
 
 CREATE INDEX attempt_log_id_idx ON /*schema*/attempt_log (shard_id, id, began_at);
+
+ALTER TABLE /*schema*/attempt_log
+    ADD CONSTRAINT attempt_log_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
 
 CREATE TABLE /*schema*/attempt_log_default PARTITION OF /*schema*/attempt_log DEFAULT;

@@ -74,28 +74,25 @@ WHERE true /*one-shard: AND l.shard_id = $7*/;
 -- name: repeated_live shard-local
 -- Which of these guids are alive. A write of its own, so that an acknowledged repeat is as durable
 -- as a first time, even if the commit of the first was never confirmed by a standby.
--- $1 shards, $2 guids
+-- $1 guids
 UPDATE /*schema*/scheduled_action AS a
 SET updated_at = a.updated_at
-FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
-WHERE a.shard_id = u.shard_id AND a.guid = u.guid /*one-shard: AND a.shard_id = $3*/
+WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/
 RETURNING a.guid;
 
 -- name: repeated_finished shard-local
 -- Which of these guids are finished (or replaced); a write of its own, see repeated_live.
--- $1 shards, $2 guids
+-- $1 guids
 UPDATE /*schema*/finished_action AS f
 SET updated_at = f.updated_at
-FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
-WHERE f.shard_id = u.shard_id AND f.guid = u.guid /*one-shard: AND f.shard_id = $3*/
+WHERE f.guid = ANY ($1::uuid[]) /*one-shard: AND f.shard_id = $2*/
 RETURNING f.guid;
 
 -- name: withdraw shard-local
 -- Take back rows of this very transaction: their guid had finished before.
--- $1 shards, $2 guids
+-- $1 guids
 DELETE FROM /*schema*/scheduled_action AS a
-USING unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
-WHERE a.shard_id = u.shard_id AND a.guid = u.guid /*one-shard: AND a.shard_id = $3*/;
+WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/;
 
 -- name: lock_action shard-local
 -- Order this change against begin, finish and other changes. What the row holds is read after it,
@@ -119,8 +116,7 @@ SELECT
     a.keyed, a.queue, a.priority, statement_timestamp()
 FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
 JOIN /*schema*/scheduled_action AS a ON a.shard_id = u.shard_id AND a.id = u.id
-LEFT JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
-    /*one-shard: AND q.shard_id = $3*/
+LEFT JOIN /*schema*/processing_queue AS q ON q.guid = a.guid /*one-shard: AND q.shard_id = $3*/
 WHERE true /*one-shard: AND a.shard_id = $3*/;
 
 -- name: get_finished shard-local
@@ -139,16 +135,15 @@ ORDER BY f.finished_at DESC;
 
 -- name: get_generations shard-local
 -- Finished generations by guid, for the sake of repeats: also when their retention is over.
--- $1 shards, $2 guids
+-- $1 guids
 SELECT
     f.shard_id, f.id, f.guid, f.spec, f.state, f.created_at, f.updated_at,
     f.occurrence_no, f.occurrence_at, f.attempts, f.succeeded, f.failed, f.interrupted,
     f.consecutive_failures, f.consecutive_interruptions, f.occurrence_failures, f.last_attempt,
     NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::int, NULL::boolean,
     f.attempt_id, f.began_at, NULL::timestamptz, NULL::text, f.reason, f.finished_at
-FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
-JOIN /*schema*/finished_action AS f ON f.shard_id = u.shard_id AND f.guid = u.guid
-WHERE true /*one-shard: AND f.shard_id = $3*/;
+FROM /*schema*/finished_action AS f
+WHERE f.guid = ANY ($1::uuid[]) /*one-shard: AND f.shard_id = $2*/;
 
 -- name: cancel_action shard-local
 -- Archive a generation that a user ended. Its attempt in flight does not count: it has no end yet.
@@ -216,7 +211,7 @@ WHERE f.shard_id = $1::int AND f.id = $2::text AND f.purge_at > statement_timest
   AND f.attempt_id IS NOT NULL
   AND NOT EXISTS (
       SELECT FROM /*schema*/attempt_log AS t
-      WHERE t.shard_id = $1::int AND t.attempt_id = f.attempt_id AND t.began_at = f.began_at
+      WHERE t.attempt_id = f.attempt_id AND t.began_at = f.began_at AND t.shard_id = $1::int
   )
 ORDER BY f.finished_at DESC
 LIMIT $3::int;

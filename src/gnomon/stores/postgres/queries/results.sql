@@ -3,19 +3,17 @@
 
 -- name: finish_plain many-shards
 -- The common case in one statement: attempts that succeeded and so end their actions, with nothing
--- else to tell. Gives what was ended; a row whose action is gone is removed and not given. (Joining
--- the two sets here would be a nested loop of all with all: 0.1 s for a thousand.)
--- $1 shards, $2 guids, $3 attempt ids
+-- else to tell. An attempt whose row is let through but whose action is gone does not come back.
+-- $1 guids, $2 attempt ids
 WITH fenced AS (
     DELETE FROM /*schema*/processing_queue AS q
-    USING unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (shard_id, guid, attempt_id)
-    WHERE q.shard_id = u.shard_id AND q.guid = u.guid AND q.attempt_id = u.attempt_id
-      AND (q.running OR q.swept)
-    RETURNING q.shard_id, q.guid, q.attempt_id, q.began_at, q.swept
+    USING unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
+    WHERE q.guid = u.guid AND q.attempt_id = u.attempt_id AND (q.running OR q.swept)
+    RETURNING q.guid, q.attempt_id, q.began_at, q.swept
 ), gone AS (
     DELETE FROM /*schema*/scheduled_action AS a
     USING fenced AS f
-    WHERE a.shard_id = f.shard_id AND a.guid = f.guid
+    WHERE a.guid = f.guid
     RETURNING
         a.shard_id, a.id, a.guid, a.spec, a.queue, a.priority, a.keyed, a.created_at, a.updated_at,
         a.occurrence_no, a.occurrence_at, a.attempts + 1 - f.swept::int AS attempts,
@@ -40,74 +38,70 @@ SELECT g.attempt_id, g.swept FROM gone AS g;
 
 -- name: finish_take shard-local
 -- The fence of results that end their actions: who removes the processing row may write the rest.
--- $1 shards, $2 guids, $3 attempt ids
+-- $1 guids, $2 attempt ids
 DELETE FROM /*schema*/processing_queue AS q
-USING unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (shard_id, guid, attempt_id)
-WHERE q.shard_id = u.shard_id AND q.guid = u.guid AND q.attempt_id = u.attempt_id
-  AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $4*/
+USING unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
+WHERE q.guid = u.guid AND q.attempt_id = u.attempt_id
+  AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $3*/
 RETURNING q.attempt_id, q.swept;
 
 -- name: finish_keep shard-local
 -- The fence of results after which the action goes on; the attempt id stays, to know a repeat by.
 -- The old row is joined in for its `swept`: RETURNING shows the new one. FOR UPDATE, for otherwise
 -- the join could show a row as it was before a sweep that this statement had to wait for.
--- $1 shards, $2 guids, $3 attempt ids, $4 scheduled_at
+-- $1 guids, $2 attempt ids, $3 scheduled_at
 WITH fenced AS (
-    SELECT q.shard_id, q.guid, q.swept, u.scheduled_at
-    FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::timestamptz[])
-        AS u (shard_id, guid, attempt_id, scheduled_at)
-    JOIN /*schema*/processing_queue AS q
-        ON q.shard_id = u.shard_id AND q.guid = u.guid AND q.attempt_id = u.attempt_id
-    WHERE (q.running OR q.swept) /*one-shard: AND q.shard_id = $5*/
+    SELECT q.guid, q.swept, u.scheduled_at
+    FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS u (guid, attempt_id, scheduled_at)
+    JOIN /*schema*/processing_queue AS q ON q.guid = u.guid AND q.attempt_id = u.attempt_id
+    WHERE (q.running OR q.swept) /*one-shard: AND q.shard_id = $4*/
     FOR UPDATE OF q
 )
 UPDATE /*schema*/processing_queue AS q
 SET scheduled_at = f.scheduled_at, running = false, swept = false
 FROM fenced AS f
-WHERE q.shard_id = f.shard_id AND q.guid = f.guid /*one-shard: AND q.shard_id = $5*/
+WHERE q.guid = f.guid /*one-shard: AND q.shard_id = $4*/
 RETURNING q.attempt_id, f.swept;
 
 -- name: settle_take shard-local
 -- The fence of a lapsed row that ends its action: everything that was read of it.
--- $1 shards, $2 guids, $3 attempt ids (NULL: not running), $4 scheduled_at as read
+-- $1 guids, $2 attempt ids (NULL: not running), $3 scheduled_at as read
 DELETE FROM /*schema*/processing_queue AS q
-USING unnest($1::int[], $2::uuid[], $3::uuid[], $4::timestamptz[])
-    AS u (shard_id, guid, attempt_id, seen_at)
-WHERE q.shard_id = u.shard_id AND q.guid = u.guid AND q.scheduled_at = u.seen_at
+USING unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS u (guid, attempt_id, seen_at)
+WHERE q.guid = u.guid AND q.scheduled_at = u.seen_at
   AND CASE WHEN q.running THEN q.attempt_id = u.attempt_id ELSE u.attempt_id IS NULL END
-  /*one-shard: AND q.shard_id = $5*/
+  /*one-shard: AND q.shard_id = $4*/
 RETURNING q.guid;
 
 -- name: settle_keep shard-local
 -- The fence of a lapsed row whose action goes on. An attempt that ran is now swept.
--- $1 shards, $2 guids, $3 attempt ids (NULL: not running), $4 scheduled_at as read, $5 next time
+-- $1 guids, $2 attempt ids (NULL: not running), $3 scheduled_at as read, $4 next time
 UPDATE /*schema*/processing_queue AS q
 SET scheduled_at = u.scheduled_at, swept = q.running OR q.swept, running = false
-FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::timestamptz[])
-    AS u (shard_id, guid, attempt_id, seen_at, scheduled_at)
-WHERE q.shard_id = u.shard_id AND q.guid = u.guid AND q.scheduled_at = u.seen_at
+FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::timestamptz[])
+    AS u (guid, attempt_id, seen_at, scheduled_at)
+WHERE q.guid = u.guid AND q.scheduled_at = u.seen_at
   AND CASE WHEN q.running THEN q.attempt_id = u.attempt_id ELSE u.attempt_id IS NULL END
-  /*one-shard: AND q.shard_id = $6*/
+  /*one-shard: AND q.shard_id = $5*/
 RETURNING q.guid;
 
 -- name: end_actions many-shards
 -- End actions and keep them among the finished ones for their retention (0: not at all).
--- $1 shards, $2 guids, $3 states, $4 reasons, $5 occurrence numbers, $6 occurrence_at, $7 succeeded
--- (to be added, like the next two), $8 failed, $9 interrupted, $10 consecutive failures,
--- $11 consecutive interruptions, $12 occurrence failures, $13 attempt ids, $14 began_at,
--- $15 last attempts, $16 the present
+-- $1 guids, $2 states, $3 reasons, $4 occurrence numbers, $5 occurrence_at, $6 succeeded (to be
+-- added, like the next two), $7 failed, $8 interrupted, $9 consecutive failures,
+-- $10 consecutive interruptions, $11 occurrence failures, $12 attempt ids, $13 began_at,
+-- $14 last attempts, $15 the present
 WITH gone AS (
     DELETE FROM /*schema*/scheduled_action AS a
     USING unnest(
-        $1::int[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[], $7::int[],
-        $8::int[], $9::int[], $10::int[], $11::int[], $12::int[], $13::uuid[], $14::timestamptz[],
-        $15::text[]
+        $1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[], $6::int[], $7::int[],
+        $8::int[], $9::int[], $10::int[], $11::int[], $12::uuid[], $13::timestamptz[], $14::text[]
     ) AS u (
-        shard_id, guid, state, reason, occurrence_no, occurrence_at, succeeded, failed,
+        guid, state, reason, occurrence_no, occurrence_at, succeeded, failed,
         interrupted, consecutive_failures, consecutive_interruptions, occurrence_failures,
         attempt_id, began_at, last_attempt
     )
-    WHERE a.shard_id = u.shard_id AND a.guid = u.guid
+    WHERE a.guid = u.guid
     RETURNING
         a.shard_id, a.id, a.guid, a.spec, u.state, a.queue, a.priority, a.keyed, a.created_at,
         a.updated_at, u.occurrence_no, u.occurrence_at,
@@ -127,8 +121,8 @@ WITH gone AS (
         g.shard_id, g.id, g.guid, g.spec, g.state, g.queue, g.priority, g.keyed, g.created_at,
         g.updated_at, g.occurrence_no, g.occurrence_at, g.attempts, g.succeeded, g.failed,
         g.interrupted, g.consecutive_failures, g.consecutive_interruptions, g.occurrence_failures,
-        g.attempt_id, g.began_at, g.last_attempt, g.reason, $16::timestamptz,
-        $16::timestamptz + g.retention_us * interval '1 microsecond'
+        g.attempt_id, g.began_at, g.last_attempt, g.reason, $15::timestamptz,
+        $15::timestamptz + g.retention_us * interval '1 microsecond'
     FROM gone AS g
     WHERE g.retention_us > 0
 )
@@ -136,13 +130,11 @@ SELECT g.guid FROM gone AS g;
 
 -- name: end_lock shard-local
 -- The same in three statements for one shard; first: which generations are still there.
--- $1 shards, $2 guids
+-- $1 guids
 SELECT a.guid
 FROM /*schema*/scheduled_action AS a
-JOIN unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
-    ON a.shard_id = u.shard_id AND a.guid = u.guid
-WHERE true /*one-shard: AND a.shard_id = $3*/
-FOR UPDATE OF a;
+WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/
+FOR UPDATE;
 
 -- name: end_archive shard-local
 -- Second: the finished rows.
@@ -159,33 +151,31 @@ SELECT
     a.attempts + u.succeeded + u.failed + u.interrupted,
     a.succeeded + u.succeeded, a.failed + u.failed, a.interrupted + u.interrupted,
     u.consecutive_failures, u.consecutive_interruptions, u.occurrence_failures, u.attempt_id,
-    u.began_at, coalesce(u.last_attempt, a.last_attempt), u.reason, $16::timestamptz,
-    $16::timestamptz + a.retention_us * interval '1 microsecond'
+    u.began_at, coalesce(u.last_attempt, a.last_attempt), u.reason, $15::timestamptz,
+    $15::timestamptz + a.retention_us * interval '1 microsecond'
 FROM /*schema*/scheduled_action AS a
 JOIN unnest(
-    $1::int[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::timestamptz[], $7::int[],
-    $8::int[], $9::int[], $10::int[], $11::int[], $12::int[], $13::uuid[], $14::timestamptz[],
-    $15::text[]
+    $1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[], $6::int[], $7::int[],
+    $8::int[], $9::int[], $10::int[], $11::int[], $12::uuid[], $13::timestamptz[], $14::text[]
 ) AS u (
-    shard_id, guid, state, reason, occurrence_no, occurrence_at, succeeded, failed,
+    guid, state, reason, occurrence_no, occurrence_at, succeeded, failed,
     interrupted, consecutive_failures, consecutive_interruptions, occurrence_failures,
     attempt_id, began_at, last_attempt
-) ON a.shard_id = u.shard_id AND a.guid = u.guid
-WHERE a.retention_us > 0 /*one-shard: AND a.shard_id = $17*/;
+) ON a.guid = u.guid
+WHERE a.retention_us > 0 /*one-shard: AND a.shard_id = $16*/;
 
 -- name: end_remove shard-local
 -- Third: the action rows go.
--- $1 shards, $2 guids
+-- $1 guids
 DELETE FROM /*schema*/scheduled_action AS a
-USING unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
-WHERE a.shard_id = u.shard_id AND a.guid = u.guid /*one-shard: AND a.shard_id = $3*/;
+WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/;
 
 -- name: continue_actions shard-local
 -- Count, and go on to the next attempt or occurrence. Counters are added up here, so that no
 -- read-modify-write can lose one.
--- $1 shards, $2 guids, $3 occurrence numbers, $4 occurrence_at, $5 expires_at, $6 succeeded,
--- $7 failed, $8 interrupted, $9 consecutive failures, $10 consecutive interruptions,
--- $11 occurrence failures, $12 last attempts
+-- $1 guids, $2 occurrence numbers, $3 occurrence_at, $4 expires_at, $5 succeeded, $6 failed,
+-- $7 interrupted, $8 consecutive failures, $9 consecutive interruptions, $10 occurrence failures,
+-- $11 last attempts
 UPDATE /*schema*/scheduled_action AS a
 SET occurrence_no = u.occurrence_no, occurrence_at = u.occurrence_at, expires_at = u.expires_at,
     attempts = a.attempts + u.succeeded + u.failed + u.interrupted,
@@ -195,13 +185,13 @@ SET occurrence_no = u.occurrence_no, occurrence_at = u.occurrence_at, expires_at
     occurrence_failures = u.occurrence_failures,
     last_attempt = coalesce(u.last_attempt, a.last_attempt)
 FROM unnest(
-    $1::int[], $2::uuid[], $3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::int[],
-    $7::int[], $8::int[], $9::int[], $10::int[], $11::int[], $12::text[]
+    $1::uuid[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::int[], $6::int[],
+    $7::int[], $8::int[], $9::int[], $10::int[], $11::text[]
 ) AS u (
-    shard_id, guid, occurrence_no, occurrence_at, expires_at, succeeded, failed, interrupted,
+    guid, occurrence_no, occurrence_at, expires_at, succeeded, failed, interrupted,
     consecutive_failures, consecutive_interruptions, occurrence_failures, last_attempt
 )
-WHERE a.shard_id = u.shard_id AND a.guid = u.guid /*one-shard: AND a.shard_id = $13*/
+WHERE a.guid = u.guid /*one-shard: AND a.shard_id = $12*/
 RETURNING a.guid;
 
 -- name: log_attempts shard-local
@@ -232,23 +222,23 @@ WHERE attempt_log.outcome IN ('interrupted', 'superseded');
 -- name: refused shard-local
 -- Results that no fence let through: which of them had been recorded before? That the attempt was
 -- swept or superseded is no result of its own, unless this one says the very same.
--- $1 shards, $2 guids, $3 attempt ids, $4 began_at, $5 outcomes
+-- $1 guids, $2 attempt ids, $3 began_at, $4 outcomes
 SELECT u.attempt_id
-FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[])
-    AS u (shard_id, guid, attempt_id, began_at, outcome)
+FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[])
+    AS u (guid, attempt_id, began_at, outcome)
 WHERE EXISTS (
     SELECT FROM /*schema*/attempt_log AS t
-    WHERE t.shard_id = u.shard_id AND t.attempt_id = u.attempt_id AND t.began_at = u.began_at
+    WHERE t.attempt_id = u.attempt_id AND t.began_at = u.began_at
       AND (t.outcome NOT IN ('interrupted', 'superseded') OR t.outcome = u.outcome)
-      /*one-shard: AND t.shard_id = $6*/
+      /*one-shard: AND t.shard_id = $5*/
 ) OR EXISTS (
     SELECT FROM /*schema*/finished_action AS f
-    WHERE f.shard_id = u.shard_id AND f.guid = u.guid AND f.attempt_id = u.attempt_id
-      /*one-shard: AND f.shard_id = $6*/
+    WHERE f.guid = u.guid AND f.attempt_id = u.attempt_id
+      /*one-shard: AND f.shard_id = $5*/
 ) OR EXISTS (
     SELECT FROM /*schema*/processing_queue AS q
-    WHERE q.shard_id = u.shard_id AND q.guid = u.guid AND q.attempt_id = u.attempt_id
-      AND NOT q.running AND NOT q.swept /*one-shard: AND q.shard_id = $6*/
+    WHERE q.guid = u.guid AND q.attempt_id = u.attempt_id
+      AND NOT q.running AND NOT q.swept /*one-shard: AND q.shard_id = $5*/
 );
 
 -- name: now global

@@ -28,7 +28,7 @@ WITH held AS (
         (shard_id, guid, queue, priority, scheduled_at, attempts, running, swept)
     SELECT t.shard_id, t.guid, t.queue, t.priority, t.scheduled_at, a.attempts, false, false
     FROM taken AS t
-    JOIN /*schema*/scheduled_action AS a ON a.shard_id = t.shard_id AND a.guid = t.guid
+    JOIN /*schema*/scheduled_action AS a ON a.guid = t.guid
     ON CONFLICT (shard_id, guid) DO NOTHING
     RETURNING shard_id, queue, priority, scheduled_at
 )
@@ -69,8 +69,7 @@ WITH taken AS (
 )
 SELECT t.guid, t.queue, t.priority, t.scheduled_at, a.attempts, t.created_at
 FROM taken AS t
-LEFT JOIN /*schema*/scheduled_action AS a
-    ON a.shard_id = t.shard_id AND a.guid = t.guid AND a.shard_id = $1::int
+LEFT JOIN /*schema*/scheduled_action AS a ON a.guid = t.guid AND a.shard_id = $1::int
 WHERE t.shard_id = $1::int
 ORDER BY t.created_at, t.guid;
 
@@ -109,7 +108,7 @@ WITH picked AS (
             a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
             a.last_attempt
         FROM /*schema*/processing_queue AS q
-        JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+        JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid
         WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
           AND q.scheduled_at >= coalesce(d.since, '-infinity')
           AND q.scheduled_at <= statement_timestamp()
@@ -148,7 +147,7 @@ WITH picked AS (
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt
     FROM /*schema*/processing_queue AS q
-    JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+    JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid AND a.shard_id = $1::int
     JOIN /*schema*/shard_lock AS l ON l.shard_id = q.shard_id AND CASE
         WHEN $4::uuid IS NOT NULL THEN l.lease_guid = $4::uuid
         ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
@@ -214,24 +213,24 @@ SELECT
 FROM unnest($1::int[], $2::text[], $3::smallint[]) AS d (shard_id, queue, priority)
 JOIN /*schema*/processing_queue AS q
     ON q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
-JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid /*one-shard: AND a.shard_id = $5*/
 WHERE q.running AND q.attempt_id = md5($4::uuid::text || q.guid::text)::uuid
   /*one-shard: AND q.shard_id = $5*/;
 
 -- name: extend shard-local
 -- Prolong reservations of attempts that still run and whose generation is the current one. The CASE
--- keeps the planner from the index of running rows: it would read all of the shard's for each one.
--- $1 shards, $2 guids, $3 attempt ids, $4 window + grace
+-- keeps the planner from the index of running rows: it would read all of them for each one.
+-- $1 guids, $2 attempt ids, $3 window + grace
 UPDATE /*schema*/processing_queue AS q
-SET scheduled_at = statement_timestamp() + $4::interval
-FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (shard_id, guid, attempt_id)
-WHERE q.shard_id = u.shard_id AND q.guid = u.guid
+SET scheduled_at = statement_timestamp() + $3::interval
+FROM unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
+WHERE q.guid = u.guid
   AND CASE WHEN q.running THEN q.attempt_id = u.attempt_id END
   AND EXISTS (
       SELECT FROM /*schema*/scheduled_action AS a
-      WHERE a.shard_id = q.shard_id AND a.guid = q.guid /*one-shard: AND a.shard_id = $5*/
+      WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $4*/
   )
-  /*one-shard: AND q.shard_id = $5*/
+  /*one-shard: AND q.shard_id = $4*/
 RETURNING q.attempt_id;
 
 -- name: survey shard-local
@@ -280,10 +279,15 @@ SELECT
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, q.owner, q.running, statement_timestamp()
 FROM unnest($1::int[]) AS h (shard_id)
-JOIN /*schema*/processing_queue AS q ON q.shard_id = h.shard_id
-LEFT JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
-    /*one-shard: AND a.shard_id = $3*/
-WHERE q.running AND q.scheduled_at <= statement_timestamp() /*one-shard: AND q.shard_id = $3*/
+CROSS JOIN LATERAL (
+    SELECT r.*
+    FROM /*schema*/processing_queue AS r
+    WHERE r.shard_id = h.shard_id AND r.running AND r.scheduled_at <= statement_timestamp()
+      /*one-shard: AND r.shard_id = $3*/
+    ORDER BY r.scheduled_at
+    LIMIT $2::int
+) AS q
+LEFT JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid /*one-shard: AND a.shard_id = $3*/
 LIMIT $2::int;
 
 -- name: lapsed_expired shard-local
@@ -296,11 +300,15 @@ SELECT
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, q.owner, q.running, statement_timestamp()
 FROM unnest($1::int[]) AS h (shard_id)
-JOIN /*schema*/scheduled_action AS a ON a.shard_id = h.shard_id
-JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
-WHERE a.expires_at <= statement_timestamp() AND a.state = 'active'
-  AND q.scheduled_at <= statement_timestamp() AND NOT q.running
-  /*one-shard: AND a.shard_id = $3*/
+CROSS JOIN LATERAL (
+    SELECT e.*
+    FROM /*schema*/scheduled_action AS e
+    WHERE e.shard_id = h.shard_id AND e.expires_at <= statement_timestamp() AND e.state = 'active'
+      /*one-shard: AND e.shard_id = $3*/
+    ORDER BY e.expires_at
+) AS a
+JOIN /*schema*/processing_queue AS q ON q.guid = a.guid /*one-shard: AND q.shard_id = $3*/
+WHERE q.scheduled_at <= statement_timestamp() AND NOT q.running
 LIMIT $2::int;
 
 -- name: lapsed_stale shard-local
@@ -329,10 +337,10 @@ WITH RECURSIVE lane AS (
         LIMIT 1
     ) AS n
 )
-SELECT d.shard_id, d.guid
+SELECT d.guid
 FROM lane AS l
 CROSS JOIN LATERAL (
-    SELECT q.shard_id, q.guid
+    SELECT q.guid
     FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
       AND q.scheduled_at <= statement_timestamp() AND NOT q.running
@@ -342,19 +350,18 @@ CROSS JOIN LATERAL (
 ) AS d
 WHERE NOT EXISTS (
     SELECT FROM /*schema*/scheduled_action AS a
-    WHERE a.shard_id = d.shard_id AND a.guid = d.guid /*one-shard: AND a.shard_id = $4*/
+    WHERE a.guid = d.guid /*one-shard: AND a.shard_id = $4*/
 )
 LIMIT $2::int;
 
 -- name: drop_stale shard-local
 -- Remove processing rows of generations that are gone. A guid never comes back, so nothing can
 -- happen between the look and the deletion.
--- $1 shards, $2 guids
+-- $1 guids
 DELETE FROM /*schema*/processing_queue AS q
-USING unnest($1::int[], $2::uuid[]) AS u (shard_id, guid)
-WHERE q.shard_id = u.shard_id AND q.guid = u.guid
+WHERE q.guid = ANY ($1::uuid[])
   AND NOT EXISTS (
       SELECT FROM /*schema*/scheduled_action AS a
-      WHERE a.shard_id = q.shard_id AND a.guid = q.guid /*one-shard: AND a.shard_id = $3*/
+      WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $2*/
   )
-  /*one-shard: AND q.shard_id = $3*/;
+  /*one-shard: AND q.shard_id = $2*/;

@@ -1,0 +1,43 @@
+"""A value that must not be shown: by its type, not by a pattern that looks for secrets in text."""
+
+from __future__ import annotations
+
+import hmac
+
+HIDDEN = "***"
+
+
+class Secret:
+    """Holds a text and shows stars. Only `reveal` gives it away, at the place that needs it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The text itself. Call it as late as possible, and never into a message."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret({HIDDEN})"
+
+    def __str__(self) -> str:
+        return HIDDEN
+
+    def __format__(self, _spec: str) -> str:
+        return HIDDEN
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._value.encode(), other._value.encode())
+
+    def __hash__(self) -> int:
+        return hash(("Secret", self._value))
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not to be stored")
