@@ -7,7 +7,19 @@ from gnomon.executors.python import AttemptContext as Attempt
 from gnomon.model.action import Action, State, Status
 from gnomon.model.errors import GnomonError
 from gnomon.model.outcome import Cancel, Fail
-from gnomon.model.spec import CatchUp, Cron, Http, Mock, Once, Periodic, Python, Retry, Spec
+from gnomon.model.spec import (
+    CatchUp,
+    Cron,
+    Http,
+    Kafka,
+    Mock,
+    Once,
+    Periodic,
+    Python,
+    Rabbitmq,
+    Retry,
+    Spec,
+)
 from gnomon.scheduler import Request
 
 __all__ = [
@@ -20,10 +32,12 @@ __all__ = [
     "Fail",
     "GnomonError",
     "Http",
+    "Kafka",
     "Mock",
     "Once",
     "Periodic",
     "Python",
+    "Rabbitmq",
     "Request",
     "Retry",
     "Spec",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -64,6 +65,11 @@ class Stage:
     def start_count(self) -> int:
         """How many attempts were started so far; cheap."""
         return self.log.read_bytes().count(START) if self.log.exists() else 0
+
+    def latest_process(self) -> int:
+        """Which process wrote the latest whole line."""
+        line = self.log.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2]
+        return int(json.loads(line)["pid"])
 
     async def started(self, count: int, *, timeout_s: float = WAIT_S) -> None:
         """Wait until the receiver saw that many starts."""

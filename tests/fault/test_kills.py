@@ -10,6 +10,7 @@ from gnomon.model.action import State
 from gnomon.model.spec import Mock
 from tests.fault.program import note
 from tests.fault.stage import Stage, all_done, create_all, request, stop_all, until
+from tests.fixtures.processes import ChildProcess
 
 ACTION_COUNT = 10_000
 
@@ -31,21 +32,31 @@ async def test_ten_thousand_actions_survive_kills_on_postgres(postgres_stage: St
 async def _survives(stage: Stage, *, worker_count: int, kill_count: int) -> None:
     chooser = random.Random()
     async with stage.app() as app:
-        wanted = [request(f"a-{n}", note(n, n % 7 / 1000)) for n in range(ACTION_COUNT)]
+        wanted = [request(f"a-{n}", note(n, n % 7 / 200)) for n in range(ACTION_COUNT)]
         names = await create_all(app, wanted)
-        workers = [await stage.worker() for _ in range(worker_count)]
+        workers = {worker.process_id: worker for worker in await _start(stage, worker_count)}
+        victims: set[int] = set()
         step = int(ACTION_COUNT * 0.8 / kill_count)
         for number in range(1, kill_count + 1):
-            await stage.started(number * step - chooser.randrange(step), timeout_s=30.0)
-            victim = workers.pop(chooser.randrange(len(workers)))
+            await stage.started(number * step - chooser.randrange(step // 2), timeout_s=30.0)
+            await until(lambda: stage.latest_process() in workers, "a worker at work")
+            victim = workers.pop(stage.latest_process())
             assert victim.is_running, victim.log
             victim.kill()
-            workers.append(await stage.worker())
+            victims.add(victim.process_id)
+            (successor,) = await _start(stage, 1)
+            workers[successor.process_id] = successor
         await all_done(app, ACTION_COUNT, timeout_s=60.0)
         history = await stage.assert_kept(app, names)
-        print(f"  {kill_count} kills")
-        assert kill_count + worker_count >= len({run.pid for run in history.runs})
-        assert [0] * worker_count == await stop_all(*workers)
+        cut = [run for run in history.runs if run.ended_at is None]
+        print(f"  {kill_count} kills, {len(cut)} attempts cut short")
+        assert {run.pid for run in cut} <= victims
+        assert cut, "no kill hit an attempt: the test shows nothing"
+        assert [0] * worker_count == await stop_all(*workers.values())
+
+
+async def _start(stage: Stage, count: int) -> list[ChildProcess]:
+    return [await stage.worker() for _ in range(count)]
 
 
 @pytest.mark.slow

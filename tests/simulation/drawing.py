@@ -61,7 +61,7 @@ class Weather:
 def draw_weather(dice: random.Random) -> Weather:
     """Each kind of fault is on in some seeds and off in others, at a rate of the seed's own."""
     if dice.random() < 0.06:
-        return Weather(store=Misfortune(delay_s=0.02))
+        return Weather(store=Misfortune(delay_s=dice.choice((0.02, 0.2))))
 
     def rate(most: float) -> float:
         return 0.0 if dice.random() < 0.4 else most * dice.random() ** 2
@@ -101,7 +101,8 @@ def draw_config(dice: random.Random) -> WorkerConfig:
     )
 
 
-def draw_spec(dice: random.Random, now: datetime) -> Spec:
+def draw_spec(dice: random.Random, now: datetime, *, dense: bool = False) -> Spec:
+    """What a user asks for. `dense`: all in one lane, and often, so that they meet."""
     policy = _draw_policy(dice)
     is_once = isinstance(policy, Once)
     start_at = now + seconds(dice.uniform(-3, 25)) if dice.random() < 0.6 else None
@@ -122,8 +123,8 @@ def draw_spec(dice: random.Random, now: datetime) -> Spec:
         consecutive_failures_max=dice.randint(2, 5) if dice.random() < 0.1 else None,
         interruptions_max=dice.choice((0, 1, 5, 5, 5)),
         retention=_draw_retention(dice),
-        queue=dice.choice(QUEUES),
-        priority=dice.choice((5, 5, 5, 0, 9)),
+        queue="default" if dense else dice.choice(QUEUES),
+        priority=5 if dense else dice.choice((5, 5, 5, 0, 9)),
     )
 
 

@@ -39,6 +39,7 @@ class User:
         history: History,
         sealed: Callable[[UUID], None],
         now: Callable[[], datetime],
+        dense: bool,
     ) -> None:
         self._name = name
         self._scheduler = scheduler
@@ -47,6 +48,7 @@ class User:
         self._history = history
         self._sealed = sealed
         self._now = now
+        self._dense = dense
         self._known: dict[str, UUID] = {}  # generations this user has seen
         self._keys = 0
 
@@ -143,7 +145,7 @@ class User:
         if self._dice.random() < 0.5:
             self._keys += 1
             key = f"{self._name}-{self._keys}"
-        return Request(spec=draw_spec(self._dice, self._now()), id=name, key=key)
+        return Request(spec=draw_spec(self._dice, self._now(), dense=self._dense), id=name, key=key)
 
     def _match(self, name: str) -> UUID | None:
         return self._known.get(name) if self._dice.random() < 0.3 else None

@@ -190,6 +190,7 @@ class World(Watcher):
         self.history = History(loop.time)
         self.clock = VirtualClock(loop)
         self.fair = Misfortune(delay_s=self.weather.store.delay_s)
+        self.is_dense = self.weather.is_calm or self.dice.random() < 0.2
         self.is_over = False
         self.is_fair = False  # the faults have stopped
         self.nodes: list[Node] = []
@@ -221,7 +222,7 @@ class World(Watcher):
         self.store = self.ablation.store(
             open_sqlite(":memory:", clock=self.clock, entropy=self.entropy, runner=runner), self
         )
-        shard_count = self.dice.randint(2, 4)
+        shard_count = 2 if self.is_dense else self.dice.randint(2, 4)
         await self.store.installation.migrate(shard_count=shard_count)
         self.installation = await self.store.installation.open()
         self.rules = Rules(self.history, self.clock.now, shard_count)
@@ -239,7 +240,8 @@ class World(Watcher):
         if self.weather.is_calm and self.config.concurrency >= 20:
             # Looking every second would hide whatever is not known at once.
             pump_module.FRESH_FOR = timedelta(0)
-            self.loop.call_later(6, setattr, self.rules, "lateness_max", timedelta(seconds=1))
+            lateness_max = timedelta(seconds=1 + 4 * self.weather.store.delay_s)
+            self.loop.call_later(6, setattr, self.rules, "lateness_max", lateness_max)
 
     def _start_user(self, number: int) -> asyncio.Task[None]:
         name = f"u{number}"
@@ -250,7 +252,7 @@ class World(Watcher):
             clock=VirtualClock(self.loop, skew=skew),
             entropy=self.entropy,
         )
-        count = self.dice.randint(3, 5)
+        count = 10 if self.is_dense else self.dice.randint(3, 5)
         user = User(
             name,
             scheduler,
@@ -259,6 +261,7 @@ class World(Watcher):
             history=self.history,
             sealed=self.receiver.sealed.add,
             now=self.clock.now,
+            dense=self.is_dense,
         )
         mean_s = self.dice.choice((1.0, 3.0, 8.0))
 

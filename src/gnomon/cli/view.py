@@ -8,7 +8,7 @@ from gnomon.cli.output import console, from_now, moment, print_json, print_table
 from gnomon.contracts.store import Changed, Page
 from gnomon.model.action import Action, Attempt
 from gnomon.model.duration import format_duration
-from gnomon.model.spec import Cron, Http, Mock, Once, Periodic, Python, Spec
+from gnomon.model.spec import Cron, Http, Kafka, Mock, Once, Periodic, Python, Rabbitmq, Spec
 
 
 def show_action(action: Action, *, as_json: bool) -> None:
@@ -134,3 +134,7 @@ def effect_text(spec: Spec) -> str:
             return f"{function}()"
         case Mock():
             return "mock"
+        case Rabbitmq(target=target, exchange=exchange, routing_key=routing_key):
+            return f"rabbitmq {target} {exchange}/{routing_key}"
+        case Kafka(target=target, topic=topic):
+            return f"kafka {target} {topic}"

@@ -53,7 +53,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner: str | None = None
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How it goes. At every moment: attempts = succeeded + failed + interrupted + running."""
 
     state: State = State.ACTIVE

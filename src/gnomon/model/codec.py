@@ -16,7 +16,7 @@ import msgspec
 
 from gnomon.model.duration import parse_duration
 from gnomon.model.errors import InvalidRequest, InvalidSpec, UnknownField, short
-from gnomon.model.spec import Cron, Http, Mock, Once, Periodic, Python, Spec
+from gnomon.model.spec import Cron, Http, Kafka, Mock, Once, Periodic, Python, Rabbitmq, Spec
 
 BODY_BYTES_MAX = 64 * 1024
 DEPTH_MAX = 32
@@ -148,7 +148,13 @@ _DURATIONS = {
     "action": ("hang",),
 }
 _TAGGED: dict[str, dict[str, type]] = {
-    "action": {"http": Http, "python": Python, "mock": Mock},
+    "action": {
+        "http": Http,
+        "python": Python,
+        "mock": Mock,
+        "rabbitmq": Rabbitmq,
+        "kafka": Kafka,
+    },
     "policy": {"once": Once, "periodic": Periodic, "cron": Cron},
 }
 

@@ -1,4 +1,4 @@
-"""Which effects are acceptable: the rules for `http`, `python` and `mock`, checked at admission.
+"""Which effects are acceptable: the rules for each kind, checked at admission.
 
 Pure. Where a request may go (forbidden addresses, ports, https only) is policy and is decided
 where the connection is made; here is what no installation wants. No message shows a URL, a header
@@ -18,7 +18,7 @@ import msgspec
 
 from gnomon.model.errors import InvalidSpec, short
 from gnomon.model.ids import NAME_PATTERN
-from gnomon.model.spec import COUNT_MAX, Effect, Http, Mock, Python
+from gnomon.model.spec import COUNT_MAX, Effect, Http, Kafka, Mock, Python, Rabbitmq
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD"})
@@ -31,6 +31,8 @@ JSON_DEPTH_MAX = 32
 JSON_INT_MAX = 10**18 - 1  # 18 digits, as in `codec.parse_json`
 HANG_MAX = timedelta(days=1)
 ANSWER_CHARS_MAX = 2048
+AMQP_NAME_BYTES_MAX = 255  # a short string of the protocol
+KAFKA_KEY_BYTES_MAX = 1024
 
 _URL_TEXT = re.compile(r"[!-\[\]-~]+", re.ASCII)  # visible ASCII but the backslash
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?", re.ASCII)
@@ -42,6 +44,11 @@ _HEADERS_DENIED = frozenset({
     "connection", "keep-alive", "te", "trailer", "upgrade",  # hop-by-hop
 })  # fmt: skip
 _HEADERS_DENIED_PREFIXES = ("proxy-", "webhook-", "gnomon-")
+# CC and BCC make RabbitMQ route copies, the others are what it says itself of a message's past.
+_AMQP_HEADERS_DENIED = frozenset({"cc", "bcc", "x-death", "x-received-from"})
+_AMQP_HEADERS_DENIED_PREFIXES = ("gnomon-", "x-first-death-", "x-last-death-")
+_KAFKA_HEADERS_DENIED_PREFIXES = ("gnomon-",)
+_KAFKA_TOPIC = re.compile(r"(?!__)(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 
 def validate_effect(effect: Effect) -> None:
@@ -53,6 +60,10 @@ def validate_effect(effect: Effect) -> None:
             validate_python(effect)
         case Mock():
             validate_mock(effect)
+        case Rabbitmq():
+            validate_rabbitmq(effect)
+        case Kafka():
+            validate_kafka(effect)
         case _:
             assert_never(effect)
 
@@ -66,7 +77,7 @@ def validate_http(effect: Http) -> None:
         known = ", ".join(sorted(METHODS))
         raise InvalidSpec("spec.action.method", f"must be one of {known}", got=effect.method)
     _validate_url(effect.url)
-    _validate_headers(effect.headers)
+    _validate_headers(effect.headers, _HEADERS_DENIED, _HEADERS_DENIED_PREFIXES)
     _validate_payload(effect)
     if len(effect.success) > CODES_MAX:
         raise InvalidSpec("spec.action.success", f"must have at most {CODES_MAX} codes")
@@ -113,7 +124,9 @@ def _validate_host(parts: SplitResult) -> None:
         raise InvalidSpec("spec.action.url", "must have a host out of A-Z a-z 0-9 . _ -, or [IPv6]")
 
 
-def _validate_headers(headers: dict[str, str]) -> None:
+def _validate_headers(
+    headers: dict[str, str], denied: frozenset[str], denied_prefixes: tuple[str, ...]
+) -> None:
     path = "spec.action.headers"
     if len(headers) > HEADERS_MAX:
         raise InvalidSpec(path, f"must be at most {HEADERS_MAX}", got=len(headers))
@@ -125,7 +138,7 @@ def _validate_headers(headers: dict[str, str]) -> None:
         if folded in names:
             raise InvalidSpec(path, "a name must not stand twice", got=name)
         names.add(folded)
-        if folded in _HEADERS_DENIED or folded.startswith(_HEADERS_DENIED_PREFIXES):
+        if folded in denied or folded.startswith(denied_prefixes):
             raise InvalidSpec(f"{path}.{name}", "must not be set: it is not the caller's to say")
         if len(value) > HEADER_CHARS_MAX or not _HEADER_VALUE.fullmatch(value):
             raise InvalidSpec(
@@ -173,6 +186,75 @@ def validate_mock(effect: Mock) -> None:
     if effect.answer is not None and len(effect.answer) > ANSWER_CHARS_MAX:
         raise InvalidSpec("spec.action.answer", f"must be at most {ANSWER_CHARS_MAX} characters")
     _validate_json("spec.action.answer", effect.answer)
+
+
+# -- rabbitmq, kafka ------------------------------------------------------------------------------
+
+
+def validate_rabbitmq(effect: Rabbitmq) -> None:
+    """The names, the headers and the body; whether the exchange exists is known to the broker."""
+    validate_target(effect.target)
+    _validate_amqp_name("spec.action.exchange", effect.exchange)
+    _validate_amqp_name("spec.action.routing_key", effect.routing_key)
+    if not effect.exchange and not effect.routing_key:
+        raise InvalidSpec(
+            "spec.action.routing_key", "must name a queue when the exchange is the default one"
+        )
+    _validate_headers(effect.headers, _AMQP_HEADERS_DENIED, _AMQP_HEADERS_DENIED_PREFIXES)
+    if effect.content_type is not None and (
+        not 1 <= len(effect.content_type) <= AMQP_NAME_BYTES_MAX
+        or not _HEADER_VALUE.fullmatch(effect.content_type)
+    ):
+        raise InvalidSpec(
+            "spec.action.content_type",
+            f"must be visible ASCII, 1 to {AMQP_NAME_BYTES_MAX} characters",
+        )
+    _validate_text_or_json("body", effect.body, effect.json)
+
+
+def validate_kafka(effect: Kafka) -> None:
+    """The names, the headers, the key and the value."""
+    validate_target(effect.target)
+    if not _KAFKA_TOPIC.fullmatch(effect.topic):
+        raise InvalidSpec(
+            "spec.action.topic",
+            "must be 1 to 249 characters out of A-Z a-z 0-9 . _ -, not beginning with __",
+            got=effect.topic,
+        )
+    _validate_headers(effect.headers, frozenset(), _KAFKA_HEADERS_DENIED_PREFIXES)
+    if effect.key is not None:
+        _validate_json("spec.action.key", effect.key)
+        if len(effect.key.encode()) > KAFKA_KEY_BYTES_MAX:
+            raise InvalidSpec("spec.action.key", f"must be at most {KAFKA_KEY_BYTES_MAX} bytes")
+    _validate_text_or_json("value", effect.value, effect.json)
+    if effect.value is None and effect.json is None and effect.key is None:
+        raise InvalidSpec("spec.action.value", "must be given, or json, or at least a key")
+
+
+def validate_target(target: str) -> None:
+    """The name of a target; whether it exists is known to the workers only."""
+    if not NAME_PATTERN.fullmatch(target):
+        raise InvalidSpec(
+            "spec.action.target",
+            "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -",
+            got=target,
+        )
+
+
+def _validate_amqp_name(path: str, name: str) -> None:
+    if _text_problem(name) or not name.isprintable():
+        raise InvalidSpec(path, "must be printable")
+    if len(name.encode()) > AMQP_NAME_BYTES_MAX:
+        raise InvalidSpec(path, f"must be at most {AMQP_NAME_BYTES_MAX} bytes in UTF-8")
+
+
+def _validate_text_or_json(field: str, text: str | None, json: object) -> None:
+    if text is not None and json is not None:
+        raise InvalidSpec(f"spec.action.{field}", "must not be given together with json")
+    if text is not None:
+        _validate_json(f"spec.action.{field}", text)
+    elif json is not None:
+        _validate_json("spec.action.json", json)
 
 
 # -- JSON values ----------------------------------------------------------------------------------

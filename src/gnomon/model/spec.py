@@ -70,7 +70,30 @@ class Mock(_Part, frozen=True, tag="mock", tag_field="type"):
     answer: str | None = None
 
 
-Effect = Http | Python | Mock
+class Rabbitmq(_Part, frozen=True, tag="rabbitmq", tag_field="type"):
+    """Publish a message. Success: the broker has confirmed it, and some queue takes it."""
+
+    target: str  # named in the worker's configuration, which has the address
+    exchange: str = ""  # the default exchange: the routing key names a queue
+    routing_key: str
+    body: str | None = None
+    json: Any = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    content_type: str | None = None
+
+
+class Kafka(_Part, frozen=True, tag="kafka", tag_field="type"):
+    """Send a record. Success: all replicas in sync have it."""
+
+    target: str  # named in the worker's configuration, which has the address
+    topic: str
+    key: str | None = None
+    value: str | None = None
+    json: Any = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+Effect = Http | Python | Mock | Rabbitmq | Kafka
 
 
 # -- when -----------------------------------------------------------------------------------------

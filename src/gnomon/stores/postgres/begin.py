@@ -110,7 +110,8 @@ async def extend(
 ) -> Collection[UUID]:
     kept: set[UUID] = set()
     for group in database.groups(attempt.shard for attempt in attempts):
-        chosen = [attempts[place] for place in group.places]
+        unique = {attempts[place].guid: attempts[place] for place in group.places}
+        chosen = [unique[guid] for guid in sorted(unique)]
         rows = await database.fetch(
             "extend",
             [attempt.guid for attempt in chosen],

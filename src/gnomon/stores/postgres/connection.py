@@ -28,7 +28,7 @@ CONNECT_TIMEOUT_S = 5.0
 ACQUIRE_TIMEOUT_S = 10.0
 STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once per connection
 WIDE_POOL_SIZE = 3
-CLOSE_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 2.0
 
 _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
 WARNING_STATE = "01000"
@@ -157,7 +157,7 @@ class Database:
         try:
             with translated_errors(operation, expected=VERSION):
                 async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-                    with _doubted(connection, operation):
+                    with _ended_if_cancelled(connection), _doubted(connection, operation):
                         yield PoolSession(connection, self.queries)
         except StoreUnavailable:
             _stay_cancelled()
@@ -197,11 +197,8 @@ class PoolSession:
         self._queries = queries
 
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
-        try:
+        with _ended_if_cancelled(self.connection):  # before its transaction is rolled back
             rows: Sequence[Row] = await self.connection.fetch(self._queries[name], *args)
-        except asyncio.CancelledError:
-            self.connection.terminate()  # a polite end would wait for a server that may be gone
-            raise
         return rows
 
     async def execute(self, script: str) -> None:
@@ -222,6 +219,17 @@ def _stay_cancelled() -> None:
     current = asyncio.current_task()
     if current is not None and current.cancelling():
         raise asyncio.CancelledError
+
+
+@contextmanager
+def _ended_if_cancelled(connection: Connection) -> Iterator[None]:
+    """Giving a call up politely would wait for a server that may be gone."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        with suppress(asyncpg.InterfaceError):  # it is gone already
+            connection.terminate()
+        raise
 
 
 @contextmanager

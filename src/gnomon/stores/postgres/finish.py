@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -24,8 +24,20 @@ async def finish(database: Database, finishes: Sequence[Finish], owner: str) -> 
         chosen = {finishes[place].attempt_id: finishes[place] for place in group.places}
         async with database.transaction("finish") as session:
             recorder = Recorder(session, owner, group.shards)
-            found |= await recorder.record(list(chosen.values()))
+            for batch in _one_per_guid(chosen.values()):
+                found |= await recorder.record(batch)
     return _in_order(finishes, found)
+
+
+def _one_per_guid(finishes: Iterable[Finish]) -> Iterator[list[Finish]]:
+    """Batches sorted by guid. Two results of one generation, the older of which must be late, go
+    into different ones: the arrays of a statement have one place per guid."""
+    left = list(finishes)
+    while left:
+        unique: dict[UUID, Finish] = {}
+        others = [one for one in left if unique.setdefault(one.guid, one) is not one]
+        yield [unique[guid] for guid in sorted(unique)]
+        left = others
 
 
 def _in_order(finishes: Sequence[Finish], found: dict[UUID, Recorded]) -> list[Recorded]:
@@ -94,7 +106,6 @@ class Recorder:
     async def _plain(self, finishes: Sequence[Finish]) -> set[UUID]:
         rows = await self._session.fetch(
             "finish_plain",
-            [one.shard for one in finishes],
             [one.guid for one in finishes],
             [one.attempt_id for one in finishes],
         )
@@ -124,10 +135,13 @@ class Recorder:
     async def _going_on(self, finishes: Sequence[Finish]) -> set[UUID]:
         times = [one.verdict.scheduled_at for one in finishes]
         rows = await self._session.fetch("finish_keep", *_keys(finishes), times, *self._shards)
+        swept = [row[2] for row in rows if row[1]]
+        if swept:
+            await self._session.fetch("clear_swept", swept, *self._shards)
         results, now = await self._accepted(finishes, {row[0]: row[1] for row in rows})
         there = await continue_actions(self._session, results, self._shards)
         done = [result for result in results if result.guid in there]
-        gone = [(result.shard, result.guid) for result in results if result.guid not in there]
+        gone = [result.guid for result in results if result.guid not in there]
         await log_attempts(self._session, done, now, self._shards)
         await drop_stale(self._session, gone, self._shards)
         return _attempt_ids(done)
@@ -202,7 +216,6 @@ def _is_told_by_its_row(result: Result) -> bool:
 
 def _keys(finishes: Sequence[Finish]) -> tuple[list[object], ...]:
     return (
-        [one.shard for one in finishes],
         [one.guid for one in finishes],
         [one.attempt_id for one in finishes],
     )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from gnomon.model.action import Attempt
+from gnomon.model.errors import check
 from gnomon.model.transition import Verdict
 from gnomon.stores.postgres.connection import Session
 from gnomon.stores.postgres.rows import encode_attempt
@@ -34,24 +35,24 @@ async def end_actions(
     """Move actions to the finished ones; the guids of those that were still there."""
     if not results:
         return set()
-    if not shards:
-        rows = await session.fetch("end_actions", *_end_columns(results), now)
-        return {row[0] for row in rows}
-    keys = ([result.shard for result in results], [result.guid for result in results])
-    there = {row[0] for row in await session.fetch("end_lock", *keys, *shards)}
+    there = await _lock(session, results, shards)
     left = [result for result in results if result.guid in there]
     if left:
         await session.fetch("end_archive", *_end_columns(left), now, *shards)
-        keys = ([result.shard for result in left], [result.guid for result in left])
-        await session.fetch("end_remove", *keys, *shards)
+        await session.fetch("end_remove", [result.guid for result in left], *shards)
     return there
+
+
+async def _lock(session: Session, results: Sequence[Result], shards: tuple[int, ...]) -> set[UUID]:
+    """Which of the generations are still there; they stay until we are done."""
+    guids = [result.guid for result in results]
+    return {row[0] for row in await session.fetch("end_lock", guids, *shards)}
 
 
 def _end_columns(results: Sequence[Result]) -> tuple[list[object], ...]:
     verdicts = [result.verdict for result in results]
     final = [result.attempt if result.is_final else None for result in results]
     return (
-        [result.shard for result in results],
         [result.guid for result in results],
         [str(verdict.state) for verdict in verdicts],
         [verdict.reason for verdict in verdicts],
@@ -75,10 +76,24 @@ async def continue_actions(
     """Count and go on; the guids of the actions that were still there."""
     if not results:
         return set()
+    done = await _continue(session, results, shards)
+    if len(done) < len(results):
+        # Gone, or written by somebody else just now: the latter can be done once they are locked.
+        missing = [result for result in results if result.guid not in done]
+        there = await _lock(session, missing, shards)
+        left = [result for result in missing if result.guid in there]
+        if left:
+            done |= await _continue(session, left, shards)
+            check(there <= done, "a locked action could not be written", guids=there - done)
+    return done
+
+
+async def _continue(
+    session: Session, results: Sequence[Result], shards: tuple[int, ...]
+) -> set[UUID]:
     verdicts = [result.verdict for result in results]
     rows = await session.fetch(
         "continue_actions",
-        [result.shard for result in results],
         [result.guid for result in results],
         [verdict.occurrence_no for verdict in verdicts],
         [verdict.occurrence_at for verdict in verdicts],
@@ -120,14 +135,10 @@ async def log_attempts(
     )
 
 
-async def drop_stale(
-    session: Session, keys: Sequence[tuple[int, UUID]], shards: tuple[int, ...]
-) -> None:
+async def drop_stale(session: Session, guids: Sequence[UUID], shards: tuple[int, ...]) -> None:
     """Remove processing rows of generations that are gone."""
-    if keys:
-        await session.fetch(
-            "drop_stale", [shard for shard, _ in keys], [guid for _, guid in keys], *shards
-        )
+    if guids:
+        await session.fetch("drop_stale", guids, *shards)
 
 
 def _encoded(attempt: Attempt | None) -> str | None:

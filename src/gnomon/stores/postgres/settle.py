@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
 
 from gnomon.contracts.store import Holding, Lapsed, Settle
 from gnomon.model.action import Attempt
@@ -19,6 +20,7 @@ from gnomon.stores.postgres.rows import Decoder
 
 STALE_LOOKED_AT = 1_000  # rows at the head of a lane; a backlog behind them is looked at later
 INTERRUPTED = "interrupted"
+NOBODY = UUID(int=0)  # stands for the attempt of a row that is not running
 
 
 async def lapsed(
@@ -40,9 +42,9 @@ async def _lapsed(
     running = await session.fetch("lapsed_running", shards, limit, *only)
     expired = await session.fetch("lapsed_expired", shards, limit, *only)
     stale = await session.fetch("lapsed_stale", shards, limit, STALE_LOOKED_AT, *only)
-    keys = [(row[0], row[2]) for row in running if row[1] is None]
-    keys += [(row[0], row[1]) for row in stale]
-    await drop_stale(session, keys, only)
+    gone = [row[2] for row in running if row[1] is None]
+    gone += [row[0] for row in stale]
+    await drop_stale(session, gone, only)
     return [decoder.lapsed_of(row) for row in (*running, *expired) if row[1] is not None]
 
 
@@ -51,7 +53,7 @@ async def settle(database: Database, settlements: Sequence[Settle]) -> int:
     for group in database.groups(one.lapsed.shard for one in settlements):
         unique = {settlements[place].lapsed.guid: settlements[place] for place in group.places}
         async with database.transaction("settle") as session:
-            count += await _settle(session, list(unique.values()), group.shards)
+            count += await _settle(session, [unique[guid] for guid in sorted(unique)], group.shards)
     return count
 
 
@@ -71,7 +73,7 @@ async def _settle(session: Session, settlements: Sequence[Settle], shards: tuple
         results = _accepted(going_on, rows, now)
         there = await continue_actions(session, results, shards)
         done += [result for result in results if result.guid in there]
-        gone = [(result.shard, result.guid) for result in results if result.guid not in there]
+        gone = [result.guid for result in results if result.guid not in there]
         await drop_stale(session, gone, shards)
     await log_attempts(session, done, now, shards)
     return len(done)
@@ -80,9 +82,8 @@ async def _settle(session: Session, settlements: Sequence[Settle], shards: tuple
 def _fence(settlements: Sequence[Settle]) -> tuple[list[object], ...]:
     read = [one.lapsed for one in settlements]
     return (
-        [row.shard for row in read],
         [row.guid for row in read],
-        [row.attempt.attempt_id if row.running and row.attempt else None for row in read],
+        [row.attempt.attempt_id if row.running and row.attempt else NOBODY for row in read],
         [row.scheduled_at for row in read],
     )
 

@@ -10,7 +10,7 @@
 -- queues are often empty when statistics are taken, and to a planner that believes in one row all
 -- indexes with a fitting column are the same; so the indexes by guid begin with it, and what is
 -- looked up by guid is looked up by that alone. Primary keys come last for the same reason: among
--- equals the newest index is taken.
+-- equals the newest index is taken. See also queries/work.sql.
 
 CREATE TABLE /*schema*/migration (
     version    int         NOT NULL,

@@ -115,12 +115,21 @@ SELECT
     q.deadline_at, q.owner, NULL::text, NULL::timestamptz,
     a.keyed, a.queue, a.priority, statement_timestamp()
 FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
-JOIN /*schema*/scheduled_action AS a ON a.shard_id = u.shard_id AND a.id = u.id
-LEFT JOIN /*schema*/processing_queue AS q ON q.guid = a.guid /*one-shard: AND q.shard_id = $3*/
-WHERE true /*one-shard: AND a.shard_id = $3*/;
+CROSS JOIN LATERAL (
+    SELECT s.*
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.shard_id = u.shard_id AND s.id = u.id /*one-shard: AND s.shard_id = $3*/
+    LIMIT 1
+) AS a
+LEFT JOIN LATERAL (
+    SELECT p.*
+    FROM /*schema*/processing_queue AS p
+    WHERE p.guid = a.guid /*one-shard: AND p.shard_id = $3*/
+    LIMIT 1
+) AS q ON true;
 
 -- name: get_finished shard-local
--- All visible finished generations of some ids, latest first; the columns of `rows.action_of`.
+-- The latest visible finished generations of some ids; the columns of `rows.action_of`.
 -- $1 shards, $2 ids
 SELECT
     f.shard_id, f.id, f.guid, f.spec, f.state, f.created_at, f.updated_at,
@@ -129,9 +138,14 @@ SELECT
     NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::int, NULL::boolean,
     f.attempt_id, f.began_at, NULL::timestamptz, NULL::text, f.reason, f.finished_at
 FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
-JOIN /*schema*/finished_action AS f ON f.shard_id = u.shard_id AND f.id = u.id
-WHERE f.purge_at > statement_timestamp() /*one-shard: AND f.shard_id = $3*/
-ORDER BY f.finished_at DESC;
+CROSS JOIN LATERAL (
+    SELECT g.*
+    FROM /*schema*/finished_action AS g
+    WHERE g.shard_id = u.shard_id AND g.id = u.id AND g.purge_at > statement_timestamp()
+      /*one-shard: AND g.shard_id = $3*/
+    ORDER BY g.finished_at DESC
+    LIMIT 1
+) AS f;
 
 -- name: get_generations shard-local
 -- Finished generations by guid, for the sake of repeats: also when their retention is over.

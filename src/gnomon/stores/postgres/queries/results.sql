@@ -1,24 +1,32 @@
--- Recording what became of attempts. Everywhere: the processing row first, then the action row, as
--- `begin` locks them. See actions.sql about `one-shard:`.
+-- Recording what became of attempts. Everywhere: the processing row first, then the action row.
+-- See actions.sql about `one-shard:`, and work.sql about joins and arrays sorted by guid.
 
 -- name: finish_plain many-shards
 -- The common case in one statement: attempts that succeeded and so end their actions, with nothing
 -- else to tell. An attempt whose row is let through but whose action is gone does not come back.
--- $1 guids, $2 attempt ids
+-- $1 guids (sorted), $2 attempt ids
 WITH fenced AS (
     DELETE FROM /*schema*/processing_queue AS q
-    USING unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
-    WHERE q.guid = u.guid AND q.attempt_id = u.attempt_id AND (q.running OR q.swept)
+    WHERE q.guid = ANY ($1::uuid[])
+      AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
+      AND (q.running OR q.swept)
     RETURNING q.guid, q.attempt_id, q.began_at, q.swept
+), columns AS MATERIALIZED (
+    SELECT array_agg(f.guid) AS guids, array_agg(f.attempt_id) AS attempt_ids,
+           array_agg(f.began_at) AS began_ats, array_agg(f.swept::int) AS swepts
+    FROM (SELECT o.* FROM fenced AS o ORDER BY o.guid) AS f
 ), gone AS (
     DELETE FROM /*schema*/scheduled_action AS a
-    USING fenced AS f
-    WHERE a.guid = f.guid
+    WHERE a.guid = ANY (ARRAY(SELECT f.guid FROM fenced AS f))
     RETURNING
         a.shard_id, a.id, a.guid, a.spec, a.queue, a.priority, a.keyed, a.created_at, a.updated_at,
-        a.occurrence_no, a.occurrence_at, a.attempts + 1 - f.swept::int AS attempts,
-        a.succeeded + 1 AS succeeded, a.failed, a.interrupted - f.swept::int AS interrupted,
-        f.attempt_id, f.began_at, f.swept, a.retention_us
+        a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed, a.interrupted,
+        a.retention_us, width_bucket(a.guid, (SELECT c.guids FROM columns AS c)) AS place
+), ended AS MATERIALIZED (
+    SELECT g.*, c.attempt_ids[g.place] AS attempt_id, c.began_ats[g.place] AS began_at,
+           c.swepts[g.place] AS swept
+    FROM gone AS g
+    CROSS JOIN columns AS c
 ), kept AS (
     INSERT INTO /*schema*/finished_action (
         shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
@@ -27,109 +35,68 @@ WITH fenced AS (
         finished_at, purge_at
     )
     SELECT
-        g.shard_id, g.id, g.guid, g.spec, 'done', g.queue, g.priority, g.keyed, g.created_at,
-        g.updated_at, g.occurrence_no, g.occurrence_at, g.attempts, g.succeeded, g.failed,
-        g.interrupted, 0, 0, 0, g.attempt_id, g.began_at, statement_timestamp(),
-        statement_timestamp() + g.retention_us * interval '1 microsecond'
-    FROM gone AS g
-    WHERE g.retention_us > 0
+        e.shard_id, e.id, e.guid, e.spec, 'done', e.queue, e.priority, e.keyed, e.created_at,
+        e.updated_at, e.occurrence_no, e.occurrence_at, e.attempts + 1 - e.swept, e.succeeded + 1,
+        e.failed, e.interrupted - e.swept, 0, 0, 0, e.attempt_id, e.began_at,
+        statement_timestamp(), statement_timestamp() + e.retention_us * interval '1 microsecond'
+    FROM ended AS e
+    WHERE e.retention_us > 0
 )
-SELECT g.attempt_id, g.swept FROM gone AS g;
+SELECT e.attempt_id, e.swept FROM ended AS e;
 
 -- name: finish_take shard-local
 -- The fence of results that end their actions: who removes the processing row may write the rest.
--- $1 guids, $2 attempt ids
+-- $1 guids (sorted), $2 attempt ids
 DELETE FROM /*schema*/processing_queue AS q
-USING unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
-WHERE q.guid = u.guid AND q.attempt_id = u.attempt_id
+WHERE q.guid = ANY ($1::uuid[])
+  AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
   AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $3*/
 RETURNING q.attempt_id, q.swept;
 
 -- name: finish_keep shard-local
 -- The fence of results after which the action goes on; the attempt id stays, to know a repeat by.
--- The old row is joined in for its `swept`: RETURNING shows the new one. FOR UPDATE, for otherwise
--- the join could show a row as it was before a sweep that this statement had to wait for.
--- $1 guids, $2 attempt ids, $3 scheduled_at
-WITH fenced AS (
-    SELECT q.guid, q.swept, u.scheduled_at
-    FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS u (guid, attempt_id, scheduled_at)
-    JOIN /*schema*/processing_queue AS q ON q.guid = u.guid AND q.attempt_id = u.attempt_id
-    WHERE (q.running OR q.swept) /*one-shard: AND q.shard_id = $4*/
-    FOR UPDATE OF q
-)
+-- `swept` stays as well for a moment, for RETURNING knows the new row only: see clear_swept.
+-- $1 guids (sorted), $2 attempt ids, $3 scheduled_at
 UPDATE /*schema*/processing_queue AS q
-SET scheduled_at = f.scheduled_at, running = false, swept = false
-FROM fenced AS f
-WHERE q.guid = f.guid /*one-shard: AND q.shard_id = $4*/
-RETURNING q.attempt_id, f.swept;
+SET scheduled_at = ($3::timestamptz[])[width_bucket(q.guid, $1::uuid[])], running = false
+WHERE q.guid = ANY ($1::uuid[])
+  AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
+  AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $4*/
+RETURNING q.attempt_id, q.swept, q.guid;
+
+-- name: clear_swept shard-local
+-- Results that came after all: their attempts count as ended by themselves.
+-- $1 guids
+UPDATE /*schema*/processing_queue AS q
+SET swept = false
+WHERE q.guid = ANY ($1::uuid[]) /*one-shard: AND q.shard_id = $2*/;
 
 -- name: settle_take shard-local
 -- The fence of a lapsed row that ends its action: everything that was read of it.
--- $1 guids, $2 attempt ids (NULL: not running), $3 scheduled_at as read
+-- $1 guids (sorted), $2 attempt ids (zero: not running), $3 scheduled_at as read
 DELETE FROM /*schema*/processing_queue AS q
-USING unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS u (guid, attempt_id, seen_at)
-WHERE q.guid = u.guid AND q.scheduled_at = u.seen_at
-  AND CASE WHEN q.running THEN q.attempt_id = u.attempt_id ELSE u.attempt_id IS NULL END
+WHERE q.guid = ANY ($1::uuid[])
+  AND q.scheduled_at = ($3::timestamptz[])[width_bucket(q.guid, $1::uuid[])]
+  AND CASE WHEN q.running THEN q.attempt_id ELSE '00000000-0000-0000-0000-000000000000' END
+      = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
   /*one-shard: AND q.shard_id = $4*/
 RETURNING q.guid;
 
 -- name: settle_keep shard-local
 -- The fence of a lapsed row whose action goes on. An attempt that ran is now swept.
--- $1 guids, $2 attempt ids (NULL: not running), $3 scheduled_at as read, $4 next time
+-- $1 guids (sorted), $2 attempt ids (zero: not running), $3 scheduled_at as read, $4 next time
 UPDATE /*schema*/processing_queue AS q
-SET scheduled_at = u.scheduled_at, swept = q.running OR q.swept, running = false
-FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::timestamptz[])
-    AS u (guid, attempt_id, seen_at, scheduled_at)
-WHERE q.guid = u.guid AND q.scheduled_at = u.seen_at
-  AND CASE WHEN q.running THEN q.attempt_id = u.attempt_id ELSE u.attempt_id IS NULL END
+SET scheduled_at = ($4::timestamptz[])[width_bucket(q.guid, $1::uuid[])],
+    swept = q.running OR q.swept, running = false
+WHERE q.guid = ANY ($1::uuid[])
+  AND q.scheduled_at = ($3::timestamptz[])[width_bucket(q.guid, $1::uuid[])]
+  AND CASE WHEN q.running THEN q.attempt_id ELSE '00000000-0000-0000-0000-000000000000' END
+      = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
   /*one-shard: AND q.shard_id = $5*/
 RETURNING q.guid;
 
--- name: end_actions many-shards
--- End actions and keep them among the finished ones for their retention (0: not at all).
--- $1 guids, $2 states, $3 reasons, $4 occurrence numbers, $5 occurrence_at, $6 succeeded (to be
--- added, like the next two), $7 failed, $8 interrupted, $9 consecutive failures,
--- $10 consecutive interruptions, $11 occurrence failures, $12 attempt ids, $13 began_at,
--- $14 last attempts, $15 the present
-WITH gone AS (
-    DELETE FROM /*schema*/scheduled_action AS a
-    USING unnest(
-        $1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[], $6::int[], $7::int[],
-        $8::int[], $9::int[], $10::int[], $11::int[], $12::uuid[], $13::timestamptz[], $14::text[]
-    ) AS u (
-        guid, state, reason, occurrence_no, occurrence_at, succeeded, failed,
-        interrupted, consecutive_failures, consecutive_interruptions, occurrence_failures,
-        attempt_id, began_at, last_attempt
-    )
-    WHERE a.guid = u.guid
-    RETURNING
-        a.shard_id, a.id, a.guid, a.spec, u.state, a.queue, a.priority, a.keyed, a.created_at,
-        a.updated_at, u.occurrence_no, u.occurrence_at,
-        a.attempts + u.succeeded + u.failed + u.interrupted AS attempts,
-        a.succeeded + u.succeeded AS succeeded, a.failed + u.failed AS failed,
-        a.interrupted + u.interrupted AS interrupted, u.consecutive_failures,
-        u.consecutive_interruptions, u.occurrence_failures, u.attempt_id, u.began_at,
-        coalesce(u.last_attempt, a.last_attempt) AS last_attempt, u.reason, a.retention_us
-), kept AS (
-    INSERT INTO /*schema*/finished_action (
-        shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
-        occurrence_no, occurrence_at, attempts, succeeded, failed, interrupted,
-        consecutive_failures, consecutive_interruptions, occurrence_failures, attempt_id, began_at,
-        last_attempt, reason, finished_at, purge_at
-    )
-    SELECT
-        g.shard_id, g.id, g.guid, g.spec, g.state, g.queue, g.priority, g.keyed, g.created_at,
-        g.updated_at, g.occurrence_no, g.occurrence_at, g.attempts, g.succeeded, g.failed,
-        g.interrupted, g.consecutive_failures, g.consecutive_interruptions, g.occurrence_failures,
-        g.attempt_id, g.began_at, g.last_attempt, g.reason, $15::timestamptz,
-        $15::timestamptz + g.retention_us * interval '1 microsecond'
-    FROM gone AS g
-    WHERE g.retention_us > 0
-)
-SELECT g.guid FROM gone AS g;
-
 -- name: end_lock shard-local
--- The same in three statements for one shard; first: which generations are still there.
+-- Ending actions takes three statements; first: which generations are still there.
 -- $1 guids
 SELECT a.guid
 FROM /*schema*/scheduled_action AS a
@@ -137,8 +104,11 @@ WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/
 FOR UPDATE;
 
 -- name: end_archive shard-local
--- Second: the finished rows.
--- Parameters as in end_actions.
+-- Second: the finished rows, kept for their retention (0: not at all).
+-- $1 guids, $2 states, $3 reasons, $4 occurrence numbers, $5 occurrence_at, $6 succeeded (to be
+-- added, like the next two), $7 failed, $8 interrupted, $9 consecutive failures,
+-- $10 consecutive interruptions, $11 occurrence failures, $12 attempt ids, $13 began_at,
+-- $14 last attempts, $15 the present
 INSERT INTO /*schema*/finished_action (
     shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
     occurrence_no, occurrence_at, attempts, succeeded, failed, interrupted,
@@ -153,16 +123,20 @@ SELECT
     u.consecutive_failures, u.consecutive_interruptions, u.occurrence_failures, u.attempt_id,
     u.began_at, coalesce(u.last_attempt, a.last_attempt), u.reason, $15::timestamptz,
     $15::timestamptz + a.retention_us * interval '1 microsecond'
-FROM /*schema*/scheduled_action AS a
-JOIN unnest(
+FROM unnest(
     $1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::timestamptz[], $6::int[], $7::int[],
     $8::int[], $9::int[], $10::int[], $11::int[], $12::uuid[], $13::timestamptz[], $14::text[]
 ) AS u (
     guid, state, reason, occurrence_no, occurrence_at, succeeded, failed,
     interrupted, consecutive_failures, consecutive_interruptions, occurrence_failures,
     attempt_id, began_at, last_attempt
-) ON a.guid = u.guid
-WHERE a.retention_us > 0 /*one-shard: AND a.shard_id = $16*/;
+)
+CROSS JOIN LATERAL (
+    SELECT s.*
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = u.guid AND s.retention_us > 0 /*one-shard: AND s.shard_id = $16*/
+    LIMIT 1
+) AS a;
 
 -- name: end_remove shard-local
 -- Third: the action rows go.
@@ -172,10 +146,27 @@ WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/;
 
 -- name: continue_actions shard-local
 -- Count, and go on to the next attempt or occurrence. Counters are added up here, so that no
--- read-modify-write can lose one.
+-- read-modify-write can lose one. A row that was written by somebody else meanwhile is left out, and
+-- the caller tries again: by its ctid this statement cannot follow it.
 -- $1 guids, $2 occurrence numbers, $3 occurrence_at, $4 expires_at, $5 succeeded, $6 failed,
 -- $7 interrupted, $8 consecutive failures, $9 consecutive interruptions, $10 occurrence failures,
 -- $11 last attempts
+WITH found AS MATERIALIZED (
+    SELECT r.row_id, u.*
+    FROM unnest(
+        $1::uuid[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::int[], $6::int[],
+        $7::int[], $8::int[], $9::int[], $10::int[], $11::text[]
+    ) AS u (
+        guid, occurrence_no, occurrence_at, expires_at, succeeded, failed, interrupted,
+        consecutive_failures, consecutive_interruptions, occurrence_failures, last_attempt
+    )
+    CROSS JOIN LATERAL (
+        SELECT s.ctid AS row_id
+        FROM /*schema*/scheduled_action AS s
+        WHERE s.guid = u.guid /*one-shard: AND s.shard_id = $12*/
+        LIMIT 1
+    ) AS r
+)
 UPDATE /*schema*/scheduled_action AS a
 SET occurrence_no = u.occurrence_no, occurrence_at = u.occurrence_at, expires_at = u.expires_at,
     attempts = a.attempts + u.succeeded + u.failed + u.interrupted,
@@ -184,14 +175,8 @@ SET occurrence_no = u.occurrence_no, occurrence_at = u.occurrence_at, expires_at
     consecutive_interruptions = u.consecutive_interruptions,
     occurrence_failures = u.occurrence_failures,
     last_attempt = coalesce(u.last_attempt, a.last_attempt)
-FROM unnest(
-    $1::uuid[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::int[], $6::int[],
-    $7::int[], $8::int[], $9::int[], $10::int[], $11::text[]
-) AS u (
-    guid, occurrence_no, occurrence_at, expires_at, succeeded, failed, interrupted,
-    consecutive_failures, consecutive_interruptions, occurrence_failures, last_attempt
-)
-WHERE a.guid = u.guid /*one-shard: AND a.shard_id = $12*/
+FROM found AS u
+WHERE a.ctid = u.row_id AND a.guid IS NOT DISTINCT FROM u.guid /*one-shard: AND a.shard_id = $12*/
 RETURNING a.guid;
 
 -- name: log_attempts shard-local
@@ -214,7 +199,7 @@ FROM unnest(
 )
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $13*/
-ON CONFLICT (shard_id, attempt_id, began_at) DO UPDATE
+ON CONFLICT (attempt_id, shard_id, began_at) DO UPDATE
 SET outcome = excluded.outcome, ended_at = excluded.ended_at, error = excluded.error,
     answer = excluded.answer, owner = excluded.owner
 WHERE attempt_log.outcome IN ('interrupted', 'superseded');

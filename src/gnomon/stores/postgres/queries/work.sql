@@ -1,4 +1,10 @@
 -- What the owner of a shard does. See actions.sql about `one-shard:`.
+--
+-- Plans must not depend on statistics: a queue that was empty when it was vacuumed is one row to the
+-- planner, and then any order of joining looks as good as another, such as reading the whole table
+-- for every element of an array. So nothing here leaves a choice: what is written is found by
+-- `= ANY (array)` or by ctid, what is joined stands in a LATERAL that its LIMIT keeps where it is.
+-- What belongs to a guid is then found in arrays sorted by guid: width_bucket is a binary search.
 
 -- name: move many-shards
 -- Take rows off the incoming queues, oldest first, and put those of current generations into the
@@ -28,8 +34,10 @@ WITH held AS (
         (shard_id, guid, queue, priority, scheduled_at, attempts, running, swept)
     SELECT t.shard_id, t.guid, t.queue, t.priority, t.scheduled_at, a.attempts, false, false
     FROM taken AS t
-    JOIN /*schema*/scheduled_action AS a ON a.guid = t.guid
-    ON CONFLICT (shard_id, guid) DO NOTHING
+    CROSS JOIN LATERAL (
+        SELECT s.attempts FROM /*schema*/scheduled_action AS s WHERE s.guid = t.guid LIMIT 1
+    ) AS a
+    ON CONFLICT (guid, shard_id) DO NOTHING
     RETURNING shard_id, queue, priority, scheduled_at
 )
 SELECT h.shard_id, NULL::text AS queue, NULL::int AS priority, s.last_at, coalesce(s.rows, 0),
@@ -69,8 +77,12 @@ WITH taken AS (
 )
 SELECT t.guid, t.queue, t.priority, t.scheduled_at, a.attempts, t.created_at
 FROM taken AS t
-LEFT JOIN /*schema*/scheduled_action AS a ON a.guid = t.guid AND a.shard_id = $1::int
-WHERE t.shard_id = $1::int
+LEFT JOIN LATERAL (
+    SELECT s.attempts
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = t.guid AND s.shard_id = $1::int
+    LIMIT 1
+) AS a ON true
 ORDER BY t.created_at, t.guid;
 
 -- name: move_put shard-local
@@ -83,13 +95,13 @@ FROM /*schema*/shard_lock AS l
 CROSS JOIN unnest($2::uuid[], $3::text[], $4::smallint[], $5::timestamptz[], $6::int[])
     AS u (guid, queue, priority, scheduled_at, attempts)
 WHERE l.shard_id = $1::int
-ON CONFLICT (shard_id, guid) DO NOTHING
+ON CONFLICT (guid, shard_id) DO NOTHING
 RETURNING guid;
 
 -- name: begin many-shards
--- Begin due rows of many lanes. The processing rows are locked first, then their actions are held
--- FOR SHARE, which orders this against replace, delete and pause: a row whose action is being changed
--- is left for later, and one whose action has just been changed drops out when it is looked at again.
+-- Begin due rows of many lanes. The actions are held FOR SHARE, which orders this against replace,
+-- delete and pause: a row whose action is being changed is left for later, and one whose action has
+-- just been changed drops out when it is looked at again. Nothing waits for a lock here.
 -- The result is in the order of the demands, then of time; columns of `rows.begun_of`.
 -- $1 shards, $2 queues, $3 priorities, $4 lease guids (NULL: helper), $5 limits, $6 since,
 -- $7 batch, $8 owner, $9 grace, $10 window, $11 silent
@@ -97,10 +109,14 @@ WITH picked AS (
     SELECT due.*
     FROM unnest($1::int[], $2::text[], $3::smallint[], $4::uuid[], $5::int[], $6::timestamptz[])
         AS d (shard_id, queue, priority, lease_guid, rows_max, since)
-    JOIN /*schema*/shard_lock AS l ON l.shard_id = d.shard_id AND CASE
-        WHEN d.lease_guid IS NOT NULL THEN l.lease_guid = d.lease_guid
-        ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
-    END
+    CROSS JOIN LATERAL (
+        SELECT FROM /*schema*/shard_lock AS l
+        WHERE l.shard_id = d.shard_id AND CASE
+            WHEN d.lease_guid IS NOT NULL THEN l.lease_guid = d.lease_guid
+            ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
+        END
+        LIMIT 1
+    ) AS held
     CROSS JOIN LATERAL (
         SELECT
             q.ctid AS row_id, q.scheduled_at AS due_at, a.id, a.spec, a.created_at, a.timeout_us,
@@ -108,17 +124,22 @@ WITH picked AS (
             a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
             a.last_attempt
         FROM /*schema*/processing_queue AS q
-        JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid
+        CROSS JOIN LATERAL (
+            SELECT s.*
+            FROM /*schema*/scheduled_action AS s
+            WHERE s.guid = q.guid AND s.state = 'active'
+              AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
+            LIMIT 1
+            FOR SHARE SKIP LOCKED
+        ) AS a
         WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
           AND q.scheduled_at >= coalesce(d.since, '-infinity')
           AND q.scheduled_at <= statement_timestamp()
               - CASE WHEN d.lease_guid IS NULL THEN interval '1 second' ELSE interval '0' END
-          AND NOT q.running AND a.state = 'active'
-          AND (a.expires_at IS NULL OR a.expires_at > statement_timestamp())
+          AND NOT q.running
         ORDER BY q.scheduled_at
         LIMIT d.rows_max
         FOR UPDATE OF q SKIP LOCKED
-        FOR SHARE OF a SKIP LOCKED
     ) AS due
 )
 UPDATE /*schema*/processing_queue AS q
@@ -142,26 +163,35 @@ RETURNING
 -- $7 batch, $8 owner, $9 grace, $10 window, $11 silent
 WITH picked AS (
     SELECT
-        q.guid, q.scheduled_at AS due_at, a.id, a.spec, a.created_at, a.timeout_us,
+        q.ctid AS row_id, q.scheduled_at AS due_at, a.id, a.spec, a.created_at, a.timeout_us,
         a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt
     FROM /*schema*/processing_queue AS q
-    JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid AND a.shard_id = $1::int
-    JOIN /*schema*/shard_lock AS l ON l.shard_id = q.shard_id AND CASE
-        WHEN $4::uuid IS NOT NULL THEN l.lease_guid = $4::uuid
-        ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
-    END
+    CROSS JOIN LATERAL (
+        SELECT s.*
+        FROM /*schema*/scheduled_action AS s
+        WHERE s.guid = q.guid AND s.state = 'active' AND s.shard_id = $1::int
+          AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
+        LIMIT 1
+        FOR SHARE SKIP LOCKED
+    ) AS a
     WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
       AND q.scheduled_at >= coalesce($6::timestamptz, '-infinity')
       AND q.scheduled_at <= statement_timestamp()
           - CASE WHEN $4::uuid IS NULL THEN interval '1 second' ELSE interval '0' END
-      AND NOT q.running AND a.state = 'active'
-      AND (a.expires_at IS NULL OR a.expires_at > statement_timestamp())
+      AND NOT q.running
+      AND EXISTS (
+          SELECT FROM /*schema*/shard_lock AS l
+          WHERE l.shard_id = $1::int AND CASE
+              WHEN $4::uuid IS NOT NULL THEN l.lease_guid = $4::uuid
+              ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
+          END
+          OFFSET 0
+      )
     ORDER BY q.scheduled_at
     LIMIT $5::int
     FOR UPDATE OF q SKIP LOCKED
-    FOR SHARE OF a SKIP LOCKED
 )
 UPDATE /*schema*/processing_queue AS q
 SET attempt_id = md5($7::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
@@ -171,7 +201,7 @@ SET attempt_id = md5($7::uuid::text || q.guid::text)::uuid, attempts = q.attempt
         + least(p.timeout_us * interval '1 microsecond', $10::interval) + $9::interval,
     owner = $8::text
 FROM picked AS p
-WHERE q.shard_id = $1::int AND q.guid = p.guid
+WHERE q.ctid = p.row_id AND q.shard_id = $1::int
 RETURNING
     q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
     p.created_at, q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
@@ -211,24 +241,35 @@ SELECT
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, q.queue, q.priority
 FROM unnest($1::int[], $2::text[], $3::smallint[]) AS d (shard_id, queue, priority)
-JOIN /*schema*/processing_queue AS q
-    ON q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
-JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid /*one-shard: AND a.shard_id = $5*/
-WHERE q.running AND q.attempt_id = md5($4::uuid::text || q.guid::text)::uuid
-  /*one-shard: AND q.shard_id = $5*/;
+CROSS JOIN LATERAL (
+    SELECT r.*
+    FROM /*schema*/processing_queue AS r
+    WHERE r.shard_id = d.shard_id AND r.queue = d.queue AND r.priority = d.priority
+      AND r.running AND r.attempt_id = md5($4::uuid::text || r.guid::text)::uuid
+      /*one-shard: AND r.shard_id = $5*/
+    OFFSET 0
+) AS q
+CROSS JOIN LATERAL (
+    SELECT s.*
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = q.guid /*one-shard: AND s.shard_id = $5*/
+    LIMIT 1
+) AS a;
 
 -- name: extend shard-local
 -- Prolong reservations of attempts that still run and whose generation is the current one. The CASE
--- keeps the planner from the index of running rows: it would read all of them for each one.
--- $1 guids, $2 attempt ids, $3 window + grace
+-- keeps the planner from the index of running rows: it would read all of them.
+-- $1 guids (sorted), $2 attempt ids, $3 window + grace
 UPDATE /*schema*/processing_queue AS q
 SET scheduled_at = statement_timestamp() + $3::interval
-FROM unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
-WHERE q.guid = u.guid
-  AND CASE WHEN q.running THEN q.attempt_id = u.attempt_id END
+WHERE q.guid = ANY ($1::uuid[])
+  AND CASE WHEN q.running THEN
+      q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
+  END
   AND EXISTS (
       SELECT FROM /*schema*/scheduled_action AS a
       WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $4*/
+      OFFSET 0
   )
   /*one-shard: AND q.shard_id = $4*/
 RETURNING q.attempt_id;
@@ -287,7 +328,12 @@ CROSS JOIN LATERAL (
     ORDER BY r.scheduled_at
     LIMIT $2::int
 ) AS q
-LEFT JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid /*one-shard: AND a.shard_id = $3*/
+LEFT JOIN LATERAL (
+    SELECT s.*
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = q.guid /*one-shard: AND s.shard_id = $3*/
+    LIMIT 1
+) AS a ON true
 LIMIT $2::int;
 
 -- name: lapsed_expired shard-local
@@ -306,9 +352,15 @@ CROSS JOIN LATERAL (
     WHERE e.shard_id = h.shard_id AND e.expires_at <= statement_timestamp() AND e.state = 'active'
       /*one-shard: AND e.shard_id = $3*/
     ORDER BY e.expires_at
+    OFFSET 0
 ) AS a
-JOIN /*schema*/processing_queue AS q ON q.guid = a.guid /*one-shard: AND q.shard_id = $3*/
-WHERE q.scheduled_at <= statement_timestamp() AND NOT q.running
+CROSS JOIN LATERAL (
+    SELECT p.*
+    FROM /*schema*/processing_queue AS p
+    WHERE p.guid = a.guid AND p.scheduled_at <= statement_timestamp() AND NOT p.running
+      /*one-shard: AND p.shard_id = $3*/
+    LIMIT 1
+) AS q
 LIMIT $2::int;
 
 -- name: lapsed_stale shard-local
@@ -351,6 +403,7 @@ CROSS JOIN LATERAL (
 WHERE NOT EXISTS (
     SELECT FROM /*schema*/scheduled_action AS a
     WHERE a.guid = d.guid /*one-shard: AND a.shard_id = $4*/
+    OFFSET 0
 )
 LIMIT $2::int;
 
@@ -363,5 +416,6 @@ WHERE q.guid = ANY ($1::uuid[])
   AND NOT EXISTS (
       SELECT FROM /*schema*/scheduled_action AS a
       WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $2*/
+      OFFSET 0
   )
   /*one-shard: AND q.shard_id = $2*/;
