@@ -59,6 +59,10 @@ check: $(SETUP_STAMP) ## Layout, lint, types, architecture
 schema: $(SETUP_STAMP) ## Write each engine's schema.sql anew from its migrations
 	@$(BIN)/python -m tests.migration.dumps
 
+.PHONY: proto
+proto: $(SETUP_STAMP) ## Write src/gnomon/v1 anew from proto/ (BASELINE=1: promise it from now on)
+	@$(BIN)/python scripts/proto.py $(if $(filter-out 0,$(BASELINE)),--baseline)
+
 .PHONY: docs
 docs: $(SETUP_STAMP) ## Write the generated pages of docs/reference anew
 	@$(BIN)/python scripts/docs.py

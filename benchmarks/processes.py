@@ -15,7 +15,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[1]
 READY_S = 60.0
-STOP_S = 60.0
+STOP_S = 40.0
 LOOK_EVERY_S = 0.002
 LINE_BYTES_MAX = 64 * 1024 * 1024  # the last word may list when each of many actions began
 
@@ -86,7 +86,7 @@ class WorkerProcess:
 
     @property
     def errors(self) -> str:
-        return self._log.read_text(errors="replace")[-4000:]
+        return self._log.read_text(errors="replace")[-1500:]
 
     def memory_mb(self, field: str = "VmRSS") -> float:
         """Resident memory as Linux counts it; `VmHWM` is its highest so far."""

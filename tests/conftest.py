@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.processes"]
+pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.processes", "tests.fixtures.rabbitmq"]
 
 HERE = Path(__file__).parent
 POSTGRES_FIXTURES = frozenset(

@@ -87,7 +87,7 @@ async def drain_gnomon(stand: Stand, count: int) -> Drained:
             said_at, began = time.time(), time.perf_counter()
             crew.go()
             await crew.performed(count)
-            await all_recorded(app)
+            await all_recorded(app, crew)
             drain_s = time.perf_counter() - began
         if crew.count != count:
             progress(f"drain: {crew.count} performed of {count}: some twice")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -24,6 +25,7 @@ from gnomon.scheduler.scheduler import BULK_MAX, PAGE_MAX
 
 WORKER = "benchmarks.sides.gnomon_worker"
 BALANCED_S = 30.0
+RECORDED_S = 15.0  # without any progress
 LOOK_EVERY_S = 0.005
 NOOP = Spec(action=Python(function="noop"))
 
@@ -84,12 +86,16 @@ async def create_all(app: App, wanted: Sequence[Request]) -> None:
                 raise answer
 
 
-async def all_recorded(app: App) -> None:
-    """Wait until no live action is left."""
-    while True:
-        counts = await app.store.actions.count()
-        if not counts.get(State.ACTIVE, 0):
-            return
+async def all_recorded(app: App, crew: Crew) -> None:
+    """Wait until no live action is left, as long as they become fewer."""
+    fewest, end = math.inf, time.monotonic() + RECORDED_S
+    while live := (await app.store.actions.count()).get(State.ACTIVE, 0):
+        crew.check()
+        if live < fewest:
+            fewest, end = live, time.monotonic() + RECORDED_S
+        if time.monotonic() > end:
+            logs = "".join(worker.errors for worker in crew.workers)
+            raise TimeoutError(f"{live} are not recorded; the workers' logs:\n{logs}")
         await asyncio.sleep(LOOK_EVERY_S)
 
 

@@ -7,6 +7,7 @@ ready, how many actions it has performed so far, when each began if asked, and a
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 TELL_EVERY_S = 0.005
+ORPHAN_S = 5.0  # after the bench is gone
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -63,7 +65,12 @@ class Tally:
             if line.strip() == "go":
                 self._go.set()
             elif line.strip() == "stop":
-                break
+                self._end()
+        self._end()
+        time.sleep(ORPHAN_S)  # a worker whose store never answers would drain for ever
+        os._exit(1)
+
+    def _end(self) -> None:
         self._go.set()
         self._stop.set()
 

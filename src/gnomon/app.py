@@ -17,11 +17,13 @@ from urllib.parse import urlsplit
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.config import DatabaseConfig, Settings
+from gnomon.config.secrets import header_secrets
+from gnomon.config.targets import build_targets
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.contracts.store import Changed, Installation, Store
-from gnomon.executors.http import HttpExecutor
+from gnomon.executors.http import HttpExecutor, HttpTarget
 from gnomon.executors.mock import MockExecutor
 from gnomon.executors.python import AttemptContext, Function, PythonExecutor, Registry
 from gnomon.model.action import Action
@@ -182,9 +184,16 @@ class App:
                 await executor.close()
 
     def _executors(self) -> Mapping[type[Effect], Executor]:
+        targets = build_targets(self.settings.targets, self.settings.secrets)
         return {
             Python: PythonExecutor(self.registry, self.env.clock, observer=self.env.observer),
-            Http: HttpExecutor(self.settings.http, observer=self.env.observer),
+            Http: HttpExecutor(
+                self.settings.http,
+                self.env.observer,
+                self.env.clock,
+                targets=targets.of(HttpTarget),
+                secrets=header_secrets(self.settings.secrets),
+            ),
             Mock: MockExecutor(),
         }
 
@@ -203,7 +212,13 @@ async def open_store(database: DatabaseConfig, env: Env) -> Store:
         path = sqlite_path(database.url)
         if path != ":memory:":
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return open_sqlite(path, clock=env.clock, entropy=env.entropy, observer=env.observer)
+        return open_sqlite(
+            path,
+            clock=env.clock,
+            entropy=env.entropy,
+            audit_kept_for=database.audit_retention,
+            observer=env.observer,
+        )
     from gnomon.stores.postgres import open_postgres
 
     return await open_postgres(
@@ -212,6 +227,7 @@ async def open_store(database: DatabaseConfig, env: Env) -> Store:
         clock=env.clock,
         entropy=env.entropy,
         pool_size=database.pool_size,
+        audit_kept_for=database.audit_retention,
         observer=env.observer,
     )
 

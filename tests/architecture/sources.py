@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 PACKAGE = "gnomon"
-GENERATED = SOURCE / PACKAGE / "gateways" / "grpc" / "generated"
+GENERATED = SOURCE / PACKAGE / "v1"
 
 
 @dataclass(frozen=True, slots=True)

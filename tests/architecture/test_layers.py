@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("stores", "executors", "telemetry"),
     ("clock",),  # time and randomness as they come from the machine
     ("contracts",),
-    ("model",),
+    ("model", "v1"),  # v1: the gRPC messages, generated
 )
 RANKS = {name: len(LAYERS) - row for row, names in enumerate(LAYERS) for name in names}
 
@@ -41,9 +41,11 @@ HOMES: dict[str, tuple[str, ...]] = {
     "multidict": ("executors.http",),
     "yarl": ("executors.http",),
     "aio_pika": ("executors.rabbitmq",),
-    "aiokafka": ("executors.kafka",),
+    "aiormq": ("executors.rabbitmq",),  # the lower half of aio_pika: some errors are only there
+    "aiokafka": ("executors._kafka_client",),
     "grpc": ("gateways.grpc", "executors.grpc", "client"),
     "google": ("gateways.grpc", "executors.grpc", "client"),
+    "grpc_health": ("gateways.grpc",),
     "litestar": ("gateways.rest",),
     "uvicorn": ("gateways.rest",),
     "typer": ("cli",),

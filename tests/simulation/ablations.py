@@ -144,9 +144,10 @@ class BlindBegin(Around):
 
 
 class BeginWithoutLease(Around):
-    """Whoever once held the shard may begin in it."""
+    """The lease is looked at before, and not inside, the transaction that begins."""
 
     async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+        await self._world.between()
         result: BeginResult = await self._inner.begin(self._as_holder(demands), **named)
         return result
 

@@ -50,6 +50,7 @@ class User:
         self._now = now
         self._dense = dense
         self._known: dict[str, UUID] = {}  # generations this user has seen
+        self._sent: dict[str, Request] = {}
         self._keys = 0
 
     async def create_all(self, within_s: float) -> None:
@@ -69,6 +70,7 @@ class User:
             (self._run_now, 4),
             (self._retry, 3),
             (self._look, 2),
+            (self._repeat, 2),
         ]
         choices, weights = zip(*verbs, strict=True)
         while True:
@@ -80,7 +82,17 @@ class User:
 
     async def _create(self, name: str) -> None:
         request = self._request(name)
+        if request.key is not None:
+            self._sent[name] = request
         await self._ask("create", name, lambda: self._scheduler.create(request), key=request.key)
+
+    async def _repeat(self, name: str) -> None:
+        """Send an old request again, as a client does that was restored from a backup."""
+        if name in self._sent:
+            request = self._sent[name]
+            self._history.reach("old request sent again")
+            create = self._scheduler.create
+            await self._ask("create", name, lambda: create(request), key=request.key)
 
     async def _replace(self, name: str) -> None:
         request, match = self._request(name), self._match(name)

@@ -16,6 +16,7 @@ HINTS = {
     "store_unavailable": "is the database running, and is its URL right? `gnomon config show`",
     "not_found": "`gnomon action list` shows what there is",
     "configuration": "`gnomon config show` prints every setting and where it came from",
+    "unauthenticated": "set GNOMON_TOKEN; `gnomon token create` makes a token",
     "internal": "run `gnomon doctor`, and look into the log",
     "bug": "please report this; `gnomon doctor` shows whether what is stored is sound",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 from uuid import UUID
 
 import typer
@@ -31,11 +31,20 @@ IfMatch = Annotated[
 Limit = Annotated[int, typer.Option("--limit", help="At most so many.")]
 
 
-def call(settings: Settings, server: str | None, work: Callable[[Verbs], Awaitable[T]]) -> T:
+class Target(NamedTuple):
+    """Whom a command talks to: what its options say."""
+
+    settings: Settings
+    server: str | None
+    token: str | None
+
+
+def call(target: Target, work: Callable[[Verbs], Awaitable[T]]) -> T:
     """Call verbs of whatever the options name."""
 
     async def calling() -> T:
-        async with connect(settings, server=server) as verbs:
+        settings, server, token = target
+        async with connect(settings, server=server, token=token) as verbs:
             return await work(verbs)
 
     return run(calling())
@@ -69,14 +78,15 @@ def labels_of(texts: list[str]) -> dict[str, str]:
 def get(
     id: Id,
     server: options.Server = None,
+    token: options.Token = None,
     database: options.Database = None,
     schema: options.Schema = None,
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
     """Show one action."""
-    settings = options.settings_of(config, database=database, schema=schema)
-    view.show_action(call(settings, server, lambda verbs: verbs.get(id)), as_json=json)
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    view.show_action(call(target, lambda verbs: verbs.get(id)), as_json=json)
 
 
 @noun.command(
@@ -100,13 +110,14 @@ def list_actions(
     after: Annotated[str | None, typer.Option("--after", help="Go on after this id.")] = None,
     limit: Limit = 100,
     server: options.Server = None,
+    token: options.Token = None,
     database: options.Database = None,
     schema: options.Schema = None,
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
     """List actions in order of id."""
-    settings = options.settings_of(config, database=database, schema=schema)
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     selection = Selection(
         states=tuple(state or ()),
         queue=queue,
@@ -114,7 +125,7 @@ def list_actions(
         labels=labels_of(label or []),
         due_before=None if due_before is None else moment_of(due_before, "--due-before"),
     )
-    page = call(settings, server, lambda verbs: verbs.list(selection, after=after, limit=limit))
+    page = call(target, lambda verbs: verbs.list(selection, after=after, limit=limit))
     view.show_page(page, as_json=json)
 
 
@@ -123,14 +134,15 @@ def attempts(
     id: Id,
     limit: Limit = 100,
     server: options.Server = None,
+    token: options.Token = None,
     database: options.Database = None,
     schema: options.Schema = None,
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
     """Show what was attempted, newest first."""
-    settings = options.settings_of(config, database=database, schema=schema)
-    found = call(settings, server, lambda verbs: verbs.attempts(id, limit=limit))
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    found = call(target, lambda verbs: verbs.attempts(id, limit=limit))
     view.show_attempts(found, as_json=json)
 
 
@@ -148,15 +160,16 @@ def delete(
         bool, typer.Option("--barrier", help="Wait until the attempt under way has ended.")
     ] = False,
     server: options.Server = None,
+    token: options.Token = None,
     database: options.Database = None,
     schema: options.Schema = None,
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
     """Cancel an action: no attempt of it begins any more."""
-    settings = options.settings_of(config, database=database, schema=schema)
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     guid = guid_of(if_match)
-    changed = call(settings, server, lambda verbs: verbs.delete(id, if_match=guid, barrier=barrier))
+    changed = call(target, lambda verbs: verbs.delete(id, if_match=guid, barrier=barrier))
     view.show_changed(changed, as_json=json, done="deleted")
 
 
@@ -171,14 +184,17 @@ def _add_verb(
         id: Id,
         if_match: IfMatch = None,
         server: options.Server = None,
+        token: options.Token = None,
         database: options.Database = None,
         schema: options.Schema = None,
         config: options.ConfigFile = None,
         json: options.Json = False,
     ) -> None:
-        settings = options.settings_of(config, database=database, schema=schema)
+        target = Target(
+            options.settings_of(config, database=database, schema=schema), server, token
+        )
         guid = guid_of(if_match)
-        changed = call(settings, server, lambda verbs: verb(verbs, id, guid))
+        changed = call(target, lambda verbs: verb(verbs, id, guid))
         view.show_changed(changed, as_json=json, done=done)
 
 
@@ -200,12 +216,13 @@ _add_verb(
 def retry(
     id: Id,
     server: options.Server = None,
+    token: options.Token = None,
     database: options.Database = None,
     schema: options.Schema = None,
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
     """Arm a finished action that did not succeed once more, due now."""
-    settings = options.settings_of(config, database=database, schema=schema)
-    changed = call(settings, server, lambda verbs: verbs.retry(id))
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    changed = call(target, lambda verbs: verbs.retry(id))
     view.show_changed(changed, as_json=json, done="armed")

@@ -42,7 +42,9 @@ class Verbs(Protocol):
 
 
 @asynccontextmanager
-async def connect(settings: Settings, *, server: str | None) -> AsyncIterator[Verbs]:
+async def connect(
+    settings: Settings, *, server: str | None, token: str | None = None
+) -> AsyncIterator[Verbs]:
     """A named server, else a named database, else the local server if it answers."""
     is_named = settings.source_of("database.url") != "default"
     is_flag = settings.source_of("database.url") == "flag"
@@ -50,7 +52,7 @@ async def connect(settings: Settings, *, server: str | None) -> AsyncIterator[Ve
         raise InvalidRequest("--server and --database exclude each other")
     url = server or settings.server.url
     if not is_flag and (server is not None or await _answers(url)):
-        async with Client(url) as client:
+        async with Client(url, token=token) as client:
             yield client
     elif is_named or has_file(settings):
         async with open_database(settings) as app:

@@ -10,7 +10,7 @@ import typer
 
 from gnomon.cli import create_options as given
 from gnomon.cli import options, view
-from gnomon.cli.action import call, labels_of
+from gnomon.cli.action import Target, call, labels_of
 from gnomon.cli.connection import Verbs
 from gnomon.cli.output import print_json, progress, say, show_error
 from gnomon.contracts.store import Changed
@@ -61,15 +61,16 @@ def create(
     spec: given.SpecFile = None,
     file: given.LinesFile = None,
     server: options.Server = None,
+    token: options.Token = None,
     database: options.Database = None,
     schema: options.Schema = None,
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
     """Schedule an action, or many."""
-    settings = options.settings_of(config, database=database, schema=schema)
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     if file is not None:
-        bulk = call(settings, server, lambda verbs: _create_file(verbs, file))
+        bulk = call(target, lambda verbs: _create_file(verbs, file))
         bulk.report(as_json=json)
         return
     if spec is not None:
@@ -87,7 +88,7 @@ def create(
         request = given.make_request(
             effect, timing, delay=delay, retry_max=retry_max, retry_delay=retry_delay
         )
-    changed = call(settings, server, lambda verbs: verbs.create(request))
+    changed = call(target, lambda verbs: verbs.create(request))
     view.show_changed(changed, as_json=json, done="created")
 
 

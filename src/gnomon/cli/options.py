@@ -25,6 +25,13 @@ Schema = Annotated[
 Server = Annotated[
     str | None, typer.Option("--server", metavar="URL", help="The REST API; else the local one.")
 ]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token", metavar="TEXT", envvar="GNOMON_TOKEN", show_envvar=False,
+        help="For a server that needs one; better in GNOMON_TOKEN, for others see arguments.",
+    ),
+]  # fmt: skip
 Import = Annotated[
     str | None,
     typer.Option("--import", metavar="MODULE:APP", help="Load the functions of your App."),
@@ -33,7 +40,9 @@ Processes = Annotated[
     int, typer.Option("--processes", min=1, max=64, help="Worker processes (PostgreSQL).")
 ]
 Port = Annotated[int | None, typer.Option("--port", help="Port of the API; 0: any free one.")]
-Host = Annotated[str | None, typer.Option("--host", help="A loopback address.")]
+Host = Annotated[
+    str | None, typer.Option("--host", help="A loopback address, unless server.auth is token.")
+]
 
 
 def examples(*lines: str) -> str:

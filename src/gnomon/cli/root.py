@@ -7,7 +7,19 @@ from typing import Annotated
 import typer
 
 from gnomon import __version__
-from gnomon.cli import action, bench, config, create, doctor, migrate, server, up, worker
+from gnomon.cli import (
+    action,
+    audit,
+    bench,
+    config,
+    create,
+    doctor,
+    migrate,
+    server,
+    token,
+    up,
+    worker,
+)
 
 root = typer.Typer(
     name="gnomon",
@@ -39,4 +51,6 @@ for module in (up, worker, server, migrate, doctor, bench):
     module.register(root)
 action.noun.command("create", epilog=create.EPILOG)(create.create)
 root.add_typer(action.noun, name="action")
+root.add_typer(token.noun, name="token")
+root.add_typer(audit.noun, name="audit")
 root.add_typer(config.noun, name="config")

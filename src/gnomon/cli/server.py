@@ -7,6 +7,7 @@ from dataclasses import replace
 import typer
 
 from gnomon.cli import options
+from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.connection import open_database
 from gnomon.cli.output import say
 from gnomon.cli.running import Telemetry, run, stop_on_signals
@@ -29,7 +30,7 @@ def register(root: typer.Typer) -> None:
         port: options.Port = None,
         config: options.ConfigFile = None,
     ) -> None:
-        """Serve the REST API without a worker. Loopback only: there is no authentication yet."""
+        """Serve the REST API without a worker. Without authentication: on loopback only."""
         settings = options.settings_of(
             config, database=database, schema=schema, port=port, host=host
         )
@@ -45,7 +46,12 @@ async def _serve(settings: Settings) -> None:
     with bind(settings.server) as listener:
         async with open_database(settings) as app:
             rest = create_rest(
-                app.scheduler, metrics=telemetry.metrics, observer=telemetry.observer
+                app.scheduler,
+                metrics=telemetry.metrics,
+                observer=telemetry.observer,
+                authorizer=authorizer_of(app),
+                stop=stop,
             )
             say(f"serving {replace(settings.server, port=listener.getsockname()[1]).url}")
-            await serve(rest, listener, stop=stop)
+            say(await callers_text(app))
+            await serve(rest, listener, stop=stop, config=settings.server)

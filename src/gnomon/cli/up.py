@@ -11,11 +11,13 @@ import typer
 
 from gnomon.app import App
 from gnomon.cli import options
+from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.demo import declare_functions, schedule_demo
 from gnomon.cli.output import print_json, say
 from gnomon.cli.processes import keep_workers, require_parallel
 from gnomon.cli.running import Telemetry, load_app, run, stop_on_signals, together
 from gnomon.config import Settings
+from gnomon.gateways.config import is_loopback
 
 EPILOG = options.examples(
     "gnomon up --demo",
@@ -44,7 +46,20 @@ def register(root: typer.Typer) -> None:
         settings = options.settings_of(
             config, database=database, schema=schema, port=port, host=host
         )
+        settings = _calling_itself(settings)
         run(_up(settings, config, processes, imported, demo=demo, as_json=json))
+
+
+def _calling_itself(settings: Settings) -> Settings:
+    """On SQLite, actions may call this machine unless a setting says otherwise.
+
+    The database is a file of this machine and the server answers nobody else, so whoever schedules
+    could make such a call without us. On PostgreSQL others may schedule, too.
+    """
+    is_set = settings.source_of("http.allow_loopback") != "default"
+    if is_set or settings.database.engine != "sqlite" or not is_loopback(settings.server.host):
+        return settings
+    return replace(settings, http=replace(settings.http, allow_loopback=True))
 
 
 async def _up(
@@ -67,7 +82,7 @@ async def _up(
         async with app:
             if processes > 1:
                 require_parallel(app.store.capabilities)
-            _announce(app, listener, as_json=as_json)
+            _announce(app, listener, await callers_text(app), as_json=as_json)
             if demo:
                 await schedule_demo(app)
             await _serve(app, telemetry, listener, processes, _arguments(config, imported), stop)
@@ -89,6 +104,8 @@ async def _serve(
         health=lambda: {"workers": processes},
         metrics=telemetry.metrics,
         observer=telemetry.observer,
+        authorizer=authorizer_of(app),
+        stop=stop,
     )
     if processes == 1:
         work = app.work(stop)
@@ -96,7 +113,8 @@ async def _serve(
         work = keep_workers(
             processes, app.settings, arguments, stop=stop, observer=telemetry.observer
         )
-    await together(serve(rest, listener, stop=stop), work, stop=stop)
+    serving = serve(rest, listener, stop=stop, config=app.settings.server)
+    await together(serving, work, stop=stop)
 
 
 def _arguments(config: Path | None, imported: str | None) -> list[str]:
@@ -104,7 +122,7 @@ def _arguments(config: Path | None, imported: str | None) -> list[str]:
     return found if imported is None else [*found, "--import", imported]
 
 
-def _announce(app: App, listener: socket.socket, *, as_json: bool) -> None:
+def _announce(app: App, listener: socket.socket, callers: str, *, as_json: bool) -> None:
     url = replace(app.settings.server, port=listener.getsockname()[1]).url
     shown = app.settings.database.url_shown
     if as_json:
@@ -113,7 +131,7 @@ def _announce(app: App, listener: socket.socket, *, as_json: bool) -> None:
     server = "" if url == "http://127.0.0.1:8321" else f" --server {url}"
     say(
         f"Gnomon is up: {url} ({shown}, durability: {app.installation.durability})\n"
-        "No authentication yet: it answers this machine only. Try in another terminal:\n"
+        f"{callers} Try in another terminal:\n"
         f"  gnomon action create --id hello --in 5s --mock{server}\n"
         f"  gnomon action list{server}\n"
         f"  curl {url}/health"

@@ -8,7 +8,19 @@ from gnomon.cli.output import console, from_now, moment, print_json, print_table
 from gnomon.contracts.store import Changed, Page
 from gnomon.model.action import Action, Attempt
 from gnomon.model.duration import format_duration
-from gnomon.model.spec import Cron, Http, Kafka, Mock, Once, Periodic, Python, Rabbitmq, Spec
+from gnomon.model.spec import (
+    Cron,
+    Grpc,
+    Http,
+    Kafka,
+    Mock,
+    Once,
+    Periodic,
+    Push,
+    Python,
+    Rabbitmq,
+    Spec,
+)
 
 
 def show_action(action: Action, *, as_json: bool) -> None:
@@ -138,3 +150,7 @@ def effect_text(spec: Spec) -> str:
             return f"rabbitmq {target} {exchange}/{routing_key}"
         case Kafka(target=target, topic=topic):
             return f"kafka {target} {topic}"
+        case Grpc(target=target, handler=handler):
+            return f"grpc {target} {handler}"
+        case Push(target=target):
+            return f"push {target}"

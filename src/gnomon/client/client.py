@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import ssl
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -21,6 +22,8 @@ from gnomon.model.spec import Spec
 from gnomon.scheduler import Request
 
 TIMEOUT_S = 60.0
+SILENCE_S = 60.0  # the server says at least every 15 s that a watch goes on
+EVENT_BYTES_MAX = 512 * 1024
 
 _T = TypeVar("_T")
 _ENCODER = msgspec.json.Encoder()
@@ -59,11 +62,24 @@ class _AttemptsAnswer(msgspec.Struct):
 
 
 class Client:
-    """Talks to one server. Use it as `async with Client("http://127.0.0.1:8321") as client`."""
+    """Talks to one server. Use it as `async with Client("http://127.0.0.1:8321") as client`.
 
-    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    `tls` is for servers whose certificate no public authority has signed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s))
+        self._tls = tls or True
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=timeout_s), headers=_authorization(token)
+        )
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -165,6 +181,28 @@ class Client:
         answer = await self._call("GET", f"{_path(id)}/attempts", _AttemptsAnswer, query=query)
         return answer.attempts
 
+    async def watch(self, id: str) -> AsyncGenerator[Action, None]:
+        """The action now, and after every change until it has ended. Errors: NotFound; when the
+        server ends the stream earlier, Unavailable."""
+        patience = aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
+        headers = {"Accept": "text/event-stream"}
+        action: Action | None = None
+        try:
+            async with self._session.get(
+                f"{self.url}{_path(id)}/events", headers=headers, timeout=patience, ssl=self._tls,
+                allow_redirects=False, read_bufsize=EVENT_BYTES_MAX,
+            ) as response:  # fmt: skip
+                if response.status != 200:
+                    _decoded(response.status, await response.read(), _ActionAnswer)
+                async for line in response.content:
+                    if line.startswith(b"data: "):
+                        action = _decoded(200, line[6:], _ActionAnswer).action()
+                        yield action
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            raise self._unanswered(exc) from exc
+        if action is None or not action.status.state.is_terminal:
+            raise Unavailable(f"{self.url} ended the watch of {id}: watch again")
+
     async def health(self) -> Mapping[str, Any]:
         """What the server says about itself."""
         return await self._call("GET", "/health", dict[str, Any])
@@ -209,12 +247,22 @@ class Client:
         try:
             async with self._session.request(
                 method, self.url + path, data=data, headers=sent, params=query,
-                allow_redirects=False,
+                allow_redirects=False, ssl=self._tls,
             ) as response:  # fmt: skip
                 return _decoded(response.status, await response.read(), answer)
         except (aiohttp.ClientError, TimeoutError) as exc:
-            reason = str(exc) or type(exc).__name__
-            raise Unavailable(f"no answer from {self.url}: {reason}") from exc
+            raise self._unanswered(exc) from exc
+
+    def _unanswered(self, exc: BaseException) -> Unavailable:
+        return Unavailable(f"no answer from {self.url}: {str(exc) or type(exc).__name__}")
+
+
+def _authorization(token: str | None) -> dict[str, str]:
+    if token is None:
+        return {}
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidRequest("token: is not one; `gnomon token create` makes one")
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _decoded(status: int, body: bytes, answer: type[_T]) -> _T:

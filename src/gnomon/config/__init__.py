@@ -17,6 +17,8 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from gnomon.config.secrets import SecretSource, read_secrets
+from gnomon.config.targets import TargetTable, read_targets
 from gnomon.config.values import read_value, show_value
 from gnomon.executors.http import HttpConfig
 from gnomon.gateways.config import ServerConfig
@@ -54,6 +56,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "log": LogConfig,
     }
 )
+NAMED_TABLES = ("targets", "secrets")  # tables of tables, with names of the operator's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,8 @@ class Settings:
     server: ServerConfig = field(default_factory=ServerConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    targets: Mapping[str, TargetTable] = field(default_factory=lambda: MappingProxyType({}))
+    secrets: Mapping[str, SecretSource] = field(default_factory=lambda: MappingProxyType({}))
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     def source_of(self, path: str) -> str:
@@ -92,14 +97,23 @@ def load_settings(
     environ = os.environ if environ is None else environ
     values: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
     sources: dict[str, str] = {}
-    for path, raw, source in _all_sources(file, environ, flags or {}):
+    place, tables = _read_file(file, environ)
+    named = {name: _table(tables.pop(name, {}), name, place) for name in NAMED_TABLES}
+    sources |= {name: f"file {place}" for name, table in named.items() if table}
+    for path, raw, source in _all_sources(place, tables, environ, flags or {}):
         section, _, name = path.partition(".")
         values[section][name] = read_value(SECTIONS[section], name, raw, path=path)
         sources[path] = source
     _place_default_file(values["database"], sources, environ)
     _add_password(values["database"], sources)
     parts = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
-    return Settings(**parts, sources=MappingProxyType(sources))
+    secrets = read_secrets(named["secrets"], environ)
+    return Settings(
+        **parts,
+        targets=MappingProxyType(read_targets(named["targets"], secrets)),
+        secrets=MappingProxyType(secrets),
+        sources=MappingProxyType(sources),
+    )
 
 
 def show_settings(settings: Settings) -> list[Shown]:
@@ -110,6 +124,12 @@ def show_settings(settings: Settings) -> list[Shown]:
         path = f"{section}.{name}"
         shown = mask_url(value) if path == "database.url" else show_value(value)
         found.append(Shown(path, shown, settings.source_of(path)))
+    named = (("targets", settings.targets), ("secrets", settings.secrets))
+    for section, tables in named:
+        for name, table in tables.items():
+            for option, shown in table.shown():
+                path = f"{section}.{name}.{option}"
+                found.append(Shown(path, shown, settings.source_of(section)))
     return found
 
 
@@ -135,10 +155,13 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 
 def _all_sources(
-    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
+    place: Path,
+    tables: Mapping[str, object],
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
 ) -> Iterator[tuple[str, object, str]]:
     """Every value that was given, as (path, value, source); what wins comes later."""
-    yield from _from_file(file, environ)
+    yield from _from_file(place, tables)
     yield from _from_environment(environ)
     for path, value in flags.items():
         if value is not None:
@@ -146,19 +169,29 @@ def _all_sources(
             yield path, value, "flag"
 
 
-def _from_file(file: Path | None, environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
+def _read_file(file: Path | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
+    """The file that counts, and what is in it; nothing, if none was named and none is there."""
     wanted = file or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
-    path = wanted or Path(FILE_DEFAULT)
-    if wanted is None and not path.exists():
-        return
-    for section, values in _read_toml(path).items():
+    place = wanted or Path(FILE_DEFAULT)
+    if wanted is None and not place.exists():
+        return place, {}
+    return place, _read_toml(place)
+
+
+def _from_file(place: Path, tables: Mapping[str, object]) -> Iterator[tuple[str, object, str]]:
+    for section, values in tables.items():
         if section not in SECTIONS:
-            raise ConfigurationError(section, _unknown(section, SECTIONS, f"in {path}"))
-        if not isinstance(values, dict):
-            raise ConfigurationError(section, f"must be a table ([{section}]) in {path}")
-        for name, value in values.items():
-            _check_known(f"{section}.{name}", f"in {path}")
-            yield f"{section}.{name}", value, f"file {path}"
+            known = [*SECTIONS, *NAMED_TABLES]
+            raise ConfigurationError(section, _unknown(section, known, f"in {place}"))
+        for name, value in _table(values, section, place).items():
+            _check_known(f"{section}.{name}", f"in {place}")
+            yield f"{section}.{name}", value, f"file {place}"
+
+
+def _table(values: object, section: str, place: Path) -> dict[str, object]:
+    if not isinstance(values, dict):
+        raise ConfigurationError(section, f"must be a table ([{section}]) in {place}")
+    return values
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -177,6 +210,8 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, object,
         if not variable.startswith(PREFIX) or not marked:
             continue
         path = f"{section}.{name}".lower()
+        if section.lower() in NAMED_TABLES:
+            raise ConfigurationError(variable, f"{section.lower()} are written in the file only")
         if section.lower() not in SECTIONS:
             known = [f"{PREFIX}{known.upper()}__" for known in SECTIONS]
             raise ConfigurationError(variable, _unknown(f"{PREFIX}{section}__", known, ""))

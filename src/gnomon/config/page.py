@@ -9,7 +9,10 @@ import textwrap
 from typing import Any
 
 from gnomon.config import FILE_DEFAULT, FILE_VARIABLE, FOLDER_VARIABLE, SECTIONS, variable_of
+from gnomon.config.secrets import OPTIONS, SecretSource
+from gnomon.config.targets import target_options
 from gnomon.config.values import field_type, show_kind, show_value
+from gnomon.executors.targets import KINDS, is_available, target_class
 
 _HEAD = f"""# Configuration
 
@@ -36,7 +39,48 @@ password_file = "/run/secrets/gnomon"
 
 def configuration_page() -> str:
     """The whole page."""
-    return _HEAD + "".join(_section(name, cls) for name, cls in SECTIONS.items())
+    sections = "".join(_section(name, cls) for name, cls in SECTIONS.items())
+    return _HEAD + sections + _targets() + _secrets()
+
+
+def _targets() -> str:
+    """One table of options for each kind that this version has."""
+    head = """
+## targets
+
+Places outside, named by the operator: `[targets.NAME]` with a `kind` and the options of the kind,
+in the file only. Effects name a target and never give an address or a password. An option that is a
+secret takes a text or `secret://NAME`; others do not take secrets, for they are shown. See
+[targets](../howto/targets.md).
+"""
+    kinds = [kind for kind in KINDS if is_available(kind)]
+    return head + "".join(_kind(kind) for kind in kinds)
+
+
+def _kind(kind: str) -> str:
+    cls = target_class(kind, path=kind)
+    return f'\n### kind = "{kind}"\n\n{inspect.getdoc(cls)}\n\n' + _options(
+        cls, target_options(cls)
+    )
+
+
+def _secrets() -> str:
+    return (
+        f"\n## secrets\n\n{inspect.getdoc(SecretSource)}\n`[secrets.NAME]`, in the file only.\n\n"
+        + (_options(SecretSource, OPTIONS))
+    )
+
+
+def _options(cls: type[Any], names: tuple[str, ...]) -> str:
+    comments, fields = _comments(cls), {item.name: item for item in dataclasses.fields(cls)}
+    lines = ["| option | kind | default | meaning |", "|---|---|---|---|"]
+    for name in names:
+        default = _default(fields[name])
+        shown = "" if default is dataclasses.MISSING else show_value(default)
+        needed = "needed" if default is dataclasses.MISSING else f"`{shown}`" if shown else ""
+        kind = show_kind(field_type(cls, name))
+        lines.append(f"| `{name}` | {kind} | {needed} | {comments.get(name, '')} |")
+    return "\n".join(lines) + "\n"
 
 
 def _section(name: str, cls: type[Any]) -> str:

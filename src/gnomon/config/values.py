@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gnomon.model.duration import format_duration, parse_duration
 from gnomon.model.errors import ConfigurationError, InvalidSpec
+from gnomon.model.secret import HIDDEN, SECRET_PREFIX, Secret, secret_name
 
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|kB|MB|GB)?", re.ASCII)
 _SIZE_UNITS = {
@@ -17,6 +19,16 @@ _SIZE_UNITS = {
 }  # fmt: skip
 _YES = frozenset({"true", "yes", "on", "1"})
 _NO = frozenset({"false", "no", "off", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReference:
+    """`secret://name`, before it is looked up."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{SECRET_PREFIX}{self.name}"
 
 
 def read_value(owner: type[Any], name: str, raw: object, *, path: str) -> object:
@@ -36,9 +48,16 @@ def _read(kind: Any, raw: object, path: str) -> object:
     origin = get_origin(kind)
     if origin is Literal:
         kind = str
+    elif origin is not None and issubclass(origin, Mapping):
+        return _read_table(get_args(kind)[1], raw, path)
     elif origin is not None:
-        kind = dict if issubclass(origin, Mapping) else tuple
+        return _read_list(get_args(kind)[0], raw, path)
     return _READERS[kind](raw, path)
+
+
+def is_secret(kind: Any) -> bool:
+    """Whether a field holds secrets: one, or a list of them."""
+    return kind is Secret or Secret in get_args(kind)
 
 
 def _read_bool(raw: object, path: str) -> bool:
@@ -78,24 +97,35 @@ def _read_duration(raw: object, path: str) -> timedelta:
         raise ConfigurationError(path, exc.problem) from None
 
 
-def _read_counts(raw: object, path: str) -> Mapping[str, int]:
+def _read_secret(raw: object, path: str) -> Secret | SecretReference:
+    """A text that is not shown again, or the name of one. The problem does not show it either."""
+    if not isinstance(raw, str):
+        raise ConfigurationError(path, "must be text, or secret://name")
+    try:
+        name = secret_name(raw)
+    except ValueError as exc:
+        raise ConfigurationError(path, str(exc)) from None
+    return Secret(raw) if name is None else SecretReference(name)
+
+
+def _read_table(kind: Any, raw: object, path: str) -> Mapping[str, object]:
     """`{mail = 5}` in TOML, `mail=5,slow=2` elsewhere."""
     if isinstance(raw, str):
         pairs = [item.partition("=") for item in raw.split(",") if item.strip()]
         raw = {name.strip(): value.strip() for name, _, value in pairs}
     if not isinstance(raw, Mapping):
         raise ConfigurationError(path, "must be a table, or text such as mail=5,slow=2")
-    found = {str(name): _read_int(value, f"{path}.{name}") for name, value in raw.items()}
+    found = {str(name): _read(kind, value, f"{path}.{name}") for name, value in raw.items()}
     return types.MappingProxyType(found)
 
 
-def _read_list(raw: object, path: str) -> tuple[str, ...]:
+def _read_list(kind: Any, raw: object, path: str) -> tuple[object, ...]:
     """A list in TOML, `a,b` elsewhere."""
     if isinstance(raw, str):
-        return tuple(item.strip() for item in raw.split(",") if item.strip())
+        raw = [item.strip() for item in raw.split(",") if item.strip()]
     if not isinstance(raw, list | tuple):
         raise ConfigurationError(path, "must be a list, or text such as a,b")
-    return tuple(_read_text(item, path) for item in raw)
+    return tuple(_read(kind, item, path) for item in raw)
 
 
 _READERS: dict[Any, Callable[[object, str], object]] = {
@@ -104,8 +134,7 @@ _READERS: dict[Any, Callable[[object, str], object]] = {
     float: _read_float,
     str: _read_text,
     timedelta: _read_duration,
-    dict: _read_counts,
-    tuple: _read_list,
+    Secret: _read_secret,
 }
 
 
@@ -114,6 +143,8 @@ def show_value(value: object) -> str:
     match value:
         case None:
             return ""
+        case Secret():
+            return HIDDEN
         case bool():
             return str(value).lower()
         case timedelta():
@@ -132,6 +163,8 @@ def show_kind(kind: Any) -> str:
     if origin is Literal:
         return " or ".join(f"`{choice}`" for choice in get_args(kind))
     if origin is not None:
-        return "name=number, …" if issubclass(origin, Mapping) else "list"
-    names = {bool: "true or false", int: "number", float: "number", str: "text"}
+        if issubclass(origin, Mapping):
+            return f"name={show_kind(get_args(kind)[1])}, …"
+        return "list of secrets" if is_secret(kind) else "list"
+    names = {bool: "true or false", int: "number", float: "number", str: "text", Secret: "secret"}
     return names.get(kind, "duration")

@@ -4,32 +4,76 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from typing import Literal
 
 from gnomon.model.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Where the REST server listens. Loopback only: there is no authentication yet."""
+    """Where the server listens, and who may call. Without authentication: this machine only."""
 
-    host: str = "127.0.0.1"  # a loopback address
+    host: str = "127.0.0.1"  # a loopback address, unless a token is needed
     port: int = 8321  # 0: any free port
+    grpc_port: int | None = None  # None: no gRPC; 8322 is the usual one; 0: any free port
+    # `token`: every call needs one; `auto`: as soon as a token was created
+    auth: Literal["auto", "token"] = "auto"
+    tls_cert: str | None = None  # a PEM file with the certificate and its chain
+    tls_key: str | None = None  # a PEM file with its key
+    # plain HTTP off loopback, where a proxy in front of the server speaks TLS
+    allow_plain: bool = False
+    grpc_tls_cert: str | None = None  # for gRPC; else `tls_cert`
+    grpc_tls_key: str | None = None  # for gRPC; else `tls_key`
+    grpc_tls_client_ca: str | None = None  # gRPC callers must have a certificate of this authority
 
     def __post_init__(self) -> None:
+        if self.auth not in ("auto", "token"):
+            raise ConfigurationError("server.auth", f"must be auto or token, not {self.auth!r}")
+        _check_pair("server.tls_cert", self.tls_cert, self.tls_key)
+        _check_pair("server.grpc_tls_cert", self.grpc_tls_cert, self.grpc_tls_key)
+        if self.grpc_tls_client_ca is not None and self.grpc_tls is None:
+            raise ConfigurationError("server.grpc_tls_client_ca", "needs grpc_tls_cert and _key")
         if not is_loopback(self.host):
-            raise ConfigurationError(
-                "server.host",
-                f"{self.host!r} is not a loopback address; the server has no authentication yet, "
-                "so it listens on 127.0.0.1, ::1 or localhost only",
-            )
+            self._check_open()
         if not 0 <= self.port <= 65535:
             raise ConfigurationError("server.port", "must be between 0 and 65535")
+        if self.grpc_port is not None and not 0 <= self.grpc_port <= 65535:
+            raise ConfigurationError("server.grpc_port", "must be between 0 and 65535")
+
+    def _check_open(self) -> None:
+        """Others can reach it: then they must say who they are, and nobody may listen in."""
+        if self.auth != "token":
+            raise ConfigurationError(
+                "server.host",
+                f"{self.host!r} is not a loopback address; with no authentication the server "
+                'listens on 127.0.0.1, ::1 or localhost only: set server.auth = "token"',
+            )
+        is_plain = self.tls_cert is None or (self.grpc_port is not None and self.grpc_tls is None)
+        if is_plain and not self.allow_plain:
+            raise ConfigurationError(
+                "server.tls_cert",
+                f"is needed on {self.host!r}: tokens must not travel in clear text; "
+                "behind a proxy that speaks TLS, set server.allow_plain = true",
+            )
+
+    @property
+    def grpc_tls(self) -> tuple[str, str] | None:
+        """Certificate and key of gRPC, if it speaks TLS."""
+        for cert, key in ((self.grpc_tls_cert, self.grpc_tls_key), (self.tls_cert, self.tls_key)):
+            if cert is not None and key is not None:
+                return cert, key
+        return None
 
     @property
     def url(self) -> str:
         """Where clients find it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'http' if self.tls_cert is None else 'https'}://{host}:{self.port}"
+
+
+def _check_pair(path: str, cert: str | None, key: str | None) -> None:
+    if (cert is None) != (key is None):
+        raise ConfigurationError(path, "certificate and key go together")
 
 
 def is_loopback(host: str) -> bool:

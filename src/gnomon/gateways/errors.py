@@ -44,6 +44,8 @@ _ROWS = (
         "unknown_field", 400, "INVALID_ARGUMENT", EXIT_USAGE, "There is no such field",
         ("path", "suggestion"),
     ),
+    Row("unauthenticated", 401, "UNAUTHENTICATED", 15, "A valid token is needed"),
+    Row("forbidden", 403, "PERMISSION_DENIED", 13, "This caller may not do this", ("scope",)),
     Row("not_found", 404, "NOT_FOUND", 3, "It does not exist", ("kind", "name")),
     Row("already_exists", 409, "ALREADY_EXISTS", 4, "It exists already", ("kind", "name")),
     Row(
@@ -86,7 +88,6 @@ _ROWS = (
         "unsupported_media_type", 415, "INVALID_ARGUMENT", EXIT_USAGE,
         "The body must be application/json",
     ),
-    Row("forbidden", 403, "PERMISSION_DENIED", 13, "This caller may not do this"),
 )  # fmt: skip
 
 TABLE: Mapping[str, Row] = MappingProxyType({row.code: row for row in _ROWS})

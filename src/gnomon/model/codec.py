@@ -16,7 +16,19 @@ import msgspec
 
 from gnomon.model.duration import parse_duration
 from gnomon.model.errors import InvalidRequest, InvalidSpec, UnknownField, short
-from gnomon.model.spec import Cron, Http, Kafka, Mock, Once, Periodic, Python, Rabbitmq, Spec
+from gnomon.model.spec import (
+    Cron,
+    Grpc,
+    Http,
+    Kafka,
+    Mock,
+    Once,
+    Periodic,
+    Push,
+    Python,
+    Rabbitmq,
+    Spec,
+)
 
 BODY_BYTES_MAX = 64 * 1024
 DEPTH_MAX = 32
@@ -145,7 +157,7 @@ _DURATIONS = {
     "": ("timeout", "active", "jitter", "retention"),
     "policy": ("period",),
     "retry": ("min_period", "max_period"),
-    "action": ("hang",),
+    "action": ("hang", "ttl"),
 }
 _TAGGED: dict[str, dict[str, type]] = {
     "action": {
@@ -154,6 +166,8 @@ _TAGGED: dict[str, dict[str, type]] = {
         "mock": Mock,
         "rabbitmq": Rabbitmq,
         "kafka": Kafka,
+        "grpc": Grpc,
+        "push": Push,
     },
     "policy": {"once": Once, "periodic": Periodic, "cron": Cron},
 }

@@ -18,7 +18,18 @@ import msgspec
 
 from gnomon.model.errors import InvalidSpec, short
 from gnomon.model.ids import NAME_PATTERN
-from gnomon.model.spec import COUNT_MAX, Effect, Http, Kafka, Mock, Python, Rabbitmq
+from gnomon.model.secret import secret_name
+from gnomon.model.spec import (
+    COUNT_MAX,
+    Effect,
+    Grpc,
+    Http,
+    Kafka,
+    Mock,
+    Push,
+    Python,
+    Rabbitmq,
+)
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD"})
@@ -30,8 +41,12 @@ CODES_MAX = 32
 JSON_DEPTH_MAX = 32
 JSON_INT_MAX = 10**18 - 1  # 18 digits, as in `codec.parse_json`
 HANG_MAX = timedelta(days=1)
+ADDRESSEE_CHARS_MAX = 200
+TTL_MIN = timedelta(seconds=1)
+TTL_MAX = timedelta(days=28)  # what push services keep at most
 ANSWER_CHARS_MAX = 2048
 AMQP_NAME_BYTES_MAX = 255  # a short string of the protocol
+AMQP_HEADER_NAME_CHARS_MAX = 128  # longer ones are cut on the way
 KAFKA_KEY_BYTES_MAX = 1024
 
 _URL_TEXT = re.compile(r"[!-\[\]-~]+", re.ASCII)  # visible ASCII but the backslash
@@ -64,6 +79,10 @@ def validate_effect(effect: Effect) -> None:
             validate_rabbitmq(effect)
         case Kafka():
             validate_kafka(effect)
+        case Grpc():
+            validate_grpc(effect)
+        case Push():
+            validate_push(effect)
         case _:
             assert_never(effect)
 
@@ -73,17 +92,30 @@ def validate_effect(effect: Effect) -> None:
 
 def validate_http(effect: Http) -> None:
     """Method, URL, headers, body and success codes of a call."""
-    if effect.method not in METHODS:
-        known = ", ".join(sorted(METHODS))
-        raise InvalidSpec("spec.action.method", f"must be one of {known}", got=effect.method)
-    _validate_url(effect.url)
-    _validate_headers(effect.headers, _HEADERS_DENIED, _HEADERS_DENIED_PREFIXES)
+    validate_request(effect)
     _validate_payload(effect)
     if len(effect.success) > CODES_MAX:
         raise InvalidSpec("spec.action.success", f"must have at most {CODES_MAX} codes")
     for code in effect.success:
         if not 100 <= code <= 599:
             raise InvalidSpec("spec.action.success", "must be codes from 100 to 599", got=code)
+
+
+def validate_request(effect: Http) -> None:
+    """Method, URL and headers: all that could lead a call to where it must not go.
+
+    Asked again before the call: a spec may have come into the store by another way than admission.
+    """
+    if effect.method not in METHODS:
+        known = ", ".join(sorted(METHODS))
+        raise InvalidSpec("spec.action.method", f"must be one of {known}", got=effect.method)
+    _validate_url(effect.url)
+    _validate_headers(effect.headers, _HEADERS_DENIED, _HEADERS_DENIED_PREFIXES)
+    for name, value in effect.headers.items():
+        try:
+            secret_name(value)
+        except ValueError as exc:
+            raise InvalidSpec(f"spec.action.headers.{name}", str(exc)) from None
 
 
 def _validate_url(url: str) -> None:
@@ -201,6 +233,10 @@ def validate_rabbitmq(effect: Rabbitmq) -> None:
             "spec.action.routing_key", "must name a queue when the exchange is the default one"
         )
     _validate_headers(effect.headers, _AMQP_HEADERS_DENIED, _AMQP_HEADERS_DENIED_PREFIXES)
+    if any(len(name) > AMQP_HEADER_NAME_CHARS_MAX for name in effect.headers):
+        raise InvalidSpec(
+            "spec.action.headers", f"a name must be at most {AMQP_HEADER_NAME_CHARS_MAX} characters"
+        )
     if effect.content_type is not None and (
         not 1 <= len(effect.content_type) <= AMQP_NAME_BYTES_MAX
         or not _HEADER_VALUE.fullmatch(effect.content_type)
@@ -229,6 +265,40 @@ def validate_kafka(effect: Kafka) -> None:
     _validate_text_or_json("value", effect.value, effect.json)
     if effect.value is None and effect.json is None and effect.key is None:
         raise InvalidSpec("spec.action.value", "must be given, or json, or at least a key")
+
+
+# -- grpc, push -----------------------------------------------------------------------------------
+
+
+def validate_grpc(effect: Grpc) -> None:
+    """The target's and the handler's names, and the payload."""
+    validate_target(effect.target)
+    if not NAME_PATTERN.fullmatch(effect.handler):
+        raise InvalidSpec(
+            "spec.action.handler",
+            "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -",
+            got=effect.handler,
+        )
+    _validate_json("spec.action.payload", effect.payload)
+
+
+def validate_push(effect: Push) -> None:
+    """Whom it is for, how long it is worth sending, and the payload."""
+    validate_target(effect.target)
+    if effect.user is None and effect.device is None:
+        raise InvalidSpec("spec.action.user", "must be given, or device, or both")
+    for name, addressee in (("user", effect.user), ("device", effect.device)):
+        if addressee is not None and (
+            not 1 <= len(addressee) <= ADDRESSEE_CHARS_MAX or not addressee.isprintable()
+        ):
+            raise InvalidSpec(
+                f"spec.action.{name}",
+                f"must be 1 to {ADDRESSEE_CHARS_MAX} printable characters",
+                got=addressee,
+            )
+    if not TTL_MIN <= effect.ttl <= TTL_MAX:
+        raise InvalidSpec("spec.action.ttl", "must be between 1 second and 28 days", got=effect.ttl)
+    _validate_json("spec.action.payload", effect.payload)
 
 
 def validate_target(target: str) -> None:

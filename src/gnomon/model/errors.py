@@ -98,12 +98,29 @@ class FailedPrecondition(GnomonError):
         self.wanted = wanted
 
 
+class Unauthenticated(GnomonError):
+    """Nobody knows who asks: a valid token is needed."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(GnomonError):
+    """It is known who asks, but he may not do this; `scope` is what he lacks."""
+
+    code = "forbidden"
+
+    def __init__(self, detail: str, *, scope: str | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.scope = scope
+
+
 class Exhausted(GnomonError):
     """A limit was reached; try again later, or ask for a higher limit."""
 
     code = "exhausted"
 
-    def __init__(self, limit: str, *, value: int, retry_after_s: float | None = None) -> None:
+    def __init__(self, limit: str, *, value: float, retry_after_s: float | None = None) -> None:
         super().__init__(f"the limit {limit} of {value} is reached")
         self.limit = limit
         self.value = value

@@ -38,9 +38,13 @@ def shard_of(name: str, shard_count: int) -> int:
     return zlib.crc32(name.encode()) % shard_count
 
 
-def keyed_guid(installation: UUID, name: str, key: str) -> UUID:
-    """The guid of a change sent with an idempotency key: a repeat yields the same generation."""
-    return uuid5(installation, f"{name}\x00{key}")
+def keyed_guid(installation: UUID, name: str, key: str, *, actor: str | None = None) -> UUID:
+    """The guid of a change sent with an idempotency key: a repeat yields the same generation.
+
+    Everybody with a token has keys of his own: what another one sends under the same is no repeat.
+    """
+    scoped = key if actor is None else f"{actor}\x00{key}"
+    return uuid5(installation, f"{name}\x00{scoped}")
 
 
 def delivery_key(installation: UUID, name: str, guid: UUID, occurrence_no: int) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hmac
+import re
 
 HIDDEN = "***"
+SECRET_PREFIX = "secret://"  # noqa: S105 - how a secret is named, not one
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
 class Secret:
@@ -41,3 +44,13 @@ class Secret:
 
     def __reduce__(self) -> str:
         raise TypeError("a secret is not to be stored")
+
+
+def secret_name(text: str) -> str | None:
+    """The name in `secret://name`; None for any other text. Errors: ValueError, for a bad name."""
+    if not text.startswith(SECRET_PREFIX):
+        return None
+    name = text.removeprefix(SECRET_PREFIX)
+    if not _NAME.fullmatch(name):
+        raise ValueError("the name of a secret must be 1 to 64 characters out of A-Z a-z 0-9 . _ -")
+    return name

@@ -74,8 +74,8 @@ class Rabbitmq(_Part, frozen=True, tag="rabbitmq", tag_field="type"):
     """Publish a message. Success: the broker has confirmed it, and some queue takes it."""
 
     target: str  # named in the worker's configuration, which has the address
-    exchange: str = ""  # the default exchange: the routing key names a queue
     routing_key: str
+    exchange: str = ""  # the default exchange: the routing key names a queue
     body: str | None = None
     json: Any = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
@@ -93,7 +93,25 @@ class Kafka(_Part, frozen=True, tag="kafka", tag_field="type"):
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-Effect = Http | Python | Mock | Rabbitmq | Kafka
+class Grpc(_Part, frozen=True, tag="grpc", tag_field="type"):
+    """Call a service that implements `gnomon.v1.ActionHandler`. Success: it answered OK."""
+
+    target: str  # named in the worker's configuration, which has the address
+    handler: str  # what the service is to do, in its own words
+    payload: Any = None
+
+
+class Push(_Part, frozen=True, tag="push", tag_field="type"):
+    """Send a technical push through a notificator, to a user's devices or to one device."""
+
+    target: str  # named in the worker's configuration, which has the address
+    ttl: timedelta  # counted from its time: what is not sent by then is not sent at all
+    user: str | None = None
+    device: str | None = None
+    payload: Any = None
+
+
+Effect = Http | Python | Mock | Rabbitmq | Kafka | Grpc | Push
 
 
 # -- when -----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import Draft, Installation
+from gnomon.contracts.store import LOCAL, Draft, Installation
 from gnomon.model.action import Action
 from gnomon.model.codec import check_types, encode_spec
 from gnomon.model.effects import validate_effect
@@ -22,6 +22,7 @@ from gnomon.model.transition import due_at, expiry_of
 
 PAST_MAX = timedelta(minutes=10)
 KEY_CHARS_MAX = 255
+KEY_KEPT_FOR = timedelta(days=1)
 SPEC_BYTES_MAX = 128 * 1024
 
 
@@ -40,12 +41,15 @@ def admit(
     now: datetime,
     installation: Installation,
     retention: timedelta,
+    actor: str = LOCAL,
 ) -> Draft:
     """Validate, fill in the defaults, and decide when the first attempt is due."""
-    name = action_id(request.id if request.id is not None else str(guid))
+    named = None if request.id is None else action_id(request.id)
     spec = _admit_spec(request.spec, now)
     if request.key is not None:
-        guid = keyed_guid(installation.id, name, _admit_key(request.key))
+        key, owner = _admit_key(request.key), None if actor == LOCAL else actor
+        guid = keyed_guid(installation.id, named or "", key, actor=owner)
+    name = named or str(guid)
     occurrence_at = first_occurrence(spec)
     due = due_at(spec, guid, 1, occurrence_at)
     if spec.deadline is not None and due >= spec.deadline:
@@ -58,9 +62,14 @@ def admit(
         scheduled_at=due,
         occurrence_at=occurrence_at,
         expires_at=expiry_of(spec, occurrence_at, due),
-        retention=retention if spec.retention is None else spec.retention,
+        retention=_retention(retention if spec.retention is None else spec.retention, request.key),
         keyed=request.key is not None,
     )
+
+
+def _retention(wanted: timedelta, key: str | None) -> timedelta:
+    """A key is remembered by what is kept of its action: forgotten, it would bring a guid back."""
+    return wanted if key is None else max(wanted, KEY_KEPT_FOR)
 
 
 def _admit_spec(spec: Spec, now: datetime) -> Spec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -12,7 +12,16 @@ import msgspec
 
 from gnomon.clock import DatabaseClock
 from gnomon.contracts.clock import Clock, Entropy
-from gnomon.contracts.store import ActionStore, Changed, Draft, Installation, Page, Selection, Store
+from gnomon.contracts.store import (
+    LOCAL,
+    ActionStore,
+    Changed,
+    Draft,
+    Installation,
+    Page,
+    Selection,
+    Store,
+)
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.errors import (
     AlreadyExists,
@@ -29,6 +38,8 @@ BULK_CHUNK = 2_000  # a transaction's size: larger adds latency for others and g
 PAGE_MAX = 1_000
 CLOCK_TRUSTED_S = 60.0
 BARRIER_POLL_S = 0.05
+WATCH_POLL_MIN_S = 0.1
+WATCH_POLL_MAX_S = 1.0
 BARRIER_GRACE = timedelta(seconds=15)  # lease and grace: after that the attempt cannot succeed
 
 
@@ -40,7 +51,10 @@ class SchedulerConfig:
 
 
 class Scheduler:
-    """Create, replace, delete, pause, resume, run now, retry, get, list."""
+    """Create, replace, delete, pause, resume, run now, retry, get, list, watch.
+
+    `actor` is who asks, for the audit and as the owner of idempotency keys: a token's name.
+    """
 
     def __init__(
         self,
@@ -64,30 +78,40 @@ class Scheduler:
 
     # -- create ---------------------------------------------------------------------------------
 
-    async def create(self, request: Request, *, within: ActionStore | None = None) -> Changed:
+    async def create(
+        self,
+        request: Request,
+        *,
+        within: ActionStore | None = None,
+        actor: str = LOCAL,
+        verb: str = "create",
+    ) -> Changed:
         """Store a new action. Errors: AlreadyExists, InvalidSpec and its kin."""
-        draft = await self._admit(request)
-        (stored,) = await (within or self.store.actions).create([draft])
+        draft = await self._admit(request, actor)
+        (stored,) = await (within or self.store.actions).create([draft], actor=actor, verb=verb)
         if stored is None:
             raise AlreadyExists("action", draft.id)
         if within is None:
             self.store.wakeups.hint({draft.shard})
         return stored
 
-    async def create_many(self, requests: Sequence[Request]) -> Sequence[Changed | GnomonError]:
+    async def create_many(
+        self, requests: Sequence[Request], *, actor: str = LOCAL
+    ) -> Sequence[Changed | GnomonError]:
         """Store up to 10,000 actions; one answer each, in order. A bad one spoils no other."""
         if len(requests) > BULK_MAX:
             raise InvalidRequest(f"{len(requests)} actions in one call; at most {BULK_MAX}")
         now = await self._now()
         answers: list[Changed | GnomonError] = []
         for start in range(0, len(requests), BULK_CHUNK):
-            answers += await self._create_chunk(requests[start : start + BULK_CHUNK], now)
+            chunk = requests[start : start + BULK_CHUNK]
+            answers += await self._create_chunk(chunk, now, actor)
         return answers
 
     async def _create_chunk(
-        self, requests: Sequence[Request], now: datetime
+        self, requests: Sequence[Request], now: datetime, actor: str
     ) -> Sequence[Changed | GnomonError]:
-        admitted = [self._admitted(request, now) for request in requests]
+        admitted = [self._admitted(request, now, actor) for request in requests]
         seen: dict[str, Draft] = {}
         for index, draft in enumerate(admitted):
             if isinstance(draft, Draft):
@@ -95,7 +119,8 @@ class Scheduler:
                     admitted[index] = AlreadyExists("action", draft.id)
                 seen.setdefault(draft.id, draft)
         drafts = list(seen.values())
-        stored = dict(zip(seen, await self.store.actions.create(drafts), strict=True))
+        answers = await self.store.actions.create(drafts, actor=actor)
+        stored = dict(zip(seen, answers, strict=True))
         self.store.wakeups.hint({draft.shard for draft in drafts})
         return [
             draft
@@ -104,55 +129,71 @@ class Scheduler:
             for draft in admitted
         ]
 
-    def _admitted(self, request: Request, now: datetime) -> Draft | GnomonError:
+    def _admitted(self, request: Request, now: datetime, actor: str) -> Draft | GnomonError:
         try:
-            return self._draft(request, now)
+            return self._draft(request, now, actor)
         except GnomonError as exc:
             return exc
 
     # -- change ---------------------------------------------------------------------------------
 
     async def replace(
-        self, request: Request, *, if_match: UUID | None = None, barrier: bool = False
+        self,
+        request: Request,
+        *,
+        if_match: UUID | None = None,
+        barrier: bool = False,
+        actor: str = LOCAL,
     ) -> Changed:
         """Give an action a new spec, or create it; counters begin at zero."""
         if request.id is None:
             raise InvalidRequest("id: is required to replace an action")
-        draft = await self._admit(request)
-        changed = await self.store.actions.replace(draft, if_match=if_match)
+        draft = await self._admit(request, actor)
+        changed = await self.store.actions.replace(draft, if_match=if_match, actor=actor)
         self.store.wakeups.hint({draft.shard})
         return await self._passed(changed, barrier=barrier)
 
     async def delete(
-        self, id: str, *, if_match: UUID | None = None, barrier: bool = False
+        self,
+        id: str,
+        *,
+        if_match: UUID | None = None,
+        barrier: bool = False,
+        actor: str = LOCAL,
     ) -> Changed:
         """Cancel an action: no attempt of it begins any more."""
-        changed = await self.store.actions.delete(action_id(id), if_match=if_match)
+        changed = await self.store.actions.delete(action_id(id), if_match=if_match, actor=actor)
         return await self._passed(changed, barrier=barrier)
 
-    async def pause(self, id: str, *, if_match: UUID | None = None) -> Changed:
+    async def pause(self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL) -> Changed:
         """Let no attempt begin until it is resumed."""
         return await self.store.actions.pause(
-            action_id(id), self._entropy.guid(), if_match=if_match
+            action_id(id), self._entropy.guid(), if_match=if_match, actor=actor
         )
 
-    async def resume(self, id: str, *, if_match: UUID | None = None) -> Changed:
+    async def resume(self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL) -> Changed:
         """Let a paused action go on, by its catch-up rule if its time has passed."""
         changed = await self.store.actions.resume(
-            action_id(id), self._entropy.guid(), decide=decide_resume, if_match=if_match
+            action_id(id),
+            self._entropy.guid(),
+            decide=decide_resume,
+            if_match=if_match,
+            actor=actor,
         )
         self.store.wakeups.hint({changed.action.meta.shard})
         return changed
 
-    async def run_now(self, id: str, *, if_match: UUID | None = None) -> Changed:
+    async def run_now(
+        self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL
+    ) -> Changed:
         """Make an action due at once."""
         changed = await self.store.actions.run_now(
-            action_id(id), self._entropy.guid(), if_match=if_match
+            action_id(id), self._entropy.guid(), if_match=if_match, actor=actor
         )
         self.store.wakeups.hint({changed.action.meta.shard})
         return changed
 
-    async def retry(self, id: str) -> Changed:
+    async def retry(self, id: str, *, actor: str = LOCAL) -> Changed:
         """Arm a finished action that did not succeed once more, due now, as a new generation."""
         action = await self.get(id)
         if action.status.state not in (State.DEAD, State.EXPIRED, State.CANCELLED):
@@ -160,7 +201,7 @@ class Scheduler:
                 id, state=action.status.state, wanted="dead, expired or cancelled"
             )
         spec = msgspec.structs.replace(action.spec, start_at=None)
-        return await self.create(Request(id=id, spec=spec))
+        return await self.create(Request(id=id, spec=spec), actor=actor, verb="retry")
 
     # -- look -----------------------------------------------------------------------------------
 
@@ -185,18 +226,36 @@ class Scheduler:
             raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
         return await self.store.actions.attempts(action_id(id), limit=limit)
 
+    async def watch(self, id: str) -> AsyncIterator[Action]:
+        """The action now, and again after every visible change until it has ended; what comes and
+        goes between two looks is not seen. Errors: NotFound."""
+        shown = await self.get(id)
+        yield shown
+        wait_s = WATCH_POLL_MIN_S
+        while not shown.status.state.is_terminal:
+            await asyncio.sleep(wait_s)
+            found = await self.store.actions.get(shown.meta.id)
+            if found is None:
+                return  # it ended, and nothing of it is kept
+            if found == shown:
+                wait_s = min(2 * wait_s, WATCH_POLL_MAX_S)
+                continue
+            shown, wait_s = found, WATCH_POLL_MIN_S
+            yield shown
+
     # -- inside ---------------------------------------------------------------------------------
 
-    async def _admit(self, request: Request) -> Draft:
-        return self._draft(request, await self._now())
+    async def _admit(self, request: Request, actor: str) -> Draft:
+        return self._draft(request, await self._now(), actor)
 
-    def _draft(self, request: Request, now: datetime) -> Draft:
+    def _draft(self, request: Request, now: datetime, actor: str) -> Draft:
         return admit(
             request,
             guid=self._entropy.guid(),
             now=now,
             installation=self.installation,
             retention=self._config.retention,
+            actor=actor,
         )
 
     async def _now(self) -> datetime:

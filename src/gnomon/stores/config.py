@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.ids import SHARD_COUNT_DEFAULT, SHARD_COUNT_MAX
@@ -13,6 +14,7 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}", re.ASCII)
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/\s]*(?=@)")
 _PASSWORD_FIELD = re.compile(r"(?i)(password=)[^&\s]*")
 MASK = "***"
+AUDIT_KEPT_FOR = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,7 @@ class DatabaseConfig:
     schema: str = "gnomon"  # of PostgreSQL
     shard_count: int = SHARD_COUNT_DEFAULT  # counts when the store is installed, never after
     pool_size: int = 10  # connections to PostgreSQL, per process
+    audit_retention: timedelta = AUDIT_KEPT_FOR  # how long it is kept who changed what
 
     def __post_init__(self) -> None:
         scheme, marked, _ = self.url.partition("://")
@@ -39,6 +42,8 @@ class DatabaseConfig:
             )
         if self.pool_size < 1:
             raise ConfigurationError("database.pool_size", "must be at least 1")
+        if self.audit_retention < timedelta(days=1):
+            raise ConfigurationError("database.audit_retention", "must be at least 1d")
         if self.password_file is not None and self.engine == "sqlite":
             raise ConfigurationError("database.password_file", "is for PostgreSQL only")
 

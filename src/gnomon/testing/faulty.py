@@ -10,19 +10,16 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from gnomon.contracts.store import (
-    ActionStore,
-    InstallationStore,
-    LeaseStore,
-    Store,
-    Wakeups,
-    WorkStore,
-)
+import msgspec
+
+from gnomon.contracts.store import Store, Wakeups
 from gnomon.model.errors import StoreUnavailable
 
 Verb = Callable[..., Awaitable[Any]]
+
+NO_ROLES = ("capabilities", "wakeups", "close", "joining")  # of the fields of a store
 
 
 @dataclass(slots=True)
@@ -82,16 +79,13 @@ class FaultyStore:
         self.stalled_until = 0.0  # in loop time: calls wait until then and go through
         self._source = source
         self._watcher = watcher or Watcher()
-        self.store = Store(
-            capabilities=inner.capabilities,
-            actions=cast("ActionStore", _Role(self, inner.actions)),
-            work=cast("WorkStore", _Role(self, inner.work)),
-            leases=cast("LeaseStore", _Role(self, inner.leases)),
-            installation=cast("InstallationStore", _Role(self, inner.installation)),
-            wakeups=_FaultyWakeups(self, inner.wakeups),
-            close=_never_closed,
-            joining=inner.joining,
-        )
+        roles: dict[str, Any] = {
+            field.name: _Role(self, getattr(inner, field.name))
+            for field in msgspec.structs.fields(Store)
+            if field.name not in NO_ROLES
+        }
+        roles["wakeups"] = _FaultyWakeups(self, inner.wakeups)
+        self.store: Store = msgspec.structs.replace(inner, close=_never_closed, **roles)
 
     def __repr__(self) -> str:
         return f"FaultyStore({self.name}{', dead' if self.is_dead else ''})"

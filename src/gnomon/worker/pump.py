@@ -84,8 +84,8 @@ class Pump:
 
     async def adopt(self, holdings: Sequence[Holding]) -> None:
         """Shards were taken: learn what is in them."""
-        shards = [held.shard for held in holdings]
-        self.timeline.replace(shards, await self._store.survey(holdings))
+        shards, asked = [held.shard for held in holdings], self.timeline.asked()
+        self.timeline.replace(shards, await self._store.survey(holdings), asked=asked)
         self.hint(shards)
 
     def abandon(self, shards: Collection[int]) -> None:
@@ -164,8 +164,8 @@ class Pump:
     async def _survey(self, holdings: Sequence[Holding]) -> None:
         self._survey_at = self._clock.monotonic() + 1.0
         if holdings:
-            shards = [held.shard for held in holdings]
-            self.timeline.replace(shards, await self._store.survey(holdings))
+            shards, asked = [held.shard for held in holdings], self.timeline.asked()
+            self.timeline.replace(shards, await self._store.survey(holdings), asked=asked)
 
     async def _sweep(self, holdings: Sequence[Holding]) -> None:
         moved = await self._store.move(holdings, limit=self._config.move_batch, full=True)
@@ -198,8 +198,9 @@ class Pump:
         demands = self._demands()
         if not demands:
             return False
+        asked = self.timeline.asked()
         result = await self.begin(demands)
-        self._note(demands, result)
+        self._note(demands, result, asked)
         return bool(result.begun)
 
     async def begin(self, demands: Sequence[Demand]) -> BeginResult:
@@ -271,11 +272,11 @@ class Pump:
             for index, lane in enumerate(first)
         ]
 
-    def _note(self, demands: Sequence[Demand], result: BeginResult) -> None:
+    def _note(self, demands: Sequence[Demand], result: BeginResult, asked: int) -> None:
         self.time.observe(result.now)
         for demand in demands:
             if demand.lane in result.next_due:
-                self.timeline.settle(demand.lane, result.next_due[demand.lane])
+                self.timeline.settle(demand.lane, result.next_due[demand.lane], asked=asked)
         counts = {demand.lane: 0 for demand in demands}
         for begun in result.begun:
             lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)

@@ -13,6 +13,8 @@ from datetime import datetime
 
 from gnomon.contracts.store import Lane
 
+NOTED_MAX = 64  # notes kept a lane while a question about it is out; more are drawn together
+
 
 class Timeline:
     """The earliest due time of every lane of the held shards."""
@@ -20,12 +22,22 @@ class Timeline:
     def __init__(self) -> None:
         self._due: dict[Lane, datetime] = {}
         self._since: dict[Lane, datetime] = {}  # no row of the lane is due before this
+        self._notes = 0
+        self._noted: dict[Lane, list[tuple[int, datetime]]] = {}  # since the last answer
 
     def __repr__(self) -> str:
         return f"Timeline({len(self._due)} lanes, earliest {self.earliest()})"
 
     def note(self, lane: Lane, at: datetime) -> None:
         """A row of the lane is due at `at`; others may be due earlier."""
+        self._notes += 1
+        noted = self._noted.setdefault(lane, [])
+        noted.append((self._notes, at))
+        if len(noted) > NOTED_MAX:
+            noted[:] = [(self._notes, min(time for _, time in noted))]
+        self._put(lane, at)
+
+    def _put(self, lane: Lane, at: datetime) -> None:
         known = self._due.get(lane)
         if known is None or at < known:
             self._due[lane] = at
@@ -33,26 +45,40 @@ class Timeline:
         if since is not None and at < since:
             self._since[lane] = at
 
-    def settle(self, lane: Lane, at: datetime | None) -> None:
-        """The store said: the lane's earliest row is at `at` (None: it has none)."""
+    def asked(self) -> int:
+        """A mark for a question that is put to the store now; its answer is settled with it."""
+        return self._notes
+
+    def settle(self, lane: Lane, at: datetime | None, *, asked: int | None = None) -> None:
+        """The store said: the lane's earliest row is at `at` (None: it has none).
+
+        The answer may be older than it looks: what was noted after `asked` it does not know.
+        """
         if at is None:
             self._due.pop(lane, None)
             self._since.pop(lane, None)
         else:
             self._due[lane] = at
             self._since[lane] = at
+        noted = self._noted.pop(lane, [])
+        news = [] if asked is None else [entry for entry in noted if entry[0] > asked]
+        if news:
+            self._noted[lane] = news
+            self._put(lane, min(time for _, time in news))
 
     def since(self, lane: Lane) -> datetime | None:
         """Where the live rows of a lane begin, so that dead ones need not be walked over."""
         return self._since.get(lane)
 
-    def replace(self, shards: Iterable[int], lanes: Mapping[Lane, datetime]) -> None:
+    def replace(
+        self, shards: Iterable[int], lanes: Mapping[Lane, datetime], *, asked: int | None = None
+    ) -> None:
         """Take over a survey of these shards: what it does not name is not there."""
         surveyed = frozenset(shards)
         for lane in [lane for lane in self._due if lane.shard in surveyed and lane not in lanes]:
-            self.settle(lane, None)
+            self.settle(lane, None, asked=asked)
         for lane, at in lanes.items():
-            self.settle(lane, at)
+            self.settle(lane, at, asked=asked)
 
     def forget(self, shard: int) -> None:
         """The shard is no longer held."""

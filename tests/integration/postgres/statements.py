@@ -30,17 +30,17 @@ _VALUES: Mapping[str, Any] = {
     "interval": timedelta(seconds=5),
     "boolean": False,
 }
-_ONE_SHARD_LAST = re.compile(r"/\*one-shard: [^*]*\$(\d+)\*/")
+_ANY_PARAMETER = re.compile(r"\$(\d+)")
 
 
-def parameters_of(query: Query) -> tuple[list[str], list[Any]]:
+def parameters_of(name: str, text: str) -> tuple[list[str], list[Any]]:
     """Types and values of a statement's parameters; every int is the shard, and so a limit of 3."""
     kinds: dict[int, tuple[str, bool]] = {}
-    for number, kind, array in _PARAMETER.findall(query.sql):
+    for number, kind, array in _PARAMETER.findall(text):
         kinds.setdefault(int(number), (kind, bool(array)))
-    for number in _ONE_SHARD_LAST.findall(query.sql):
-        kinds.setdefault(int(number), ("int", False))
-    assert sorted(kinds) == list(range(1, len(kinds) + 1)), f"{query.name}: a parameter has no cast"
+    for number in _ANY_PARAMETER.findall(text):
+        kinds.setdefault(int(number), ("int", False))  # the shard behind `one-shard:` has no cast
+    assert sorted(kinds) == list(range(1, len(kinds) + 1)), f"{name}: a parameter is not used"
     ordered = [kinds[number] for number in sorted(kinds)]
     types = [kind + ("[]" if array else "") for kind, array in ordered]
     values = [[_VALUES[kind]] if array else _VALUES[kind] for kind, array in ordered]
@@ -56,10 +56,8 @@ async def explain(
     values: Sequence[Any] | None = None,
 ) -> str:
     """The plan as text, for these or for made-up values."""
-    types, made_up = parameters_of(query)
-    if not one_shard and _ONE_SHARD_LAST.search(query.sql):
-        types, made_up = types[:-1], made_up[:-1]
-    text = prepared_text(query, schema, one_shard=one_shard)
+    text = re.sub(r"--[^\n]*", "", prepared_text(query, schema, one_shard=one_shard))
+    types, made_up = parameters_of(query.name, text)
     head = f"PREPARE planned ({', '.join(types)}) AS " if types else "PREPARE planned AS "
     await connection.execute(head + text)
     given = ", ".join(

@@ -11,13 +11,13 @@ import pytest
 
 from gnomon.contracts.store import Store
 from tests.fixtures.postgres import PostgresSchema
-from tests.integration.postgres.conftest import SHARD_COUNT, Drafter
+from tests.integration.postgres.conftest import Drafter
 from tests.integration.postgres.statements import STATEMENTS, connect, explain
 
 ROWS = 10_000
 BULK = 2_500
 
-# What each statement must read by; a number of times if it reads the same table more than once.
+# What each statement must find its rows by.
 WANTED = {
     "create_actions": ["shard_lock_pkey"],
     "move": ["incoming_queue_pkey", "Tid Scan on incoming_queue", "scheduled_action_guid_idx"],
@@ -28,31 +28,49 @@ WANTED = {
         "shard_lock_pkey",
         "Tid Scan on processing_queue",
     ],
-    "begin_lane": ["processing_queue_lane_idx", "scheduled_action_guid_idx", "shard_lock_pkey"],
+    "begin_lane": [
+        "processing_queue_lane_idx",
+        "scheduled_action_guid_idx",
+        "shard_lock_pkey",
+        "Tid Scan on processing_queue",
+    ],
     "next_due": ["processing_queue_lane_idx"],
     "next_due_lane": ["processing_queue_lane_idx"],
+    "recall": ["scheduled_action_guid_idx"],
+    "extend": ["processing_queue_pkey", "scheduled_action_guid_idx"],
     "finish_plain": ["processing_queue_pkey", "scheduled_action_guid_idx"],
     "finish_take": ["processing_queue_pkey"],
     "finish_keep": ["processing_queue_pkey"],
-    "continue_actions": ["scheduled_action_guid_idx"],
-    "end_actions": ["scheduled_action_guid_idx"],
-    "extend": ["processing_queue_pkey"],
-    "lapsed_running": ["processing_queue_running_idx"],
-    "lapsed_expired": ["scheduled_action_expiry_idx"],
-    "lapsed_stale": ["processing_queue_lane_idx"],
+    "clear_swept": ["processing_queue_pkey"],
+    "settle_take": ["processing_queue_pkey"],
+    "settle_keep": ["processing_queue_pkey"],
+    "end_lock": ["scheduled_action_guid_idx"],
+    "end_archive": ["scheduled_action_guid_idx"],
+    "end_remove": ["scheduled_action_guid_idx"],
+    "continue_actions": ["scheduled_action_guid_idx", "Tid Scan on scheduled_action"],
+    "drop_stale": ["processing_queue_pkey", "scheduled_action_guid_idx"],
+    "lapsed_running": ["processing_queue_running_idx", "scheduled_action_guid_idx"],
+    "lapsed_expired": ["scheduled_action_expiry_idx", "processing_queue_pkey"],
+    "lapsed_stale": ["processing_queue_lane_idx", "scheduled_action_guid_idx"],
     "survey": ["processing_queue_lane_idx"],
     "waiting": ["incoming_queue_pkey"],
+    "lock_action": ["scheduled_action_pkey"],
     "get_live": ["scheduled_action_pkey", "processing_queue_pkey"],
     "get_finished": ["finished_action"],
+    "repeated_live": ["scheduled_action_guid_idx"],
     "heartbeat": ["shard_lock_pkey"],
 }
+HOT_TABLES = ("scheduled_action", "incoming_queue", "processing_queue")
 
 
-@pytest.fixture
+@pytest.fixture(params=["filled", "emptied"])
 async def connection(
-    store: Store, postgres_schema: PostgresSchema, draft: Drafter
+    request: pytest.FixtureRequest,
+    store: Store,
+    postgres_schema: PostgresSchema,
+    draft: Drafter,
 ) -> AsyncIterator[asyncpg.Connection[Any]]:
-    """Ten thousand actions, half of them still in the incoming queue."""
+    """Ten thousand actions; or all gone but one and the planner told so, as after a night."""
     for start in range(0, ROWS, BULK):
         await store.actions.create([draft(f"a{number}") for number in range(start, start + BULK)])
     dsn, schema = postgres_schema
@@ -62,24 +80,44 @@ async def connection(
         "attempts, running, swept) SELECT shard_id, guid, queue, priority, scheduled_at, 0, "
         f"guid::text > '8', false FROM \"{schema}\".incoming_queue"
     )
-    await opened.execute(f'ANALYZE "{schema}".scheduled_action, "{schema}".processing_queue')
+    for table in HOT_TABLES:
+        if request.param == "emptied":
+            # One row is left on the last page: otherwise vacuum would give the pages back, and
+            # the planner would go by the true size again.
+            await opened.execute(
+                f'DELETE FROM "{schema}".{table} WHERE ctid <> '
+                f'(SELECT max(ctid) FROM "{schema}".{table})'
+            )
+        await opened.execute(f'VACUUM ANALYZE "{schema}".{table}')
     yield opened
     await opened.close()
+
+
+def problems_of(plan: str, wanted: list[str]) -> list[str]:
+    """Whole tables or indexes read, joins other than by lookup, and what was not used."""
+    problems = [f"no {index}" for index in wanted if index not in plan]
+    problems += re.findall(r"Seq Scan on \w+|Hash Join|Merge Join|Hash \w+ Join", plan)
+    lines = plan.splitlines()
+    problems += [
+        f"reads all of {line.strip()}"
+        for line, following in zip(lines, [*lines[1:], ""], strict=True)
+        if re.search(r"Index (?:Only )?Scan", line) and "Index Cond" not in following
+    ]
+    return problems
 
 
 async def test_hot_statements_use_their_indexes(
     connection: asyncpg.Connection[Any], postgres_schema: PostgresSchema
 ) -> None:
-    """With 10,000 rows and the engine's settings no hot statement scans a table."""
-    problems = []
+    """Whatever the planner believes about the queues, each row is found by the key it has."""
+    found = []
     for name, wanted in WANTED.items():
         plan = await explain(connection, STATEMENTS[name], postgres_schema.schema, one_shard=False)
-        problems += [f"{name}: no {index}\n{plan}" for index in wanted if index not in plan]
-        problems += [f"{name}: {scan}\n{plan}" for scan in re.findall(r"Seq Scan on \w+", plan)]
-        if "Hash Join" in plan or "Merge Join" in plan:
-            problems.append(f"{name}: not a nested loop\n{plan}")
+        problems = problems_of(plan, wanted)
+        if problems:
+            found.append(f"{name}: {problems}\n{plan}")
 
-    assert [] == problems
+    assert [] == found
 
 
 async def test_begin_reads_a_lane_in_order_without_sorting(
@@ -96,11 +134,15 @@ async def test_begin_reads_a_lane_in_order_without_sorting(
 async def test_the_plan_check_can_fail(
     connection: asyncpg.Connection[Any], postgres_schema: PostgresSchema
 ) -> None:
-    """A question without an index does scan the table, even with the engine's settings."""
+    """A question without an index, and a join that leaves the planner a choice."""
     schema = postgres_schema.schema
-    rows = await connection.fetch(
+    scanned = await connection.fetch(
         f"EXPLAIN SELECT guid FROM \"{schema}\".scheduled_action WHERE queue = 'x'"
     )
+    indexed = await connection.fetch(
+        f'EXPLAIN SELECT guid FROM "{schema}".processing_queue ORDER BY guid'
+    )
 
-    assert "Seq Scan" in rows[0][0]
-    assert SHARD_COUNT > 1
+    assert problems_of("\n".join(row[0] for row in scanned), [])
+    assert problems_of("\n".join(row[0] for row in indexed), ["processing_queue_pkey"])
+    assert ["no such_idx"] == problems_of("Result", ["such_idx"])

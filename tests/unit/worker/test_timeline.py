@@ -79,3 +79,42 @@ def test_earliest_leaves_out_full_queues() -> None:
     timeline.note(MAIL, EPOCH)
     timeline.note(OTHER, EPOCH + at(7))
     assert EPOCH + at(7) == timeline.earliest(closed=frozenset({"mail"}))
+
+
+def test_answer_does_not_hide_a_row_noted_after_the_question() -> None:
+    """A finish recorded while a begin is under way is not forgotten when the begin is answered."""
+    timeline = Timeline()
+    timeline.note(MAIL, EPOCH)
+    asked = timeline.asked()
+    timeline.note(MAIL, EPOCH + at(2))
+    timeline.settle(MAIL, EPOCH + at(20), asked=asked)
+    assert EPOCH + at(2) == timeline.earliest()
+    assert EPOCH + at(2) == timeline.since(MAIL)
+
+
+def test_answer_without_rows_does_not_hide_a_row_noted_after_the_question() -> None:
+    """The same for a survey that found the lane empty."""
+    timeline = Timeline()
+    timeline.note(OTHER, EPOCH + at(1))
+    asked = timeline.asked()
+    timeline.note(MAIL, EPOCH + at(2))
+    timeline.replace([1, 2], {}, asked=asked)
+    assert [MAIL] == list(timeline.lanes())
+
+
+def test_answer_settles_what_was_noted_before_the_question() -> None:
+    """What the store was asked about afterwards it knows better."""
+    timeline = Timeline()
+    timeline.note(MAIL, EPOCH)
+    timeline.settle(MAIL, EPOCH + at(20), asked=timeline.asked())
+    assert EPOCH + at(20) == timeline.earliest()
+
+
+def test_many_notes_during_a_question_keep_the_earliest() -> None:
+    """However many results come in meanwhile, none is late because of it."""
+    timeline = Timeline()
+    asked = timeline.asked()
+    for second in range(200, 1, -1):
+        timeline.note(MAIL, EPOCH + at(second))
+    timeline.settle(MAIL, None, asked=asked)
+    assert EPOCH + at(2) == timeline.earliest()

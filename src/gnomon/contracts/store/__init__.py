@@ -37,6 +37,14 @@ from gnomon.contracts.store.leases import (
     Pulse,
     ShardLock,
 )
+from gnomon.contracts.store.tokens import (
+    LOCAL,
+    AuditEntry,
+    AuditSelection,
+    Token,
+    TokenDraft,
+    TokenStore,
+)
 from gnomon.contracts.store.value import Capabilities, Value
 from gnomon.contracts.store.work import (
     BeginResult,
@@ -53,7 +61,10 @@ from gnomon.contracts.store.work import (
 )
 
 __all__ = [
+    "LOCAL",
     "ActionStore",
+    "AuditEntry",
+    "AuditSelection",
     "BeginResult",
     "Begun",
     "Capabilities",
@@ -76,6 +87,9 @@ __all__ = [
     "Settle",
     "ShardLock",
     "Store",
+    "Token",
+    "TokenDraft",
+    "TokenStore",
     "Wakeups",
     "WorkStore",
 ]
@@ -89,6 +103,7 @@ class Store(Value, frozen=True):
     work: WorkStore
     leases: LeaseStore
     installation: InstallationStore
+    tokens: TokenStore
     wakeups: Wakeups
     close: Callable[[], Coroutine[Any, Any, None]]
     joining: Callable[[object], ActionStore]  # NotSupported if the connection is none we know

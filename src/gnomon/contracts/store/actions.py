@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.spec import Spec
@@ -54,20 +55,28 @@ class Selection(Value, frozen=True):
 
 
 class ActionStore(Protocol):
-    """Creates, changes, removes and shows actions. Never deletes a queue row."""
+    """Creates, changes, removes and shows actions. Never deletes a queue row.
 
-    async def create(self, drafts: Sequence[Draft]) -> Sequence[Changed | None]:
+    Each verb that changes something writes an entry of the audit in the same transaction: `actor`
+    did it. A repeat, and what leaves everything as it is, writes none.
+    """
+
+    async def create(
+        self, drafts: Sequence[Draft], *, actor: str = LOCAL, verb: str = "create"
+    ) -> Sequence[Changed | None]:
         """Store new actions and append each to the incoming queue, all or none.
 
         The answer has one element per draft, in order: None where an action with that id is
         active or paused already under another guid (nothing is changed for it, the others are
         stored). A draft with `keyed` whose guid is found, live or finished, is a repeat: nothing
         changes but a write of its own is made, and the stored action comes back with `repeated`.
-        An id whose former action is finished may be used again.
+        An id whose former action is finished may be used again. The audit gets one entry for all
+        that were stored (one a shard, where a transaction may touch one shard only), under `verb`;
+        unless it is local, the actor is kept with the actions, as the name they count against.
         """
         ...
 
-    async def replace(self, draft: Draft, *, if_match: UUID | None) -> Changed:
+    async def replace(self, draft: Draft, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
         """Give an active or paused action a new generation: new guid, spec and zeroed counters.
 
         Locks the action row, so it is ordered against begin and finish: once it returns, no
@@ -78,7 +87,7 @@ class ActionStore(Protocol):
         """
         ...
 
-    async def delete(self, id: str, *, if_match: UUID | None) -> Changed:
+    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
         """Finish an active or paused action as `cancelled`; it stays visible for its retention.
 
         Ordered against begin like replace. Errors: NotFound when no active or paused action has
@@ -86,7 +95,9 @@ class ActionStore(Protocol):
         """
         ...
 
-    async def pause(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+    async def pause(
+        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> Changed:
         """Make an active action paused under the new `guid`: nothing begins until resumed.
 
         Counters and the current occurrence are kept. A paused one is returned unchanged.
@@ -101,6 +112,7 @@ class ActionStore(Protocol):
         *,
         decide: Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]],
         if_match: UUID | None,
+        actor: str = LOCAL,
     ) -> Changed:
         """Make a paused action active under the new `guid` and append it to the incoming queue.
 
@@ -109,7 +121,9 @@ class ActionStore(Protocol):
         """
         ...
 
-    async def run_now(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+    async def run_now(
+        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> Changed:
         """Make an active action due at once, as an occurrence of its own, under the new `guid`.
 
         Counters are kept; occurrence_no grows by one unless nothing was attempted yet. Errors:

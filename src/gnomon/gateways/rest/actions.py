@@ -5,8 +5,10 @@ from __future__ import annotations
 import litestar
 from litestar.datastructures import State
 from litestar.params import FromPath
+from litestar.response import Stream
 
 from gnomon.contracts.store import Changed
+from gnomon.gateways.auth import READ, check_spec, permitted
 from gnomon.gateways.rest.answers import (
     Bytes,
     answer_action,
@@ -16,6 +18,8 @@ from gnomon.gateways.rest.answers import (
     show,
     show_changed,
 )
+from gnomon.gateways.rest.events import Watchers
+from gnomon.gateways.rest.guards import authorizer_of, principal_of, token_of
 from gnomon.gateways.rest.reading import (
     BULK_BYTES_MAX,
     AnyRequest,
@@ -30,6 +34,7 @@ from gnomon.model.codec import BODY_BYTES_MAX
 from gnomon.model.errors import GnomonError
 from gnomon.scheduler import Request, Scheduler
 
+EVENT_STREAM = "text/event-stream"
 LIST_FIELDS = ("state", "queue", "id_prefix", "label", "due_before", "limit", "after")
 
 
@@ -52,17 +57,21 @@ class Actions(litestar.Controller):
     async def create(self, request: AnyRequest, state: State) -> Bytes:
         """Store a new action."""
         Query(request, known=())
-        changed = await scheduler_of(state).create(await read_create(request))
+        asked, principal = await read_create(request), principal_of(request)
+        check_spec(principal, asked.spec)
+        await authorizer_of(request).admit(principal)
+        changed = await scheduler_of(state).create(asked, actor=principal.name)
         return _answer(state, changed, created=True)
 
     @litestar.post("/actions:bulk", request_max_body_size=BULK_BYTES_MAX)
     async def create_many(self, request: AnyRequest, state: State) -> Bytes:
         """Store many; one answer each, in order."""
         Query(request, known=())
-        items = await read_bulk(request)
-        scheduler = scheduler_of(state)
+        principal, scheduler = principal_of(request), scheduler_of(state)
+        items = [permitted(principal, item) for item in await read_bulk(request)]
         asked = [item for item in items if isinstance(item, Request)]
-        stored = iter(await scheduler.create_many(asked) if asked else ())
+        await authorizer_of(request).admit(principal, len(asked))
+        stored = iter(await scheduler.create_many(asked, actor=principal.name) if asked else ())
         results = [item if isinstance(item, GnomonError) else next(stored) for item in items]
         return answer_bulk(results, scheduler.installation.durability)
 
@@ -94,9 +103,12 @@ class OneAction(litestar.Controller):
         """Give it a new spec, or create it."""
         query = Query(request, known=("barrier",))
         if_match = read_if_match(request)
-        asked = await read_replace(request, id)
+        barrier = query.flag("barrier")
+        asked, principal = await read_replace(request, id), principal_of(request)
+        check_spec(principal, asked.spec)
+        await authorizer_of(request).admit_replace(principal, scheduler_of(state), id)
         changed = await scheduler_of(state).replace(
-            asked, if_match=if_match, barrier=query.flag("barrier")
+            asked, if_match=if_match, barrier=barrier, actor=principal.name
         )
         return _answer(state, changed)
 
@@ -105,7 +117,10 @@ class OneAction(litestar.Controller):
         """Cancel it."""
         query = Query(request, known=("barrier",))
         changed = await scheduler_of(state).delete(
-            id, if_match=read_if_match(request), barrier=query.flag("barrier")
+            id,
+            if_match=read_if_match(request),
+            barrier=query.flag("barrier"),
+            actor=principal_of(request).name,
         )
         return _answer(state, changed)
 
@@ -113,28 +128,37 @@ class OneAction(litestar.Controller):
     async def run(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Make it due at once."""
         Query(request, known=())
-        changed = await scheduler_of(state).run_now(id, if_match=read_if_match(request))
+        changed = await scheduler_of(state).run_now(
+            id, if_match=read_if_match(request), actor=principal_of(request).name
+        )
         return _answer(state, changed)
 
     @litestar.post("/pause")
     async def pause(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let nothing begin until it is resumed."""
         Query(request, known=())
-        changed = await scheduler_of(state).pause(id, if_match=read_if_match(request))
+        changed = await scheduler_of(state).pause(
+            id, if_match=read_if_match(request), actor=principal_of(request).name
+        )
         return _answer(state, changed)
 
     @litestar.post("/resume")
     async def resume(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let it go on."""
         Query(request, known=())
-        changed = await scheduler_of(state).resume(id, if_match=read_if_match(request))
+        changed = await scheduler_of(state).resume(
+            id, if_match=read_if_match(request), actor=principal_of(request).name
+        )
         return _answer(state, changed)
 
     @litestar.post("/retry")
     async def retry(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Arm a finished action once more."""
         Query(request, known=())
-        return _answer(state, await scheduler_of(state).retry(id))
+        principal = principal_of(request)
+        await authorizer_of(request).admit(principal)
+        changed = await scheduler_of(state).retry(id, actor=principal.name)
+        return _answer(state, changed)
 
     @litestar.get("/attempts")
     async def attempts(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
@@ -142,3 +166,21 @@ class OneAction(litestar.Controller):
         query = Query(request, known=("limit",))
         found = await scheduler_of(state).attempts(id, limit=query.number("limit", 100))
         return answer_json({"attempts": found})
+
+    @litestar.get("/events")
+    async def events(self, id: FromPath[str], request: AnyRequest, state: State) -> Stream:
+        """The action now, and after every change until it has ended."""
+        Query(request, known=())
+        scheduler, watchers = scheduler_of(state), watchers_of(state)
+        durability = scheduler.installation.durability
+        found = await watchers.open(
+            scheduler.watch(id),
+            shown=lambda action: show(action, durability),
+            confirm=lambda: authorizer_of(request).confirm(token_of(request), READ),
+        )
+        return Stream(found, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+
+
+def watchers_of(state: State) -> Watchers:
+    found: Watchers = state.watchers
+    return found

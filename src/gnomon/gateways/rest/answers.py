@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,7 @@ from gnomon.contracts.store import Changed, Page
 from gnomon.gateways.errors import problem, problem_of, row_of
 from gnomon.gateways.rest.reading import AnyRequest
 from gnomon.model.action import Action, Attempt, Meta, Status
-from gnomon.model.errors import GnomonError
+from gnomon.model.errors import GnomonError, Unauthenticated
 from gnomon.model.spec import Spec
 
 JSON = "application/json"
@@ -24,6 +25,7 @@ PROBLEM_JSON = "application/problem+json"
 
 _ENCODER = msgspec.json.Encoder()
 _CODE_OF_STATUS = {
+    401: "unauthenticated",
     403: "forbidden",
     404: "route_not_found",
     405: "method_not_allowed",
@@ -146,7 +148,9 @@ class Problems:
         if row_of(error).hides_detail:
             return self.unexpected(request, error)
         wait_s = getattr(error, "retry_after_s", None)
-        headers = {} if wait_s is None else {"Retry-After": str(max(1, round(wait_s)))}
+        headers = {} if wait_s is None else {"Retry-After": str(max(1, math.ceil(wait_s)))}
+        if isinstance(error, Unauthenticated):
+            headers["WWW-Authenticate"] = 'Bearer realm="gnomon"'
         return answer_problem(problem_of(error), headers)
 
     def malformed(self, request: AnyRequest, error: HTTPException) -> Bytes:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from litestar import Litestar, Response, get
 from litestar.datastructures import State
 
 from gnomon import __version__
+from gnomon.clock import SystemClock
 from gnomon.contracts.observer import Observer, Silent
+from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.rest.actions import Actions, OneAction, scheduler_of
 from gnomon.gateways.rest.answers import Bytes, Problems, answer_json
-from gnomon.gateways.rest.guards import local_callers_only
+from gnomon.gateways.rest.events import Watchers
+from gnomon.gateways.rest.guards import OPEN, known_callers_only
+from gnomon.gateways.rest.openapi import openapi_document
 from gnomon.scheduler import Scheduler
 from gnomon.telemetry.metrics import Metrics
 
@@ -24,20 +29,30 @@ def create_rest(
     health: Health = dict,
     metrics: Metrics | None = None,
     observer: Observer | None = None,
+    authorizer: Authorizer | None = None,
+    stop: asyncio.Event | None = None,
 ) -> Litestar:
-    """The gateway over a scheduler. `health` adds what this process knows about itself."""
+    """The gateway over a scheduler. `health` adds what this process knows about itself; `stop`
+    ends those who watch."""
     problems = Problems(observer or Silent())
+    state = {
+        "scheduler": scheduler,
+        "health": health,
+        "metrics": metrics or Metrics(),
+        "authorizer": authorizer or Authorizer(scheduler.store.tokens, clock=SystemClock()),
+        "watchers": Watchers(stop=stop),
+    }
     return Litestar(
-        [Actions, OneAction, show_health, show_metrics],
-        state=State({"scheduler": scheduler, "health": health, "metrics": metrics or Metrics()}),
-        guards=[local_callers_only],
+        [Actions, OneAction, show_health, show_metrics, show_openapi],
+        state=State(state),
+        guards=[known_callers_only],
         exception_handlers=problems.handlers(),
         openapi_config=None,
         logging_config=None,
     )
 
 
-@get("/health")
+@get("/health", opt=OPEN)
 async def show_health(state: State) -> Bytes:
     """Whether the store answers, and what it is."""
     scheduler = scheduler_of(state)
@@ -61,3 +76,10 @@ async def show_metrics(state: State) -> Bytes:
     """For Prometheus."""
     metrics: Metrics = state.metrics
     return Response(metrics.render(), media_type=metrics.content_type)
+
+
+@get("/openapi.json")
+async def show_openapi(state: State) -> Bytes:
+    """This API, for programs."""
+    authorizer: Authorizer = state.authorizer
+    return answer_json(openapi_document(is_required=await authorizer.is_required()))

@@ -1,8 +1,8 @@
-"""Who may call. Until there is authentication: programs on this machine, not web pages in it.
+"""Who may call: holders of a token, or without authentication programs on this machine.
 
 A server without authentication on loopback can be reached by any page that the user's browser
 shows: by a form, or by a name that is made to point to 127.0.0.1. Such requests give themselves
-away by their Host or Origin.
+away by their Host or Origin. Where a token is needed, no page has one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,51 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import PermissionDeniedException
 from litestar.handlers import BaseRouteHandler
 
+from gnomon.gateways.auth import READ, WRITE, Authorizer, Principal
 from gnomon.gateways.config import is_loopback
+from gnomon.gateways.rest.reading import AnyRequest
+from gnomon.model.errors import Unauthenticated
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+
+OPEN = {"open": True}  # for a route that answers everybody
 
 
-def local_callers_only(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+async def known_callers_only(connection: Connection, handler: BaseRouteHandler) -> None:
+    """Refuse who has no token with the route's scope: reading for GET, else writing."""
+    authorizer = authorizer_of(connection)
+    if not await authorizer.is_required():
+        _refuse_pages(connection)
+    if handler.opt.get("open"):
+        return
+    scope = READ if connection.scope.get("method") in ("GET", "HEAD") else WRITE
+    principal = await authorizer.check(token_of(connection), scope)
+    connection.state.principal = principal
+
+
+def authorizer_of(connection: Connection) -> Authorizer:
+    found: Authorizer = connection.app.state.authorizer
+    return found
+
+
+def principal_of(request: AnyRequest) -> Principal:
+    """Who was let in."""
+    found: Principal = request.state.principal
+    return found
+
+
+def token_of(connection: Connection) -> str | None:
+    """The bearer token, if one was sent. Errors: Unauthenticated, if something else was."""
+    values = connection.headers.getall("authorization", [])
+    if not values:
+        return None
+    scheme, _, token = values[0].partition(" ")
+    if len(values) > 1 or scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("Authorization: must be one `Bearer` and a token")
+    return token.strip()
+
+
+def _refuse_pages(connection: Connection) -> None:
     """Refuse what was sent to another host's name, or by a page of another origin."""
     host = connection.headers.get("host", "")
     if not _names_this_machine(f"//{host}"):

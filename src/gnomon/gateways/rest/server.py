@@ -1,10 +1,11 @@
-"""Serving: uvicorn on a loopback socket of ours, stopped by an event and not by signals."""
+"""Serving: uvicorn on a socket of ours, stopped by an event and not by signals."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Generator
 
 import uvicorn
@@ -27,7 +28,7 @@ class _Server(uvicorn.Server):
 
 
 def bind(config: ServerConfig) -> socket.socket:
-    """Take the port, or say that it is taken; `ServerConfig` has refused what is not loopback."""
+    """Take the port, or say that it is taken; `ServerConfig` has refused what is not safe."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     taken = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -43,8 +44,15 @@ def bind(config: ServerConfig) -> socket.socket:
     return taken
 
 
-async def serve(app: Litestar, listener: socket.socket, *, stop: asyncio.Event) -> None:
+async def serve(
+    app: Litestar,
+    listener: socket.socket,
+    *,
+    stop: asyncio.Event,
+    config: ServerConfig | None = None,
+) -> None:
     """Answer requests until `stop` is set, then end those that are under way."""
+    config = config or ServerConfig()
     server = _Server(
         uvicorn.Config(
             app,
@@ -54,8 +62,11 @@ async def serve(app: Litestar, listener: socket.socket, *, stop: asyncio.Event) 
             server_header=False,
             limit_concurrency=CONNECTIONS_MAX,
             timeout_graceful_shutdown=GRACEFUL_S,
+            ssl_certfile=config.tls_cert,
+            ssl_keyfile=config.tls_key,
         )
     )
+    _load_tls(server.config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -64,3 +75,11 @@ async def serve(app: Litestar, listener: socket.socket, *, stop: asyncio.Event) 
         server.should_exit = True
         stopping.cancel()
         await serving
+
+
+def _load_tls(config: uvicorn.Config) -> None:
+    """Read certificate and key now, and say it if they cannot be used."""
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as exc:
+        raise ConfigurationError("server.tls_cert", f"cannot be used: {exc}") from exc

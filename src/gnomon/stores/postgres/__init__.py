@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.contracts.store import ActionStore, Capabilities, Store
+from gnomon.stores.config import AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
 from gnomon.stores.postgres.connection import Database, open_database
 from gnomon.stores.postgres.installation import PostgresInstallation
 from gnomon.stores.postgres.joining import JoinedActions, session_on
 from gnomon.stores.postgres.leases import PostgresLeases
 from gnomon.stores.postgres.rows import Decoder
+from gnomon.stores.postgres.tokens import PostgresTokens
 from gnomon.stores.postgres.wakeups import PostgresWakeups
 from gnomon.stores.postgres.work import PostgresWork
 
@@ -22,7 +25,7 @@ SCHEMA_DEFAULT = "gnomon"
 POOL_SIZE_DEFAULT = 8
 
 
-async def open_postgres(
+async def open_postgres(  # noqa: PLR0913 - one for each setting
     dsn: str,
     *,
     clock: Clock,
@@ -31,6 +34,7 @@ async def open_postgres(
     pool_size: int = POOL_SIZE_DEFAULT,
     prepared: bool = True,
     many_shards: bool | None = None,
+    audit_kept_for: timedelta = AUDIT_KEPT_FOR,
     observer: Observer | None = None,
 ) -> Store:
     """Connect; the schema may be missing until `installation.migrate`.
@@ -59,7 +63,10 @@ async def open_postgres(
         actions=PostgresActions(database, decoder),
         work=PostgresWork(database, decoder),
         leases=PostgresLeases(database),
-        installation=PostgresInstallation(database, decoder, entropy=entropy),
+        installation=PostgresInstallation(
+            database, decoder, entropy=entropy, audit_kept_for=audit_kept_for
+        ),
+        tokens=PostgresTokens(database),
         wakeups=wakeups,
         close=partial(_close, wakeups, database),
         joining=partial(_joining, database, decoder),

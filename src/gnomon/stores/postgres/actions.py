@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from gnomon.contracts.store import Changed, Draft, Page, Selection
+from gnomon.contracts.store import LOCAL, Changed, Draft, Page, Selection
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.ids import shard_of
 from gnomon.stores.postgres.changes import Changer, Decide, Place
 from gnomon.stores.postgres.connection import Database, Session
-from gnomon.stores.postgres.creation import answers, create_drafts, draft_columns
+from gnomon.stores.postgres.creation import (
+    answers,
+    create_drafts,
+    creator_of,
+    draft_columns,
+    in_key_order,
+)
 from gnomon.stores.postgres.listing import list_page
 from gnomon.stores.postgres.rows import Decoder, decode_attempt, logged_attempt, plain_success
 
@@ -27,50 +33,66 @@ class PostgresActions:
 
     # -- create and change ------------------------------------------------------------------------
 
-    async def create(self, drafts: Sequence[Draft]) -> Sequence[Changed | None]:
+    async def create(
+        self, drafts: Sequence[Draft], *, actor: str = LOCAL, verb: str = "create"
+    ) -> Sequence[Changed | None]:
         if not drafts:
             return []
         if self._database.many_shards and not any(draft.keyed for draft in drafts):
-            rows = await self._database.fetch("create", *draft_columns(drafts))
+            rows = await self._database.fetch(
+                "create", *draft_columns(in_key_order(drafts)), creator_of(actor), actor, verb
+            )
             return answers(drafts, {row[0]: row[1] for row in rows})
         found: list[Changed | None] = [None] * len(drafts)
         for group in self._database.groups(draft.shard for draft in drafts):
             chosen = [drafts[place] for place in group.places]
             async with self._database.transaction("create") as session:
-                part = await create_drafts(session, self._decoder, chosen, group.shards)
+                part = await create_drafts(
+                    session, self._decoder, chosen, group.shards, actor=actor, verb=verb
+                )
             for place, changed in zip(group.places, part, strict=True):
                 found[place] = changed
         return found
 
-    async def replace(self, draft: Draft, *, if_match: UUID | None) -> Changed:
+    async def replace(self, draft: Draft, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
         place = Place(draft.shard, draft.id, self._database.only(draft.shard))
         async with self._database.transaction("replace") as session:
-            return await self._changer(session).replace(draft, place, if_match)
+            return await self._changer(session, actor).replace(draft, place, if_match)
 
-    async def delete(self, id: str, *, if_match: UUID | None) -> Changed:
+    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
         place = await self._place(id)
         async with self._database.transaction("delete") as session:
-            return await self._changer(session).delete(place, if_match)
+            return await self._changer(session, actor).delete(place, if_match)
 
-    async def pause(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+    async def pause(
+        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> Changed:
         place = await self._place(id)
         async with self._database.transaction("pause") as session:
-            return await self._changer(session).pause(place, guid, if_match)
+            return await self._changer(session, actor).pause(place, guid, if_match)
 
     async def resume(
-        self, id: str, guid: UUID, *, decide: Decide, if_match: UUID | None
+        self,
+        id: str,
+        guid: UUID,
+        *,
+        decide: Decide,
+        if_match: UUID | None,
+        actor: str = LOCAL,
     ) -> Changed:
         place = await self._place(id)
         async with self._database.transaction("resume") as session:
-            return await self._changer(session).resume(place, guid, decide, if_match)
+            return await self._changer(session, actor).resume(place, guid, decide, if_match)
 
-    async def run_now(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+    async def run_now(
+        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> Changed:
         place = await self._place(id)
         async with self._database.transaction("run_now") as session:
-            return await self._changer(session).run_now(place, guid, if_match)
+            return await self._changer(session, actor).run_now(place, guid, if_match)
 
-    def _changer(self, session: Session) -> Changer:
-        return Changer(session, self._decoder)
+    def _changer(self, session: Session, actor: str) -> Changer:
+        return Changer(session, self._decoder, actor)
 
     async def _place(self, name: str) -> Place:
         shard = shard_of(name, await self._database.shard_count())

@@ -57,11 +57,12 @@ class Live(NamedTuple):
 
 
 class Changer:
-    """Performs changes in a session."""
+    """Performs changes in a session, on behalf of somebody."""
 
-    def __init__(self, session: Session, decoder: Decoder) -> None:
+    def __init__(self, session: Session, decoder: Decoder, actor: str) -> None:
         self._session = session
         self._decoder = decoder
+        self._actor = actor
 
     async def replace(self, draft: Draft, place: Place, if_match: UUID | None) -> Changed:
         for _ in range(REPLACE_TRIES_MAX):
@@ -75,7 +76,10 @@ class Changer:
                 return await self._replace(draft, place, live)
             if if_match is not None:
                 raise NotFound("action", draft.id)
-            (created,) = await create_drafts(self._session, self._decoder, [draft], place.shards)
+            (created,) = await create_drafts(
+                self._session, self._decoder, [draft], place.shards,
+                actor=self._actor, verb="replace",
+            )  # fmt: skip
             if created is not None:
                 return created
         raise StoreUnavailable(f"replace: {draft.id!r} was created by others; safe to repeat")
@@ -89,6 +93,7 @@ class Changer:
         await self._announce(
             place, draft.guid, spec.queue, spec.priority, due=draft.scheduled_at, now=updated_at
         )
+        await self._audit("replace", place, draft.guid, updated_at)
         created_at = live.action.meta.created_at
         action = drafted_action(draft, created_at=created_at, updated_at=updated_at)
         return Changed(action=action, in_flight=live.attempt)
@@ -98,6 +103,7 @@ class Changer:
         await self._log_superseded(place, live)
         await self._session.fetch("cancel_action", place.shard, place.id, DELETED, live.now)
         await self._session.fetch("delete_action", place.shard, place.id)
+        await self._audit("delete", place, live.action.meta.guid, live.now)
         status = _idle(live.action.status)
         status = msgspec.structs.replace(
             status, state=State.CANCELLED, expires_at=None, reason=DELETED, finished_at=live.now
@@ -110,7 +116,7 @@ class Changer:
         if before.state is State.PAUSED:
             return Changed(action=live.action)
         status = msgspec.structs.replace(_idle(before), state=State.PAUSED)
-        return await self._change(place, live, guid, status, None)
+        return await self._change("pause", place, live, guid, status)
 
     async def resume(
         self, place: Place, guid: UUID, decide: Decide, if_match: UUID | None
@@ -126,7 +132,7 @@ class Changer:
             occurrence_at=occurrence_at,
             expires_at=expires_at,
         )
-        return await self._change(place, live, guid, status, due)
+        return await self._change("resume", place, live, guid, status)
 
     async def run_now(self, place: Place, guid: UUID, if_match: UUID | None) -> Changed:
         live = await self._found(place, if_match, repeated_as=guid)
@@ -145,7 +151,7 @@ class Changer:
             expires_at=expiry_of(live.action.spec, live.now, live.now),
             occurrence_failures=0,
         )
-        return await self._change(place, live, guid, status, live.now)
+        return await self._change("run_now", place, live, guid, status)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -168,9 +174,10 @@ class Changer:
         return live
 
     async def _change(
-        self, place: Place, live: Live, guid: UUID, status: Status, due: datetime | None
+        self, verb: str, place: Place, live: Live, guid: UUID, status: Status
     ) -> Changed:
         """Write a new generation that keeps spec and counters."""
+        due = status.scheduled_at
         await self._supersede(place, live)
         rows = await self._session.fetch(
             "change_action", place.shard, place.id, guid, str(status.state), due,
@@ -180,6 +187,7 @@ class Changer:
         updated_at: datetime = rows[0][0]
         if due is not None:
             await self._announce(place, guid, live.queue, live.priority, due=due, now=updated_at)
+        await self._audit(verb, place, guid, updated_at)
         action = _renewed(live.action, status, updated_at, guid=guid)
         return Changed(action=action, in_flight=live.attempt)
 
@@ -189,6 +197,9 @@ class Changer:
         await self._session.fetch(
             "announce", [place.shard], [guid], [queue], [priority], [due], now, *place.shards
         )
+
+    async def _audit(self, verb: str, place: Place, guid: UUID, at: datetime) -> None:
+        await self._session.fetch("audit", at, guid, place.shard, 1, verb, self._actor, place.id)
 
     async def _supersede(self, place: Place, live: Live) -> None:
         """Close what the old generation leaves behind: its attempt in flight, and its key."""

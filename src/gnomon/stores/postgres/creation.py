@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import Changed, Draft
+from gnomon.contracts.store import LOCAL, Changed, Draft
 from gnomon.model.action import Action, Meta, Status
 from gnomon.model.codec import encode_spec
 from gnomon.stores.postgres.connection import Session
 from gnomon.stores.postgres.rows import Decoder
 
 MICROSECOND = timedelta(microseconds=1)
+
+
+def in_key_order(drafts: Sequence[Draft]) -> list[Draft]:
+    """In the order of the primary key: kinder to its index, and two callers who store the same ids
+    wait for each other instead of meeting in a deadlock. Of equals the first stays first."""
+    return sorted(drafts, key=lambda draft: (draft.shard, draft.id))
 
 
 def draft_columns(drafts: Sequence[Draft]) -> tuple[list[object], ...]:
@@ -72,16 +78,30 @@ def answers(drafts: Sequence[Draft], stored: dict[UUID, datetime]) -> list[Chang
     return found
 
 
+def creator_of(actor: str) -> str | None:
+    """Whom new actions count against; those without a token count against nobody."""
+    return None if actor == LOCAL else actor
+
+
 async def create_drafts(
-    session: Session, decoder: Decoder, drafts: Sequence[Draft], shards: tuple[int, ...]
+    session: Session,
+    decoder: Decoder,
+    drafts: Sequence[Draft],
+    shards: tuple[int, ...],
+    *,
+    actor: str,
+    verb: str,
 ) -> list[Changed | None]:
     """Store drafts with or without keys, inside a transaction.
 
     Whether a keyed guid is finished is asked after the insert: a finish that the insert had to wait
     for is visible only then, and would otherwise be executed a second time.
     """
-    keyed = [draft.keyed for draft in drafts]
-    rows = await session.fetch("create_actions", *draft_columns(drafts), keyed, *shards)
+    ordered = in_key_order(drafts)
+    keyed = [draft.keyed for draft in ordered]
+    rows = await session.fetch(
+        "create_actions", *draft_columns(ordered), keyed, creator_of(actor), *shards
+    )
     stored: dict[UUID, datetime] = {row[0]: row[1] for row in rows}
     repeats: dict[UUID, Action] = {}
     if any(keyed):
@@ -92,7 +112,13 @@ async def create_drafts(
             await session.fetch("withdraw", _guids(withdrawn), *shards)
         for draft in withdrawn:
             del stored[draft.guid]
-    await _announce(session, [draft for draft in drafts if draft.guid in stored], stored, shards)
+    kept = [draft for draft in drafts if draft.guid in stored]
+    await _announce(session, kept, stored, shards)
+    if kept:
+        first = kept[0]
+        await session.fetch(
+            "audit", stored[first.guid], first.guid, first.shard, len(stored), verb, actor, first.id
+        )
     found = answers(drafts, stored)
     missed = [
         draft for draft, answer in zip(drafts, found, strict=True) if answer is None and draft.keyed

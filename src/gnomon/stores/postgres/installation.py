@@ -35,8 +35,9 @@ DISTRIBUTED = (
     "processing_queue",
     "finished_action",
     "attempt_log",
+    "audit",
 )
-REFERENCE = ("migration", "installation", "worker")
+REFERENCE = ("migration", "installation", "worker", "token")
 SURE_COMMITS = ("on", "remote_apply")
 LOCAL_COMMITS = ("on", "local", "remote_write", "remote_apply")
 
@@ -52,11 +53,18 @@ class Identity(NamedTuple):
 class PostgresInstallation:
     """The `InstallationStore` of this engine."""
 
-    def __init__(self, database: Database, decoder: Decoder, *, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        database: Database,
+        decoder: Decoder,
+        *,
+        entropy: Entropy,
+        audit_kept_for: timedelta,
+    ) -> None:
         self._database = database
         self._decoder = decoder
         self._entropy = entropy
-        self._janitor = Janitor(database)
+        self._janitor = Janitor(database, audit_kept_for=audit_kept_for)
 
     # -- schema -----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import asyncpg
 import asyncpg.pool
 
-from gnomon.contracts.store import Changed, Draft, Page, Selection
+from gnomon.contracts.store import LOCAL, Changed, Draft, Page, Selection
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.errors import InvalidRequest, NotSupported
 from gnomon.model.ids import shard_of
@@ -122,29 +122,35 @@ class JoinedActions:
         self._decoder = decoder
         self._session = session
 
-    async def create(self, drafts: Sequence[Draft]) -> Sequence[Changed | None]:
+    async def create(
+        self, drafts: Sequence[Draft], *, actor: str = LOCAL, verb: str = "create"
+    ) -> Sequence[Changed | None]:
         found: list[Changed | None] = [None] * len(drafts)
         for group in self._database.groups(draft.shard for draft in drafts):
             chosen = [drafts[place] for place in group.places]
-            part = await create_drafts(self._session, self._decoder, chosen, group.shards)
+            part = await create_drafts(
+                self._session, self._decoder, chosen, group.shards, actor=actor, verb=verb
+            )
             for place, changed in zip(group.places, part, strict=True):
                 found[place] = changed
         return found
 
-    async def replace(self, draft: Draft, *, if_match: UUID | None) -> Changed:
+    async def replace(self, draft: Draft, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
         place = Place(draft.shard, draft.id, self._database.only(draft.shard))
-        return await self._changer().replace(draft, place, if_match)
+        return await self._changer(actor).replace(draft, place, if_match)
 
-    async def delete(self, id: str, *, if_match: UUID | None) -> Changed:
+    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
         shard = shard_of(id, await self._database.shard_count(self._session))
         place = Place(shard, id, self._database.only(shard))
-        return await self._changer().delete(place, if_match)
+        return await self._changer(actor).delete(place, if_match)
 
-    def _changer(self) -> Changer:
-        return Changer(self._session, self._decoder)
+    def _changer(self, actor: str) -> Changer:
+        return Changer(self._session, self._decoder, actor)
 
-    async def pause(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
-        _refuse("pause", id, guid, if_match)
+    async def pause(
+        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> Changed:
+        _refuse("pause", id, guid, if_match, actor)
 
     async def resume(
         self,
@@ -153,11 +159,14 @@ class JoinedActions:
         *,
         decide: Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]],
         if_match: UUID | None,
+        actor: str = LOCAL,
     ) -> Changed:
-        _refuse("resume", id, guid, decide, if_match)
+        _refuse("resume", id, guid, decide, if_match, actor)
 
-    async def run_now(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
-        _refuse("run_now", id, guid, if_match)
+    async def run_now(
+        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> Changed:
+        _refuse("run_now", id, guid, if_match, actor)
 
     async def get(self, id: str) -> Action | None:
         _refuse("get", id)

@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from gnomon.model.errors import BugError, StoreUnavailable
 from gnomon.stores._queries import in_schema
+from gnomon.stores.config import AUDIT_KEPT_FOR
 from gnomon.stores.postgres.connection import Database
 
 PATIENCE_MS = 1_000
@@ -29,10 +30,15 @@ class Janitor:
     """Makes and drops partitions, and deletes what found none."""
 
     def __init__(
-        self, database: Database, *, attempts_kept_for: timedelta = ATTEMPTS_KEPT_FOR
+        self,
+        database: Database,
+        *,
+        attempts_kept_for: timedelta = ATTEMPTS_KEPT_FOR,
+        audit_kept_for: timedelta = AUDIT_KEPT_FOR,
     ) -> None:
         self._database = database
         self._attempts_kept_for = attempts_kept_for
+        self._audit_kept_for = audit_kept_for
 
     async def make_room(self) -> None:
         """Partitions for today and the days to come."""
@@ -53,6 +59,7 @@ class Janitor:
         gone += len(
             await self._database.fetch_wide("purge_attempts", self._attempts_kept_for, limit)
         )
+        gone += len(await self._database.fetch_wide("purge_audit", self._audit_kept_for, limit))
         return gone
 
     async def _drop_finished(self) -> int:

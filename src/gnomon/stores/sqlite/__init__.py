@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.contracts.store import ActionStore, Capabilities, Store
 from gnomon.model.errors import NotSupported
+from gnomon.stores.config import AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.actions import SqliteActions
 from gnomon.stores.sqlite.connection import (
     MEMORY,
@@ -20,6 +22,7 @@ from gnomon.stores.sqlite.connection import (
 )
 from gnomon.stores.sqlite.installation import SqliteInstallation
 from gnomon.stores.sqlite.leases import SqliteLeases
+from gnomon.stores.sqlite.tokens import SqliteTokens
 from gnomon.stores.sqlite.wakeups import SqliteWakeups
 from gnomon.stores.sqlite.work import SqliteWork
 
@@ -32,6 +35,7 @@ def open_sqlite(
     clock: Clock,
     entropy: Entropy,
     runner: Runner | None = None,
+    audit_kept_for: timedelta = AUDIT_KEPT_FOR,
     observer: Observer | None = None,
 ) -> Store:
     """Open a file, or `:memory:`; the schema may be missing until `installation.migrate`.
@@ -52,7 +56,10 @@ def open_sqlite(
         actions=SqliteActions(used, clock),
         work=work,
         leases=SqliteLeases(used, clock),
-        installation=SqliteInstallation(used, work, path=path, clock=clock, entropy=entropy),
+        installation=SqliteInstallation(
+            used, work, path=path, clock=clock, entropy=entropy, audit_kept_for=audit_kept_for
+        ),
+        tokens=SqliteTokens(used, clock),
         wakeups=SqliteWakeups(used),
         close=used.close if runner is None else _leave_open,
         joining=partial(_joining, path=path, runner=used, clock=clock),

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.store import Changed, Draft, Page, Selection
+from gnomon.contracts.store import LOCAL, Changed, Draft, Page, Selection
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound
 from gnomon.model.transition import expiry_of
@@ -47,22 +47,35 @@ class SqliteActions:
 
     # -- create -----------------------------------------------------------------------------------
 
-    async def create(self, drafts: Sequence[Draft]) -> Sequence[Changed | None]:
-        return await self._runner.write(lambda connection: self._create(connection, drafts))
+    async def create(
+        self, drafts: Sequence[Draft], *, actor: str = LOCAL, verb: str = "create"
+    ) -> Sequence[Changed | None]:
+        def create(connection: Connection) -> list[Changed | None]:
+            now = self._clock.now()
+            found = self._create(connection, drafts, now, _creator_of(actor))
+            stored = [item.action for item in found if item is not None and not item.repeated]
+            if stored:
+                _audit(connection, verb, stored[0], actor, micros(now), count=len(stored))
+            return found
 
-    def _create(self, connection: Connection, drafts: Sequence[Draft]) -> list[Changed | None]:
-        now = self._clock.now()
+        return await self._runner.write(create)
+
+    def _create(
+        self, connection: Connection, drafts: Sequence[Draft], now: datetime, creator: str | None
+    ) -> list[Changed | None]:
         rows = [draft_row(draft, micros(now)) for draft in drafts]
-        if len(rows) > 1 and self._create_bulk(connection, rows):
+        if len(rows) > 1 and self._create_bulk(connection, rows, creator):
             return [Changed(action=drafted_action(draft, now)) for draft in drafts]
         return [
-            self._create_one(connection, draft, row, now)
+            self._create_one(connection, draft, row | {"creator": creator}, now)
             for draft, row in zip(drafts, rows, strict=True)
         ]
 
-    def _create_bulk(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> bool:
+    def _create_bulk(
+        self, connection: Connection, rows: Sequence[dict[str, Any]], creator: str | None
+    ) -> bool:
         """Store them all; or, if one exists already, none and say so."""
-        bulk = bulk_row(rows)
+        bulk = bulk_row(rows) | {"creator": creator}
         connection.execute("SAVEPOINT bulk")
         is_stored = connection.execute(SQL["create_bulk"], bulk).rowcount == len(rows)
         if is_stored:
@@ -97,12 +110,14 @@ class SqliteActions:
 
     # -- change -----------------------------------------------------------------------------------
 
-    async def replace(self, draft: Draft, *, if_match: UUID | None) -> Changed:
+    async def replace(self, draft: Draft, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
         return await self._runner.write(
-            lambda connection: self._replace(connection, draft, if_match)
+            lambda connection: self._replace(connection, draft, if_match, actor)
         )
 
-    def _replace(self, connection: Connection, draft: Draft, if_match: UUID | None) -> Changed:
+    def _replace(
+        self, connection: Connection, draft: Draft, if_match: UUID | None, actor: str
+    ) -> Changed:
         live = _live(connection, draft.id)
         repeated = self._repeated(connection, draft, live)
         if repeated is not None:
@@ -112,34 +127,44 @@ class SqliteActions:
         if live is None:
             if if_match is not None:
                 raise NotFound("action", draft.id)
+            row["creator"] = _creator_of(actor)
             created = self._create_one(connection, draft, row, now)
             assert created is not None
+            _audit(connection, "replace", created.action, actor, row["now"])
             return created
         _check_match(live, if_match)
         _supersede(connection, live, row["now"])
         connection.execute(SQL["replace"], row)
         connection.execute(SQL["append_incoming"], row)
-        return _changed(connection, draft.id, live)
+        return _changed(connection, "replace", live, actor, row["now"])
 
-    async def delete(self, id: str, *, if_match: UUID | None) -> Changed:
-        return await self._runner.write(lambda connection: self._delete(connection, id, if_match))
+    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
+        return await self._runner.write(
+            lambda connection: self._delete(connection, id, if_match, actor)
+        )
 
-    def _delete(self, connection: Connection, name: str, if_match: UUID | None) -> Changed:
+    def _delete(
+        self, connection: Connection, name: str, if_match: UUID | None, actor: str
+    ) -> Changed:
         live = _found(connection, name, if_match)
         now = self._clock.now()
         connection.execute(SQL["log_superseded"], {"id": name})
-        ended = {"id": name, "now": micros(now), "reason": DELETED}
+        ended: dict[str, Any] = {"id": name, "now": micros(now), "reason": DELETED}
         connection.execute(SQL["cancel"], ended)
         connection.execute(SQL["delete"], {"id": name})
-        return Changed(action=_cancelled(live, now), in_flight=live.attempt())
+        action = _cancelled(live, now)
+        _audit(connection, "delete", action, actor, ended["now"])
+        return Changed(action=action, in_flight=live.attempt())
 
-    async def pause(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+    async def pause(
+        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> Changed:
         return await self._runner.write(
-            lambda connection: self._pause(connection, id, guid, if_match)
+            lambda connection: self._pause(connection, id, guid, if_match, actor)
         )
 
     def _pause(
-        self, connection: Connection, name: str, guid: UUID, if_match: UUID | None
+        self, connection: Connection, name: str, guid: UUID, if_match: UUID | None, actor: str
     ) -> Changed:
         live = _found(connection, name, if_match, repeated_as=guid)
         if live.state == State.PAUSED:
@@ -147,7 +172,7 @@ class SqliteActions:
         change: dict[str, Any] = {"id": name, "guid": guid.bytes, "now": micros(self._clock.now())}
         _supersede(connection, live, change["now"])
         connection.execute(SQL["pause"], change)
-        return _changed(connection, name, live)
+        return _changed(connection, "pause", live, actor, change["now"])
 
     async def resume(
         self,
@@ -156,9 +181,10 @@ class SqliteActions:
         *,
         decide: Decide,
         if_match: UUID | None,
+        actor: str = LOCAL,
     ) -> Changed:
         return await self._runner.write(
-            lambda connection: self._resume(connection, id, guid, decide, if_match)
+            lambda connection: self._resume(connection, id, guid, decide, if_match, actor=actor)
         )
 
     def _resume(
@@ -168,6 +194,8 @@ class SqliteActions:
         guid: UUID,
         decide: Decide,
         if_match: UUID | None,
+        *,
+        actor: str,
     ) -> Changed:
         live = _found(connection, name, if_match, repeated_as=guid)
         if live.state == State.ACTIVE:
@@ -185,15 +213,17 @@ class SqliteActions:
         _supersede(connection, live, change["now"])
         connection.execute(SQL["resume"], change)
         connection.execute(SQL["append_incoming_of_action"], change)
-        return _changed(connection, name, live)
+        return _changed(connection, "resume", live, actor, change["now"])
 
-    async def run_now(self, id: str, guid: UUID, *, if_match: UUID | None) -> Changed:
+    async def run_now(
+        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> Changed:
         return await self._runner.write(
-            lambda connection: self._run_now(connection, id, guid, if_match)
+            lambda connection: self._run_now(connection, id, guid, if_match, actor)
         )
 
     def _run_now(
-        self, connection: Connection, name: str, guid: UUID, if_match: UUID | None
+        self, connection: Connection, name: str, guid: UUID, if_match: UUID | None, actor: str
     ) -> Changed:
         live = _found(connection, name, if_match, repeated_as=guid)
         if live.guid == guid.bytes:
@@ -212,7 +242,7 @@ class SqliteActions:
         _supersede(connection, live, change["now"])
         connection.execute(SQL["run_now"], change)
         connection.execute(SQL["append_incoming_of_action"], change)
-        return _changed(connection, name, live)
+        return _changed(connection, "run_now", live, actor, change["now"])
 
     # -- show -------------------------------------------------------------------------------------
 
@@ -293,10 +323,34 @@ def _supersede(connection: Connection, live: LiveRow, now_us: int) -> None:
         connection.execute(SQL["cancel"], ended)
 
 
-def _changed(connection: Connection, name: str, before: LiveRow) -> Changed:
-    after = _live(connection, name)
+def _changed(
+    connection: Connection, verb: str, before: LiveRow, actor: str, now_us: int
+) -> Changed:
+    """The answer to a change that was made, which the audit is told."""
+    after = _live(connection, before.id)
     assert after is not None
-    return Changed(action=after.action(), in_flight=before.attempt())
+    action = after.action()
+    _audit(connection, verb, action, actor, now_us)
+    return Changed(action=action, in_flight=before.attempt())
+
+
+def _audit(
+    connection: Connection, verb: str, action: Action, actor: str, now_us: int, *, count: int = 1
+) -> None:
+    entry = {
+        "at": now_us,
+        "guid": action.meta.guid.bytes,
+        "count": count,
+        "verb": verb,
+        "actor": actor,
+        "id": action.meta.id,
+    }
+    connection.execute(SQL["audit"], entry)
+
+
+def _creator_of(actor: str) -> str | None:
+    """Whom new actions count against; those without a token count against nobody."""
+    return None if actor == LOCAL else actor
 
 
 def _cancelled(live: LiveRow, now: datetime) -> Action:

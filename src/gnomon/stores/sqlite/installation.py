@@ -15,6 +15,7 @@ from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.store import Finding, Installation, Lapsed, Settle
 from gnomon.model.errors import InvalidRequest, SchemaMismatch
 from gnomon.model.transition import Missed, Verdict, transition
+from gnomon.stores.config import AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.connection import MEMORY, Runner
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros
@@ -48,6 +49,7 @@ class SqliteInstallation:
         clock: Clock,
         entropy: Entropy,
         attempts_kept_for: timedelta = ATTEMPTS_KEPT_FOR,
+        audit_kept_for: timedelta = AUDIT_KEPT_FOR,
     ) -> None:
         self._runner = runner
         self._work = work
@@ -55,6 +57,7 @@ class SqliteInstallation:
         self._clock = clock
         self._entropy = entropy
         self._attempts_kept_for = attempts_kept_for
+        self._audit_kept_for = audit_kept_for
 
     # -- schema -----------------------------------------------------------------------------------
 
@@ -170,12 +173,14 @@ class SqliteInstallation:
             "now": micros(now),
             "limit": limit,
             "logged_before": micros(now - self._attempts_kept_for),
+            "audited_before": micros(now - self._audit_kept_for),
             "silent_since": micros(now - WORKERS_KEPT_FOR),
         }
         connection.execute(SQL["purge_workers"], bounds)
         finished: int = connection.execute(SQL["purge_finished"], bounds).rowcount
         logged: int = connection.execute(SQL["purge_attempts"], bounds).rowcount
-        return finished + logged
+        audited: int = connection.execute(SQL["purge_audit"], bounds).rowcount
+        return finished + logged + audited
 
 
 def _version(connection: Connection) -> int:

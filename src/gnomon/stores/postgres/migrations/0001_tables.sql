@@ -9,8 +9,8 @@
 -- Each index answers one kind of question and is of no use for another: by guid, by id, by lane. The
 -- queues are often empty when statistics are taken, and to a planner that believes in one row all
 -- indexes with a fitting column are the same; so the indexes by guid begin with it, and what is
--- looked up by guid is looked up by that alone. Primary keys come last for the same reason: among
--- equals the newest index is taken. See also queries/work.sql.
+-- looked up by guid is looked up by that alone. See also queries/work.sql. On Citus the shard must be
+-- named besides; among equals the newest index is taken, so the index by guid is made last.
 
 CREATE TABLE /*schema*/migration (
     version    int         NOT NULL,
@@ -76,17 +76,22 @@ CREATE TABLE /*schema*/scheduled_action (
     id                        text COLLATE "C" NOT NULL,
     spec                      text        NOT NULL,
     last_attempt              text,
+    creator                   text COLLATE "C",
     CONSTRAINT scheduled_action_state_check CHECK (state IN ('active', 'paused'))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
-
-CREATE INDEX scheduled_action_guid_idx ON /*schema*/scheduled_action (guid);
 
 -- Most actions never expire and are not in it.
 CREATE INDEX scheduled_action_expiry_idx
     ON /*schema*/scheduled_action (shard_id, expires_at) WHERE expires_at IS NOT NULL;
 
+-- Counts what a token's name has alive; what was created without a token is not in it.
+CREATE INDEX scheduled_action_creator_idx
+    ON /*schema*/scheduled_action (creator) WHERE creator IS NOT NULL;
+
 ALTER TABLE /*schema*/scheduled_action
     ADD CONSTRAINT scheduled_action_pkey PRIMARY KEY (shard_id, id);
+
+CREATE INDEX scheduled_action_guid_idx ON /*schema*/scheduled_action (guid);
 
 CREATE TABLE /*schema*/incoming_queue (
     created_at   timestamptz NOT NULL,
@@ -153,8 +158,6 @@ CREATE TABLE /*schema*/finished_action (
         CHECK (state IN ('done', 'dead', 'cancelled', 'expired'))
 ) PARTITION BY RANGE (finished_at);
 
-CREATE INDEX finished_action_guid_idx ON /*schema*/finished_action (guid);
-
 -- What operators look for; the ordinary success pays nothing for it.
 CREATE INDEX finished_action_trouble_idx
     ON /*schema*/finished_action (shard_id, id) WHERE state <> 'done';
@@ -164,6 +167,8 @@ CREATE INDEX finished_action_purge_idx ON /*schema*/finished_action USING brin (
 
 ALTER TABLE /*schema*/finished_action
     ADD CONSTRAINT finished_action_pkey PRIMARY KEY (shard_id, id, guid, finished_at);
+
+CREATE INDEX finished_action_guid_idx ON /*schema*/finished_action (guid);
 
 CREATE TABLE /*schema*/finished_action_default PARTITION OF /*schema*/finished_action DEFAULT;
 
@@ -188,3 +193,34 @@ ALTER TABLE /*schema*/attempt_log
     ADD CONSTRAINT attempt_log_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
 
 CREATE TABLE /*schema*/attempt_log_default PARTITION OF /*schema*/attempt_log DEFAULT;
+
+-- Who may call. Rows are never removed: a server that needs tokens must not forget that it does.
+CREATE TABLE /*schema*/token (
+    token_id   uuid        NOT NULL,
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    rate       double precision,
+    live_max   int,
+    digest     bytea       NOT NULL,
+    name       text COLLATE "C" NOT NULL,
+    scopes     text[]      NOT NULL,
+    CONSTRAINT token_pkey PRIMARY KEY (token_id),
+    CONSTRAINT token_digest_key UNIQUE (digest)
+);
+
+CREATE INDEX token_name_idx ON /*schema*/token (name, created_at);
+
+-- Who changed what, written by the change's own transaction. No key: nothing ever looks one up, and
+-- an insert here must never be what a change fails on.
+CREATE TABLE /*schema*/audit (
+    at       timestamptz NOT NULL,
+    guid     uuid        NOT NULL,
+    shard_id int         NOT NULL,
+    count    int         NOT NULL,
+    verb     text        NOT NULL,
+    actor    text        NOT NULL,
+    id       text        NOT NULL
+);
+
+CREATE INDEX audit_at_idx ON /*schema*/audit (at);

@@ -5,18 +5,19 @@
 -- name: create many-shards
 -- Store actions without idempotency keys, and announce them, in one statement.
 -- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
--- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at
+-- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 creator, $13 actor,
+-- $14 verb
 WITH stored AS (
     INSERT INTO /*schema*/scheduled_action (
         shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
         created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
         attempts, succeeded, failed, interrupted,
-        consecutive_failures, consecutive_interruptions, occurrence_failures
+        consecutive_failures, consecutive_interruptions, occurrence_failures, creator
     )
     SELECT
         u.shard_id, u.id, u.guid, u.spec, 'active', u.queue, u.priority, u.timeout_us,
         u.retention_us, false, statement_timestamp(), statement_timestamp(), u.scheduled_at, 1,
-        u.occurrence_at, u.expires_at, 0, 0, 0, 0, 0, 0, 0
+        u.occurrence_at, u.expires_at, 0, 0, 0, 0, 0, 0, 0, $12::text
     FROM unnest(
         $1::int[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::bigint[],
         $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[]
@@ -25,12 +26,17 @@ WITH stored AS (
         retention_us, scheduled_at, occurrence_at, expires_at
     )
     ON CONFLICT (shard_id, id) DO NOTHING
-    RETURNING shard_id, guid, created_at, queue, priority, scheduled_at
+    RETURNING shard_id, id, guid, created_at, queue, priority, scheduled_at
 ), announced AS (
     INSERT INTO /*schema*/incoming_queue
         (shard_id, created_at, guid, queue, priority, scheduled_at)
     SELECT s.shard_id, s.created_at, s.guid, s.queue, s.priority, s.scheduled_at
     FROM stored AS s
+), audited AS (
+    INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
+    SELECT s.created_at, s.guid, s.shard_id, (SELECT count(*) FROM stored), $14::text, $13::text, s.id
+    FROM stored AS s
+    LIMIT 1
 )
 SELECT s.guid, s.created_at
 FROM stored AS s;
@@ -38,17 +44,18 @@ FROM stored AS s;
 -- name: create_actions shard-local
 -- The action rows alone, keyed or not; who was there first stays.
 -- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
--- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 keyed
+-- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 keyed,
+-- $13 creator
 INSERT INTO /*schema*/scheduled_action (
     shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
     created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
     attempts, succeeded, failed, interrupted,
-    consecutive_failures, consecutive_interruptions, occurrence_failures
+    consecutive_failures, consecutive_interruptions, occurrence_failures, creator
 )
 SELECT
     l.shard_id, u.id, u.guid, u.spec, 'active', u.queue, u.priority, u.timeout_us,
     u.retention_us, u.keyed, statement_timestamp(), statement_timestamp(), u.scheduled_at, 1,
-    u.occurrence_at, u.expires_at, 0, 0, 0, 0, 0, 0, 0
+    u.occurrence_at, u.expires_at, 0, 0, 0, 0, 0, 0, 0, $13::text
 FROM unnest(
     $1::int[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::bigint[],
     $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::boolean[]
@@ -57,7 +64,7 @@ FROM unnest(
     retention_us, scheduled_at, occurrence_at, expires_at, keyed
 )
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
-WHERE true /*one-shard: AND l.shard_id = $13*/
+WHERE true /*one-shard: AND l.shard_id = $14*/
 ON CONFLICT (shard_id, id) DO NOTHING
 RETURNING guid, created_at;
 

@@ -80,7 +80,7 @@ FROM taken AS t
 LEFT JOIN LATERAL (
     SELECT s.attempts
     FROM /*schema*/scheduled_action AS s
-    WHERE s.guid = t.guid AND s.shard_id = $1::int
+    WHERE s.guid = t.guid /*one-shard: AND s.shard_id = $1*/
     LIMIT 1
 ) AS a ON true
 ORDER BY t.created_at, t.guid;
@@ -171,7 +171,7 @@ WITH picked AS (
     CROSS JOIN LATERAL (
         SELECT s.*
         FROM /*schema*/scheduled_action AS s
-        WHERE s.guid = q.guid AND s.state = 'active' AND s.shard_id = $1::int
+        WHERE s.guid = q.guid AND s.state = 'active' /*one-shard: AND s.shard_id = $1*/
           AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
         LIMIT 1
         FOR SHARE SKIP LOCKED
@@ -201,7 +201,7 @@ SET attempt_id = md5($7::uuid::text || q.guid::text)::uuid, attempts = q.attempt
         + least(p.timeout_us * interval '1 microsecond', $10::interval) + $9::interval,
     owner = $8::text
 FROM picked AS p
-WHERE q.ctid = p.row_id AND q.shard_id = $1::int
+WHERE q.ctid = p.row_id /*one-shard: AND q.shard_id = $1*/
 RETURNING
     q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
     p.created_at, q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
@@ -309,6 +309,7 @@ FROM unnest($1::int[], $2::timestamptz[]) AS u (shard_id, mark)
 WHERE EXISTS (
     SELECT FROM /*schema*/incoming_queue AS i
     WHERE i.shard_id = u.shard_id AND i.created_at >= u.mark /*one-shard: AND i.shard_id = $3*/
+    OFFSET 0
 );
 
 -- name: lapsed_running shard-local

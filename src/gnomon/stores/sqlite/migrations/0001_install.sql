@@ -43,11 +43,16 @@ CREATE TABLE scheduled_action (
     consecutive_failures INTEGER NOT NULL DEFAULT 0,
     consecutive_interruptions INTEGER NOT NULL DEFAULT 0,
     occurrence_failures INTEGER NOT NULL DEFAULT 0,
+    creator TEXT,
     last_attempt TEXT,
     spec TEXT NOT NULL
 );
 
 CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
+
+-- Counts what a token's name has alive; what was created without a token is not in it.
+CREATE INDEX scheduled_action_creator_idx ON scheduled_action (creator)
+WHERE creator IS NOT NULL;
 
 CREATE INDEX scheduled_action_expiry_idx ON scheduled_action (shard_id, expires_at)
 WHERE expires_at IS NOT NULL;
@@ -165,3 +170,29 @@ CREATE TABLE worker (
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- Who may call. Rows are never removed: a server that needs tokens must not forget that it does.
+CREATE TABLE token (
+    token_id BLOB NOT NULL PRIMARY KEY,
+    digest BLOB NOT NULL CONSTRAINT token_digest_key UNIQUE,
+    name TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    rate REAL,
+    live_max INTEGER
+);
+
+CREATE INDEX token_name_idx ON token (name, created_at);
+
+-- Who changed what, written by the change's own transaction, in order of time.
+CREATE TABLE audit (
+    entry_no INTEGER NOT NULL PRIMARY KEY,
+    at INTEGER NOT NULL,
+    guid BLOB NOT NULL,
+    count INTEGER NOT NULL,
+    verb TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    id TEXT NOT NULL
+);

@@ -2,11 +2,11 @@
 -- An id that lives, or a generation that was finished before, is left alone: no row is changed.
 INSERT INTO scheduled_action (
     id, shard_id, guid, state, queue, priority, timeout_us, retention_us, keyed,
-    created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at, spec
+    created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at, creator, spec
 )
 SELECT
     :id, :shard, :guid, 'active', :queue, :priority, :timeout_us, :retention_us, :keyed,
-    :now, :now, :scheduled_at, 1, :occurrence_at, :expires_at, :spec
+    :now, :now, :scheduled_at, 1, :occurrence_at, :expires_at, :creator, :spec
 WHERE NOT EXISTS (SELECT 1 FROM finished_action WHERE id = :id AND guid = :guid)
 ON CONFLICT DO NOTHING;
 
@@ -14,12 +14,12 @@ ON CONFLICT DO NOTHING;
 -- The same for many at once, as JSON arrays; `packed` has their guids, 16 bytes each.
 INSERT INTO scheduled_action (
     id, shard_id, guid, state, queue, priority, timeout_us, retention_us, keyed,
-    created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at, spec
+    created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at, creator, spec
 )
 SELECT
     d.value ->> 0, d.value ->> 1, substr(:packed, d.key * 16 + 1, 16), 'active', d.value ->> 2,
     d.value ->> 3, d.value ->> 4, d.value ->> 5, d.value ->> 6,
-    :now, :now, d.value ->> 7, 1, d.value ->> 8, d.value ->> 9, d.value ->> 10
+    :now, :now, d.value ->> 7, 1, d.value ->> 8, d.value ->> 9, :creator, d.value ->> 10
 FROM json_each(:drafts) AS d
 WHERE NOT EXISTS (
     SELECT 1 FROM finished_action AS f

@@ -1,0 +1,202 @@
+"""`gnomon token`: who may call a server. Straight at the database: who can do this is its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Annotated, TypeVar
+
+import typer
+
+from gnomon.app import App
+from gnomon.cli import options
+from gnomon.cli.connection import open_database
+from gnomon.cli.output import from_now, moment, print_json, print_table, say
+from gnomon.cli.running import run
+from gnomon.clock import SystemEntropy
+from gnomon.config import Settings
+from gnomon.contracts.store import Token
+from gnomon.gateways.auth import issue
+from gnomon.model.duration import parse_duration
+from gnomon.model.errors import NotFound
+
+noun = typer.Typer(
+    help="Create, rotate and revoke tokens, straight at the database.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+T = TypeVar("T")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Whom the token stands for.")]
+Scope = Annotated[
+    list[str], typer.Option("--scope", help="read, write, sql:<target> or admin; repeatable.")
+]
+Expires = Annotated[
+    str | None,
+    typer.Option("--expires", metavar="DURATION", help="Valid for so long; else until revoked."),
+]
+OVERLAP = "1h"
+
+
+def _with_app(settings: Settings, work: Callable[[App], Awaitable[T]]) -> T:
+    async def working() -> T:
+        async with open_database(settings) as app:
+            return await work(app)
+
+    return run(working())
+
+
+def _lifetime(text: str | None) -> timedelta | None:
+    return None if text is None else parse_duration(text, "--expires")
+
+
+@noun.command(
+    "create",
+    epilog=options.examples(
+        "gnomon token create shop --scope read --scope write",
+        "gnomon token create report --scope read --expires 90d --rate 5",
+        "gnomon token create shop --scope write --live-max 100000",
+    ),
+)
+def create(
+    name: Name,
+    scope: Scope,
+    expires: Expires = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="Requests a second, for each server process.")
+    ] = None,
+    live_max: Annotated[
+        int | None, typer.Option("--live-max", help="Active and paused actions at most.")
+    ] = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Make a token and show it, once: only its hash is kept."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    text, draft = issue(
+        name, scope, entropy=SystemEntropy(), lifetime=_lifetime(expires), rate=rate,
+        live_max=live_max,
+    )  # fmt: skip
+    token = _with_app(settings, lambda app: app.store.tokens.create(draft))
+    _show_new(text, token, as_json=json)
+
+
+@noun.command(
+    "rotate",
+    epilog=options.examples(
+        "gnomon token rotate shop", "gnomon token rotate shop --overlap 1d --expires 90d"
+    ),
+)
+def rotate(
+    name: Name,
+    overlap: Annotated[
+        str, typer.Option("--overlap", metavar="DURATION", help="How long the old one stays valid.")
+    ] = OVERLAP,
+    expires: Expires = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Make a further token of a name, with the same scopes and limits; the old one ends soon."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    text, token = _with_app(
+        settings,
+        lambda app: _rotate(app, name, parse_duration(overlap, "--overlap"), _lifetime(expires)),
+    )
+    _show_new(text, token, as_json=json)
+
+
+async def _rotate(
+    app: App, name: str, overlap: timedelta, lifetime: timedelta | None
+) -> tuple[str, Token]:
+    before = [token for token in await app.store.tokens.list() if token.name == name]
+    if not before:
+        raise NotFound("token", name)
+    newest = before[-1]
+    text, draft = issue(
+        name, newest.scopes, entropy=SystemEntropy(), lifetime=lifetime, rate=newest.rate,
+        live_max=newest.live_max,
+    )  # fmt: skip
+    return text, await app.store.tokens.rotate(draft, overlap=overlap)
+
+
+@noun.command("list", epilog=options.examples("gnomon token list", "gnomon token list --json"))
+def list_tokens(
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Show all tokens, revoked and expired ones too; never their text."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    tokens = _with_app(settings, lambda app: app.store.tokens.list())
+    if json:
+        print_json({"tokens": [_plain(token) for token in tokens]})
+    else:
+        _show_table(tokens)
+
+
+@noun.command("revoke", epilog=options.examples("gnomon token revoke shop"))
+def revoke(
+    name: Name,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """End all tokens of a name. Servers notice within seconds."""
+    settings = options.settings_of(config, database=database, schema=schema)
+    count = _with_app(settings, lambda app: app.store.tokens.revoke(name))
+    if not count:
+        raise NotFound("valid token", name)
+    print_json({"revoked": count}) if json else say(f"revoked {count} of {name}")
+
+
+# -- output ---------------------------------------------------------------------------------------
+
+
+def _show_new(text: str, token: Token, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"token": text, **_plain(token)})
+        return
+    until = "until it is revoked" if token.expires_at is None else f"until {_until(token)}"
+    say(f"{token.name} may {', '.join(token.scopes)}, {until}. This is shown once:")
+    print(text)
+
+
+def _until(token: Token) -> str:
+    return f"{moment(token.expires_at)} ({from_now(token.expires_at)})"
+
+
+def _plain(token: Token) -> dict[str, object]:
+    """What may be shown: not even the digest."""
+    return {
+        "id": token.id,
+        "name": token.name,
+        "scopes": token.scopes,
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+        "revoked_at": token.revoked_at,
+        "rate": token.rate,
+        "live_max": token.live_max,
+    }
+
+
+def _show_table(tokens: Sequence[Token]) -> None:
+    rows = [
+        (
+            token.name,
+            " ".join(token.scopes),
+            _until(token) if token.expires_at else "",
+            token.revoked_at,
+            token.rate,
+            token.live_max,
+            token.created_at,
+        )
+        for token in tokens
+    ]
+    columns = ("name", "scopes", "expires", "revoked", "rate", "live max", "created")
+    print_table(columns, rows)

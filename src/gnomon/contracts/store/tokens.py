@@ -1,0 +1,98 @@
+"""Tokens, and the audit: who may call, and who did what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+from gnomon.contracts.store.value import Value
+
+LOCAL = "local"  # the actor of calls that need no token: in process, or straight at the database
+
+
+class TokenDraft(Value, frozen=True):
+    """A token to be stored. Only the digest of its text is known here."""
+
+    id: UUID
+    digest: bytes  # SHA-256 of the text, which is random: no salt is needed
+    name: str  # whom it stands for; several tokens may follow each other under one name
+    scopes: tuple[str, ...]
+    lifetime: timedelta | None = None  # None: until it is revoked
+    rate: float | None = None  # requests a second
+    live_max: int | None = None  # active and paused actions of this name
+
+
+class Token(Value, frozen=True):
+    """A token as it is stored."""
+
+    id: UUID
+    digest: bytes
+    name: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    rate: float | None = None
+    live_max: int | None = None
+
+
+class AuditEntry(Value, frozen=True):
+    """One change. A bulk is one entry: `id` and `guid` are its first action's, and the others are
+    those with the same `created_at` as the entry's `at`."""
+
+    at: datetime
+    actor: str
+    verb: str
+    id: str
+    guid: UUID  # the generation that the change made; of a delete, the one that it ended
+    count: int = 1
+
+
+class AuditSelection(Value, frozen=True):
+    """Which entries to list. All given conditions must hold."""
+
+    actor: str | None = None
+    id: str | None = None
+    before: datetime | None = None
+
+
+class TokenStore(Protocol):
+    """Keeps tokens, and shows what was done with them. Tokens are never removed: a server that
+    needs them must not open its doors when the last one is gone."""
+
+    async def create(self, draft: TokenDraft) -> Token:
+        """Store a token. Errors: AlreadyExists while a token of this name is valid."""
+        ...
+
+    async def rotate(self, draft: TokenDraft, *, overlap: timedelta) -> Token:
+        """Store a further token of the name. The newest valid one before it ends after `overlap`
+        or earlier, older ones at once: no more than two are ever valid.
+        Errors: NotFound when no token of this name is valid.
+        """
+        ...
+
+    async def revoke(self, name: str) -> int:
+        """End all valid tokens of a name; how many there were."""
+        ...
+
+    async def list(self) -> Sequence[Token]:
+        """All tokens, by name and then by time, revoked and expired ones too."""
+        ...
+
+    async def find(self, digest: bytes) -> Token | None:
+        """The valid token with this digest; None if there is none, it expired or was revoked."""
+        ...
+
+    async def any(self) -> bool:
+        """Whether a token was ever created."""
+        ...
+
+    async def live_count(self, name: str, *, limit: int) -> int:
+        """How many active and paused actions this name created, counted up to `limit`."""
+        ...
+
+    async def audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
+        """What was changed, newest first."""
+        ...

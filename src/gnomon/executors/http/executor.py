@@ -1,0 +1,282 @@
+"""HTTP calls as effects.
+
+The status decides, the body of the answer is for people to see: once a status has arrived the
+receiver's word is known, so a body that is too long, too slow or cut off changes nothing.
+Redirects are answers like any other, never followed. Nothing is sent a second time by itself:
+aiohttp would repeat a GET, PUT or DELETE on a broken connection, which nobody would have counted.
+
+Where a request may go is decided by `policy`, and enforced where connections are made:
+`connecting`. The secrets of a request are known here only while it is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+import aiohttp
+from yarl import URL
+
+from gnomon.clock import SystemClock
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.executor import Order
+from gnomon.contracts.observer import Observer
+from gnomon.executors.http.config import HttpConfig
+from gnomon.executors.http.connecting import CheckedConnector, Lookup, system_lookup
+from gnomon.executors.http.policy import REFUSAL, NotAllowedError, Policy
+from gnomon.executors.http.rates import HostRates
+from gnomon.executors.http.request import HeaderSecret, Preparer, SecretRefusedError
+from gnomon.executors.http.targets import HttpTarget, SigningKeys
+from gnomon.model.effects import validate_request
+from gnomon.model.errors import InvalidSpec
+from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
+from gnomon.model.secret import HIDDEN, Secret
+from gnomon.model.spec import Http
+
+ANSWER_BYTES_MAX = 64 * 1024  # read
+ANSWER_STORED_BYTES_MAX = 2048
+RETRY_AFTER_MAX = timedelta(hours=1)
+_PATIENCE_CODES = (429, 503)
+_GONE = 410
+
+
+class HttpExecutor:
+    """Calls URLs."""
+
+    def __init__(
+        self,
+        config: HttpConfig,
+        observer: Observer,
+        clock: Clock | None = None,
+        *,
+        targets: Mapping[str, HttpTarget] | None = None,
+        secrets: Mapping[str, HeaderSecret] | None = None,
+        lookup: Lookup = system_lookup,
+    ) -> None:
+        self._config = config
+        self._observer = observer
+        self._clock: Clock = clock or SystemClock()
+        self._policy = Policy(config)
+        keys = SigningKeys((targets or {}).values())
+        self._preparer = Preparer(keys, secrets or {}, self._policy)
+        self._rates = HostRates(config.rate_per_host_max)
+        self._lookup = lookup
+        self._session: aiohttp.ClientSession | None = None
+
+    async def execute(self, order: Order) -> Outcome:
+        effect = order.effect
+        assert isinstance(effect, Http)
+        try:
+            async with asyncio.timeout(order.timeout_s) as limit:
+                return await self._call(order, effect, limit)
+        except aiohttp.ServerTimeoutError as exc:  # a TimeoutError, but not the attempt's
+            return self._failed(order, _error_of(exc), exc)
+        except _TooManyError as exc:
+            return Failed(error="too many calls to this host", retry_after=exc.wait)
+        except TimeoutError as exc:
+            return self._failed(order, f"timed out after {order.timeout_s:g} s", exc)
+        except Exception as exc:  # noqa: BLE001 - the attempt boundary
+            return self._failed(order, _error_of(exc), exc)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _call(self, order: Order, effect: Http, limit: asyncio.Timeout) -> Outcome:
+        validate_request(effect)
+        url = URL(effect.url, encoded=True)  # what is percent-encoded stays as it is
+        self._policy.admit(url)
+        if self._config.rate_per_host_max:
+            await self._take_turn(url, limit)
+        headers, body, revealed = self._preparer.prepare(order, effect, url, self._clock.now())
+        async with self._opened().request(
+            effect.method, url, headers=headers, data=body, allow_redirects=False
+        ) as response:
+            answer = await self._read(response, limit)
+            return self._outcome(effect, response, _redacted(answer, revealed))
+
+    async def _take_turn(self, url: URL, limit: asyncio.Timeout) -> None:
+        """Wait for the host's next turn, if it comes while the attempt has time."""
+        loop = asyncio.get_running_loop()
+        now, host = loop.time(), url.raw_host or ""
+        wait_s = self._rates.take(host, now, (limit.when() or now) - now)
+        if wait_s is None:
+            raise _TooManyError(timedelta(seconds=self._rates.wait_s(host, now)))
+        if wait_s:
+            await asyncio.sleep(wait_s)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=CheckedConnector(
+                    self._policy,
+                    lookup=self._lookup,
+                    limit=self._config.connections_max,
+                    limit_per_host=self._config.connections_per_host_max,
+                    keepalive_timeout=self._config.keep_alive.total_seconds(),
+                ),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=self._config.connect_timeout.total_seconds()
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),  # one action's cookies are no other's
+                auto_decompress=False,
+                trust_env=False,
+                middlewares=(_send_once,),
+            )
+        return self._session
+
+    async def _read(self, response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> bytes:
+        """The beginning of the body: as much as comes in time, up to the bound."""
+        loop = asyncio.get_running_loop()
+        left_s = (limit.when() or loop.time()) - loop.time()
+        patience_s = min(self._config.answer_timeout.total_seconds(), left_s * 0.9)
+        found = bytearray()
+        try:
+            async with asyncio.timeout(patience_s):
+                while len(found) < ANSWER_BYTES_MAX:
+                    chunk = await response.content.read(ANSWER_BYTES_MAX - len(found))
+                    if not chunk:
+                        break
+                    found += chunk
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            response.close()
+        if not response.content.at_eof():
+            response.close()  # what is still to come would have to be read before any reuse
+        self._observer.observe("http_answer_bytes", len(found))
+        return bytes(found)
+
+    def _outcome(self, effect: Http, response: aiohttp.ClientResponse, answer: bytes) -> Outcome:
+        status = response.status
+        text = cut(answer[:ANSWER_STORED_BYTES_MAX].decode("utf-8", "replace")) or None
+        if status in effect.success or (not effect.success and 200 <= status <= 299):
+            return Succeeded(answer=text)
+        patience = None
+        if status in _PATIENCE_CODES:
+            date = response.headers.get("Date")
+            patience = retry_after(response.headers.get("Retry-After"), date, self._clock.now())
+        return Failed(
+            error=f"answered {status}",
+            retryable=status != _GONE,
+            retry_after=patience,
+            answer=text,
+        )
+
+    def _failed(self, order: Order, error: str, exc: Exception) -> Failed:
+        """The same few words for everybody; the detail, which may tell about the inner network,
+        goes to the operator only."""
+        self._observer.event(
+            "http.call_failed",
+            id=order.id,
+            attempt_id=str(order.attempt_id),
+            error=error,
+            kind=type(exc).__name__,
+            detail=_detail_of(exc),
+        )
+        return Failed(error=error)
+
+
+# -- the answer -----------------------------------------------------------------------------------
+
+
+def _redacted(answer: bytes, revealed: tuple[Secret, ...]) -> bytes:
+    """What was said, without the secrets that we told the receiver: some repeat what they get."""
+    for secret in revealed:
+        answer = answer.replace(secret.reveal().encode(), HIDDEN.encode())
+    return answer
+
+
+def retry_after(value: str | None, date: str | None, now: datetime) -> timedelta | None:
+    """How long a receiver wants to be left alone: seconds, or a date by its own clock."""
+    if value is None:
+        return None
+    if value.isascii() and value.isdigit():
+        seconds = int(value.lstrip("0")[:9] or "0")  # nine digits are over the bound anyway
+        return min(timedelta(seconds=seconds), RETRY_AFTER_MAX)
+    until, since = _http_date(value), _http_date(date) or now
+    if until is None or until <= since:
+        return None
+    return min(until - since, RETRY_AFTER_MAX)
+
+
+def _http_date(text: str | None) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text) if text else None
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+class _TooManyError(Exception):
+    """The host's turns are taken for longer than this attempt can wait."""
+
+    def __init__(self, wait: timedelta) -> None:
+        super().__init__()
+        self.wait = wait
+
+
+class _BrokenOffError(aiohttp.ClientError):
+    """The connection broke while a request was under way. Unlike its causes, aiohttp does not
+    answer it by sending the request again."""
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    try:
+        return await handler(request)
+    except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError):
+        raise  # nothing was sent
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as exc:
+        reset = isinstance(exc, aiohttp.ClientOSError)
+        raise _BrokenOffError("connection reset" if reset else "connection closed") from exc
+
+
+_ERRNO_TEXTS = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.EHOSTUNREACH: "host not reachable",
+    errno.ENETUNREACH: "host not reachable",
+    errno.ECONNRESET: "connection reset",
+    errno.ETIMEDOUT: "connection timed out",
+}
+
+
+def _detail_of(exc: Exception) -> str:
+    """What the operator is told beyond the user's few words; never a part of the request."""
+    if isinstance(exc, aiohttp.ClientConnectorError):
+        return str(exc.os_error)
+    return str(exc) if isinstance(exc, NotAllowedError | SecretRefusedError) else ""
+
+
+def _error_of(exc: Exception) -> str:  # noqa: PLR0911 - a table
+    match exc:
+        case NotAllowedError():
+            return REFUSAL
+        case SecretRefusedError():
+            return "a header names no secret that this host may get"
+        case aiohttp.ConnectionTimeoutError():
+            return "connection timed out"
+        case aiohttp.ClientConnectorDNSError():
+            return "name not resolved"
+        case aiohttp.ClientSSLError() | aiohttp.ServerFingerprintMismatch():
+            return "TLS failed"
+        case aiohttp.ClientConnectorCertificateError():
+            return "TLS failed"
+        case aiohttp.ClientConnectorError():
+            return _ERRNO_TEXTS.get(exc.os_error.errno or 0, "connection failed")
+        case _BrokenOffError():
+            return f"{exc} before an answer"
+        case aiohttp.ClientResponseError(message=text) if "Got more than" in text:  # its own words
+            return "answer too large"
+        case aiohttp.ClientResponseError():
+            return "answer is not HTTP"
+        case aiohttp.InvalidURL() | InvalidSpec() | ValueError() | TypeError():
+            return "request not valid"
+        case _:
+            return "call failed"

@@ -1,0 +1,120 @@
+"""Serving: grpc.aio on a loopback port, stopped by an event.
+
+No reflection: the protocol is in the repository. No compression: what is packed could be larger
+than its bound. Keep-alive is for finding dead clients, not for those who ping us busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+from google.protobuf.internal import api_implementation
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from gnomon.contracts.observer import Observer, Silent
+from gnomon.gateways.config import ServerConfig
+from gnomon.gateways.grpc.service import (
+    MESSAGE_BYTES_MAX,
+    SERVICE,
+    Boundary,
+    SchedulerRpcs,
+)
+from gnomon.model.errors import ConfigurationError, GnomonError
+from gnomon.scheduler import Scheduler
+
+CALLS_MAX = 1000  # at once, watches included; more are told RESOURCE_EXHAUSTED
+STREAMS_PER_CONNECTION_MAX = 100
+GRACEFUL_S = 5.0
+HEALTH_EVERY_S = 5.0
+_IDENTITY_ONLY = 1  # a set of bits: the first algorithm is "none"
+
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port that is taken is an error
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_metadata_size", 8 * 1024),
+    ("grpc.absolute_max_metadata_size", 16 * 1024),
+    ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+    ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
+    ("grpc.http2.max_ping_strikes", 2),
+    ("grpc.max_connection_idle_ms", 600_000),
+)
+
+
+class GrpcServer:
+    """The gRPC API of a scheduler. Made inside a running event loop."""
+
+    def __init__(
+        self, scheduler: Scheduler, config: ServerConfig, *, observer: Observer | None = None
+    ) -> None:
+        require_upb()
+        self._scheduler = scheduler
+        self._health = health.aio.HealthServicer()
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        boundary = Boundary(SchedulerRpcs(scheduler), observer or Silent())
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(SERVICE.full_name, boundary.handlers()),)
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.address = _listen(self._server, config)
+
+    def __repr__(self) -> str:
+        return f"GrpcServer({self.address})"
+
+    async def serve(self, *, stop: asyncio.Event) -> None:
+        """Answer calls until `stop` is set, then end those that are under way."""
+        await self._tell_health()
+        await self._server.start()
+        try:
+            while not stop.is_set():
+                try:
+                    async with asyncio.timeout(HEALTH_EVERY_S):
+                        await stop.wait()
+                except TimeoutError:
+                    await self._tell_health()
+            await self._health.enter_graceful_shutdown()
+        finally:
+            await self._server.stop(GRACEFUL_S)
+
+    async def _tell_health(self) -> None:
+        """Serving is who has a store that answers."""
+        answer = health_pb2.HealthCheckResponse
+        status = answer.SERVING if await self._store_answers() else answer.NOT_SERVING
+        for name in ("", SERVICE.full_name):
+            await self._health.set(name, status)
+
+    async def _store_answers(self) -> bool:
+        try:
+            await self._scheduler.store.installation.now()
+        except GnomonError:
+            return False
+        return True
+
+
+def _listen(server: grpc.aio.Server, config: ServerConfig) -> str:
+    """Take the port, or say that it is taken; `ServerConfig` has refused what is not loopback."""
+    assert config.grpc_port is not None
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    try:
+        port = server.add_insecure_port(f"{host}:{config.grpc_port}")
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ConfigurationError(
+            "server.grpc_port",
+            f"cannot listen on {host}:{config.grpc_port}; choose another --grpc-port",
+        )
+    return f"{host}:{port}"
+
+
+def require_upb() -> None:
+    """Errors: ConfigurationError, when protobuf runs on its slow and laxer Python parser."""
+    found = api_implementation.Type()
+    if found != "upb":
+        raise ConfigurationError(
+            "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION",
+            f"must not choose another parser than upb (it is {found!r}); unset it",
+        )

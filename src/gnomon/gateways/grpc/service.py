@@ -1,0 +1,283 @@
+"""The rpcs: each reads a request, calls one verb of the scheduler, and answers. No rules here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+from uuid import UUID
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from gnomon.clock import SystemEntropy
+from gnomon.contracts.observer import Observer
+from gnomon.contracts.store import Changed, Page, Selection
+from gnomon.gateways.errors import row_of
+from gnomon.gateways.grpc.conversion import (
+    read_guid,
+    read_spec,
+    read_text,
+    read_time,
+    read_word,
+    write_action,
+    write_attempt,
+    write_changed,
+    write_meta,
+    write_problem,
+    write_time,
+)
+from gnomon.model.action import State
+from gnomon.model.errors import GnomonError, InvalidRequest, InvalidSpec, UnknownField
+from gnomon.scheduler import Request, Scheduler
+from gnomon.v1 import action_pb2
+from gnomon.v1 import scheduler_pb2 as pb
+
+MESSAGE_BYTES_MAX = 1024 * 1024
+LIMIT_DEFAULT = 100
+PROBLEM_KEY = "gnomon-problem-bin"
+# Clients that retry by themselves heed this one: https://github.com/grpc/proposal, A6.
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+SERVICE = pb.DESCRIPTOR.services_by_name["SchedulerService"]
+
+M = TypeVar("M", bound=Message)
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class SchedulerRpcs:
+    """`gnomon.v1.SchedulerService`; one method for each rpc, of the same name."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._durability = scheduler.installation.durability
+
+    def _changed(self, changed: Changed) -> pb.Changed:
+        return write_changed(changed, self._durability)
+
+    # -- change -----------------------------------------------------------------------------------
+
+    async def create(self, request: pb.CreateRequest) -> pb.CreateResponse:
+        changed = await self._scheduler.create(read_request(request))
+        return pb.CreateResponse(changed=self._changed(changed))
+
+    async def replace(self, request: pb.ReplaceRequest) -> pb.ReplaceResponse:
+        changed = await self._scheduler.replace(
+            read_request(request), if_match=_if_match(request), barrier=request.barrier
+        )
+        return pb.ReplaceResponse(changed=self._changed(changed))
+
+    async def delete(self, request: pb.DeleteRequest) -> pb.DeleteResponse:
+        changed = await self._scheduler.delete(
+            request.id, if_match=_if_match(request), barrier=request.barrier
+        )
+        return pb.DeleteResponse(changed=self._changed(changed))
+
+    async def bulk_create(self, request: pb.BulkCreateRequest) -> pb.BulkCreateResponse:
+        items = [_read_item(item) for item in request.actions]
+        asked = [item for item in items if isinstance(item, Request)]
+        stored = iter(await self._scheduler.create_many(asked) if asked else ())
+        results = [item if isinstance(item, GnomonError) else next(stored) for item in items]
+        return pb.BulkCreateResponse(
+            results=[_write_result(result) for result in results], durability=self._durability
+        )
+
+    async def run_now(self, request: pb.RunNowRequest) -> pb.RunNowResponse:
+        changed = await self._scheduler.run_now(request.id, if_match=_if_match(request))
+        return pb.RunNowResponse(changed=self._changed(changed))
+
+    async def pause(self, request: pb.PauseRequest) -> pb.PauseResponse:
+        changed = await self._scheduler.pause(request.id, if_match=_if_match(request))
+        return pb.PauseResponse(changed=self._changed(changed))
+
+    async def resume(self, request: pb.ResumeRequest) -> pb.ResumeResponse:
+        changed = await self._scheduler.resume(request.id, if_match=_if_match(request))
+        return pb.ResumeResponse(changed=self._changed(changed))
+
+    async def retry(self, request: pb.RetryRequest) -> pb.RetryResponse:
+        return pb.RetryResponse(changed=self._changed(await self._scheduler.retry(request.id)))
+
+    # -- look -------------------------------------------------------------------------------------
+
+    async def get(self, request: pb.GetRequest) -> pb.GetResponse:
+        action = await self._scheduler.get(request.id)
+        return pb.GetResponse(action=write_action(action), durability=self._durability)
+
+    async def list(self, request: pb.ListRequest) -> pb.ListResponse:
+        """A page; a shorter one if its message would be too large."""
+        selection = read_selection(request)
+        after = read_text(request.after, "after") if request.HasField("after") else None
+        limit = request.limit if request.HasField("limit") else LIMIT_DEFAULT
+        while True:
+            page = await self._scheduler.list(selection, after=after, limit=limit)
+            answer = self._page(page)
+            if limit == 1 or answer.ByteSize() <= MESSAGE_BYTES_MAX:
+                return answer
+            limit = max(1, min(limit, len(page.actions)) // 2)
+
+    def _page(self, page: Page) -> pb.ListResponse:
+        actions = [write_action(action) for action in page.actions]
+        return pb.ListResponse(actions=actions, next=page.next, durability=self._durability)
+
+    async def attempts(self, request: pb.AttemptsRequest) -> pb.AttemptsResponse:
+        limit = request.limit if request.HasField("limit") else LIMIT_DEFAULT
+        answer, size = pb.AttemptsResponse(), 0
+        for attempt in await self._scheduler.attempts(request.id, limit=limit):
+            shown = write_attempt(attempt)
+            size += shown.ByteSize() + 8  # its tag and length
+            if size > MESSAGE_BYTES_MAX:
+                answer.truncated = True
+                break
+            answer.attempts.append(shown)
+        return answer
+
+    async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.WatchResponse]:
+        async for action in self._scheduler.watch(request.id):
+            yield pb.WatchResponse(action=write_action(action), durability=self._durability)
+
+
+# -- requests -------------------------------------------------------------------------------------
+
+
+def parse(kind: type[M], raw: bytes) -> M:
+    """A message out of bytes. Errors: InvalidRequest, UnknownField."""
+    message = kind()
+    try:
+        message.ParseFromString(raw)
+    except DecodeError:
+        raise InvalidRequest(f"the request is not a {kind.DESCRIPTOR.full_name}") from None
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() != size:
+        # To ignore it could mean to drop a deadline: rather let the caller know.
+        raise UnknownField(f"{kind.DESCRIPTOR.name}: a field by a number unknown to this server")
+    return message
+
+
+def read_request(message: pb.CreateRequest | pb.ReplaceRequest) -> Request:
+    """What is to be stored."""
+    if not message.HasField("spec"):
+        raise InvalidSpec("spec", "is required")
+    has_id = isinstance(message, pb.ReplaceRequest) or message.HasField("id")
+    return Request(
+        id=message.id if has_id else None,
+        key=message.idempotency_key if message.HasField("idempotency_key") else None,
+        spec=read_spec(message.spec),
+    )
+
+
+def _read_item(message: pb.CreateRequest) -> Request | GnomonError:
+    try:
+        return read_request(message)
+    except GnomonError as exc:
+        return exc
+
+
+def _if_match(message: Any) -> UUID | None:
+    return read_guid(message.if_match, "if_match") if message.HasField("if_match") else None
+
+
+def read_selection(message: pb.ListRequest) -> Selection:
+    """The filters of a listing."""
+    kind = action_pb2.State.DESCRIPTOR
+    return Selection(
+        states=tuple(State(read_word(kind, number, "states")) for number in message.states),
+        queue=read_text(message.queue, "queue") if message.HasField("queue") else None,
+        id_prefix=(
+            read_text(message.id_prefix, "id_prefix") if message.HasField("id_prefix") else None
+        ),
+        labels={
+            read_text(name, "labels"): read_text(value, "labels")
+            for name, value in message.labels.items()
+        },
+        due_before=(
+            read_time(message.due_before, "due_before") if message.HasField("due_before") else None
+        ),
+    )
+
+
+def _write_result(result: Changed | GnomonError) -> pb.BulkCreateResult:
+    if isinstance(result, GnomonError):
+        return pb.BulkCreateResult(problem=write_problem(result))
+    action = result.action
+    due = action.status.scheduled_at
+    created = pb.BulkCreated(
+        meta=write_meta(action.meta),
+        scheduled_at=None if due is None else write_time(due),
+        repeated=result.repeated,
+    )
+    return pb.BulkCreateResult(created=created)
+
+
+# -- the boundary ---------------------------------------------------------------------------------
+
+
+class Boundary:
+    """Bytes in, messages out; every exception leaves as a status and a problem."""
+
+    def __init__(self, rpcs: SchedulerRpcs, observer: Observer) -> None:
+        self._rpcs = rpcs
+        self._observer = observer
+
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """For the server: every rpc of the service, by name."""
+        return {method.name: self._handler(method) for method in SERVICE.methods}
+
+    def _handler(self, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
+        kind = GetMessageClass(method.input_type)
+        verb = getattr(self._rpcs, _snake(method.name))
+        # No deserializer: gRPC would call a broken message our fault and tell nothing.
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._streaming(kind, verb), response_serializer=_serialize
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(kind, verb), response_serializer=_serialize
+        )
+
+    def _unary(self, kind: type[M], verb: Callable[[M], Awaitable[Message]]) -> Any:
+        async def answer(raw: bytes, context: Context) -> Message:
+            try:
+                return await verb(parse(kind, raw))
+            except Exception as exc:  # noqa: BLE001 - the gateway's boundary
+                await self._refuse(context, kind, exc)
+
+        return answer
+
+    def _streaming(self, kind: type[M], verb: Callable[[M], AsyncIterator[Message]]) -> Any:
+        async def answer(raw: bytes, context: Context) -> AsyncIterator[Message]:
+            try:
+                async for message in verb(parse(kind, raw)):
+                    yield message
+            except Exception as exc:  # noqa: BLE001 - the gateway's boundary
+                await self._refuse(context, kind, exc)
+
+        return answer
+
+    async def _refuse(self, context: Context, kind: type[Message], error: Exception) -> NoReturn:
+        row, more = row_of(error), {}
+        if row.hides_detail:
+            more["request_id"] = str(SystemEntropy().token())
+            self._observer.event(
+                "request_failed",
+                request_id=more["request_id"],
+                method="gRPC",
+                path=kind.DESCRIPTOR.full_name,
+                exc_info=error,
+            )
+            error = GnomonError()
+        problem = write_problem(error, **more)
+        trailing: list[tuple[str, str | bytes]] = [(PROBLEM_KEY, problem.SerializeToString())]
+        wait_s = getattr(error, "retry_after_s", None)
+        if wait_s is not None:
+            trailing.append((PUSHBACK_KEY, str(round(wait_s * 1000))))
+        await context.abort(grpc.StatusCode[row.grpc], problem.detail, tuple(trailing))
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

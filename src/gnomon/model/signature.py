@@ -1,0 +1,98 @@
+"""Signatures of callbacks: made by the HTTP executor, verified by whoever receives them.
+
+Two, with the same keys. `webhook-signature` is that of Standard Webhooks: any library of theirs
+verifies it. It says nothing about the attempt, so `gnomon-signature` covers the number and the
+expiry of the attempt as well; the word in front keeps one from being taken for the other.
+
+    webhook-signature  v1,base64(HMAC-SHA256(key, "{id}.{timestamp}.{body}"))
+    gnomon-signature   the same of "gnomon.{id}.{attempt}.{expires}.{timestamp}.{body}"
+
+Several keys give several signatures, divided by a space: one that fits is enough.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import NamedTuple
+
+KEY_PREFIX = "whsec_"
+KEY_BYTES_MIN = 24
+KEY_BYTES_MAX = 64
+TOLERANCE = timedelta(minutes=5)
+SIGNATURES_MAX = 16  # looked at: a header full of guesses costs nothing
+
+
+class SignatureError(Exception):
+    """The request is not what Gnomon sent, or not any more: answer 401 and do nothing."""
+
+
+class Delivery(NamedTuple):
+    """What a verified request says about itself."""
+
+    key: str  # the same in all attempts of one occurrence
+    attempt_no: int
+    expires_at: datetime
+
+
+def read_key(text: str) -> bytes:
+    """The bytes of `whsec_…` or plain base64. Errors: ValueError, which does not show the key."""
+    try:
+        key = base64.b64decode(text.strip().removeprefix(KEY_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
+        raise ValueError(
+            f"a signing key must be {KEY_BYTES_MIN} to {KEY_BYTES_MAX} random bytes in base64, "
+            f"with or without {KEY_PREFIX} in front"
+        )
+    return key
+
+
+def signature_headers(
+    keys: Sequence[bytes], *, id: str, attempt_no: int, expires: int, timestamp: int, body: bytes
+) -> dict[str, str]:
+    """Both headers."""
+    standard = f"{id}.{timestamp}.".encode() + body
+    ours = f"gnomon.{id}.{attempt_no}.{expires}.{timestamp}.".encode() + body
+    return {"Webhook-Signature": _signed(keys, standard), "Gnomon-Signature": _signed(keys, ours)}
+
+
+def verify(
+    headers: Mapping[str, str],
+    body: bytes,
+    keys: Iterable[str],
+    *,
+    now: datetime,
+    tolerance: timedelta = TOLERANCE,
+) -> Delivery:
+    """For receivers: what a request says, if it is genuine, fresh and not expired.
+
+    Errors: SignatureError; ValueError, for a key that is none.
+    """
+    found = {name.lower(): value for name, value in headers.items()}
+    try:
+        id, given = found["webhook-id"], found["gnomon-signature"]
+        attempt_no, expires, timestamp = (
+            int(found[name]) for name in ("gnomon-attempt", "gnomon-expires", "webhook-timestamp")
+        )
+        expires_at, sent_at = (datetime.fromtimestamp(t, UTC) for t in (expires, timestamp))
+    except (KeyError, ValueError, OverflowError, OSError):
+        raise SignatureError("the headers of Gnomon are missing or not readable") from None
+    content = f"gnomon.{id}.{attempt_no}.{expires}.{timestamp}.".encode() + body
+    wanted = [_signed([read_key(key)], content).encode() for key in keys]
+    offered = [part.encode() for part in given.split(" ", SIGNATURES_MAX)[:SIGNATURES_MAX]]
+    if not any([hmac.compare_digest(a, b) for a in wanted for b in offered]):  # noqa: C419 - all of them: no timing
+        raise SignatureError("no signature fits")
+    if abs(now - sent_at) > tolerance or now >= expires_at + tolerance:
+        raise SignatureError("the request is too old")
+    return Delivery(id, attempt_no, expires_at)
+
+
+def _signed(keys: Sequence[bytes], content: bytes) -> str:
+    made = (base64.b64encode(hmac.digest(key, content, sha256)).decode() for key in keys)
+    return " ".join(f"v1,{text}" for text in made)

@@ -1,0 +1,91 @@
+-- Who may call, and who did what.
+
+-- name: audit shard-local
+-- $1 at, $2 guid, $3 shard, $4 count, $5 verb, $6 actor, $7 id
+INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
+VALUES ($1::timestamptz, $2::uuid, $3::int, $4::int, $5::text, $6::text, $7::text);
+
+-- name: audit_entries global
+-- $1 actor or null, $2 id or null, $3 before or null, $4 limit
+SELECT e.at, e.actor, e.verb, e.id, e.guid, e.count
+FROM /*schema*/audit AS e
+WHERE ($1::text IS NULL OR e.actor = $1::text)
+  AND ($2::text IS NULL OR e.id = $2::text)
+  AND ($3::timestamptz IS NULL OR e.at < $3::timestamptz)
+ORDER BY e.at DESC, e.guid DESC
+LIMIT $4::int;
+
+-- name: purge_audit global
+-- $1 kept for, $2 limit
+WITH old AS (
+    SELECT e.shard_id, e.at, e.guid
+    FROM /*schema*/audit AS e
+    WHERE e.at <= statement_timestamp() - $1::interval
+    ORDER BY e.at
+    LIMIT $2::int
+)
+DELETE FROM /*schema*/audit AS e
+USING old
+WHERE e.shard_id = old.shard_id AND e.at = old.at AND e.guid = old.guid
+RETURNING e.shard_id;
+
+-- name: lock_tokens global
+-- One change of a name's tokens at a time, until the end of the transaction.
+-- $1 a number made of the name
+SELECT pg_advisory_xact_lock($1::bigint);
+
+-- name: create_token global
+-- $1 id, $2 digest, $3 name, $4 scopes, $5 lifetime or null, $6 rate, $7 live_max
+INSERT INTO /*schema*/token (
+    token_id, created_at, expires_at, revoked_at, rate, live_max, digest, name, scopes
+)
+VALUES (
+    $1::uuid, statement_timestamp(), statement_timestamp() + $5::interval, NULL,
+    $6::double precision, $7::int, $2::bytea, $3::text, $4::text[]
+)
+RETURNING token_id, digest, name, scopes, created_at, expires_at, revoked_at, rate, live_max;
+
+-- name: valid_tokens global
+-- The valid tokens of a name, newest first.
+-- $1 name
+SELECT t.token_id
+FROM /*schema*/token AS t
+WHERE t.name = $1::text AND t.revoked_at IS NULL
+  AND (t.expires_at IS NULL OR t.expires_at > statement_timestamp())
+ORDER BY t.created_at DESC, t.token_id DESC;
+
+-- name: shorten_token global
+-- $1 id, $2 how long it is still valid
+UPDATE /*schema*/token AS t
+SET expires_at = least(t.expires_at, statement_timestamp() + $2::interval)
+WHERE t.token_id = $1::uuid;
+
+-- name: revoke_tokens global
+-- $1 ids
+UPDATE /*schema*/token AS t
+SET revoked_at = statement_timestamp()
+WHERE t.token_id = ANY ($1::uuid[]);
+
+-- name: tokens global
+SELECT t.token_id, t.digest, t.name, t.scopes, t.created_at, t.expires_at, t.revoked_at, t.rate,
+       t.live_max
+FROM /*schema*/token AS t
+ORDER BY t.name, t.created_at, t.token_id;
+
+-- name: find_token global
+-- $1 digest
+SELECT t.token_id, t.digest, t.name, t.scopes, t.created_at, t.expires_at, t.revoked_at, t.rate,
+       t.live_max
+FROM /*schema*/token AS t
+WHERE t.digest = $1::bytea AND t.revoked_at IS NULL
+  AND (t.expires_at IS NULL OR t.expires_at > statement_timestamp());
+
+-- name: any_token global
+SELECT EXISTS (SELECT FROM /*schema*/token);
+
+-- name: live_count global
+-- $1 name, $2 limit
+SELECT count(*)
+FROM (
+    SELECT FROM /*schema*/scheduled_action AS a WHERE a.creator = $1::text LIMIT $2::int
+) AS counted;

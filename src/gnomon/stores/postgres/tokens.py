@@ -1,0 +1,91 @@
+"""Tokens and the audit in PostgreSQL."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from gnomon.contracts.store import AuditEntry, AuditSelection, Token, TokenDraft
+from gnomon.model.errors import AlreadyExists, NotFound
+from gnomon.stores.postgres.connection import Database, Row, Session
+
+
+class PostgresTokens:
+    """The `TokenStore` of this engine."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(self, draft: TokenDraft) -> Token:
+        async with self._database.transaction("create_token") as session:
+            if await self._valid(session, draft.name):
+                raise AlreadyExists("token", draft.name)
+            return await _stored(session, draft)
+
+    async def rotate(self, draft: TokenDraft, *, overlap: timedelta) -> Token:
+        async with self._database.transaction("rotate_token") as session:
+            valid = await self._valid(session, draft.name)
+            if not valid:
+                raise NotFound("token", draft.name)
+            await session.fetch("shorten_token", valid[0], overlap)
+            await session.fetch("revoke_tokens", valid[1:])
+            return await _stored(session, draft)
+
+    async def revoke(self, name: str) -> int:
+        async with self._database.transaction("revoke_token") as session:
+            valid = await self._valid(session, name)
+            await session.fetch("revoke_tokens", valid)
+            return len(valid)
+
+    async def _valid(self, session: Session, name: str) -> list[UUID]:
+        """The valid tokens of a name, which nobody else changes until this transaction ends."""
+        place = zlib.crc32(f"token {self._database.schema} {name}".encode())
+        await session.fetch("lock_tokens", place)
+        return [row[0] for row in await session.fetch("valid_tokens", name)]
+
+    async def list(self) -> Sequence[Token]:
+        return [_token_of(row) for row in await self._database.fetch_wide("tokens")]
+
+    async def find(self, digest: bytes) -> Token | None:
+        rows = await self._database.fetch("find_token", digest)
+        return _token_of(rows[0]) if rows else None
+
+    async def any(self) -> bool:
+        return bool((await self._database.fetch_wide("any_token"))[0][0])
+
+    async def live_count(self, name: str, *, limit: int) -> int:
+        return int((await self._database.fetch("live_count", name, limit))[0][0])
+
+    async def audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
+        rows = await self._database.fetch_wide(
+            "audit_entries", selection.actor, selection.id, selection.before, limit
+        )
+        return [
+            AuditEntry(at=at, actor=actor, verb=verb, id=name, guid=guid, count=count)
+            for at, actor, verb, name, guid, count in rows
+        ]
+
+
+async def _stored(session: Session, draft: TokenDraft) -> Token:
+    rows = await session.fetch(
+        "create_token", draft.id, draft.digest, draft.name, list(draft.scopes), draft.lifetime,
+        draft.rate, draft.live_max,
+    )  # fmt: skip
+    return _token_of(rows[0])
+
+
+def _token_of(row: Row) -> Token:
+    guid, digest, name, scopes, created_at, expires_at, revoked_at, rate, live_max = row
+    return Token(
+        id=guid,
+        digest=digest,
+        name=name,
+        scopes=tuple(scopes),
+        created_at=created_at,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+        rate=rate,
+        live_max=live_max,
+    )
