@@ -10,6 +10,8 @@ from tests.simulation.__main__ import FLOORS, shortfalls
 from tests.simulation.ablations import ABLATIONS
 from tests.simulation.world import run_seed
 
+SEEDS_MAX = 300
+
 # Seeds that fail without a certain mend, and what they found.
 REGRESSIONS: dict[int, str] = {
     1: "a worker without shards never slept",
@@ -35,26 +37,25 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ablation", "seeds_max"),
+    ("ablation", "first"),  # where the search begins: rare ones are found soon that way
     [
-        ("two-step-move", 300),
-        ("blind-begin", 300),
-        ("finish-by-guid", 300),
-        ("short-reservation", 300),
-        ("blind-settle", 300),
-        ("begin-without-lease", 300),
-        ("blind-heartbeat", 300),
-        ("blind-release", 300),
-        ("eager-acquire", 300),
-        ("foreign-clock", 300),
-        ("late-sending", 300),
+        ("two-step-move", 0),
+        ("blind-begin", 0),
+        ("finish-by-guid", 0),
+        ("short-reservation", 0),
+        ("blind-settle", 10),
+        ("begin-without-lease", 80),
+        ("blind-heartbeat", 0),
+        ("blind-release", 20),
+        ("eager-acquire", 0),
+        ("foreign-clock", 0),
+        ("late-sending", 40),
     ],
 )
-def test_missing_guard_is_noticed(ablation: str, seeds_max: int) -> None:
+def test_missing_guard_is_noticed(ablation: str, first: int) -> None:
     """A protocol without one of its guards breaks a rule within a few hundred worlds."""
     guard = ABLATIONS[ablation]
-    found = next((seed for seed in range(seeds_max) if run_seed(seed, guard).violations), None)
-    assert found is not None
+    assert any(run_seed(seed, guard).violations for seed in range(first, first + SEEDS_MAX))
 
 
 def test_every_ablation_is_tested() -> None:

@@ -92,9 +92,17 @@ def transition(
 
 
 def _succeeded(spec: Spec, status: Status, guid: UUID, now: datetime) -> Verdict:
+    if isinstance(spec.policy, Once):  # the commonest of all ends: nothing else is worked out
+        return Verdict(
+            state=State.DONE,
+            occurrence_no=status.occurrence_no,
+            occurrence_at=status.occurrence_at,
+            succeeded=1,
+            consecutive_failures=0,
+            consecutive_interruptions=0,
+            occurrence_failures=0,
+        )
     counted = _counted(status, failures=0)
-    if isinstance(spec.policy, Once):
-        return _ended(counted, State.DONE, None, succeeded=1)
     if spec.successes_max is not None and status.succeeded + 1 >= spec.successes_max:
         return _ended(counted, State.DONE, "successes_max reached", succeeded=1)
     verdict = _next(spec, counted, guid, now, skip_missed=spec.catch_up.mode != "all")

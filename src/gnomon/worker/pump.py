@@ -277,13 +277,9 @@ class Pump:
         for demand in demands:
             if demand.lane in result.next_due:
                 self.timeline.settle(demand.lane, result.next_due[demand.lane], asked=asked)
-        counts = {demand.lane: 0 for demand in demands}
-        for begun in result.begun:
-            lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
-            counts[lane] = counts.get(lane, 0) + 1
-        for lane, count in counts.items():
-            at = result.next_due.get(lane)
-            if count == 0 and at is not None and at <= result.now:
+        served = {(each.shard, each.spec.queue, each.spec.priority) for each in result.begun}
+        for lane, at in result.next_due.items():
+            if lane not in served and at is not None and at <= result.now:
                 self._lapsing.add(lane.shard)  # due, but refused: see why
 
     async def _recall(self, demands: Sequence[Demand], batch: UUID, asked_at: float) -> None:

@@ -16,7 +16,7 @@ from datetime import timedelta
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.store import Begun, Finish
 from gnomon.model.outcome import Abandoned, Interrupted, Outcome
-from gnomon.worker.attempt import Performer, finish_of
+from gnomon.worker.attempt import Guard, Performer, finish_of
 
 AHEAD_FOR_S = 0.1  # begin ahead what is finished in this time
 AHEAD_MAX = 4_000
@@ -123,17 +123,19 @@ class Slots:
     async def _slot(self, queue: QueueSlots) -> None:
         task = asyncio.current_task()
         assert task is not None
+        guard = Guard(task)
         performed = 0
         try:
             while queue.waiting:
                 begun, asked_at = queue.performing[task] = queue.waiting.popleft()
-                finish = await self._performer.perform(begun, asked_at)
+                finish = await self._performer.perform(begun, asked_at, guard)
                 del queue.performing[task]
                 self._end(queue, begun, finish)
                 performed += 1
                 if performed % BREATH_EVERY == 0:
                     await asyncio.sleep(0)
         finally:
+            guard.close()
             queue.slots -= 1
             if task in queue.performing:  # cancelled: nobody else will say how it ended
                 outcome = Interrupted(reason=SHUT_DOWN, planned=True)

@@ -1,4 +1,4 @@
-"""No request leaves the machine for a forbidden address: seen on the wire, not said by the client."""
+"""No request leaves the machine for a forbidden address: seen on the wire."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ HOSTS = [
 OTHERS = [
     "file:///etc/passwd", "gopher://127.0.0.1:6379/_INFO", "ftp://10.0.0.1/",
     "unix:/run/docker.sock", "http+unix://%2Frun%2Fdocker.sock/x", "dict://127.0.0.1:11211/",
-    "//169.254.169.254/", "javascript:1", "https:169.254.169.254", "https:/169.254.169.254/", "https:\\\\169.254.169.254\\", "", " ",
+    "//169.254.169.254/", "javascript:1", "https:169.254.169.254",
+    "https:/169.254.169.254/", "https:\\\\169.254.169.254\\", "", " ",
     "https://169.254.169.254/" + "a" * 65536, "https://169.254.169.254?@ok/", "https://[::1",
 ]  # fmt: skip
 # Public addresses, but what is not allowed by default: plain http, and every port but 443.
@@ -72,11 +73,21 @@ LENIENT = {"allow_http": True, "ports": [80, 443]}
 FORBIDDEN_ALWAYS = [f"http://{host}/latest/" for host in HOSTS]
 
 
-def wire(mode: str, urls: list[str], prefix: tuple[str, ...] = (), **settings: Any) -> list[Any]:
+def wire(
+    mode: str,
+    urls: list[str],
+    prefix: tuple[str, ...] = (),
+    certificate: Path | None = None,
+    **settings: Any,
+) -> list[Any]:
     wanted = {"settings": settings, "names": NAMES, "urls": urls}
+    environ = dict(os.environ)
+    if certificate is not None:
+        wanted["certificate"] = environ["SSL_CERT_FILE"] = str(certificate)
     done = subprocess.run(
         [*prefix, sys.executable, "-m", "tests.integration.http.wire", mode],
-        cwd=ROOT, input=json.dumps(wanted), capture_output=True, text=True, timeout=55, check=False,
+        cwd=ROOT, env=environ, input=json.dumps(wanted), capture_output=True, text=True,
+        timeout=55, check=False,
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr
     found: list[Any] = json.loads(done.stdout)
@@ -93,11 +104,11 @@ def namespace() -> tuple[str, ...] | None:
     return wanted if done.returncode == 0 else None
 
 
-def packets(urls: list[str], **settings: Any) -> list[Any]:
+def packets(urls: list[str], certificate: Path | None = None, **settings: Any) -> list[Any]:
     prefix = namespace()
     if prefix is None:
         pytest.skip("needs root, or user namespaces, and iproute2: see scripts/test-setup")
-    return wire("packets", urls, prefix, **settings)
+    return wire("packets", urls, prefix, certificate, **settings)
 
 
 def test_no_packet_leaves_for_a_forbidden_address() -> None:
@@ -131,6 +142,23 @@ def test_a_rebinding_name_is_pinned() -> None:
     assert ["93.184.216.34/a"] == first["reached"]
     assert ["rebound.example."] == second["asked"]
     assert (0, []) == (second["seen"], second["reached"])
+
+
+def test_tls_is_for_the_name_and_not_for_the_address(tmp_path: Path) -> None:
+    """The pinned address is connected to; name, certificate and Host are those of the URL."""
+    certificate = tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=test",
+         "-addext", "subjectAltName=DNS:public.example", "-keyout", tmp_path / "key.pem", "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    certificate.write_text(certificate.read_text() + (tmp_path / "key.pem").read_text())
+    good, bad = packets(["https://public.example/a", "https://rebind.example/b"], certificate)
+    assert "succeeded" == good["outcome"]
+    assert "public.example public.example" == good["names"][0]
+    assert "TLS failed" == bad["outcome"]
+    assert [] == bad["reached"]
 
 
 @pytest.mark.parametrize("path", ["moved", "bare", "relative", "file"])

@@ -6,7 +6,8 @@
     python -m tests.integration.http.wire connects   anywhere: calls of connect(), by an audit hook
 
 It reads `{"settings": {…}, "names": {name: [addresses of the first lookup, of the second, …]},
-"urls": […]}` on standard input and writes a list of `{"url", "outcome", "seen", "reached"}`.
+"urls": […], "certificate": a file or nothing}` on standard input and writes a list of
+`{"url", "outcome", "seen", "reached", …}`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -58,13 +60,17 @@ class Names:
 class Everywhere:
     """A receiver on all addresses; remembers by which of them it was reached, and for what."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: str | None = None) -> None:
         self.reached: list[str] = []
+        self.names: list[str] = []  # asked for in TLS and in the request
+        self._certificate = certificate
+        self._asked = ""
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         address = request.transport.get_extra_info("sockname")[0].removeprefix("::ffff:")
         self.reached.append(f"{address}{request.path}")
+        self.names.append(f"{self._asked} {request.headers['Host']}")
         if request.path in REDIRECTS:
             return web.Response(status=307, headers={"Location": REDIRECTS[request.path]})
         return web.Response(text="reached")
@@ -74,10 +80,21 @@ class Everywhere:
         runner = web.ServerRunner(web.Server(self.answer))
         await runner.setup()
         for port in PORTS:
-            await web.TCPSite(runner, "0.0.0.0", port).start()
-            await web.TCPSite(runner, "::", port, reuse_address=True).start()
+            tls = self._tls() if port == 443 and self._certificate else None
+            for host in ("0.0.0.0", "::"):
+                await web.TCPSite(runner, host, port, ssl_context=tls).start()
         yield
         await runner.cleanup()
+
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self._certificate or "")
+
+        def note(_socket: object, name: str | None, _context: ssl.SSLContext) -> None:
+            self._asked = name or ""
+
+        context.sni_callback = note
+        return context
 
 
 def own_all_addresses() -> None:
@@ -116,6 +133,7 @@ async def call_all(
         names = Names(wanted["names"])
         executor = HttpExecutor(HttpConfig(**wanted["settings"]), Silent(), lookup=names.lookup)
         receiver.reached.clear()
+        receiver.names.clear()
         before = counter()
         outcome = await executor.execute(order_of(Http("POST", url, body="x"), timeout_s=2.0))
         await asyncio.sleep(SETTLE_S)
@@ -127,13 +145,14 @@ async def call_all(
             "seen": seen,
             "reached": list(receiver.reached),
             "asked": names.asked,
+            "names": list(receiver.names),
         })  # fmt: skip
     return found
 
 
 async def in_namespace(wanted: dict[str, Any]) -> list[dict[str, Any]]:
     own_all_addresses()
-    receiver = Everywhere()
+    receiver = Everywhere(wanted.get("certificate"))
     async with receiver.listening():
         return await call_all(wanted, packet_count, receiver)
 

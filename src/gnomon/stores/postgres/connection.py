@@ -49,6 +49,7 @@ NARROW_SETTINGS: Mapping[str, str] = MappingProxyType(
         "enable_mergejoin": "off",
         "enable_bitmapscan": "off",
         "enable_material": "off",
+        "enable_memoize": "off",  # every key is looked up once
         "plan_cache_mode": "force_generic_plan",
     }
 )

@@ -79,6 +79,9 @@ def _without_code(exc: Exception, operation: str) -> GnomonError:
         return ConfigurationError("store.dsn", str(exc))
     if isinstance(exc, asyncpg.exceptions.DataError):
         return InvalidRequest(f"{operation}: {exc}")
+    if isinstance(exc, asyncpg.InterfaceError) and "arguments for this query" in str(exc):
+        # Ours, and the only one of its kind that no repetition can mend.
+        return BugError(f"{operation}: {exc}")
     return _unavailable(exc, operation)
 
 

@@ -358,10 +358,10 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT p.*
     FROM /*schema*/processing_queue AS p
-    WHERE p.guid = a.guid AND p.scheduled_at <= statement_timestamp() AND NOT p.running
-      /*one-shard: AND p.shard_id = $3*/
+    WHERE p.guid = a.guid /*one-shard: AND p.shard_id = $3*/
     LIMIT 1
 ) AS q
+WHERE q.scheduled_at <= statement_timestamp() AND NOT q.running
 LIMIT $2::int;
 
 -- name: lapsed_stale shard-local

@@ -1,0 +1,262 @@
+"""Calls of `gnomon.v1.ActionHandler` as effects.
+
+The status decides. What the handler answers is for people to see: an answer that is no
+`HandleResponse` is still the answer of a handler that said OK. One order is one call: retries and
+hedging of the channel are off, for nobody would have counted them, and so are proxies and settings
+that a name server could hand out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+import msgspec
+from google.protobuf.internal import api_implementation
+from google.protobuf.message import DecodeError
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from gnomon import __version__
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.executor import Order
+from gnomon.contracts.observer import Observer, Silent
+from gnomon.model.errors import ConfigurationError, short
+from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
+from gnomon.model.secret import Secret
+from gnomon.model.spec import Grpc
+from gnomon.v1.handler_pb2 import HandleRequest, HandleResponse
+
+METHOD = "/gnomon.v1.ActionHandler/Handle"
+ANSWER_BYTES_MAX = 1024 * 1024
+RETRY_AFTER_MAX = timedelta(hours=1)
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+DETAIL_CHARS_MAX = 200
+
+_ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})", re.ASCII)
+_AUTHORITY = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}", re.ASCII)
+_TOO_LARGE = "larger than max"  # gRPC's own words, in every version so far
+_FINAL = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.DATA_LOSS,
+    }
+)
+_OPTIONS = (
+    ("grpc.enable_retries", 0),
+    ("grpc.service_config_disable_resolution", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
+    ("grpc.primary_user_agent", f"gnomon/{__version__}"),
+    # Between two tries to connect, calls fail at once. The library's own pause grows to 2 minutes;
+    # the action's retry policy is the one that decides how patient we are.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcTarget:
+    """A service that implements `gnomon.v1.ActionHandler`."""
+
+    name: str
+    address: str  # host:port, [IPv6]:port
+    tls: bool = True  # without it everybody on the way reads and writes along
+    ca_file: str | None = None  # the machine's authorities by default
+    certificate_file: str | None = None  # who we are, if the service wants to know
+    key_file: str | None = None
+    authority: str | None = None  # the name in its certificate, if it is not the address'
+    token: Secret | None = None  # sent as `authorization: Bearer …`
+
+    def __post_init__(self) -> None:
+        if not NAME_PATTERN.fullmatch(self.name):
+            raise ConfigurationError(
+                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
+            )
+        found = _ADDRESS.fullmatch(self.address)
+        if found is None or not 1 <= int(found[2]) <= 65535:
+            self._refuse("address", "must be host:port or [IPv6]:port")
+        if self.authority is not None and not _AUTHORITY.fullmatch(self.authority):
+            self._refuse("authority", "must be a host name, with a port or without")
+        if not self.tls and any((self.ca_file, self.certificate_file, self.key_file)):
+            self._refuse("tls", "must be true when files for TLS are given")
+        if (self.certificate_file is None) != (self.key_file is None):
+            self._refuse("key_file", "must come with a certificate_file, and the other way round")
+        if self.token is not None and not re.fullmatch(r"[!-~]{1,4096}", self.token.reveal()):
+            self._refuse("token", "must be visible ASCII")
+
+    def _refuse(self, option: str, problem: str) -> NoReturn:
+        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """Certificates are always verified; None when the target is not spoken to with TLS."""
+        if not self.tls:
+            return None
+        return grpc.ssl_channel_credentials(
+            root_certificates=self._read("ca_file"),
+            private_key=self._read("key_file"),
+            certificate_chain=self._read("certificate_file"),
+        )
+
+    def _read(self, option: str) -> bytes | None:
+        name: str | None = getattr(self, option)
+        try:
+            return None if name is None else Path(name).read_bytes()
+        except OSError as exc:
+            self._refuse(option, f"cannot be read: {exc.strerror}")
+
+
+class GrpcExecutor:
+    """Calls handlers."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, GrpcTarget],
+        *,
+        clock: Clock,  # noqa: ARG002 - executors with targets are all made alike
+        observer: Observer | None = None,
+    ) -> None:
+        if api_implementation.Type() != "upb":
+            raise ConfigurationError(
+                "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "must not choose another parser than upb"
+            )
+        self._targets = targets
+        # Read now: a file that is missing should be known at the start, not at the first attempt.
+        self._credentials = {name: target.credentials() for name, target in targets.items()}
+        self._observer = observer or Silent()
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def __repr__(self) -> str:
+        return f"GrpcExecutor({', '.join(sorted(self._targets))})"
+
+    async def execute(self, order: Order) -> Outcome:
+        effect = order.effect
+        assert isinstance(effect, Grpc)
+        target = self._targets.get(effect.target)
+        if target is None:
+            return Failed(
+                error=f"there is no target {short(effect.target)} of kind grpc on this worker"
+            )
+        try:
+            return await self._call(order, effect, target)
+        except grpc.aio.AioRpcError as exc:
+            return self._refused(order, exc)
+        except Exception as exc:  # noqa: BLE001 - the attempt boundary
+            self._tell(order, "the call could not be made", type(exc).__name__)
+            return Failed(error="the call could not be made")
+
+    async def close(self) -> None:
+        channels, self._channels = self._channels, {}
+        await asyncio.gather(*(channel.close() for channel in channels.values()))
+
+    async def _call(self, order: Order, effect: Grpc, target: GrpcTarget) -> Outcome:
+        request = request_of(order, effect)
+        metadata = [
+            ("gnomon-key", order.key),
+            ("gnomon-attempt-id", str(order.attempt_id)),
+            ("gnomon-attempt-no", str(order.attempt_no)),
+        ]
+        if target.token is not None:
+            metadata.append(("authorization", f"Bearer {target.token.reveal()}"))
+        # Neither serializer nor deserializer: bytes go and bytes come.
+        call: Any = self._channel(target).unary_unary(METHOD)
+        answer: bytes = await call(
+            request.SerializeToString(),
+            timeout=order.timeout_s,
+            metadata=tuple(metadata),
+            wait_for_ready=False,
+        )
+        return Succeeded(answer=_answer_of(answer))
+
+    def _channel(self, target: GrpcTarget) -> grpc.aio.Channel:
+        channel = self._channels.get(target.name)
+        if channel is None:
+            channel = self._channels[target.name] = self._opened(target)
+        return channel
+
+    def _opened(self, target: GrpcTarget) -> grpc.aio.Channel:
+        options: list[tuple[str, Any]] = list(_OPTIONS)
+        if target.authority is not None:
+            options.append(("grpc.default_authority", target.authority))
+        address = f"dns:///{target.address}"  # no other scheme, whatever the host is called
+        credentials = self._credentials[target.name]
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, options=options)
+        return grpc.aio.secure_channel(address, credentials, options=options)
+
+    def _refused(self, order: Order, exc: grpc.aio.AioRpcError) -> Failed:
+        code, said = exc.code(), exc.details() or ""
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Failed(error=f"timed out after {order.timeout_s:g} s")
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in said:
+            # It was done, and would be answered in the same way again.
+            return Failed(error="answer too large", retryable=False)
+        error = f"answered {code.name}"
+        if code is grpc.StatusCode.UNAVAILABLE:
+            # Mostly the library's words, about addresses of the inner network.
+            self._tell(order, error, said)
+            return Failed(error=error, retry_after=_patience(exc))
+        return Failed(
+            error=error,
+            retryable=code not in _FINAL,
+            retry_after=_patience(exc),
+            answer=cut(said) or None,
+        )
+
+    def _tell(self, order: Order, error: str, detail: str) -> None:
+        self._observer.event(
+            "grpc.call_failed",
+            id=order.id,
+            attempt_id=str(order.attempt_id),
+            error=error,
+            detail=cut(detail, DETAIL_CHARS_MAX),
+        )
+
+
+def request_of(order: Order, effect: Grpc) -> HandleRequest:
+    """What the handler is told."""
+    scheduled_at, deadline = Timestamp(), Timestamp()
+    scheduled_at.FromDatetime(order.scheduled_at)
+    deadline.FromDatetime(order.deadline)
+    return HandleRequest(
+        key=order.key,
+        id=order.id,
+        attempt_id=str(order.attempt_id),
+        attempt_no=order.attempt_no,
+        occurrence_no=order.occurrence_no,
+        scheduled_at=scheduled_at,
+        deadline=deadline,
+        handler=effect.handler,
+        payload=b"" if effect.payload is None else msgspec.json.encode(effect.payload),
+    )
+
+
+def _answer_of(raw: bytes) -> str | None:
+    try:
+        return cut(HandleResponse.FromString(raw).answer) or None
+    except DecodeError:
+        return None
+
+
+def _patience(exc: grpc.aio.AioRpcError) -> timedelta | None:
+    """How long the handler wants to be left alone."""
+    for name, value in exc.trailing_metadata() or ():
+        if name == PUSHBACK_KEY and isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
+            return min(timedelta(milliseconds=int(value)), RETRY_AFTER_MAX)
+    return None

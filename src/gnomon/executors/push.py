@@ -1,0 +1,237 @@
+"""Technical pushes as effects, through a notificator: one JSON POST each.
+
+The notificator delivers; what reaches a device is its business. The body says whom it is for, until
+when it is worth delivering, and the key by which the notificator knows a repetition. A push whose
+time to live is over is not sent. Addresses are the operator's: they come from configuration only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from gnomon import __version__
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.executor import Order
+from gnomon.contracts.observer import Observer, Silent
+from gnomon.executors.http import retry_after
+from gnomon.model.errors import ConfigurationError, short
+from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded, cut
+from gnomon.model.secret import Secret
+from gnomon.model.spec import Push
+
+CONNECTIONS_MAX = 100
+KEEP_ALIVE_S = 4.0  # below the five seconds after which common servers hang up
+ANSWER_TIMEOUT_S = 5.0  # for the body, once the status is known
+DETAIL_CHARS_MAX = 200
+# The push itself is wrong, or whom it is for is not there: another attempt gets the same answer.
+_FINAL = frozenset({400, 404, 410, 413, 422})
+_PATIENCE_CODES = (429, 503)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushTarget:
+    """A notificator."""
+
+    name: str
+    url: str  # where pushes are posted
+    token: Secret | None = None  # sent as `Authorization: Bearer …`
+    connect_timeout: timedelta = timedelta(seconds=5)
+
+    def __post_init__(self) -> None:
+        if not NAME_PATTERN.fullmatch(self.name):
+            raise ConfigurationError(
+                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
+            )
+        self._check_url()
+        if self.token is not None and not re.fullmatch(r"[!-~]{1,4096}", self.token.reveal()):
+            self._refuse("token", "must be visible ASCII")
+        if self.connect_timeout <= timedelta(0):
+            self._refuse("connect_timeout", "must be more than 0")
+
+    def _check_url(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            is_good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            has_user = "@" in parts.netloc
+        except ValueError:
+            is_good = has_user = False
+        if has_user:
+            self._refuse("url", "must not hold a user name or password; use token")
+        if not is_good or not re.fullmatch(r"[!-~]{1,2048}", self.url):
+            self._refuse("url", "must be a URL such as https://notificator.example/v1/push")
+
+    def _refuse(self, option: str, problem: str) -> NoReturn:
+        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
+
+
+class PushExecutor:
+    """Posts pushes."""
+
+    def __init__(
+        self, targets: Mapping[str, PushTarget], *, clock: Clock, observer: Observer | None = None
+    ) -> None:
+        self._targets = targets
+        self._clock = clock
+        self._observer = observer or Silent()
+        self._session: aiohttp.ClientSession | None = None
+
+    def __repr__(self) -> str:
+        return f"PushExecutor({', '.join(sorted(self._targets))})"
+
+    async def execute(self, order: Order) -> Outcome:
+        effect = order.effect
+        assert isinstance(effect, Push)
+        target = self._targets.get(effect.target)
+        if target is None:
+            return Failed(
+                error=f"there is no target {short(effect.target)} of kind push on this worker"
+            )
+        if self._clock.now() >= order.scheduled_at + effect.ttl:
+            return Failed(error="expired before it could be sent", retryable=False)
+        try:
+            async with asyncio.timeout(order.timeout_s) as limit:
+                return await self._send(order, effect, target, limit)
+        except aiohttp.ServerTimeoutError as exc:  # a TimeoutError, but not the attempt's
+            return self._failed(order, "connection timed out", exc)
+        except TimeoutError as exc:
+            return self._failed(order, f"timed out after {order.timeout_s:g} s", exc)
+        except Exception as exc:  # noqa: BLE001 - the attempt boundary
+            return self._failed(order, _error_of(exc), exc)
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _send(
+        self, order: Order, effect: Push, target: PushTarget, limit: asyncio.Timeout
+    ) -> Outcome:
+        async with self._opened().post(
+            target.url,
+            data=body_of(order, effect),
+            headers=headers_of(order, target),
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=target.connect_timeout.total_seconds()
+            ),
+        ) as response:
+            return self._outcome(response, await _read(response, limit))
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=CONNECTIONS_MAX, keepalive_timeout=KEEP_ALIVE_S
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+            )
+        return self._session
+
+    def _outcome(self, response: aiohttp.ClientResponse, answer: str | None) -> Outcome:
+        status = response.status
+        if 200 <= status <= 299:
+            return Succeeded(answer=answer)
+        patience = None
+        if status in _PATIENCE_CODES:
+            date = response.headers.get("Date")
+            patience = retry_after(response.headers.get("Retry-After"), date, self._clock.now())
+        return Failed(
+            error=f"answered {status}",
+            retryable=status not in _FINAL,
+            retry_after=patience,
+            answer=answer,
+        )
+
+    def _failed(self, order: Order, error: str, exc: Exception) -> Failed:
+        """The same few words for everybody; the detail goes to the operator only."""
+        os_error = getattr(exc, "os_error", None)
+        self._observer.event(
+            "push.call_failed",
+            id=order.id,
+            attempt_id=str(order.attempt_id),
+            error=error,
+            kind=type(exc).__name__,
+            detail=cut(str(os_error), DETAIL_CHARS_MAX) if os_error else "",
+        )
+        return Failed(error=error)
+
+
+def body_of(order: Order, effect: Push) -> bytes:
+    """What the notificator is told; who is not named is left out."""
+    body: dict[str, object] = {"key": order.key}
+    if effect.user is not None:
+        body["user"] = effect.user
+    if effect.device is not None:
+        body["device"] = effect.device
+    body["payload"] = effect.payload
+    body["expires_at"] = _rfc3339(order.scheduled_at + effect.ttl)
+    return msgspec.json.encode(body)
+
+
+def headers_of(order: Order, target: PushTarget) -> dict[str, str]:
+    """What stands around it."""
+    headers = {
+        "User-Agent": f"gnomon/{__version__}",
+        "Content-Type": "application/json",
+        "Accept-Encoding": "identity",
+        "Idempotency-Key": order.key,
+        "Gnomon-Attempt-Id": str(order.attempt_id),
+        "Gnomon-Attempt": str(order.attempt_no),
+    }
+    if target.token is not None:
+        headers["Authorization"] = f"Bearer {target.token.reveal()}"
+    return headers
+
+
+async def _read(response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> str | None:
+    """The beginning of the body: as much as comes in time, up to the bound.
+
+    The status is known, and must not be lost to the end of the attempt.
+    """
+    loop = asyncio.get_running_loop()
+    left_s = (limit.when() or loop.time()) - loop.time()
+    found = bytearray()
+    try:
+        async with asyncio.timeout(min(ANSWER_TIMEOUT_S, left_s * 0.9)):
+            while len(found) < TEXT_CHARS_MAX:
+                chunk = await response.content.read(TEXT_CHARS_MAX - len(found))
+                if not chunk:
+                    break
+                found += chunk
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        response.close()
+    if not response.content.at_eof():
+        response.close()  # what is still to come would have to be read before any reuse
+    return cut(found.decode("utf-8", "replace")) or None
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _error_of(exc: Exception) -> str:
+    match exc:
+        case aiohttp.ClientConnectorDNSError():
+            return "name not resolved"
+        case aiohttp.ClientSSLError() | aiohttp.ClientConnectorCertificateError():
+            return "TLS failed"
+        case aiohttp.ClientConnectorError():
+            return "connection failed"
+        case aiohttp.ClientOSError() | aiohttp.ServerDisconnectedError():
+            return "connection broke before an answer"
+        case aiohttp.ClientResponseError():
+            return "answer is not HTTP"
+        case _:
+            return "the push could not be sent"

@@ -1,0 +1,78 @@
+"""Requests made from the OpenAPI document: nothing but documented answers, and never our fault."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.test_cli import Shell
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(180)]
+
+CONFIG = Path(__file__).with_name("schemathesis.toml")
+CASES_MIN = 1_000  # each way: 2,000 together
+EXAMPLES = "45"  # per operation; what it comes to is asserted
+SEED = "20261116"
+
+
+class Server:
+    """`gnomon server` over a SQLite file of its own."""
+
+    def __init__(self, shell: Shell, *, token: str | None) -> None:
+        self.child = shell.start("server", "--port", "0", *shell.target)
+        self.token = token
+        assert self.child.stderr is not None
+        self.url = ""
+        while not self.url:
+            line = self.child.stderr.readline()
+            assert line, "the server did not start"
+            found = re.search(r"serving (\S+)", line)
+            self.url = found[1] if found else ""
+
+    def stop(self) -> str:
+        """End it; what it said."""
+        self.child.terminate()
+        return self.child.communicate(timeout=30)[1]
+
+
+@pytest.fixture(params=["open", "token"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    shell = Shell(tmp_path)
+    shell.run("migrate", *shell.target)
+    token = None
+    if request.param == "token":
+        made = shell.run(
+            "token", "create", "tester", "--scope", "read", "--scope", "write", *shell.target
+        )
+        token = made.stdout.strip()
+    started = Server(shell, token=token)
+    yield started
+    if started.child.poll() is None:
+        started.stop()
+
+
+def test_documented_answers_only(server: Server, tmp_path: Path) -> None:
+    """No 5xx, no undocumented status, header or body; bad requests refused; a token is needed
+    where the document says so. Events are left out: their answer does not end."""
+    command = [
+        sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run",
+        f"{server.url}/openapi.json", "--exclude-path-regex", "/events$", "--max-examples", EXAMPLES,
+        "--seed", SEED, "--generation-database", "none", "--phases",
+        "examples,coverage,fuzzing,stateful", "--no-color", "--warnings", "off",
+    ]  # fmt: skip
+    if server.token is not None:
+        command += ["--header", f"Authorization: Bearer {server.token}"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=170, check=False
+    )
+    assert 0 == done.returncode, done.stdout[-6000:] + done.stderr[-2000:]
+    found = re.search(r"([\d,]+) generated", done.stdout)
+    assert found, done.stdout[-2000:]
+    assert CASES_MIN <= int(found[1].replace(",", "")), done.stdout[-2000:]
+    assert "Stateful" in done.stdout
+    assert "request_failed" not in server.stop()
