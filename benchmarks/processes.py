@@ -31,6 +31,7 @@ class WorkerProcess:
         self._process = process
         self._log = log
         self.count = 0
+        self.port = 0  # where it listens, if it does
         self.last_word: dict[str, Any] = {}
         self._ready = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
@@ -104,6 +105,8 @@ class WorkerProcess:
         async for line in self._process.stdout:
             message = msgspec.json.decode(line)
             match message["event"]:
+                case "port":
+                    self.port = message["value"]
                 case "ready":
                     self._ready.set()
                 case "count":

@@ -54,6 +54,7 @@ class Scale:
     steady_for_s: float = 20.0
     snapshot_for_s: float = 60.0
     memory_for_s: float = 15.0
+    called: int = 20_000
     sweep: int = 10_000  # actions per setting of a rival that is tried; 0: the known best is taken
 
 
@@ -74,6 +75,7 @@ QUICK = Scale(
     steady_for_s=3.0,
     snapshot_for_s=10.0,
     memory_for_s=1.0,
+    called=3_000,
     sweep=0,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from benchmarks.report import Result
-from benchmarks.scenarios import burst, create, drain, growth, lateness, memory, xmin
+from benchmarks.scenarios import burst, callbacks, create, drain, growth, lateness, memory, xmin
 from benchmarks.stand import Stand
 
 Scenario = Callable[[Stand], AsyncIterator[Result]]
@@ -18,4 +18,5 @@ SCENARIOS: Mapping[str, Scenario] = {
     "growth": growth.measure,
     "xmin": xmin.measure,
     "memory": memory.measure,
+    "callbacks": callbacks.measure,
 }

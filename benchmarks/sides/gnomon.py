@@ -59,9 +59,14 @@ async def opened(stand: Stand, url: str) -> AsyncIterator[App]:
 
 
 @asynccontextmanager
-async def gnomon_crew(stand: Stand, url: str, *, size: int | None = None) -> AsyncIterator[Crew]:
-    """Worker processes, ready; with a profile their account is shown when they have ended."""
-    options = {"url": url, "profiled": stand.profiled}
+async def gnomon_crew(
+    stand: Stand, url: str, *, size: int | None = None, signed: str | None = None
+) -> AsyncIterator[Crew]:
+    """Worker processes, ready; with a profile their account is shown when they have ended.
+
+    `signed`: a URL on this machine that they may call, and sign their calls to.
+    """
+    options = {"url": url, "profiled": stand.profiled, "signed": signed}
     size = size or stand.worker_count
     async with crew_of(WORKER, options, size=size, folder=stand.folder) as crew:
         yield crew

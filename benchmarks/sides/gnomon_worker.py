@@ -13,10 +13,14 @@ import uvloop
 from benchmarks.profiling import StoreProfile
 from benchmarks.sides.worker import Tally, options
 from gnomon.app import App
+from gnomon.config import HttpConfig, Settings
+from gnomon.config.targets import TargetTable
 from gnomon.contracts.observer import Silent
 from gnomon.executors.python import AttemptContext
+from gnomon.model.secret import Secret
 
 EVENTS_MAX = 100
+SIGNING_KEY = "whsec_" + "A" * 44
 
 
 class Complaints(Silent):
@@ -31,9 +35,20 @@ class Complaints(Silent):
             print(time.strftime("%H:%M:%S"), name, fields, file=sys.stderr, flush=True)
 
 
-async def work(url: str, *, profiled: bool) -> None:
+def settings_for(signed: str | None) -> Settings:
+    """With a receiver on this machine whose calls are signed, if there is to be one."""
+    if signed is None:
+        return Settings()
+    options = {"url_prefix": signed, "signing_keys": (Secret(SIGNING_KEY),)}
+    return Settings(
+        http=HttpConfig(allow_loopback=True),
+        targets={"receiver": TargetTable("receiver", "http", options)},
+    )
+
+
+async def work(url: str, *, profiled: bool, signed: str | None) -> None:
     tally = Tally()
-    app = App(url, observer=Complaints())
+    app = App(url, settings=settings_for(signed), observer=Complaints())
 
     @app.action(name="noop")
     async def noop(_attempt: AttemptContext) -> None:
@@ -55,4 +70,4 @@ async def work(url: str, *, profiled: bool) -> None:
 
 if __name__ == "__main__":
     given = options()
-    uvloop.run(work(given["url"], profiled=given["profiled"]))
+    uvloop.run(work(given["url"], profiled=given["profiled"], signed=given["signed"]))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, get_args, overload
 from urllib.parse import urlsplit
 
 from gnomon.clock import SystemClock, SystemEntropy
@@ -26,6 +26,7 @@ from gnomon.contracts.store import Changed, Installation, Store
 from gnomon.executors.http import HttpExecutor, HttpTarget
 from gnomon.executors.mock import MockExecutor
 from gnomon.executors.python import AttemptContext, Function, PythonExecutor, Registry
+from gnomon.executors.targets import KINDS, Targets, executor_class
 from gnomon.model.action import Action
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.model.spec import Effect, Http, Mock, Python
@@ -195,7 +196,20 @@ class App:
                 secrets=header_secrets(self.settings.secrets),
             ),
             Mock: MockExecutor(),
+            **self._target_executors(targets),
         }
+
+    def _target_executors(self, targets: Targets) -> Mapping[type[Effect], Executor]:
+        """Those of the kinds that have targets here; the libraries of the others are not loaded."""
+        found = {}
+        for effect in get_args(Effect):
+            kind = effect.__struct_config__.tag
+            if kind != "http" and kind in KINDS and targets.of_kind(kind):
+                make = executor_class(kind)
+                found[effect] = make(
+                    targets.of_kind(kind), clock=self.env.clock, observer=self.env.observer
+                )
+        return found
 
     def _heart_store(self) -> Callable[[], Any] | None:
         database = self.settings.database

@@ -15,7 +15,7 @@ from gnomon.config.targets import build_targets
 from gnomon.executors import targets as kinds
 from gnomon.executors.http import HttpTarget
 from gnomon.model.errors import ConfigurationError
-from gnomon.model.secret import Secret, secret_name
+from gnomon.model.secret import Secret, hide, secret_name
 
 KEY = "whsec_" + base64.b64encode(b"canary-key-canary-key-32").decode()
 GOOD = """
@@ -196,6 +196,17 @@ def test_secrets_compare_by_value() -> None:
     assert Secret("a") == Secret("a") != Secret("b")
     assert Secret("a") != "a"
     assert not Secret("")
+
+
+def test_a_text_is_shown_without_its_secrets() -> None:
+    """Whole ones, and the beginning of one where the text ends."""
+    secrets = (Secret("canary-7"), Secret("hidden"))
+    assert "you said *** and *** and ***" == hide(
+        "you said canary-7 and hidden and canary-7", *secrets
+    )
+    assert "you said ***" == hide("you said canary", *secrets)
+    assert "you can" == hide("you can", *secrets)
+    assert "canary-8" == hide("canary-8", *secrets)
 
 
 def test_names_of_secrets() -> None:

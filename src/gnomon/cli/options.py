@@ -40,6 +40,9 @@ Processes = Annotated[
     int, typer.Option("--processes", min=1, max=64, help="Worker processes (PostgreSQL).")
 ]
 Port = Annotated[int | None, typer.Option("--port", help="Port of the API; 0: any free one.")]
+GrpcPort = Annotated[
+    int | None, typer.Option("--grpc-port", help="Serve gRPC, too; usually 8322; 0: any free port.")
+]
 Host = Annotated[
     str | None, typer.Option("--host", help="A loopback address, unless server.auth is token.")
 ]
@@ -57,6 +60,7 @@ def settings_of(
     schema: str | None = None,
     port: int | None = None,
     host: str | None = None,
+    grpc_port: int | None = None,
 ) -> Settings:
     """The settings as these flags make them."""
     flags = {
@@ -64,5 +68,6 @@ def settings_of(
         "database.schema": schema,
         "server.port": port,
         "server.host": host,
+        "server.grpc_port": grpc_port,
     }
     return load_settings(file=config, flags=flags)

@@ -1,4 +1,4 @@
-"""`gnomon server`: the REST API alone."""
+"""`gnomon server`: the REST and gRPC APIs alone."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from gnomon.cli import options
 from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.connection import open_database
 from gnomon.cli.output import say
-from gnomon.cli.running import Telemetry, run, stop_on_signals
+from gnomon.cli.running import Telemetry, run, stop_on_signals, together
+from gnomon.cli.serving import grpc_server
 from gnomon.config import Settings
 
 EPILOG = options.examples(
     "gnomon server --database postgresql://gnomon@localhost/gnomon",
-    "gnomon server --port 8400",
+    "gnomon server --port 8400 --grpc-port 8322",
 )
 
 
@@ -28,11 +29,12 @@ def register(root: typer.Typer) -> None:
         schema: options.Schema = None,
         host: options.Host = None,
         port: options.Port = None,
+        grpc_port: options.GrpcPort = None,
         config: options.ConfigFile = None,
     ) -> None:
-        """Serve the REST API without a worker. Without authentication: on loopback only."""
+        """Serve REST, and gRPC if asked for, without a worker. Without authentication: on loopback only."""
         settings = options.settings_of(
-            config, database=database, schema=schema, port=port, host=host
+            config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port
         )
         run(_serve(settings))
 
@@ -45,13 +47,20 @@ async def _serve(settings: Settings) -> None:
     telemetry = Telemetry(settings)
     with bind(settings.server) as listener:
         async with open_database(settings) as app:
+            authorizer = authorizer_of(app)
             rest = create_rest(
                 app.scheduler,
                 metrics=telemetry.metrics,
                 observer=telemetry.observer,
-                authorizer=authorizer_of(app),
+                authorizer=authorizer,
                 stop=stop,
             )
+            grpc = grpc_server(app, authorizer, telemetry.observer)
             say(f"serving {replace(settings.server, port=listener.getsockname()[1]).url}")
+            if grpc is not None:
+                say(f"serving gRPC on {grpc.address}")
             say(await callers_text(app))
-            await serve(rest, listener, stop=stop, config=settings.server)
+            parts = [serve(rest, listener, stop=stop, config=settings.server)]
+            if grpc is not None:
+                parts.append(grpc.serve(stop=stop))
+            await together(*parts, stop=stop)

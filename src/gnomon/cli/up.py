@@ -16,7 +16,9 @@ from gnomon.cli.demo import declare_functions, schedule_demo
 from gnomon.cli.output import print_json, say
 from gnomon.cli.processes import keep_workers, require_parallel
 from gnomon.cli.running import Telemetry, load_app, run, stop_on_signals, together
+from gnomon.cli.serving import grpc_server
 from gnomon.config import Settings
+from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.config import is_loopback
 
 EPILOG = options.examples(
@@ -37,14 +39,15 @@ def register(root: typer.Typer) -> None:
         schema: options.Schema = None,
         host: options.Host = None,
         port: options.Port = None,
+        grpc_port: options.GrpcPort = None,
         processes: options.Processes = 1,
         imported: options.Import = None,
         config: options.ConfigFile = None,
         json: options.Json = False,
     ) -> None:
-        """Start all there is: schema, worker and REST API, on SQLite unless told otherwise."""
+        """Start all there is: schema, worker and API, on SQLite unless told otherwise."""
         settings = options.settings_of(
-            config, database=database, schema=schema, port=port, host=host
+            config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port
         )
         settings = _calling_itself(settings)
         run(_up(settings, config, processes, imported, demo=demo, as_json=json))
@@ -82,18 +85,24 @@ async def _up(
         async with app:
             if processes > 1:
                 require_parallel(app.store.capabilities)
-            _announce(app, listener, await callers_text(app), as_json=as_json)
+            authorizer = authorizer_of(app)
+            grpc = grpc_server(app, authorizer, telemetry.observer)
+            address = None if grpc is None else grpc.address
+            _announce(app, listener, address, await callers_text(app), as_json=as_json)
             if demo:
                 await schedule_demo(app)
-            await _serve(app, telemetry, listener, processes, _arguments(config, imported), stop)
+            parts = [] if grpc is None else [grpc.serve(stop=stop)]
+            parts.append(_serve_rest(app, telemetry, authorizer, listener, processes, stop))
+            parts.append(_work(app, telemetry, processes, _arguments(config, imported), stop))
+            await together(*parts, stop=stop)
 
 
-async def _serve(
+async def _serve_rest(
     app: App,
     telemetry: Telemetry,
+    authorizer: Authorizer,
     listener: socket.socket,
     processes: int,
-    arguments: list[str],
     stop: asyncio.Event,
 ) -> None:
     from gnomon.gateways.rest.app import create_rest
@@ -104,17 +113,21 @@ async def _serve(
         health=lambda: {"workers": processes},
         metrics=telemetry.metrics,
         observer=telemetry.observer,
-        authorizer=authorizer_of(app),
+        authorizer=authorizer,
         stop=stop,
     )
+    await serve(rest, listener, stop=stop, config=app.settings.server)
+
+
+async def _work(
+    app: App, telemetry: Telemetry, processes: int, arguments: list[str], stop: asyncio.Event
+) -> None:
     if processes == 1:
-        work = app.work(stop)
+        await app.work(stop)
     else:
-        work = keep_workers(
+        await keep_workers(
             processes, app.settings, arguments, stop=stop, observer=telemetry.observer
         )
-    serving = serve(rest, listener, stop=stop, config=app.settings.server)
-    await together(serving, work, stop=stop)
 
 
 def _arguments(config: Path | None, imported: str | None) -> list[str]:
@@ -122,15 +135,19 @@ def _arguments(config: Path | None, imported: str | None) -> list[str]:
     return found if imported is None else [*found, "--import", imported]
 
 
-def _announce(app: App, listener: socket.socket, callers: str, *, as_json: bool) -> None:
+def _announce(
+    app: App, listener: socket.socket, grpc: str | None, callers: str, *, as_json: bool
+) -> None:
     url = replace(app.settings.server, port=listener.getsockname()[1]).url
     shown = app.settings.database.url_shown
     if as_json:
-        print_json({"url": url, "database": shown, "durability": app.installation.durability})
+        durability = app.installation.durability
+        print_json({"url": url, "grpc": grpc, "database": shown, "durability": durability})
         return
     server = "" if url == "http://127.0.0.1:8321" else f" --server {url}"
     say(
-        f"Gnomon is up: {url} ({shown}, durability: {app.installation.durability})\n"
+        f"Gnomon is up: {url}{f', gRPC on {grpc}' if grpc else ''} "
+        f"({shown}, durability: {app.installation.durability})\n"
         f"{callers} Try in another terminal:\n"
         f"  gnomon action create --id hello --in 5s --mock{server}\n"
         f"  gnomon action list{server}\n"

@@ -29,7 +29,7 @@ from gnomon.contracts.observer import Observer, Silent
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
-from gnomon.model.secret import Secret
+from gnomon.model.secret import Secret, hide
 from gnomon.model.spec import Grpc
 from gnomon.v1.handler_pb2 import HandleRequest, HandleResponse
 
@@ -156,7 +156,7 @@ class GrpcExecutor:
         try:
             return await self._call(order, effect, target)
         except grpc.aio.AioRpcError as exc:
-            return self._refused(order, exc)
+            return self._refused(order, exc, target)
         except Exception as exc:  # noqa: BLE001 - the attempt boundary
             self._tell(order, "the call could not be made", type(exc).__name__)
             return Failed(error="the call could not be made")
@@ -182,7 +182,7 @@ class GrpcExecutor:
             metadata=tuple(metadata),
             wait_for_ready=False,
         )
-        return Succeeded(answer=_answer_of(answer))
+        return Succeeded(answer=_answer_of(answer, target))
 
     def _channel(self, target: GrpcTarget) -> grpc.aio.Channel:
         channel = self._channels.get(target.name)
@@ -200,7 +200,7 @@ class GrpcExecutor:
             return grpc.aio.insecure_channel(address, options=options)
         return grpc.aio.secure_channel(address, credentials, options=options)
 
-    def _refused(self, order: Order, exc: grpc.aio.AioRpcError) -> Failed:
+    def _refused(self, order: Order, exc: grpc.aio.AioRpcError, target: GrpcTarget) -> Failed:
         code, said = exc.code(), exc.details() or ""
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return Failed(error=f"timed out after {order.timeout_s:g} s")
@@ -216,7 +216,7 @@ class GrpcExecutor:
             error=error,
             retryable=code not in _FINAL,
             retry_after=_patience(exc),
-            answer=cut(said) or None,
+            answer=_cut(said, target),
         )
 
     def _tell(self, order: Order, error: str, detail: str) -> None:
@@ -247,11 +247,16 @@ def request_of(order: Order, effect: Grpc) -> HandleRequest:
     )
 
 
-def _answer_of(raw: bytes) -> str | None:
+def _answer_of(raw: bytes, target: GrpcTarget) -> str | None:
     try:
-        return cut(HandleResponse.FromString(raw).answer) or None
+        return _cut(HandleResponse.FromString(raw).answer, target)
     except DecodeError:
         return None
+
+
+def _cut(said: str, target: GrpcTarget) -> str | None:
+    """What was said, without the token, should the handler repeat it."""
+    return cut(said if target.token is None else hide(said, target.token)) or None
 
 
 def _patience(exc: grpc.aio.AioRpcError) -> timedelta | None:

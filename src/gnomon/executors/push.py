@@ -26,7 +26,7 @@ from gnomon.executors.http import retry_after
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded, cut
-from gnomon.model.secret import Secret
+from gnomon.model.secret import Secret, hide
 from gnomon.model.spec import Push
 
 CONNECTIONS_MAX = 100
@@ -125,7 +125,10 @@ class PushExecutor:
                 total=None, sock_connect=target.connect_timeout.total_seconds()
             ),
         ) as response:
-            return self._outcome(response, await _read(response, limit))
+            answer = await _read(response, limit)
+            if target.token is not None:
+                answer = hide(answer, target.token)
+            return self._outcome(response, cut(answer) or None)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -195,7 +198,7 @@ def headers_of(order: Order, target: PushTarget) -> dict[str, str]:
     return headers
 
 
-async def _read(response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> str | None:
+async def _read(response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> str:
     """The beginning of the body: as much as comes in time, up to the bound.
 
     The status is known, and must not be lost to the end of the attempt.
@@ -214,7 +217,7 @@ async def _read(response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> str
         response.close()
     if not response.content.at_eof():
         response.close()  # what is still to come would have to be read before any reuse
-    return cut(found.decode("utf-8", "replace")) or None
+    return found.decode("utf-8", "replace")
 
 
 def _rfc3339(moment: datetime) -> str:

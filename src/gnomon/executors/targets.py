@@ -67,6 +67,13 @@ def target_class(kind: object, *, path: str) -> type[Any]:
     return found
 
 
+def executor_class(kind: str) -> type[Any]:
+    """The executor of a kind: made with its targets by name, a clock and an observer."""
+    module = importlib.import_module(_module_of(kind))
+    found: type[Any] = getattr(module, KINDS[kind].replace("Target", "Executor"))
+    return found
+
+
 def is_available(kind: str) -> bool:
     """Whether this version has an executor of the kind."""
     return importlib.util.find_spec(_module_of(kind)) is not None

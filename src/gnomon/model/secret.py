@@ -7,6 +7,7 @@ import re
 
 HIDDEN = "***"
 SECRET_PREFIX = "secret://"  # noqa: S105 - how a secret is named, not one
+CUT_CHARS_MIN = 4  # of a secret at the end of a text: fewer are there by chance, and tell nothing
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
@@ -44,6 +45,19 @@ class Secret:
 
     def __reduce__(self) -> str:
         raise TypeError("a secret is not to be stored")
+
+
+def hide(text: str, *secrets: Secret) -> str:
+    """The text without these secrets, and without the beginning of one where the text was cut off:
+    a receiver may repeat what it was told."""
+    for secret in secrets:
+        value = secret.reveal()
+        text = text.replace(value, HIDDEN)
+        for length in range(len(value) - 1, CUT_CHARS_MIN - 1, -1):
+            if text.endswith(value[:length]):
+                text = text[:-length] + HIDDEN
+                break
+    return text
 
 
 def secret_name(text: str) -> str | None:

@@ -247,27 +247,34 @@ class Pump:
             self._observer.observe("begin_batch", len(begun))
 
     def _demands(self) -> list[Demand]:
-        """Which lanes to begin from, and how much: of each queue its first priority only."""
+        """Which lanes to begin from, and how much."""
         if self._recorder.backlog >= BACKLOG_MAX:
             return []
         due = [lane for lane in self.timeline.due(self.time.now()) if self._is_held(lane)]
+        return self.share_out(due)
+
+    def share_out(self, lanes: Sequence[Lane], *, helping: bool = False) -> list[Demand]:
+        """Give the free slots of each queue to its lanes: those of its first priority only.
+
+        The lanes come in order of priority. `helping`: they are of shards that others hold.
+        """
         demands: list[Demand] = []
-        by_queue = sorted(due, key=lambda lane: lane.queue)  # stable: priority order is kept
-        for queue, lanes in groupby(by_queue, key=lambda lane: lane.queue):
+        by_queue = sorted(lanes, key=lambda lane: lane.queue)  # stable: priority order is kept
+        for queue, its in groupby(by_queue, key=lambda lane: lane.queue):
             free = min(self._slots.free(queue), self._config.begin_batch)
             if free:
-                demands += self._shared(list(lanes), free)
+                demands += self._shared(list(its), free, helping=helping)
         return demands
 
-    def _shared(self, lanes: list[Lane], free: int) -> list[Demand]:
+    def _shared(self, lanes: list[Lane], free: int, *, helping: bool) -> list[Demand]:
         first = [lane for lane in lanes if lane.priority == lanes[0].priority][:free]
         each, rest = divmod(free, len(first))
         return [
             Demand(
                 lane=lane,
-                lease_guid=self._lease_of(lane),
+                lease_guid=None if helping else self._lease_of(lane),
                 limit=each + (index < rest),
-                since=self.timeline.since(lane),
+                since=None if helping else self.timeline.since(lane),
             )
             for index, lane in enumerate(first)
         ]

@@ -11,7 +11,6 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor
 from gnomon.contracts.store import (
     Begun,
-    Demand,
     Finish,
     Holding,
     Installation,
@@ -33,7 +32,6 @@ from gnomon.worker.slots import Slots
 Services = list[tuple[str, Coroutine[None, None, None]]]
 
 HELP_EVERY_S = 0.5
-HELP_LIMIT = 100  # rows a lane and round: enough to bridge a lease's gap
 PURGE_LIMIT = 5_000
 LEAVE_S = 2.0
 NOBODY = UUID(int=0)
@@ -235,11 +233,9 @@ class Worker:
             return
         holdings = [Holding(shard=lock.shard, lease_guid=NOBODY) for lock in silent]
         lanes = await self._store.work.survey(holdings)
-        demands = [
-            Demand(lane=lane, lease_guid=None, limit=min(HELP_LIMIT, self._slots.free(lane.queue)))
-            for lane, at in lanes.items()
-            if at < self.pump.time.now() and self._slots.free(lane.queue)
-        ]
+        overdue = [lane for lane, at in lanes.items() if at < self.pump.time.now()]
+        overdue.sort(key=lambda lane: lane.priority)
+        demands = self.pump.share_out(overdue, helping=True)
         if demands:
             result = await self.pump.begin(demands)
             self._observer.count("helper_begun", len(result.begun))

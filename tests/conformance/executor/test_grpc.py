@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -289,7 +289,7 @@ async def test_proxy_variables_are_ignored(
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
     for name in ("server", "client"):
         subprocess.run(
@@ -299,7 +299,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
              "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"],
             check=True, capture_output=True,
         )  # fmt: skip
-    yield folder
+    return folder
 
 
 @pytest.fixture

@@ -87,7 +87,10 @@ async def test_calls_under_the_prefix_are_signed(calling: Calling, receiver: Rec
 
 @pytest.mark.parametrize(
     "path",
-    ["/okay", "/", "/OK/a", "/x/ok", "/ok/../x", "/ok/%2e%2E/x", "/ok/..", "/ok/.%2e/x", "/ok/a%2f.."],
+    [
+        "/okay", "/", "/OK/a", "/x/ok", "/ok/../x", "/ok/%2e%2E/x", "/ok/..", "/ok/.%2e/x",
+        "/ok/a%2f..",
+    ],
 )  # fmt: skip
 async def test_calls_elsewhere_are_not_signed(
     calling: Calling, receiver: Receiver, path: str
@@ -177,11 +180,10 @@ async def test_a_receiver_that_repeats_a_secret_is_not_believed(
     calling: Calling, receiver: Receiver
 ) -> None:
     """What it says is kept without the secret, wherever the cut would be."""
-    secrets = token("127.0.0.1", value="this is 500")  # what the receiver says to /status/500
-    outcome = await post(
-        calling.executor(secrets=secrets), f"{receiver.url}/status/500", headers=HEADERS
-    )
-    assert Failed(error="answered 500", answer="***") == outcome
+    for value, answer in (("this is 500", "***"), ("Bearer is 500", "this ***")):
+        executor = calling.executor(secrets=token("127.0.0.1", value=value))
+        outcome = await post(executor, f"{receiver.url}/status/500", headers=HEADERS)
+        assert Failed(error="answered 500", answer=answer) == outcome
 
 
 # -- rates ----------------------------------------------------------------------------------------

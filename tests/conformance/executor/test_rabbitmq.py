@@ -318,7 +318,12 @@ async def test_a_connection_that_cannot_be_made_is_a_failure(
 
 async def test_a_silent_broker_is_left_after_the_connect_timeout() -> None:
     """Something listens and says nothing: all who wait hear of it at the same time."""
-    async with await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0) as server:
+
+    async def listen(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(1)
+        writer.transport.abort()
+
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         target = target_of(
             f"amqp://guest:guest@127.0.0.1:{port}/", connect_timeout=timedelta(seconds=0.2)
@@ -327,6 +332,8 @@ async def test_a_silent_broker_is_left_after_the_connect_timeout() -> None:
         orders = [executor.execute(order_with_own_key(message())) for _ in range(20)]
         outcomes = await asyncio.wait_for(asyncio.gather(*orders), 3)
         await executor.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(others)  # the listeners: they close what they have
     assert [Failed(error="connection timed out")] * 20 == outcomes
 
 

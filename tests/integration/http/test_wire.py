@@ -69,7 +69,7 @@ FORBIDDEN = [
     *PLAIN,
 ]
 # With plain http and port 80 allowed by policy, addresses are as forbidden as ever.
-LENIENT = {"allow_http": True, "ports": [80, 443]}
+LENIENT: dict[str, Any] = {"allow_http": True, "ports": [80, 443]}
 FORBIDDEN_ALWAYS = [f"http://{host}/latest/" for host in HOSTS]
 
 
@@ -150,7 +150,8 @@ def test_tls_is_for_the_name_and_not_for_the_address(tmp_path: Path) -> None:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
          "-nodes", "-days", "2", "-subj", "/CN=test",
-         "-addext", "subjectAltName=DNS:public.example", "-keyout", tmp_path / "key.pem", "-out", certificate],
+         "-addext", "subjectAltName=DNS:public.example",
+         "-keyout", tmp_path / "key.pem", "-out", certificate],
         check=True, capture_output=True,
     )  # fmt: skip
     certificate.write_text(certificate.read_text() + (tmp_path / "key.pem").read_text())

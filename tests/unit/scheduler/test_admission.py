@@ -106,3 +106,29 @@ def test_resume_with_catch_up_none_goes_on_with_the_next_occurrence() -> None:
     scheduled, occurrence, expires = decide_resume(action, NOW + timedelta(minutes=25))
     assert NOW + timedelta(minutes=30) == scheduled == occurrence
     assert NOW + timedelta(minutes=40) == expires
+
+
+def test_a_key_without_an_id_can_be_repeated() -> None:
+    """Both are derived from the key: a repeat finds the action that the first call made."""
+    first, second = (
+        admit(
+            Request(spec=spec(), key="k"), guid=UUID(int=number), now=NOW,
+            installation=INSTALLATION, retention=timedelta(days=7),
+        )
+        for number in (1, 2)
+    )  # fmt: skip
+    assert (first.id, first.guid) == (second.id, second.guid)
+    assert str(first.guid) == first.id
+
+
+def test_a_key_belongs_to_its_token() -> None:
+    """The same key from two tokens, or from none, makes three generations."""
+    drafts = [
+        admit(
+            Request(id="a", spec=spec(), key="k"), guid=GUID, now=NOW, installation=INSTALLATION,
+            retention=timedelta(days=7), actor=actor,
+        )
+        for actor in ("local", "ann", "bob", "ann")
+    ]  # fmt: skip
+    assert 3 == len({draft.guid for draft in drafts})
+    assert drafts[1].guid == drafts[3].guid

@@ -39,8 +39,8 @@ class Token(Value, frozen=True):
 
 
 class AuditEntry(Value, frozen=True):
-    """One change. A bulk is one entry: `id` and `guid` are its first action's, and the others are
-    those with the same `created_at` as the entry's `at`."""
+    """One change. A bulk is one entry: `id` and `guid` are those of one action of it, and the
+    others are those with the same `created_at` as the entry's `at`."""
 
     at: datetime
     actor: str

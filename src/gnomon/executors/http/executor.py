@@ -33,7 +33,7 @@ from gnomon.executors.http.targets import HttpTarget, SigningKeys
 from gnomon.model.effects import validate_request
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
-from gnomon.model.secret import HIDDEN, Secret
+from gnomon.model.secret import Secret, hide
 from gnomon.model.spec import Http
 
 ANSWER_BYTES_MAX = 64 * 1024  # read
@@ -97,7 +97,7 @@ class HttpExecutor:
             effect.method, url, headers=headers, data=body, allow_redirects=False
         ) as response:
             answer = await self._read(response, limit)
-            return self._outcome(effect, response, _redacted(answer, revealed))
+            return self._outcome(effect, response, _text_of(answer, revealed))
 
     async def _take_turn(self, url: URL, limit: asyncio.Timeout) -> None:
         """Wait for the host's next turn, if it comes while the attempt has time."""
@@ -149,11 +149,12 @@ class HttpExecutor:
         self._observer.observe("http_answer_bytes", len(found))
         return bytes(found)
 
-    def _outcome(self, effect: Http, response: aiohttp.ClientResponse, answer: bytes) -> Outcome:
+    def _outcome(
+        self, effect: Http, response: aiohttp.ClientResponse, answer: str | None
+    ) -> Outcome:
         status = response.status
-        text = cut(answer[:ANSWER_STORED_BYTES_MAX].decode("utf-8", "replace")) or None
         if status in effect.success or (not effect.success and 200 <= status <= 299):
-            return Succeeded(answer=text)
+            return Succeeded(answer=answer)
         patience = None
         if status in _PATIENCE_CODES:
             date = response.headers.get("Date")
@@ -162,7 +163,7 @@ class HttpExecutor:
             error=f"answered {status}",
             retryable=status != _GONE,
             retry_after=patience,
-            answer=text,
+            answer=answer,
         )
 
     def _failed(self, order: Order, error: str, exc: Exception) -> Failed:
@@ -182,11 +183,11 @@ class HttpExecutor:
 # -- the answer -----------------------------------------------------------------------------------
 
 
-def _redacted(answer: bytes, revealed: tuple[Secret, ...]) -> bytes:
-    """What was said, without the secrets that we told the receiver: some repeat what they get."""
-    for secret in revealed:
-        answer = answer.replace(secret.reveal().encode(), HIDDEN.encode())
-    return answer
+def _text_of(answer: bytes, revealed: tuple[Secret, ...]) -> str | None:
+    """What was said, cut, and without the secrets that we told the receiver."""
+    if not revealed:
+        return cut(answer[:ANSWER_STORED_BYTES_MAX].decode("utf-8", "replace")) or None
+    return cut(hide(answer.decode("utf-8", "replace"), *revealed)) or None
 
 
 def retry_after(value: str | None, date: str | None, now: datetime) -> timedelta | None:

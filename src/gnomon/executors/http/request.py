@@ -85,8 +85,9 @@ class Preparer:
         for name, value in effect.headers.items():
             if value.startswith(SECRET_PREFIX):
                 secret = self._secret(value, url)
-                revealed.append(secret)
                 headers[name] = secret.reveal()
+                # `Bearer …`, or what follows it: a receiver may repeat either.
+                revealed += [secret, *map(Secret, secret.reveal().split(" ", 1)[1:])]
             else:
                 headers[name] = value
         return tuple(revealed)

@@ -1,4 +1,4 @@
-"""Serving: grpc.aio on a loopback port, stopped by an event.
+"""Serving: grpc.aio on a port of its own, stopped by an event.
 
 No reflection: the protocol is in the repository. No compression: what is packed could be larger
 than its bound. Keep-alive is for finding dead clients, not for those who ping us busy.
@@ -7,12 +7,15 @@ than its bound. Keep-alive is for finding dead clients, not for those who ping u
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import grpc
 from google.protobuf.internal import api_implementation
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from gnomon.clock import SystemClock
 from gnomon.contracts.observer import Observer, Silent
+from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.grpc.service import (
     MESSAGE_BYTES_MAX,
@@ -20,6 +23,7 @@ from gnomon.gateways.grpc.service import (
     Boundary,
     SchedulerRpcs,
 )
+from gnomon.gateways.grpc.watching import Watchers
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.scheduler import Scheduler
 
@@ -48,13 +52,21 @@ class GrpcServer:
     """The gRPC API of a scheduler. Made inside a running event loop."""
 
     def __init__(
-        self, scheduler: Scheduler, config: ServerConfig, *, observer: Observer | None = None
+        self,
+        scheduler: Scheduler,
+        config: ServerConfig,
+        *,
+        authorizer: Authorizer | None = None,
+        observer: Observer | None = None,
     ) -> None:
         require_upb()
         self._scheduler = scheduler
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
-        boundary = Boundary(SchedulerRpcs(scheduler), observer or Silent())
+        self._watchers = Watchers()
+        authorizer = authorizer or Authorizer(scheduler.store.tokens, clock=SystemClock())
+        rpcs = SchedulerRpcs(scheduler, authorizer, self._watchers)
+        boundary = Boundary(rpcs, authorizer, observer or Silent())
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(SERVICE.full_name, boundary.handlers()),)
         )
@@ -75,6 +87,7 @@ class GrpcServer:
                         await stop.wait()
                 except TimeoutError:
                     await self._tell_health()
+            self._watchers.stopping.set()
             await self._health.enter_graceful_shutdown()
         finally:
             await self._server.stop(GRACEFUL_S)
@@ -95,19 +108,46 @@ class GrpcServer:
 
 
 def _listen(server: grpc.aio.Server, config: ServerConfig) -> str:
-    """Take the port, or say that it is taken; `ServerConfig` has refused what is not loopback."""
+    """Take the port, or say that it is taken; `ServerConfig` has refused what is not safe."""
     assert config.grpc_port is not None
     host = f"[{config.host}]" if ":" in config.host else config.host
+    place, credentials = f"{host}:{config.grpc_port}", _credentials(config)
     try:
-        port = server.add_insecure_port(f"{host}:{config.grpc_port}")
+        if credentials is None:
+            port = server.add_insecure_port(place)
+        else:
+            port = server.add_secure_port(place, credentials)
     except RuntimeError:
         port = 0
     if port == 0:
         raise ConfigurationError(
             "server.grpc_port",
-            f"cannot listen on {host}:{config.grpc_port}; choose another --grpc-port",
+            f"cannot listen on {place}; choose another --grpc-port",
         )
     return f"{host}:{port}"
+
+
+def _credentials(config: ServerConfig) -> grpc.ServerCredentials | None:
+    """TLS as configured: with an authority, callers must have a certificate of its."""
+    if config.grpc_tls is None:
+        return None
+    cert, key = config.grpc_tls
+    authority = config.grpc_tls_client_ca
+    pair = (_read("server.grpc_tls_key", key), _read("server.grpc_tls_cert", cert))
+    return grpc.ssl_server_credentials(
+        [pair],
+        root_certificates=(
+            None if authority is None else _read("server.grpc_tls_client_ca", authority)
+        ),
+        require_client_auth=authority is not None,
+    )
+
+
+def _read(path: str, file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as exc:
+        raise ConfigurationError(path, f"{file} cannot be read: {exc.strerror}") from None
 
 
 def require_upb() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
@@ -15,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from gnomon.clock import SystemEntropy
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import Changed, Page, Selection
+from gnomon.gateways.auth import READ, WRITE, Authorizer, Principal, check_spec, permitted
 from gnomon.gateways.errors import row_of
 from gnomon.gateways.grpc.conversion import (
     read_guid,
@@ -29,14 +32,24 @@ from gnomon.gateways.grpc.conversion import (
     write_problem,
     write_time,
 )
+from gnomon.gateways.grpc.watching import Watchers
 from gnomon.model.action import State
-from gnomon.model.errors import GnomonError, InvalidRequest, InvalidSpec, UnknownField
+from gnomon.model.errors import (
+    GnomonError,
+    InvalidRequest,
+    InvalidSpec,
+    Unauthenticated,
+    UnknownField,
+)
+from gnomon.model.ids import action_id
 from gnomon.scheduler import Request, Scheduler
 from gnomon.v1 import action_pb2
 from gnomon.v1 import scheduler_pb2 as pb
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 LIMIT_DEFAULT = 100
+READ_PAUSE_EVERY = 100  # items of a bulk between two breaths of the event loop
+READING = frozenset({"Get", "List", "Attempts", "Watch"})  # the other rpcs write
 PROBLEM_KEY = "gnomon-problem-bin"
 # Clients that retry by themselves heed this one: https://github.com/grpc/proposal, A6.
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
@@ -49,8 +62,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class SchedulerRpcs:
     """`gnomon.v1.SchedulerService`; one method for each rpc, of the same name."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, authorizer: Authorizer, watchers: Watchers) -> None:
         self._scheduler = scheduler
+        self._authorizer = authorizer
+        self._watchers = watchers
         self._durability = scheduler.installation.durability
 
     def _changed(self, changed: Changed) -> pb.Changed:
@@ -58,53 +73,71 @@ class SchedulerRpcs:
 
     # -- change -----------------------------------------------------------------------------------
 
-    async def create(self, request: pb.CreateRequest) -> pb.CreateResponse:
-        changed = await self._scheduler.create(read_request(request))
+    async def create(self, request: pb.CreateRequest, caller: Caller) -> pb.CreateResponse:
+        asked = read_request(request)
+        check_spec(caller.principal, asked.spec)
+        await self._authorizer.admit(caller.principal)
+        changed = await self._scheduler.create(asked, actor=caller.name)
         return pb.CreateResponse(changed=self._changed(changed))
 
-    async def replace(self, request: pb.ReplaceRequest) -> pb.ReplaceResponse:
+    async def replace(self, request: pb.ReplaceRequest, caller: Caller) -> pb.ReplaceResponse:
+        asked, if_match = read_request(request), _if_match(request)
+        check_spec(caller.principal, asked.spec)
+        id = action_id(request.id)
+        await self._authorizer.admit_replace(caller.principal, self._scheduler, id)
         changed = await self._scheduler.replace(
-            read_request(request), if_match=_if_match(request), barrier=request.barrier
+            asked, if_match=if_match, barrier=request.barrier, actor=caller.name
         )
         return pb.ReplaceResponse(changed=self._changed(changed))
 
-    async def delete(self, request: pb.DeleteRequest) -> pb.DeleteResponse:
+    async def delete(self, request: pb.DeleteRequest, caller: Caller) -> pb.DeleteResponse:
         changed = await self._scheduler.delete(
-            request.id, if_match=_if_match(request), barrier=request.barrier
+            request.id, if_match=_if_match(request), barrier=request.barrier, actor=caller.name
         )
         return pb.DeleteResponse(changed=self._changed(changed))
 
-    async def bulk_create(self, request: pb.BulkCreateRequest) -> pb.BulkCreateResponse:
-        items = [_read_item(item) for item in request.actions]
+    async def bulk_create(
+        self, request: pb.BulkCreateRequest, caller: Caller
+    ) -> pb.BulkCreateResponse:
+        items = [permitted(caller.principal, item) for item in await _read_items(request)]
         asked = [item for item in items if isinstance(item, Request)]
-        stored = iter(await self._scheduler.create_many(asked) if asked else ())
+        await self._authorizer.admit(caller.principal, len(asked))
+        stored = iter(await self._scheduler.create_many(asked, actor=caller.name) if asked else ())
         results = [item if isinstance(item, GnomonError) else next(stored) for item in items]
         return pb.BulkCreateResponse(
             results=[_write_result(result) for result in results], durability=self._durability
         )
 
-    async def run_now(self, request: pb.RunNowRequest) -> pb.RunNowResponse:
-        changed = await self._scheduler.run_now(request.id, if_match=_if_match(request))
+    async def run_now(self, request: pb.RunNowRequest, caller: Caller) -> pb.RunNowResponse:
+        changed = await self._scheduler.run_now(
+            request.id, if_match=_if_match(request), actor=caller.name
+        )
         return pb.RunNowResponse(changed=self._changed(changed))
 
-    async def pause(self, request: pb.PauseRequest) -> pb.PauseResponse:
-        changed = await self._scheduler.pause(request.id, if_match=_if_match(request))
+    async def pause(self, request: pb.PauseRequest, caller: Caller) -> pb.PauseResponse:
+        changed = await self._scheduler.pause(
+            request.id, if_match=_if_match(request), actor=caller.name
+        )
         return pb.PauseResponse(changed=self._changed(changed))
 
-    async def resume(self, request: pb.ResumeRequest) -> pb.ResumeResponse:
-        changed = await self._scheduler.resume(request.id, if_match=_if_match(request))
+    async def resume(self, request: pb.ResumeRequest, caller: Caller) -> pb.ResumeResponse:
+        changed = await self._scheduler.resume(
+            request.id, if_match=_if_match(request), actor=caller.name
+        )
         return pb.ResumeResponse(changed=self._changed(changed))
 
-    async def retry(self, request: pb.RetryRequest) -> pb.RetryResponse:
-        return pb.RetryResponse(changed=self._changed(await self._scheduler.retry(request.id)))
+    async def retry(self, request: pb.RetryRequest, caller: Caller) -> pb.RetryResponse:
+        await self._authorizer.admit(caller.principal)
+        changed = await self._scheduler.retry(request.id, actor=caller.name)
+        return pb.RetryResponse(changed=self._changed(changed))
 
     # -- look -------------------------------------------------------------------------------------
 
-    async def get(self, request: pb.GetRequest) -> pb.GetResponse:
+    async def get(self, request: pb.GetRequest, _caller: Caller) -> pb.GetResponse:
         action = await self._scheduler.get(request.id)
         return pb.GetResponse(action=write_action(action), durability=self._durability)
 
-    async def list(self, request: pb.ListRequest) -> pb.ListResponse:
+    async def list(self, request: pb.ListRequest, _caller: Caller) -> pb.ListResponse:
         """A page; a shorter one if its message would be too large."""
         selection = read_selection(request)
         after = read_text(request.after, "after") if request.HasField("after") else None
@@ -120,7 +153,7 @@ class SchedulerRpcs:
         actions = [write_action(action) for action in page.actions]
         return pb.ListResponse(actions=actions, next=page.next, durability=self._durability)
 
-    async def attempts(self, request: pb.AttemptsRequest) -> pb.AttemptsResponse:
+    async def attempts(self, request: pb.AttemptsRequest, _caller: Caller) -> pb.AttemptsResponse:
         limit = request.limit if request.HasField("limit") else LIMIT_DEFAULT
         answer, size = pb.AttemptsResponse(), 0
         for attempt in await self._scheduler.attempts(request.id, limit=limit):
@@ -132,9 +165,44 @@ class SchedulerRpcs:
             answer.attempts.append(shown)
         return answer
 
-    async def watch(self, request: pb.WatchRequest) -> AsyncIterator[pb.WatchResponse]:
-        async for action in self._scheduler.watch(request.id):
+    async def watch(
+        self, request: pb.WatchRequest, caller: Caller
+    ) -> AsyncIterator[pb.WatchResponse]:
+        watched = self._scheduler.watch(request.id)
+        async for action in self._watchers.watch(
+            watched, lambda: self._authorizer.confirm(caller.token, READ)
+        ):
             yield pb.WatchResponse(action=write_action(action), durability=self._durability)
+
+
+# -- callers --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and with which token."""
+
+    principal: Principal
+    token: str | None = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.principal.name
+
+
+def token_of(context: Context) -> str | None:
+    """The bearer token, if one was sent. Errors: Unauthenticated, if something else was."""
+    values = [value for name, value in _metadata(context) if name == "authorization"]
+    if not values:
+        return None
+    scheme, _, token = str(values[0]).partition(" ")
+    if len(values) > 1 or scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("authorization: must be one `Bearer` and a token")
+    return token.strip()
+
+
+def _metadata(context: Context) -> Iterable[tuple[str, str | bytes]]:
+    return context.invocation_metadata() or ()
 
 
 # -- requests -------------------------------------------------------------------------------------
@@ -165,6 +233,16 @@ def read_request(message: pb.CreateRequest | pb.ReplaceRequest) -> Request:
         key=message.idempotency_key if message.HasField("idempotency_key") else None,
         spec=read_spec(message.spec),
     )
+
+
+async def _read_items(message: pb.BulkCreateRequest) -> list[Request | GnomonError]:
+    """A bad one spoils no other, and many do not hold up everybody."""
+    found: list[Request | GnomonError] = []
+    for number, item in enumerate(message.actions):
+        found.append(_read_item(item))
+        if number % READ_PAUSE_EVERY == 0:
+            await asyncio.sleep(0)
+    return found
 
 
 def _read_item(message: pb.CreateRequest) -> Request | GnomonError:
@@ -214,10 +292,12 @@ def _write_result(result: Changed | GnomonError) -> pb.BulkCreateResult:
 
 
 class Boundary:
-    """Bytes in, messages out; every exception leaves as a status and a problem."""
+    """Bytes in, messages out; callers are known, and every exception leaves as a status and a
+    problem."""
 
-    def __init__(self, rpcs: SchedulerRpcs, observer: Observer) -> None:
+    def __init__(self, rpcs: SchedulerRpcs, authorizer: Authorizer, observer: Observer) -> None:
         self._rpcs = rpcs
+        self._authorizer = authorizer
         self._observer = observer
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
@@ -225,37 +305,50 @@ class Boundary:
         return {method.name: self._handler(method) for method in SERVICE.methods}
 
     def _handler(self, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
-        kind = GetMessageClass(method.input_type)
         verb = getattr(self._rpcs, _snake(method.name))
         # No deserializer: gRPC would call a broken message our fault and tell nothing.
         if method.server_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                self._streaming(kind, verb), response_serializer=_serialize
+                self._streaming(method, verb), response_serializer=_serialize
             )
         return grpc.unary_unary_rpc_method_handler(
-            self._unary(kind, verb), response_serializer=_serialize
+            self._unary(method, verb), response_serializer=_serialize
         )
 
-    def _unary(self, kind: type[M], verb: Callable[[M], Awaitable[Message]]) -> Any:
+    def _unary(
+        self, method: MethodDescriptor, verb: Callable[[Message, Caller], Awaitable[Message]]
+    ) -> Any:
         async def answer(raw: bytes, context: Context) -> Message:
             try:
-                return await verb(parse(kind, raw))
+                caller = await self._caller(method, context)
+                return await verb(_parsed(method, raw), caller)
             except Exception as exc:  # noqa: BLE001 - the gateway's boundary
-                await self._refuse(context, kind, exc)
+                await self._refuse(context, method, exc)
 
         return answer
 
-    def _streaming(self, kind: type[M], verb: Callable[[M], AsyncIterator[Message]]) -> Any:
+    def _streaming(
+        self, method: MethodDescriptor, verb: Callable[[Message, Caller], AsyncIterator[Message]]
+    ) -> Any:
         async def answer(raw: bytes, context: Context) -> AsyncIterator[Message]:
             try:
-                async for message in verb(parse(kind, raw)):
+                caller = await self._caller(method, context)
+                async for message in verb(_parsed(method, raw), caller):
                     yield message
             except Exception as exc:  # noqa: BLE001 - the gateway's boundary
-                await self._refuse(context, kind, exc)
+                await self._refuse(context, method, exc)
 
         return answer
 
-    async def _refuse(self, context: Context, kind: type[Message], error: Exception) -> NoReturn:
+    async def _caller(self, method: MethodDescriptor, context: Context) -> Caller:
+        """Before the message is looked at: strangers learn nothing about it."""
+        token = token_of(context)
+        scope = READ if method.name in READING else WRITE
+        return Caller(await self._authorizer.check(token, scope), token)
+
+    async def _refuse(
+        self, context: Context, method: MethodDescriptor, error: Exception
+    ) -> NoReturn:
         row, more = row_of(error), {}
         if row.hides_detail:
             more["request_id"] = str(SystemEntropy().token())
@@ -263,7 +356,7 @@ class Boundary:
                 "request_failed",
                 request_id=more["request_id"],
                 method="gRPC",
-                path=kind.DESCRIPTOR.full_name,
+                path=method.full_name,
                 exc_info=error,
             )
             error = GnomonError()
@@ -273,6 +366,10 @@ class Boundary:
         if wait_s is not None:
             trailing.append((PUSHBACK_KEY, str(round(wait_s * 1000))))
         await context.abort(grpc.StatusCode[row.grpc], problem.detail, tuple(trailing))
+
+
+def _parsed(method: MethodDescriptor, raw: bytes) -> Message:
+    return parse(GetMessageClass(method.input_type), raw)
 
 
 def _serialize(message: Message) -> bytes:

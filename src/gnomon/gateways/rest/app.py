@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from litestar import Litestar, Response, get
 from litestar.datastructures import State
+from litestar.routes import HTTPRoute
 
 from gnomon import __version__
 from gnomon.clock import SystemClock
@@ -17,6 +18,7 @@ from gnomon.gateways.rest.answers import Bytes, Problems, answer_json
 from gnomon.gateways.rest.events import Watchers
 from gnomon.gateways.rest.guards import OPEN, known_callers_only
 from gnomon.gateways.rest.openapi import openapi_document
+from gnomon.gateways.rest.reading import AnyRequest
 from gnomon.scheduler import Scheduler
 from gnomon.telemetry.metrics import Metrics
 
@@ -46,10 +48,25 @@ def create_rest(
         [Actions, OneAction, show_health, show_metrics, show_openapi],
         state=State(state),
         guards=[known_callers_only],
+        before_request=answer_options,
         exception_handlers=problems.handlers(),
         openapi_config=None,
         logging_config=None,
     )
+
+
+async def answer_options(request: AnyRequest) -> Bytes | None:
+    """OPTIONS names all methods of a path; Litestar's own answer names those of one handler."""
+    if request.method != "OPTIONS":
+        return None
+    path = request.scope["path_template"]
+    methods = {
+        method
+        for route in request.app.routes
+        if isinstance(route, HTTPRoute) and route.path_format == path
+        for method in route.methods
+    }
+    return Response(b"", status_code=204, headers={"Allow": ", ".join(sorted(methods))})
 
 
 @get("/health", opt=OPEN)

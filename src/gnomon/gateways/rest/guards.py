@@ -21,6 +21,7 @@ from gnomon.model.errors import Unauthenticated
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 OPEN = {"open": True}  # for a route that answers everybody
 
 
@@ -31,7 +32,7 @@ async def known_callers_only(connection: Connection, handler: BaseRouteHandler) 
         _refuse_pages(connection)
     if handler.opt.get("open"):
         return
-    scope = READ if connection.scope.get("method") in ("GET", "HEAD") else WRITE
+    scope = READ if connection.scope.get("method") in SAFE_METHODS else WRITE
     principal = await authorizer.check(token_of(connection), scope)
     connection.state.principal = principal
 

@@ -29,6 +29,16 @@ CREATE TABLE attempt_log (
     PRIMARY KEY (shard_id, attempt_id, began_at)
 );
 
+CREATE TABLE audit (
+    entry_no INTEGER NOT NULL PRIMARY KEY,
+    at INTEGER NOT NULL,
+    guid BLOB NOT NULL,
+    count INTEGER NOT NULL,
+    verb TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    id TEXT NOT NULL
+);
+
 CREATE TABLE finished_action (
     id TEXT NOT NULL,
     shard_id INTEGER NOT NULL,
@@ -124,6 +134,7 @@ CREATE TABLE scheduled_action (
     consecutive_failures INTEGER NOT NULL DEFAULT 0,
     consecutive_interruptions INTEGER NOT NULL DEFAULT 0,
     occurrence_failures INTEGER NOT NULL DEFAULT 0,
+    creator TEXT,
     last_attempt TEXT,
     spec TEXT NOT NULL
 );
@@ -136,6 +147,18 @@ CREATE TABLE shard_lock (
     heartbeat_at INTEGER,
     last_processing_start_at INTEGER,
     incoming_mark INTEGER
+);
+
+CREATE TABLE token (
+    token_id BLOB NOT NULL PRIMARY KEY,
+    digest BLOB NOT NULL CONSTRAINT token_digest_key UNIQUE,
+    name TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    rate REAL,
+    live_max INTEGER
 );
 
 CREATE TABLE worker (
@@ -155,7 +178,12 @@ ON processing_queue (shard_id, queue, priority, scheduled_at);
 CREATE INDEX processing_queue_running_idx ON processing_queue (shard_id, scheduled_at)
 WHERE running = 1;
 
+CREATE INDEX scheduled_action_creator_idx ON scheduled_action (creator)
+WHERE creator IS NOT NULL;
+
 CREATE INDEX scheduled_action_expiry_idx ON scheduled_action (shard_id, expires_at)
 WHERE expires_at IS NOT NULL;
 
 CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
+
+CREATE INDEX token_name_idx ON token (name, created_at);

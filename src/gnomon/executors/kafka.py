@@ -1,0 +1,203 @@
+"""Records to Kafka as effects.
+
+Success is the delivery report with `acks=all`: every replica in sync has the record. The producer
+is idempotent, so what the library repeats by itself within an attempt is stored once. An attempt
+that is given up may have been stored all the same: the receiver knows a record it has by the header
+`gnomon-key`, the same for all attempts of one occurrence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.executor import Order
+from gnomon.contracts.observer import Observer, Silent
+from gnomon.executors._kafka_client import (
+    Ack,
+    AiokafkaClient,
+    KafkaClient,
+    KafkaOptions,
+    Record,
+    Refusal,
+)
+from gnomon.model.errors import ConfigurationError, short
+from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
+from gnomon.model.secret import Secret
+from gnomon.model.spec import Kafka
+
+IN_FLIGHT_MAX = 10_000
+RECONNECT_PAUSE_S = 0.2
+DETAIL_CHARS_MAX = 200
+_BOOTSTRAP = re.compile(r"[A-Za-z0-9_.\[\]:-]+:[0-9]{1,5}(,[A-Za-z0-9_.\[\]:-]+:[0-9]{1,5})*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaTarget:
+    """A cluster: where it is, how to log in, and how much may be under way to it at once."""
+
+    name: str
+    bootstrap: str  # host:port, several with commas between
+    tls: bool = False
+    ca_file: str | None = None  # with tls; the machine's authorities by default
+    certificate_file: str | None = None
+    key_file: str | None = None
+    username: str | None = None
+    password: Secret | None = None
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    in_flight_max: int = 1_000
+    connect_timeout: timedelta = timedelta(seconds=5)
+    request_timeout: timedelta = timedelta(seconds=10)
+
+    def __post_init__(self) -> None:
+        if not NAME_PATTERN.fullmatch(self.name):
+            raise ConfigurationError(
+                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
+            )
+        if not _BOOTSTRAP.fullmatch(self.bootstrap):
+            self._refuse("bootstrap", "must be host:port, several with commas between")
+        if not self.tls and (self.ca_file or self.certificate_file or self.key_file):
+            self._refuse("tls", "must be true when files for TLS are given")
+        if self.key_file is not None and self.certificate_file is None:
+            self._refuse("key_file", "must come with a certificate_file")
+        if (self.username is None) != (self.password is None):
+            self._refuse("username", "must come together with a password")
+        if self.mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+            self._refuse("mechanism", "must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+        if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
+            self._refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
+        for option in ("connect_timeout", "request_timeout"):
+            if getattr(self, option) < timedelta(milliseconds=1):
+                self._refuse(option, "must be at least 1 ms")
+
+    def _refuse(self, option: str, problem: str) -> None:
+        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
+
+    def options(self) -> KafkaOptions:
+        """For the client. Certificates are always verified."""
+        return KafkaOptions(
+            bootstrap=self.bootstrap,
+            ssl_context=self._ssl_context() if self.tls else None,
+            username=self.username,
+            password=self.password.reveal() if self.password is not None else None,
+            mechanism=self.mechanism,
+            connect_timeout_s=self.connect_timeout.total_seconds(),
+            request_timeout_s=self.request_timeout.total_seconds(),
+        )
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate_file is not None:
+                context.load_cert_chain(self.certificate_file, self.key_file)
+        except OSError as exc:  # missing files, and what OpenSSL cannot read
+            raise ConfigurationError(
+                f"targets.{self.name}", f"the files for TLS cannot be loaded: {exc.strerror}"
+            ) from exc
+        return context
+
+
+class _Link:
+    """The way to one target: its client and its bound."""
+
+    def __init__(self, client: KafkaClient, in_flight_max: int) -> None:
+        self.client = client
+        self.slots = asyncio.Semaphore(in_flight_max)
+
+
+class KafkaExecutor:
+    """Sends records. `client` makes the client of a target."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, KafkaTarget],
+        *,
+        clock: Clock,
+        observer: Observer | None = None,
+        client: Callable[[KafkaOptions], KafkaClient] = AiokafkaClient,
+    ) -> None:
+        self._clock = clock
+        self._observer: Observer = observer or Silent()
+        self._links = {
+            name: _Link(client(target.options()), target.in_flight_max)
+            for name, target in targets.items()
+        }
+
+    async def execute(self, order: Order) -> Outcome:
+        effect = order.effect
+        assert isinstance(effect, Kafka)
+        link = self._links.get(effect.target)
+        if link is None:
+            name = short(effect.target)
+            return Failed(error=f"there is no target {name} of kind kafka on this worker")
+        limit = asyncio.timeout(order.timeout_s)
+        try:
+            async with limit:
+                record = record_of(order, effect)
+                async with link.slots:
+                    (answer,) = await link.client.send([record])
+        except Exception as exc:  # noqa: BLE001 - the attempt boundary
+            late = f"timed out after {order.timeout_s:g} s"
+            error = late if limit.expired() else "record not valid"
+            # The text of an error that we do not know may quote the record.
+            return self._failed(order, Refusal(error=error, detail=type(exc).__name__))
+        match answer:
+            case Ack(partition=partition, offset=offset):
+                return Succeeded(answer=f"partition {partition}, offset {offset}")
+            case Refusal():
+                return self._failed(order, answer)
+
+    async def close(self) -> None:
+        for link in self._links.values():
+            await link.client.stop()
+
+    def _failed(self, order: Order, refusal: Refusal) -> Failed:
+        """The same few words for everybody; the detail is for the operator only."""
+        assert isinstance(order.effect, Kafka)
+        self._observer.event(
+            "kafka.send_failed",
+            id=order.id,
+            attempt_id=str(order.attempt_id),
+            target=order.effect.target,
+            error=refusal.error,
+            detail=cut(refusal.detail, DETAIL_CHARS_MAX),
+        )
+        return Failed(error=refusal.error)
+
+
+def record_of(order: Order, effect: Kafka) -> Record:
+    """The user's record, and beside it what the user cannot change."""
+    headers = dict(effect.headers)
+    value: bytes | None = None
+    if effect.json is not None:
+        value = msgspec.json.encode(effect.json)
+        if not any(name.lower() == "content-type" for name in headers):
+            headers["content-type"] = "application/json"
+    elif effect.value is not None:
+        value = effect.value.encode()
+    headers |= {
+        "gnomon-key": order.key,
+        "gnomon-attempt": str(order.attempt_no),
+        "gnomon-attempt-id": str(order.attempt_id),
+        "gnomon-scheduled-at": _rfc3339(order.scheduled_at),
+        "gnomon-expires-at": _rfc3339(order.deadline),
+    }
+    return Record(
+        topic=effect.topic,
+        key=effect.key.encode() if effect.key is not None else None,
+        value=value,
+        headers=tuple((name, text.encode()) for name, text in headers.items()),
+    )
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

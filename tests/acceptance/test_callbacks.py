@@ -1,0 +1,62 @@
+"""HTTP callbacks as a user has them: `gnomon up`, curl, a receiver."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gnomon.model.signature import verify
+from tests.fixtures.receiver import receiving
+from tests.fixtures.up import gnomon_up
+
+ROOT = Path(__file__).parents[2]
+KEY = "whsec_" + base64.b64encode(b"k" * 32).decode()
+
+
+def test_the_story_of_the_readme(tmp_path: Path) -> None:
+    """With nothing but curl: an action that calls this very machine, which `up` allows."""
+    story = re.search(
+        r"^\$ (curl -s -X POST .*?}}}')$",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert story is not None
+    with gnomon_up(tmp_path) as up:
+        command = story[1].replace("http://127.0.0.1:8321", up.url)
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+        assert '"hello"' in done.stdout
+        assert "done" == up.ended("hello")["state"]
+
+
+def test_loopback_can_be_closed(tmp_path: Path) -> None:
+    """What the operator sets counts, in `up` as anywhere."""
+    with gnomon_up(tmp_path, "[http]\nallow_loopback = false\n") as up:
+        up.create("inner", {"type": "http", "method": "GET", "url": f"{up.url}/health"})
+        status = up.ended("inner")
+        assert "dead" == status["state"]
+        assert "the address is not allowed" == status["last_attempt"]["error"]
+        assert "not_allowed" not in up.call("GET", "/v1/actions/inner")[1]
+
+
+async def test_a_signed_callback_from_configuration_to_receiver(tmp_path: Path) -> None:
+    """The key from the environment, the target from the file, the receiver verifies."""
+    async with receiving() as receiver:
+        toml = (
+            f'[targets.hooks]\nkind = "http"\nurl_prefix = "{receiver.url}/ok"\n'
+            'signing_keys = ["secret://hooks"]\n[secrets.hooks]\nenv = "HOOKS_KEY"\n'
+        )
+
+        def work() -> None:
+            with gnomon_up(tmp_path, toml, {"HOOKS_KEY": KEY}) as up:
+                effect = {"type": "http", "method": "POST", "url": f"{receiver.url}/ok", "json": 1}
+                up.create("signed", effect)
+                assert "done" == up.ended("signed")["state"]
+
+        await asyncio.to_thread(work)
+        (request,) = receiver.requests
+        delivery = verify(request.headers, b"1", [KEY], now=datetime.now(UTC))
+        assert 1 == delivery.attempt_no
