@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.processes", "tests.fixtures.rabbitmq"]
+pytest_plugins = [
+    "tests.fixtures.postgres",
+    "tests.fixtures.processes",
+    "tests.fixtures.rabbitmq",
+    "tests.fixtures.kafka",
+]
 
 HERE = Path(__file__).parent
 POSTGRES_FIXTURES = frozenset(

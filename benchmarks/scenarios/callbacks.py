@@ -77,5 +77,5 @@ async def call_gnomon(stand: Stand, receiver: Crew, url: str, count: int) -> flo
             already, began = receiver.count, time.perf_counter()
             crew.go()
             await receiver.performed(already + count)
-            await all_recorded(app)
+            await all_recorded(app, crew)
             return time.perf_counter() - began

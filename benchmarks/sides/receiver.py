@@ -6,6 +6,7 @@ Speaks of itself like a worker program: `ready` with its port, then how many cal
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import uvloop
 
@@ -23,8 +24,7 @@ class Calls(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods only
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

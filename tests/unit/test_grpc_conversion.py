@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -275,6 +276,14 @@ def test_times_are_shown_in_utc() -> None:
     """Whatever zone they were given in."""
     moment = datetime.fromisoformat("2030-01-01T02:00:00.000001+02:00")
     assert NOW + timedelta(microseconds=1) == read_time(write_time(moment), "")
+
+
+@pytest.mark.parametrize("nanos", [0, 499, 500, 1_499, 1_500, 999_999_499, 999_999_500])
+def test_nanoseconds_are_rounded_as_in_json(nanos: int) -> None:
+    """Whoever takes the time of a clock with nanoseconds gets the nearest microsecond."""
+    by_json = msgspec.convert(f"2030-01-01T00:00:00.{nanos:09}Z", datetime)
+    seconds = int(NOW.timestamp())
+    assert by_json == read_time(Timestamp(seconds=seconds, nanos=nanos), "")
 
 
 def test_an_empty_message_is_refused_like_an_empty_object() -> None:

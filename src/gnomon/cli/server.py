@@ -32,7 +32,7 @@ def register(root: typer.Typer) -> None:
         grpc_port: options.GrpcPort = None,
         config: options.ConfigFile = None,
     ) -> None:
-        """Serve REST, and gRPC if asked for, without a worker. Without authentication: on loopback only."""
+        """Serve REST, and gRPC if asked for, without a worker. Loopback only without tokens."""
         settings = options.settings_of(
             config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port
         )

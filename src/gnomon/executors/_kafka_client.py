@@ -20,6 +20,7 @@ import aiokafka
 from aiokafka import errors
 
 LINGER_MS = 5
+RECONNECT_PAUSE_S = 0.2
 STOP_TIMEOUT_S = 2.0
 
 
@@ -31,6 +32,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...]
+    timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +117,21 @@ class AiokafkaClient:
         self._options = options
         self._opening = asyncio.Lock()
         self._session: _Session | None = None
+        self._refused: tuple[float, Refusal] | None = None  # until when, and why
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> Refusal | None:
         async with self._opening:
-            return None if self._session is not None else await self._open()
+            if self._session is not None:
+                return None
+            now = asyncio.get_running_loop().time()
+            if self._refused is not None and now < self._refused[0]:
+                return self._refused[1]  # all who waited hear it at once
+            refusal = await self._open()
+            if refusal is not None:
+                until = asyncio.get_running_loop().time() + RECONNECT_PAUSE_S
+                self._refused = (until, refusal)
+            return refusal
 
     async def send(self, records: Sequence[Record]) -> list[Ack | Refusal]:
         if self._session is None and (refusal := await self.start()) is not None:
@@ -128,16 +140,10 @@ class AiokafkaClient:
         if session is None:  # retired between the two lines
             return [Refusal(error="connection lost")] * len(records)
         session.waiting_count += 1
-        is_whole = False
         try:
-            sending = (self._send(session.producer, record) for record in records)
-            answers = await asyncio.gather(*sending)
-            is_whole = all(isinstance(answer, Ack) for answer in answers)
-            return answers
+            return await asyncio.gather(*(self._send(session, record) for record in records))
         finally:
             session.waiting_count -= 1
-            if not is_whole:
-                self._retire(session)
             self._close_if_unused(session)
 
     async def consume(self, topic: str) -> AsyncIterator[Record]:
@@ -152,6 +158,7 @@ class AiokafkaClient:
                     key=found.key,
                     value=found.value,
                     headers=tuple(found.headers),
+                    timestamp_ms=found.timestamp,
                 )
         finally:
             await consumer.stop()
@@ -186,13 +193,24 @@ class AiokafkaClient:
         self._session = _Session(producer)
         return None
 
-    async def _send(self, producer: aiokafka.AIOKafkaProducer, record: Record) -> Ack | Refusal:
+    async def _send(self, session: _Session, record: Record) -> Ack | Refusal:
+        is_pending = False
         try:
-            found = await producer.send_and_wait(
-                record.topic, record.value, key=record.key, headers=list(record.headers)
+            report = await session.producer.send(
+                record.topic,
+                record.value,
+                key=record.key,
+                timestamp_ms=record.timestamp_ms,
+                headers=list(record.headers),
             )
+            is_pending = True
+            found = await report
+            is_pending = False
         except errors.KafkaError as exc:
             return _refusal_of(exc, "not accepted by the cluster")
+        finally:
+            if is_pending:
+                self._retire(session)
         return Ack(partition=found.partition, offset=found.offset)
 
     def _retire(self, session: _Session) -> None:

@@ -36,7 +36,6 @@ from gnomon.model.secret import Secret
 from gnomon.model.spec import Kafka
 
 IN_FLIGHT_MAX = 10_000
-RECONNECT_PAUSE_S = 0.2
 DETAIL_CHARS_MAX = 200
 _BOOTSTRAP = re.compile(r"[A-Za-z0-9_.\[\]:-]+:[0-9]{1,5}(,[A-Za-z0-9_.\[\]:-]+:[0-9]{1,5})*")
 
@@ -142,7 +141,7 @@ class KafkaExecutor:
         limit = asyncio.timeout(order.timeout_s)
         try:
             async with limit:
-                record = record_of(order, effect)
+                record = record_of(order, effect, self._clock.now())
                 async with link.slots:
                     (answer,) = await link.client.send([record])
         except Exception as exc:  # noqa: BLE001 - the attempt boundary
@@ -174,7 +173,7 @@ class KafkaExecutor:
         return Failed(error=refusal.error)
 
 
-def record_of(order: Order, effect: Kafka) -> Record:
+def record_of(order: Order, effect: Kafka, now: datetime) -> Record:
     """The user's record, and beside it what the user cannot change."""
     headers = dict(effect.headers)
     value: bytes | None = None
@@ -196,6 +195,7 @@ def record_of(order: Order, effect: Kafka) -> Record:
         key=effect.key.encode() if effect.key is not None else None,
         value=value,
         headers=tuple((name, text.encode()) for name, text in headers.items()),
+        timestamp_ms=int(now.timestamp() * 1000),
     )
 
 

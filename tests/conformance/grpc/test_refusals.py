@@ -209,7 +209,7 @@ async def test_a_bad_spec_is_refused_with_its_field(
         ("List", pb.ListRequest(queue="\x00")),
         ("List", pb.ListRequest(states=[0])),  # type: ignore[list-item]
         ("List", pb.ListRequest(states=[99])),  # type: ignore[list-item]
-        ("List", pb.ListRequest(due_before=Timestamp(nanos=1))),
+        ("List", pb.ListRequest(due_before=Timestamp(seconds=2**62))),
         ("Attempts", pb.AttemptsRequest(id="a", limit=-1)),
     ],
 )

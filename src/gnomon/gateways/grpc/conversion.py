@@ -140,23 +140,21 @@ def read_text(text: str, path: str) -> str:
 def read_time(value: Timestamp, path: str) -> datetime:
     """A time in UTC, to the microsecond."""
     try:
-        return _EPOCH + timedelta(seconds=value.seconds) + _micros(value.nanos, path)
+        return _EPOCH + timedelta(seconds=value.seconds) + _micros(value.nanos)
     except OverflowError:
         raise InvalidSpec(path, "must be between the years 1 and 9999") from None
 
 
 def _read_duration(value: Duration, path: str) -> timedelta:
     try:
-        return timedelta(seconds=value.seconds) + _micros(value.nanos, path)
+        return timedelta(seconds=value.seconds) + _micros(value.nanos)
     except OverflowError:
         raise InvalidSpec(path, "is too long", got=value.seconds) from None
 
 
-def _micros(nanos: int, path: str) -> timedelta:
-    micros, rest = divmod(nanos, 1000)
-    if rest:
-        raise InvalidSpec(path, "must be whole microseconds", got=nanos)
-    return timedelta(microseconds=micros)
+def _micros(nanos: int) -> timedelta:
+    """To the nearest, as in the JSON form: clocks of other languages have nanoseconds."""
+    return timedelta(microseconds=(nanos + 500) // 1000)
 
 
 def _read_json(text: bytes, path: str) -> Any:
