@@ -24,7 +24,7 @@ class Calls(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods only
+        self._transport = cast("asyncio.Transport", transport)  # uvloop lacks the base
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

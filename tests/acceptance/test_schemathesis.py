@@ -61,8 +61,8 @@ def test_documented_answers_only(server: Server, tmp_path: Path) -> None:
     where the document says so. Events are left out: their answer does not end."""
     command = [
         sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run",
-        f"{server.url}/openapi.json", "--exclude-path-regex", "/events$", "--max-examples", EXAMPLES,
-        "--seed", SEED, "--generation-database", "none", "--phases",
+        f"{server.url}/openapi.json", "--exclude-path-regex", "/events$", "--max-examples",
+        EXAMPLES, "--seed", SEED, "--generation-database", "none", "--phases",
         "examples,coverage,fuzzing,stateful", "--no-color", "--warnings", "off",
     ]  # fmt: skip
     if server.token is not None:

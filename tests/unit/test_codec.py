@@ -21,7 +21,18 @@ from gnomon.model.codec import (
     parse_json,
 )
 from gnomon.model.errors import InvalidRequest, InvalidSpec
-from gnomon.model.spec import CatchUp, Cron, Http, Mock, Periodic, Python, Retry, Spec
+from gnomon.model.spec import (
+    CatchUp,
+    Cron,
+    Http,
+    Kafka,
+    Mock,
+    Periodic,
+    Python,
+    Rabbitmq,
+    Retry,
+    Spec,
+)
 
 BAD_BODIES = [
     (b"", "not JSON"),
@@ -156,6 +167,10 @@ FULL = Spec(
     [
         Spec(action=Mock()),
         Spec(action=Python(function="f", args=[1, "a", None], kwargs={"b": [{}]})),
+        Spec(
+            action=Rabbitmq(target="t", exchange="e", routing_key="k", json=[1], headers={"a": "b"})
+        ),
+        Spec(action=Kafka(target="t", topic="o", key="k", value="v", headers={"a": "b"})),
         Spec(action=Mock(hang=timedelta(seconds=1)), policy=Periodic(period=timedelta(seconds=1))),
         FULL,
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnomon.model.effects import json_problem, validate_effect, validate_http
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.spec import Effect, Http, Mock, Python
+from gnomon.model.spec import Effect, Grpc, Http, Kafka, Mock, Push, Python, Rabbitmq
 
 URL = "https://a.example/hook"
 DEEP: list[Any] = []
@@ -143,6 +143,46 @@ BAD_EFFECTS: list[tuple[Effect, str]] = [
     (Mock(hang=timedelta(seconds=-1)), "hang"),
     (Mock(answer="x" * 2049), "answer"),
     (Mock(answer="\ud800"), "answer"),
+    (Rabbitmq(target="", routing_key="q"), "target"),
+    (Rabbitmq(target="amqp://u:p@host/", routing_key="q"), "target"),
+    (Rabbitmq(target="t", routing_key=""), "routing_key"),
+    (Rabbitmq(target="t", routing_key="é" * 128), "routing_key"),
+    (Rabbitmq(target="t", routing_key="a\nb"), "routing_key"),
+    (Rabbitmq(target="t", routing_key="\ud800"), "routing_key"),
+    (Rabbitmq(target="t", exchange="x" * 256, routing_key="q"), "exchange"),
+    (Rabbitmq(target="t", exchange="a\x00", routing_key="q"), "exchange"),
+    (Rabbitmq(target="t", routing_key="q", body="x", json=1), "body"),
+    (Rabbitmq(target="t", routing_key="q", body="x" * 65537), "body"),
+    (Rabbitmq(target="t", routing_key="q", body="\x00"), "body"),
+    (Rabbitmq(target="t", routing_key="q", json=[float("nan")]), "json"),
+    (Rabbitmq(target="t", routing_key="q", content_type=""), "content_type"),
+    (Rabbitmq(target="t", routing_key="q", content_type="a/b\r\n"), "content_type"),
+    (Rabbitmq(target="t", routing_key="q", content_type="x" * 256), "content_type"),
+    (Rabbitmq(target="t", routing_key="q", headers={"x" * 129: "a"}), "headers"),
+    (Rabbitmq(target="t", routing_key="q", headers={"a b": "x"}), "headers"),
+    (Rabbitmq(target="t", routing_key="q", headers={"a": "x\r\n"}), "headers.a"),
+    (Rabbitmq(target="t", routing_key="q", headers={"CC": "other"}), "headers.CC"),
+    (Rabbitmq(target="t", routing_key="q", headers={"BCC": "other"}), "headers.BCC"),
+    (
+        Rabbitmq(target="t", routing_key="q", headers={"Gnomon-Attempt": "1"}),
+        "headers.Gnomon-Attempt",
+    ),
+    (Kafka(target="a b", topic="t", value="x"), "target"),
+    (Kafka(target="t", topic="", value="x"), "topic"),
+    (Kafka(target="t", topic="..", value="x"), "topic"),
+    (Kafka(target="t", topic="a/b", value="x"), "topic"),
+    (Kafka(target="t", topic="a\n", value="x"), "topic"),
+    (Kafka(target="t", topic="x" * 250, value="x"), "topic"),
+    (Kafka(target="t", topic="__consumer_offsets", value="x"), "topic"),
+    (Kafka(target="t", topic="t"), "value"),
+    (Kafka(target="t", topic="t", value="x", json=1), "value"),
+    (Kafka(target="t", topic="t", value="é" * 32769), "value"),
+    (Kafka(target="t", topic="t", value="\ud800"), "value"),
+    (Kafka(target="t", topic="t", json={1: 2}), "json"),
+    (Kafka(target="t", topic="t", key="x" * 1025), "key"),
+    (Kafka(target="t", topic="t", key="\x00"), "key"),
+    (Kafka(target="t", topic="t", value="x", headers={"gnomon-key": "1"}), "headers.gnomon-key"),
+    (Kafka(target="t", topic="t", value="x", headers={"a": "\x00"}), "headers.a"),
 ]
 
 
@@ -164,6 +204,14 @@ def test_a_bad_effect_is_refused_by_its_field(effect: Effect, field: str) -> Non
         Http("POST", URL, json=0),
         Python(function="mail.send_2-x", args=[1, "a"], kwargs={"b": {"c": []}}),
         Mock(fail=3, kill=1, hang=timedelta(days=1), answer="ok"),
+        Rabbitmq(target="main", routing_key="mail"),
+        Rabbitmq(target="main", exchange="events", routing_key="", json={"ä": 1}),
+        Rabbitmq(
+            target="m", routing_key="é" * 127, body="", headers={"X-A": "b"}, content_type="a/b"
+        ),
+        Kafka(target="main", topic="orders.v1", value=""),
+        Kafka(target="main", topic="a" * 249, key="é" * 512),
+        Kafka(target="main", topic="_t", json=0, headers={"CC": "x", "Cookie": "y"}),
     ],
 )
 def test_a_good_effect_is_accepted(effect: Effect) -> None:
@@ -187,3 +235,53 @@ def test_json_problems_are_none_for_json() -> None:
     assert json_problem({"a": [None, True, 1, 1.5, "x", {}]}) is None
     assert "holds a 'set'" in str(json_problem([{1}]))
     assert "nested" in str(json_problem(DEEP))
+
+
+# -- grpc, push -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("effect", "path"),
+    [
+        (Grpc(target="", handler="a"), "target"),
+        (Grpc(target="a b", handler="a"), "target"),
+        (Grpc(target="a", handler=""), "handler"),
+        (Grpc(target="a", handler="a/b"), "handler"),
+        (Grpc(target="a", handler="a" * 65), "handler"),
+        (Grpc(target="a", handler="a\r\nb"), "handler"),
+        (Grpc(target="a", handler="a", payload=object()), "payload"),
+        (Grpc(target="a", handler="a", payload=DEEP), "payload"),
+        (Grpc(target="a", handler="a", payload="\x00"), "payload"),
+        (Grpc(target="a", handler="a", payload=["x" * 70_000]), "payload"),
+        (Push(target="", ttl=timedelta(minutes=1), user="ann"), "target"),
+        (Push(target="a", ttl=timedelta(minutes=1)), "user"),
+        (Push(target="a", ttl=timedelta(minutes=1), user=""), "user"),
+        (Push(target="a", ttl=timedelta(minutes=1), user="a\nb"), "user"),
+        (Push(target="a", ttl=timedelta(minutes=1), device="a" * 201), "device"),
+        (Push(target="a", ttl=timedelta(minutes=1), user="a", device="\u202e"), "device"),
+        (Push(target="a", ttl=timedelta(milliseconds=999), user="ann"), "ttl"),
+        (Push(target="a", ttl=-timedelta(days=1), user="ann"), "ttl"),
+        (Push(target="a", ttl=timedelta(days=29), user="ann"), "ttl"),
+        (Push(target="a", ttl=timedelta(minutes=1), user="ann", payload=float("nan")), "payload"),
+    ],
+)
+def test_a_bad_call_of_a_handler_or_push_is_refused(effect: Effect, path: str) -> None:
+    """The error names the field, and shows no payload."""
+    with pytest.raises(InvalidSpec) as caught:
+        validate_effect(effect)
+    assert f"spec.action.{path}" == caught.value.path
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        Grpc(target="a", handler="remind.basket"),
+        Grpc(target="a", handler="a", payload={"deep": [1, None, "ü"]}),
+        Push(target="a", ttl=timedelta(seconds=1), user="ann"),
+        Push(target="a", ttl=timedelta(days=28), device="phone-7", payload=[]),
+        Push(target="a", ttl=timedelta(hours=1), user="ann", device="phone"),
+    ],
+)
+def test_a_good_call_of_a_handler_or_push_is_accepted(effect: Effect) -> None:
+    """Nothing to say against it."""
+    assert refusal_of(effect) is None

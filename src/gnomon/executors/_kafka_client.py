@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -90,7 +90,7 @@ class KafkaClient(Protocol):
         """Send them and wait for all replicas in sync. One answer for each, in their order."""
         ...
 
-    def consume(self, topic: str) -> AsyncIterator[Record]:
+    def consume(self, topic: str) -> AsyncGenerator[Record, None]:
         """All records of a topic, from its beginning, and then as they come."""
         ...
 
@@ -146,7 +146,7 @@ class AiokafkaClient:
             session.waiting_count -= 1
             self._close_if_unused(session)
 
-    async def consume(self, topic: str) -> AsyncIterator[Record]:
+    async def consume(self, topic: str) -> AsyncGenerator[Record, None]:
         consumer = aiokafka.AIOKafkaConsumer(
             topic, auto_offset_reset="earliest", **self._options.connection()
         )

@@ -46,16 +46,16 @@ class KafkaTarget:
 
     name: str
     bootstrap: str  # host:port, several with commas between
-    tls: bool = False
+    tls: bool = False  # encrypted, with the cluster's certificate verified
     ca_file: str | None = None  # with tls; the machine's authorities by default
-    certificate_file: str | None = None
-    key_file: str | None = None
-    username: str | None = None
-    password: Secret | None = None
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    in_flight_max: int = 1_000
-    connect_timeout: timedelta = timedelta(seconds=5)
-    request_timeout: timedelta = timedelta(seconds=10)
+    certificate_file: str | None = None  # of ours, when the other side asks for one
+    key_file: str | None = None  # of the certificate, unless it is in the same file
+    username: str | None = None  # of SASL; without it nobody logs in
+    password: Secret | None = None  # of SASL
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"  # of SASL
+    in_flight_max: int = 1_000  # records sent and not reported yet; the others wait
+    connect_timeout: timedelta = timedelta(seconds=5)  # until the cluster has let us in
+    request_timeout: timedelta = timedelta(seconds=10)  # for one answer, and to find a topic
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):

@@ -62,10 +62,10 @@ class RabbitmqTarget:
     name: str
     url: Secret  # amqp://user:password@host:port/vhost, or amqps://
     ca_file: str | None = None  # with amqps; the machine's authorities by default
-    certificate_file: str | None = None
-    key_file: str | None = None
-    in_flight_max: int = 500
-    connect_timeout: timedelta = timedelta(seconds=5)
+    certificate_file: str | None = None  # of ours, when the other side asks for one
+    key_file: str | None = None  # of the certificate, unless it is in the same file
+    in_flight_max: int = 500  # messages sent and not confirmed yet; the others wait
+    connect_timeout: timedelta = timedelta(seconds=5)  # to log in, and to open a channel
     # How long a message may wait in its queue before the broker drops it. Never, by default: it
     # would be lost after its success.
     expiration: timedelta | None = None

@@ -92,7 +92,8 @@ def validate_effect(effect: Effect) -> None:
 
 def validate_http(effect: Http) -> None:
     """Method, URL, headers, body and success codes of a call."""
-    validate_request(effect)
+    validate_url(effect.url)
+    validate_call(effect)
     _validate_payload(effect)
     if len(effect.success) > CODES_MAX:
         raise InvalidSpec("spec.action.success", f"must have at most {CODES_MAX} codes")
@@ -101,15 +102,14 @@ def validate_http(effect: Http) -> None:
             raise InvalidSpec("spec.action.success", "must be codes from 100 to 599", got=code)
 
 
-def validate_request(effect: Http) -> None:
-    """Method, URL and headers: all that could lead a call to where it must not go.
-
-    Asked again before the call: a spec may have come into the store by another way than admission.
-    """
+def validate_call(effect: Http) -> None:
+    """Method and headers. Like the URL, asked again before the call: a spec may have come into the
+    store by another way than admission."""
     if effect.method not in METHODS:
         known = ", ".join(sorted(METHODS))
         raise InvalidSpec("spec.action.method", f"must be one of {known}", got=effect.method)
-    _validate_url(effect.url)
+    if not effect.headers:
+        return
     _validate_headers(effect.headers, _HEADERS_DENIED, _HEADERS_DENIED_PREFIXES)
     for name, value in effect.headers.items():
         try:
@@ -118,7 +118,8 @@ def validate_request(effect: Http) -> None:
             raise InvalidSpec(f"spec.action.headers.{name}", str(exc)) from None
 
 
-def _validate_url(url: str) -> None:
+def validate_url(url: str) -> None:
+    """Scheme, host, port and spelling: nothing that two parsers might read differently."""
     path = "spec.action.url"
     if not 1 <= len(url) <= URL_CHARS_MAX:
         raise InvalidSpec(path, f"must have 1 to {URL_CHARS_MAX} characters")

@@ -79,14 +79,14 @@ class Scheduler:
     # -- create ---------------------------------------------------------------------------------
 
     async def create(
-        self,
-        request: Request,
-        *,
-        within: ActionStore | None = None,
-        actor: str = LOCAL,
-        verb: str = "create",
+        self, request: Request, *, within: ActionStore | None = None, actor: str = LOCAL
     ) -> Changed:
         """Store a new action. Errors: AlreadyExists, InvalidSpec and its kin."""
+        return await self._create("create", request, within, actor)
+
+    async def _create(
+        self, verb: str, request: Request, within: ActionStore | None, actor: str
+    ) -> Changed:
         draft = await self._admit(request, actor)
         (stored,) = await (within or self.store.actions).create([draft], actor=actor, verb=verb)
         if stored is None:
@@ -201,7 +201,7 @@ class Scheduler:
                 id, state=action.status.state, wanted="dead, expired or cancelled"
             )
         spec = msgspec.structs.replace(action.spec, start_at=None)
-        return await self.create(Request(id=id, spec=spec), actor=actor, verb="retry")
+        return await self._create("retry", Request(id=id, spec=spec), None, actor)
 
     # -- look -----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ first.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import Collection, Iterable, Sequence
@@ -22,6 +23,7 @@ import msgspec
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding, LeaseStore, Pulse, ShardLock
+from gnomon.model.errors import Unavailable
 from gnomon.worker.config import WorkerConfig
 
 Sighting = tuple[UUID | None, int]
@@ -164,16 +166,15 @@ class Leases:
         """Take free and abandoned shards up to the fair share, longest-waiting first."""
         locks = await self._store.locks()
         self._watch(locks)
-        taken: list[Holding] = []
-        for lock in locks:
-            if len(self._held) >= self.share:
-                break
-            if lock.shard in self._held or not self._is_free(lock):
-                continue
-            held = await self._acquire(lock)
-            if held is not None:
-                taken.append(held)
-        return taken
+        free = [lock for lock in locks if lock.shard not in self._held and self._is_free(lock)]
+        wanted = free[: max(0, self.share - len(self._held))]
+        answers = await asyncio.gather(
+            *(self._acquire(lock) for lock in wanted), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, Unavailable):
+                raise answer
+        return [answer for answer in answers if isinstance(answer, Holding)]
 
     def silent(self, locks: Sequence[ShardLock]) -> list[ShardLock]:
         """Locks of others who have missed heartbeats: their overdue rows may be helped with."""

@@ -8,7 +8,7 @@ fences answer for. It is all about doing it at the right time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import groupby
@@ -23,6 +23,7 @@ from gnomon.contracts.store import (
     Holding,
     Lane,
     Lapsed,
+    Moved,
     Settle,
     WorkStore,
 )
@@ -37,6 +38,10 @@ from gnomon.worker.timeline import Timeline
 
 BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
 LAPSED_MAX = 1_000
+FLOOD_S = 0.1
+FLOOD_SWIFT_S = 1.0
+SWIFT_ROWS = 32
+QUEUE_DEFAULT = "default"
 NAP_S = 0.001  # between two looks at something that should have been due
 FRESH_FOR = timedelta(seconds=90)  # so long a former owner's results may come in
 
@@ -66,6 +71,8 @@ class Pump:
         self.time = DatabaseClock(env.clock)
         self._arrivals: set[int] = set()
         self._lapsing: set[int] = set()
+        self._flooded_at: float | None = None  # since when there was more than could be moved
+        self._is_swift = False  # the last arrivals were many, and all of them were begun at once
         self._wake = asyncio.Event()
         self._poll_at = 0.0
         self._survey_at = 0.0
@@ -116,8 +123,8 @@ class Pump:
         """One round; True if there may be more to do at once."""
         self._wake.clear()
         await self._look_around()
+        begun = await self._begin()  # first: what waits longer is older than what arrives
         more = await self._move()
-        begun = await self._begin()
         if self._lapsing:
             await self._settle()
         return more or begun
@@ -177,11 +184,27 @@ class Pump:
     # -- moving -----------------------------------------------------------------------------------
 
     async def _move(self) -> bool:
+        """Bring in what arrived: the short way as far as slots are free, else by the thousand."""
         holdings = [held for held in self._leases.trusted() if held.shard in self._arrivals]
-        self._arrivals.clear()
         if not holdings:
+            self._arrivals.clear()
+            self._flooded_at = None
             return False
-        moved = await self._store.move(holdings, limit=self._config.move_batch, full=False)
+        room = self._room()
+        if self._is_flooded():
+            self._arrivals.clear()
+            moved = await self._store.move(holdings, limit=self._config.move_batch, full=False)
+        elif room:
+            holdings = holdings[: max(1, sum(room.values()))]
+            self._arrivals.difference_update(held.shard for held in holdings)
+            moved = await self._arrive(holdings, room)
+        else:
+            self._flooded_at = self._flooded_at or self._clock.monotonic()
+            return False
+        self._note_moved(moved, holdings)
+        return bool(self._arrivals)
+
+    def _note_moved(self, moved: Moved, holdings: Sequence[Holding]) -> None:
         self.time.observe(moved.now)
         self._leases.mark(moved.marks.items())
         for lane, at in moved.lanes.items():
@@ -190,7 +213,66 @@ class Pump:
             self._observer.count("actions_moved", moved.count)
         if moved.more:
             self._arrivals.update(held.shard for held in holdings)
-        return moved.more
+        if not self._arrivals:
+            self._flooded_at = None
+        else:
+            self._flooded_at = self._flooded_at or self._clock.monotonic()
+        self._is_swift = moved.count >= SWIFT_ROWS and not moved.lanes
+
+    def _is_flooded(self) -> bool:
+        """Whether more has been arriving than the slots take, for a while.
+
+        Then all of it is moved, because only in the processing queue do priorities and other
+        queues' rows come first. Patience is greater while whole batches are begun as they come.
+        """
+        if self._flooded_at is None:
+            return False
+        patience_s = FLOOD_SWIFT_S if self._is_swift else FLOOD_S
+        return self._clock.monotonic() - self._flooded_at > patience_s
+
+    def _room(self) -> dict[str, int]:
+        """Free slots for what is due on arrival."""
+        if self._recorder.backlog >= BACKLOG_MAX:
+            return {}
+        queues = {QUEUE_DEFAULT, *(lane.queue for lane in self.timeline.lanes())}
+        free = {queue: self._slots.free(queue) for queue in sorted(queues)}
+        return {queue: count for queue, count in free.items() if count}
+
+    async def _arrive(self, holdings: Sequence[Holding], room: Mapping[str, int]) -> Moved:
+        """The short way: move and begin in one step."""
+        total = min(sum(room.values()), self._config.begin_batch)
+        arriving = asyncio.ensure_future(
+            self._arrived(holdings, room, max(1, total // len(holdings)))
+        )
+        try:
+            return await asyncio.shield(arriving)
+        except asyncio.CancelledError:
+            await asyncio.wait([arriving])  # what it begins must come to a slot
+            raise
+
+    async def _arrived(
+        self, holdings: Sequence[Holding], room: Mapping[str, int], limit: int
+    ) -> Moved:
+        batch, asked_at = self._entropy.token(), self._clock.monotonic()
+        try:
+            arrived = await self._store.arrive(
+                holdings,
+                limit=limit,
+                room=room,
+                batch=batch,
+                owner=self._leases.owner,
+                grace=self._config.grace,
+                window=self._config.window,
+            )
+        except Unavailable:
+            self._arrivals.update(held.shard for held in holdings)
+            with suppress(Unavailable):
+                lanes = await self._store.survey(holdings)
+                demands = [Demand(lane=lane, lease_guid=None, limit=0) for lane in lanes]
+                self.take(await self._store.recall(demands, batch=batch), asked_at)
+            raise
+        self.take(arrived.begun, asked_at)
+        return arrived.moved
 
     # -- beginning --------------------------------------------------------------------------------
 

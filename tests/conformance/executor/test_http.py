@@ -303,6 +303,18 @@ async def test_strange_receivers_fail_in_few_words(
         assert Failed(error=error) == await get(executor, url)
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_a_broken_connection_is_one_failed_attempt(
+    executor: HttpExecutor, receiver: Receiver, method: str
+) -> None:
+    """On a fresh connection and on one that was kept: sent once, and told in the same words."""
+    first = await executor.execute(order_of(Http(method, f"{receiver.url}/reset")))
+    await executor.execute(order_of(Http(method, f"{receiver.url}/ok")))
+    again = await executor.execute(order_of(Http(method, f"{receiver.url}/reset")))
+    assert [Failed(error="connection closed before an answer")] * 2 == [first, again]
+    assert 3 == len(receiver.requests)
+
+
 async def test_errors_tell_users_little_and_operators_more(
     executor: HttpExecutor, receiver: Receiver, noting: Noting
 ) -> None:

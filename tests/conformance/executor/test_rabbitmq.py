@@ -29,7 +29,7 @@ from gnomon.model.spec import Effect, Rabbitmq
 from gnomon.testing.executor_suite import ExecutorSuite, Stand, order_of
 from tests.fixtures.amqp_tap import AmqpTap
 from tests.fixtures.postgres import free_port
-from tests.fixtures.rabbitmq import RabbitmqServer
+from tests.fixtures.rabbitmq import RabbitmqServer, StopMode
 
 QUEUE = "gnomon-test"
 NOBODY = "nobody-listens"
@@ -401,11 +401,12 @@ async def test_a_message_given_up_retires_its_channel(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["kill", "fast"])
 async def test_a_restart_of_the_server_makes_no_false_success(
-    rabbitmq: RabbitmqServer,
+    rabbitmq: RabbitmqServer, mode: StopMode
 ) -> None:
-    """Killed in the middle of 200 messages and started again: each success is in the queue, each
-    failure may be tried again, and trying again succeeds once the server is back."""
+    """Killed or shut down in the middle of 200 messages and started again: each success is in the
+    queue, each failure may be tried again and succeeds once the server is back."""
     async with await aio_pika.connect(rabbitmq.url) as connection:
         await (await connection.channel()).declare_queue(QUEUE, durable=True)
     executor = executor_of(target_of(rabbitmq.url))
@@ -432,7 +433,7 @@ async def test_a_restart_of_the_server_makes_no_false_success(
         for _ in range(200):
             tasks.create_task(deliver_in_turn())
         await is_halfway.wait()
-        await asyncio.to_thread(rabbitmq.restart, "kill")
+        await asyncio.to_thread(rabbitmq.restart, mode)
     await executor.close()
 
     async with await aio_pika.connect(rabbitmq.url) as connection:

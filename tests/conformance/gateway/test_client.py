@@ -30,14 +30,14 @@ FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
 SPEC = Spec(action=Mock(answer="x"), start_at=FUTURE, retry=Retry(max=3), labels={"k": "v"})
 VERBS = (
     "create", "create_many", "replace", "delete", "get", "list", "attempts", "pause", "resume",
-    "run_now", "retry",
+    "run_now", "retry", "watch",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_have_the_schedulers_names_and_parameters(verb: str) -> None:
-    """Whoever knows one knows the other; `within` is for the same process only."""
-    wanted = set(inspect.signature(getattr(Scheduler, verb)).parameters) - {"within"}
+    """Whoever knows one knows the other; `within` and `actor` are for the same process only."""
+    wanted = set(inspect.signature(getattr(Scheduler, verb)).parameters) - {"within", "actor"}
     assert wanted == set(inspect.signature(getattr(Client, verb)).parameters)
 
 

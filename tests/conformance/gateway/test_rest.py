@@ -9,9 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.rest.app import create_rest
-from gnomon.model.errors import ConfigurationError
 from tests.conformance.gateway.conftest import Gateway
 
 FUTURE = "2100-01-01T00:00:00Z"
@@ -228,15 +226,3 @@ def test_every_route_is_in_the_reference() -> None:
         path = re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path)
         for method in sorted(set(getattr(route, "methods", ())) - {"OPTIONS"}):
             assert f"`{method} {path}" in page, f"{method} {path}"
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", ""])
-def test_only_loopback_is_served(host: str) -> None:
-    """There is no authentication yet, so any other host is refused, with the reason."""
-    with pytest.raises(ConfigurationError, match="no authentication"):
-        ServerConfig(host=host)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.5.5.5", "::1", "localhost"])
-def test_loopback_is_served(host: str) -> None:
-    assert host == ServerConfig(host=host).host

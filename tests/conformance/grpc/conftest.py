@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from gnomon.gateways.grpc.conversion import write_time
 from gnomon.gateways.grpc.server import GrpcServer
 from gnomon.v1 import action_pb2, scheduler_pb2, scheduler_pb2_grpc
 from tests.conformance.gateway.recorder import Recorder
+from tests.fixtures.postgres import PostgresSchema
 
 FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -46,14 +48,26 @@ def spec_of(**fields: Any) -> action_pb2.Spec:
     return action_pb2.Spec(**fields)
 
 
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[Served]:
     recorder, stop = Recorder(), asyncio.Event()
-    async with App(f"sqlite:///{tmp_path / 'grpc.db'}") as app:
+    async with app:
         server = GrpcServer(app.scheduler, ServerConfig(grpc_port=0), observer=recorder)
-        serving = asyncio.create_task(server.serve(stop=stop))
+        running = asyncio.create_task(server.serve(stop=stop))
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
             yield Served(server.address, app, recorder, channel, stub)
         stop.set()
-        await serving
+        await running
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(App(f"sqlite:///{tmp_path / 'grpc.db'}")) as found:
+        yield found
+
+
+@pytest.fixture
+async def served_by_postgres(postgres_schema: PostgresSchema) -> AsyncIterator[Served]:
+    async with serving(App(postgres_schema.dsn, schema=postgres_schema.schema)) as found:
+        yield found

@@ -18,6 +18,7 @@ from gnomon.gateways.grpc.service import SERVICE, SchedulerRpcs
 from gnomon.model.errors import ConfigurationError, StoreUnavailable
 from gnomon.v1 import action_pb2 as actions
 from gnomon.v1 import scheduler_pb2 as pb
+from gnomon.v1 import scheduler_pb2_grpc
 from tests.conformance.grpc.conftest import Served, spec_of
 
 
@@ -234,6 +235,56 @@ async def test_a_deadline_of_the_caller_ends_the_call(served: Served) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         _ = [answer async for answer in call]
     assert grpc.StatusCode.DEADLINE_EXCEEDED == caught.value.code()
+
+
+async def test_a_burst_on_a_new_connection_is_answered(served: Served) -> None:
+    """Hundreds of calls at once, before client and server know each other."""
+    await served.create("a")
+    for _ in range(3):
+        async with grpc.aio.insecure_channel(
+            served.address, options=(("grpc.use_local_subchannel_pool", 1),)
+        ) as channel:
+            stub: Any = scheduler_pb2_grpc.SchedulerServiceStub(channel)
+            answers = await asyncio.gather(*(stub.Get(pb.GetRequest(id="a")) for _ in range(800)))
+        assert 800 == len(answers)
+
+
+async def test_calls_that_are_given_up_leave_the_store_sound(served: Served) -> None:
+    """Deadlines that pass at any moment of a change: what was acknowledged is there, what was not
+    may be, and with its key it can be asked for again."""
+    await give_up_calls(served)
+
+
+async def test_calls_that_are_given_up_leave_postgres_sound(served_by_postgres: Served) -> None:
+    """The same, with a pool of connections."""
+    await give_up_calls(served_by_postgres)
+
+
+async def give_up_calls(served: Served) -> None:
+    async def create(number: int) -> bool:
+        request = pb.CreateRequest(id=f"n{number}", spec=spec_of(), idempotency_key="k")
+        try:
+            await served.stub.Create(request, timeout=0.0005 * (number % 20 + 1))
+        except grpc.aio.AioRpcError as exc:
+            refusals.add(exc.code())
+            return False
+        return True
+
+    refusals: set[grpc.StatusCode] = set()
+    acknowledged = [number for number in range(200) if await create(number)]
+    found = {action.meta.id for action in (await all_of(served))}
+    assert {f"n{number}" for number in acknowledged} <= found
+    assert {grpc.StatusCode.DEADLINE_EXCEEDED} == refusals
+    for number in range(200):
+        await served.stub.Create(
+            pb.CreateRequest(id=f"n{number}", spec=spec_of(), idempotency_key="k")
+        )
+    assert 200 == len(await all_of(served))
+    assert [] == list(await served.app.store.installation.doctor())
+
+
+async def all_of(served: Served) -> list[actions.ScheduledAction]:
+    return list((await served.stub.List(pb.ListRequest(limit=1000))).actions)
 
 
 async def test_health_is_serving(served: Served) -> None:

@@ -47,6 +47,7 @@ from gnomon.contracts.store.tokens import (
 )
 from gnomon.contracts.store.value import Capabilities, Value
 from gnomon.contracts.store.work import (
+    Arrived,
     BeginResult,
     Begun,
     Demand,
@@ -63,6 +64,7 @@ from gnomon.contracts.store.work import (
 __all__ = [
     "LOCAL",
     "ActionStore",
+    "Arrived",
     "AuditEntry",
     "AuditSelection",
     "BeginResult",

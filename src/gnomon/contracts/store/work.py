@@ -45,6 +45,13 @@ class Moved(Value, frozen=True):
     now: datetime
 
 
+class Arrived(Value, frozen=True):
+    """What a move brought, and what of it was begun at once; the lanes are of the rest."""
+
+    moved: Moved
+    begun: Sequence[Begun]
+
+
 class Demand(Value, frozen=True):
     """Begin up to `limit` due rows of a lane."""
 
@@ -133,6 +140,25 @@ class WorkStore(Protocol):
         twice. Rows of shards whose lease is not the given one stay. Rows whose guid is not its
         action's any more are dropped. With `full` the marks are ignored, so rows of transactions
         that committed late are found.
+        """
+        ...
+
+    async def arrive(
+        self,
+        holdings: Sequence[Holding],
+        *,
+        limit: int,
+        room: Mapping[str, int],
+        batch: UUID,
+        owner: str,
+        grace: timedelta,
+        window: timedelta,
+    ) -> Arrived:
+        """Move, and begin at once what is due on arrival: an immediate action's short way.
+
+        Moves like `move` (not full); of each queue in `room` up to that many of the rows moved
+        are begun, by the rules of `begin`, in the same transaction where the engine can. The
+        others are moved only. An unknown outcome is found out by `recall`, as for `begin`.
         """
         ...
 

@@ -28,9 +28,9 @@ from gnomon.executors.http.config import HttpConfig
 from gnomon.executors.http.connecting import CheckedConnector, Lookup, system_lookup
 from gnomon.executors.http.policy import REFUSAL, NotAllowedError, Policy
 from gnomon.executors.http.rates import HostRates
-from gnomon.executors.http.request import HeaderSecret, Preparer, SecretRefusedError
+from gnomon.executors.http.request import Destination, HeaderSecret, Preparer, SecretRefusedError
 from gnomon.executors.http.targets import HttpTarget, SigningKeys
-from gnomon.model.effects import validate_request
+from gnomon.model.effects import validate_call, validate_url
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret, hide
@@ -39,8 +39,11 @@ from gnomon.model.spec import Http
 ANSWER_BYTES_MAX = 64 * 1024  # read
 ANSWER_STORED_BYTES_MAX = 2048
 RETRY_AFTER_MAX = timedelta(hours=1)
+DESTINATIONS_MAX = 4096
 _PATIENCE_CODES = (429, 503)
 _GONE = 410
+_SENT_ONCE_ANYWAY = frozenset({"POST", "PATCH"})  # aiohttp repeats only what is safe to repeat
+_NO_MIDDLEWARES = ()
 
 
 class HttpExecutor:
@@ -60,8 +63,9 @@ class HttpExecutor:
         self._observer = observer
         self._clock: Clock = clock or SystemClock()
         self._policy = Policy(config)
-        keys = SigningKeys((targets or {}).values())
-        self._preparer = Preparer(keys, secrets or {}, self._policy)
+        self._keys = SigningKeys((targets or {}).values())
+        self._destinations: dict[str, Destination] = {}
+        self._preparer = Preparer(secrets or {}, self._policy)
         self._rates = HostRates(config.rate_per_host_max)
         self._lookup = lookup
         self._session: aiohttp.ClientSession | None = None
@@ -87,17 +91,27 @@ class HttpExecutor:
             self._session = None
 
     async def _call(self, order: Order, effect: Http, limit: asyncio.Timeout) -> Outcome:
-        validate_request(effect)
-        url = URL(effect.url, encoded=True)  # what is percent-encoded stays as it is
-        self._policy.admit(url)
+        validate_call(effect)
+        there = self._destinations.get(effect.url) or self._admitted(effect.url)
         if self._config.rate_per_host_max:
-            await self._take_turn(url, limit)
-        headers, body, revealed = self._preparer.prepare(order, effect, url, self._clock.now())
+            await self._take_turn(there.url, limit)
+        headers, body, revealed = self._preparer.prepare(order, effect, there, self._clock.now())
         async with self._opened().request(
-            effect.method, url, headers=headers, data=body, allow_redirects=False
-        ) as response:
+            effect.method, there.url, headers=headers, data=body, allow_redirects=False,
+            middlewares=_NO_MIDDLEWARES if effect.method in _SENT_ONCE_ANYWAY else None,
+        ) as response:  # fmt: skip
             answer = await self._read(response, limit)
             return self._outcome(effect, response, _text_of(answer, revealed))
+
+    def _admitted(self, text: str) -> Destination:
+        """A URL that may be called; remembered, for most are called again and again."""
+        validate_url(text)
+        url = URL(text, encoded=True)  # what is percent-encoded stays as it is
+        self._policy.admit(url)
+        if len(self._destinations) >= DESTINATIONS_MAX:
+            self._destinations.clear()
+        found = self._destinations[text] = Destination(url, self._keys.of(url))
+        return found
 
     async def _take_turn(self, url: URL, limit: asyncio.Timeout) -> None:
         """Wait for the host's next turn, if it comes while the attempt has time."""
@@ -131,6 +145,12 @@ class HttpExecutor:
 
     async def _read(self, response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> bytes:
         """The beginning of the body: as much as comes in time, up to the bound."""
+        if response.content.is_eof() and response.content.exception() is None:  # all is there
+            answer = response.content.read_nowait(ANSWER_BYTES_MAX)
+            if not response.content.at_eof():
+                response.close()
+            self._observer.observe("http_answer_bytes", len(answer))
+            return answer
         loop = asyncio.get_running_loop()
         left_s = (limit.when() or loop.time()) - loop.time()
         patience_s = min(self._config.answer_timeout.total_seconds(), left_s * 0.9)
@@ -255,7 +275,7 @@ def _detail_of(exc: Exception) -> str:
     return str(exc) if isinstance(exc, NotAllowedError | SecretRefusedError) else ""
 
 
-def _error_of(exc: Exception) -> str:  # noqa: PLR0911 - a table
+def _error_of(exc: Exception) -> str:  # noqa: C901, PLR0911, PLR0912 - a table
     match exc:
         case NotAllowedError():
             return REFUSAL
@@ -273,6 +293,10 @@ def _error_of(exc: Exception) -> str:  # noqa: PLR0911 - a table
             return _ERRNO_TEXTS.get(exc.os_error.errno or 0, "connection failed")
         case _BrokenOffError():
             return f"{exc} before an answer"
+        case aiohttp.ServerDisconnectedError():
+            return "connection closed before an answer"
+        case aiohttp.ClientOSError():
+            return "connection reset before an answer"
         case aiohttp.ClientResponseError(message=text) if "Got more than" in text:  # its own words
             return "answer too large"
         case aiohttp.ClientResponseError():

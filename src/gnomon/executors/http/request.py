@@ -15,7 +15,6 @@ from gnomon import __version__
 from gnomon.contracts.executor import Order
 from gnomon.executors.http.config import host_of
 from gnomon.executors.http.policy import Policy
-from gnomon.executors.http.targets import SigningKeys
 from gnomon.model.secret import SECRET_PREFIX, Secret, secret_name
 from gnomon.model.signature import signature_headers
 from gnomon.model.spec import Http
@@ -33,6 +32,13 @@ class HeaderSecret:
     hosts: frozenset[str]
 
 
+class Destination(NamedTuple):
+    """A URL that may be called, and the keys to sign for it."""
+
+    url: URL
+    keys: tuple[bytes, ...]
+
+
 class Prepared(NamedTuple):
     """A request, ready to be sent; `revealed` are the secrets in its headers."""
 
@@ -44,18 +50,15 @@ class Prepared(NamedTuple):
 class Preparer:
     """Makes requests out of orders."""
 
-    def __init__(
-        self, keys: SigningKeys, secrets: Mapping[str, HeaderSecret], policy: Policy
-    ) -> None:
-        self._keys = keys
+    def __init__(self, secrets: Mapping[str, HeaderSecret], policy: Policy) -> None:
         self._secrets = secrets
         self._policy = policy
 
-    def prepare(self, order: Order, effect: Http, url: URL, now: datetime) -> Prepared:
+    def prepare(self, order: Order, effect: Http, there: Destination, now: datetime) -> Prepared:
         """Errors: SecretRefusedError."""
         headers: CIMultiDict[str] = CIMultiDict({"User-Agent": f"gnomon/{__version__}"})
         body = _body_of(effect, headers)
-        revealed = self._add_headers(headers, effect, url)
+        revealed = self._add_headers(headers, effect, there.url) if effect.headers else ()
         timestamp, expires = int(now.timestamp()), int(order.deadline.timestamp())
         headers.update({
             "Accept-Encoding": "identity",
@@ -66,11 +69,10 @@ class Preparer:
             "Gnomon-Attempt-Id": str(order.attempt_id),
             "Gnomon-Scheduled-At": _rfc3339(order.scheduled_at),
         })  # fmt: skip
-        keys = self._keys.of(url)
-        if keys:
+        if there.keys:
             headers.update(
                 signature_headers(
-                    keys,
+                    there.keys,
                     id=order.key,
                     attempt_no=order.attempt_no,
                     expires=expires,

@@ -28,7 +28,6 @@ from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.scheduler import Scheduler
 
 CALLS_MAX = 1000  # at once, watches included; more are told RESOURCE_EXHAUSTED
-STREAMS_PER_CONNECTION_MAX = 100
 GRACEFUL_S = 5.0
 HEALTH_EVERY_S = 5.0
 _IDENTITY_ONLY = 1  # a set of bits: the first algorithm is "none"
@@ -38,7 +37,9 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.max_metadata_size", 8 * 1024),
     ("grpc.absolute_max_metadata_size", 16 * 1024),
-    ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+    # Not below it: of a burst on a new connection, the calls beyond this are broken off before the
+    # client has learned the number, and clients repeat such a call only once.
+    ("grpc.max_concurrent_streams", CALLS_MAX),
     ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),

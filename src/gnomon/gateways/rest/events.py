@@ -50,6 +50,8 @@ class Watchers:
         shown: Callable[[Action], object],
         confirm: Callable[[], Awaitable[None]],
     ) -> AsyncIterator[bytes]:
+        if self.count >= WATCHERS_MAX:  # others came between asking and answering
+            return
         self.count += 1
         stop = asyncio.create_task(_waiting(self._stop))
         following: asyncio.Task[Action | None] | None = None

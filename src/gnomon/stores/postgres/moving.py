@@ -7,11 +7,14 @@ the walk over rows that are dead but not yet vacuumed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
-from gnomon.contracts.store import Holding, Lane, Moved
+from gnomon.contracts.store import Arrived, Begun, Demand, Holding, Lane, Moved
+from gnomon.stores.postgres.begin import Terms, begin, recall
 from gnomon.stores.postgres.connection import Database, Row
+from gnomon.stores.postgres.rows import Decoder
 
 MARK_SLACK = timedelta(seconds=2)
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -99,3 +102,80 @@ async def _move_shard(
     for row in current:
         if row[0] in put:
             tally.add_lane(Lane(holding.shard, row[1], row[2]), row[3], 1)
+
+
+async def arrive(
+    database: Database,
+    decoder: Decoder,
+    holdings: Sequence[Holding],
+    room: Mapping[str, int],
+    terms: Terms,
+    *,
+    limit: int,
+) -> Arrived:
+    if not database.many_shards or not holdings:
+        return await _move_then_begin(database, decoder, holdings, room, terms, limit=limit)
+    rows = await database.fetch(
+        "arrive",
+        [holding.shard for holding in holdings],
+        [holding.lease_guid for holding in holdings],
+        [mark_of(holding) for holding in holdings],
+        limit,
+        list(room),
+        list(room.values()),
+        *terms[:4],
+    )
+    if not rows:
+        now: datetime = (await database.fetch("now"))[0][0]
+        return Arrived(moved=Tally(holdings, limit).moved(now), begun=[])
+    begun: Sequence[Begun] = [decoder.begun_of(row) for row in rows if row[22]]
+    if sum(row[9] is not None for row in rows) != rows[0][24]:
+        begun = await _really_begun(database, decoder, begun, terms.batch)
+    return Arrived(moved=_tally_of(rows, holdings, limit), begun=begun)
+
+
+def _tally_of(rows: Sequence[Row], holdings: Sequence[Holding], limit: int) -> Moved:
+    tally = Tally(holdings, limit)
+    now: datetime = rows[0][6]
+    taken: dict[int, list[datetime]] = {}
+    for row in rows:
+        taken.setdefault(row[0], []).append(row[23])
+        if not row[22] and row[9] is not None:
+            tally.add_lane(Lane(row[0], row[20], row[21]), row[5], 1)
+        elif row[22]:
+            tally.count += 1
+    for shard, times in taken.items():
+        tally.add_shard(shard, len(times), max(times), now)
+    return tally.moved(now)
+
+
+async def _really_begun(
+    database: Database, decoder: Decoder, begun: Sequence[Begun], batch: UUID
+) -> Sequence[Begun]:
+    """Some rows were in the processing queue already: ask which ones bear this batch's attempts."""
+    lanes = {Lane(each.shard, each.spec.queue, each.spec.priority) for each in begun}
+    demands = [Demand(lane=lane, lease_guid=None, limit=0) for lane in sorted(lanes)]
+    return await recall(database, decoder, demands, batch)
+
+
+async def _move_then_begin(
+    database: Database,
+    decoder: Decoder,
+    holdings: Sequence[Holding],
+    room: Mapping[str, int],
+    terms: Terms,
+    *,
+    limit: int,
+) -> Arrived:
+    """Where one statement may touch one shard only, the short way is no shorter."""
+    moved = await move(database, holdings, limit=limit, full=False)
+    leases = {holding.shard: holding.lease_guid for holding in holdings}
+    left = dict(room)
+    begun: list[Begun] = []
+    for lane, earliest in sorted(moved.lanes.items(), key=lambda item: item[0].priority):
+        if earliest <= moved.now and left.get(lane.queue, 0) > 0:
+            demand = Demand(lane=lane, lease_guid=leases[lane.shard], limit=left[lane.queue])
+            result = await begin(database, decoder, [demand], terms)
+            begun += result.begun
+            left[lane.queue] -= len(result.begun)
+    return Arrived(moved=moved, begun=begun)

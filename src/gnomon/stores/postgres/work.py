@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import (
+    Arrived,
     BeginResult,
     Begun,
     Demand,
@@ -32,6 +33,22 @@ class PostgresWork:
 
     async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
         return await moving.move(self._database, holdings, limit=limit, full=full)
+
+    async def arrive(
+        self,
+        holdings: Sequence[Holding],
+        *,
+        limit: int,
+        room: Mapping[str, int],
+        batch: UUID,
+        owner: str,
+        grace: timedelta,
+        window: timedelta,
+    ) -> Arrived:
+        terms = begin.Terms(batch, owner, grace, window, timedelta(0))
+        return await moving.arrive(
+            self._database, self._decoder, holdings, room, terms, limit=limit
+        )
 
     async def begin(
         self,

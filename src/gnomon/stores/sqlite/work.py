@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import (
+    Arrived,
     BeginResult,
     Begun,
     Demand,
@@ -204,6 +205,52 @@ class SqliteWork(SqliteResults):
     def _next_due(self, connection: Connection, lane: Lane) -> datetime | None:
         row = connection.execute(SQL["next_due"], lane_row(lane)).fetchone()
         return None if row is None else moment(row[0])
+
+    async def arrive(
+        self,
+        holdings: Sequence[Holding],
+        *,
+        limit: int,
+        room: Mapping[str, int],
+        batch: UUID,
+        owner: str,
+        grace: timedelta,
+        window: timedelta,
+    ) -> Arrived:
+        def call(connection: Connection) -> Arrived:
+            now = self._clock.now()
+            terms = Terms(
+                str(batch), owner, now, micros(now), duration_us(window), duration_us(grace), 0
+            )
+            return self._arrive(connection, holdings, limit, room, terms)
+
+        return await self._runner.write(call)
+
+    def _arrive(
+        self,
+        connection: Connection,
+        holdings: Sequence[Holding],
+        limit: int,
+        room: Mapping[str, int],
+        terms: Terms,
+    ) -> Arrived:
+        """Both steps, one after the other: what arrived is not the only thing due, so a lane is
+        begun in its order."""
+        moved = self._move(connection, holdings, limit)
+        leases = {holding.shard: holding.lease_guid for holding in holdings}
+        left = dict(room)
+        lanes = dict(moved.lanes)
+        begun: list[Begun] = []
+        for lane in sorted(moved.lanes, key=lambda each: each.priority):
+            if moved.lanes[lane] > terms.now or left.get(lane.queue, 0) <= 0:
+                continue
+            demand = Demand(lane=lane, lease_guid=leases[lane.shard], limit=left[lane.queue])
+            result = self._begin(connection, [demand], terms)
+            begun += result.begun
+            left[lane.queue] -= len(result.begun)
+            rest = result.next_due[lane]
+            lanes.pop(lane) if rest is None else lanes.update({lane: rest})
+        return Arrived(moved=msgspec.structs.replace(moved, lanes=lanes), begun=begun)
 
     async def recall(self, demands: Sequence[Demand], *, batch: UUID) -> Sequence[Begun]:
         return await self._runner.write(

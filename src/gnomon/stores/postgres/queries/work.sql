@@ -52,6 +52,81 @@ SELECT m.shard_id, m.queue, m.priority, min(m.scheduled_at), count(*), statement
 FROM moved AS m
 GROUP BY m.shard_id, m.queue, m.priority;
 
+-- name: arrive many-shards
+-- Move, and begin at once what is due on arrival and finds room: such a row enters the processing
+-- queue with its attempt and its reservation, and is written once instead of twice. An action that
+-- is being changed cannot be held FOR SHARE: its row is moved and not begun. Gives all rows taken;
+-- `attempts` is NULL where the generation is gone and the row is dropped, and `inserted` says how
+-- many rows the processing queue really got.
+-- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 queues, $6 room in each,
+-- $7 batch, $8 owner, $9 grace, $10 window
+WITH held AS (
+    SELECT l.shard_id, u.mark
+    FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
+), taken AS (
+    DELETE FROM /*schema*/incoming_queue AS i
+    USING held AS h
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark
+        ORDER BY n.created_at, n.guid
+        LIMIT $4::int
+    ) AS oldest
+    WHERE i.ctid = oldest.row_id
+    RETURNING i.shard_id, i.created_at, i.guid, i.queue, i.priority, i.scheduled_at
+), known AS MATERIALIZED (
+    SELECT
+        t.shard_id, t.created_at AS arrived_at, t.guid, t.queue, t.priority, t.scheduled_at,
+        g.attempts, a.id, a.spec, a.created_at, a.timeout_us, a.occurrence_no, a.occurrence_at,
+        a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
+        a.consecutive_interruptions, a.occurrence_failures, a.last_attempt,
+        a.id IS NOT NULL AND t.scheduled_at <= statement_timestamp()
+            AND row_number() OVER (PARTITION BY t.queue ORDER BY t.scheduled_at)
+                <= coalesce(($6::int[])[array_position($5::text[], t.queue)], 0) AS begins
+    FROM taken AS t
+    LEFT JOIN LATERAL (
+        SELECT s.attempts FROM /*schema*/scheduled_action AS s WHERE s.guid = t.guid LIMIT 1
+    ) AS g ON true
+    LEFT JOIN LATERAL (
+        SELECT s.*
+        FROM /*schema*/scheduled_action AS s
+        WHERE s.guid = t.guid AND s.state = 'active'
+          AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
+        LIMIT 1
+        FOR SHARE SKIP LOCKED
+    ) AS a ON true
+), put AS (
+    INSERT INTO /*schema*/processing_queue (
+        shard_id, guid, queue, priority, scheduled_at, attempts, running, swept, attempt_id,
+        began_at, deadline_at, owner
+    )
+    SELECT
+        k.shard_id, k.guid, k.queue, k.priority,
+        CASE WHEN k.begins THEN statement_timestamp()
+            + least(k.timeout_us * interval '1 microsecond', $10::interval) + $9::interval
+            ELSE k.scheduled_at END,
+        k.attempts + k.begins::int, k.begins, false,
+        CASE WHEN k.begins THEN md5($7::uuid::text || k.guid::text)::uuid END,
+        CASE WHEN k.begins THEN statement_timestamp() END,
+        CASE WHEN k.begins
+            THEN statement_timestamp() + k.timeout_us * interval '1 microsecond' END,
+        CASE WHEN k.begins THEN $8::text END
+    FROM known AS k
+    WHERE k.attempts IS NOT NULL
+    ON CONFLICT (guid, shard_id) DO NOTHING
+    RETURNING guid
+)
+SELECT
+    k.shard_id, k.id, k.guid, md5($7::uuid::text || k.guid::text)::uuid, k.spec, k.scheduled_at,
+    statement_timestamp(), statement_timestamp() + k.timeout_us * interval '1 microsecond',
+    k.created_at, k.attempts + 1, k.occurrence_no, k.occurrence_at, k.expires_at, k.succeeded,
+    k.failed, k.interrupted, k.consecutive_failures, k.consecutive_interruptions,
+    k.occurrence_failures, k.last_attempt, k.queue, k.priority, k.begins, k.arrived_at,
+    (SELECT count(*) FROM put)
+FROM known AS k;
+
 -- name: move_held shard-local
 -- The lease, held still until the end of the transaction.
 -- $1 shard, $2 lease guid
