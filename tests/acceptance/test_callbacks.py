@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import re
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from gnomon.model.signature import verify
 from tests.fixtures.receiver import receiving
-from tests.fixtures.up import gnomon_up
+from tests.fixtures.up import clean_environment, gnomon_up
 
 ROOT = Path(__file__).parents[2]
 KEY = "whsec_" + base64.b64encode(b"k" * 32).decode()
@@ -40,6 +44,23 @@ def test_loopback_can_be_closed(tmp_path: Path) -> None:
         assert "dead" == status["state"]
         assert "the address is not allowed" == status["last_attempt"]["error"]
         assert "not_allowed" not in up.call("GET", "/v1/actions/inner")[1]
+
+
+@pytest.mark.parametrize("how", ["tokens", "required"])
+def test_loopback_is_closed_where_tokens_are_used(tmp_path: Path, how: str) -> None:
+    """Who has a token need not be on this machine, so this machine is not theirs to call."""
+    environ = clean_environment()
+    call = [sys.executable, "-m", "gnomon"]
+    create = ["token", "create", "ann", "--scope", "write", "--scope", "read", "--json"]
+    subprocess.run([*call, "migrate"], cwd=tmp_path, env=environ, check=True, capture_output=True)
+    made = subprocess.run(
+        [*call, *create], cwd=tmp_path, env=environ, check=True, capture_output=True
+    )
+    toml = '[server]\nauth = "token"\n' if how == "required" else ""
+    with gnomon_up(tmp_path, toml) as up:
+        up.token = json.loads(made.stdout)["token"]
+        up.create("inner", {"type": "http", "method": "GET", "url": f"{up.url}/health"})
+        assert "the address is not allowed" == up.ended("inner")["last_attempt"]["error"]
 
 
 async def test_a_signed_callback_from_configuration_to_receiver(tmp_path: Path) -> None:

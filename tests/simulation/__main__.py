@@ -27,8 +27,10 @@ CHUNK = 10
 # In how many of 2,000 worlds at least: a place that is never reached is not tested.
 FLOORS = {
     "steal": 400,
+    "begun on arrival": 400,
     "helper begin": 200,
-    "lost answer of begin": 100,
+    "lost answer of arrive": 20,
+    "lost answer of begin": 80,
     "lost answer of finish": 100,
     "lost answer of create": 80,
     "unknown answer": 200,

@@ -6,7 +6,7 @@ the row is made to look as if its fence were satisfied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import (
+    Arrived,
     BeginResult,
     Begun,
     Demand,
@@ -105,7 +106,26 @@ class Around:
 # -- work -----------------------------------------------------------------------------------------
 
 
-class TwoStepMove(Around):
+class AroundWork(Around):
+    """The work role; the short way of arrivals is made of the verbs that may be replaced."""
+
+    async def arrive(
+        self, holdings: Sequence[Holding], *, limit: int, room: Mapping[str, int], **named: Any
+    ) -> Arrived:
+        moved: Moved = await self.move(holdings, limit=limit, full=False)
+        leases = {held.shard: held.lease_guid for held in holdings}
+        demands = [
+            Demand(lane=lane, lease_guid=leases[lane.shard], limit=room[lane.queue])
+            for lane in moved.lanes
+            if lane.queue in room
+        ]
+        if not demands:
+            return Arrived(moved=moved, begun=[])
+        result: BeginResult = await self.begin(demands, silent=timedelta(0), **named)
+        return Arrived(moved=moved, begun=result.begun)
+
+
+class TwoStepMove(AroundWork):
     """Incoming rows are read, inserted and deleted in transactions of their own."""
 
     async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
@@ -126,7 +146,7 @@ class TwoStepMove(Around):
         return Moved(count=count, lanes=lanes, marks={}, more=False, now=now)
 
 
-class BlindBegin(Around):
+class BlindBegin(AroundWork):
     """Due rows are read in one transaction and stamped in another, by guid alone."""
 
     async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
@@ -143,7 +163,7 @@ class BlindBegin(Around):
         return result
 
 
-class BeginWithoutLease(Around):
+class BeginWithoutLease(AroundWork):
     """The lease is looked at before, and not inside, the transaction that begins."""
 
     async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
@@ -152,7 +172,7 @@ class BeginWithoutLease(Around):
         return result
 
 
-class ShortReservation(Around):
+class ShortReservation(AroundWork):
     """An attempt is reserved for a second only, as with the default retry period."""
 
     async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
@@ -170,7 +190,7 @@ class ShortReservation(Around):
         }
 
 
-class FinishByGuid(Around):
+class FinishByGuid(AroundWork):
     """A result is accepted whoever's attempt it is."""
 
     async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
@@ -187,7 +207,7 @@ class FinishByGuid(Around):
         return msgspec.structs.replace(finish, attempt_id=UUID(bytes=found[0]))
 
 
-class BlindSettle(Around):
+class BlindSettle(AroundWork):
     """The sweeper writes by guid, without comparing what it read."""
 
     async def settle(self, settlements: Sequence[Settle]) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.contracts.store import (
+    Arrived,
     BeginResult,
     Begun,
     Changed,
@@ -234,6 +235,14 @@ class Rules:
         for begun in result.begun:
             lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
             self._begun(who, demands[lane], begun)
+
+    def on_arrive(self, who: str, arguments: Arguments, result: Arrived) -> None:
+        leases = {held.shard: held.lease_guid for held in arguments.args[0]}
+        for begun in result.begun:
+            lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
+            demand = Demand(lane=lane, lease_guid=leases[begun.shard], limit=1)
+            self._begun(who, demand, begun)
+        self.history.reach("begun on arrival", bool(result.begun))
 
     def _begun(self, who: str, demand: Demand, begun: Begun) -> None:
         made = self.generations.get(begun.guid)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import BeginResult, Store
+from gnomon.contracts.store import Arrived, BeginResult, Store
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.spec import Http, Mock, Python
 from gnomon.scheduler import Scheduler
@@ -36,6 +36,7 @@ CHECK_EVERY_S = 1.0
 ROUNDS_MAX = 700  # of the loop in a virtual second: more is a process that never sleeps
 # How dangerous a verb is, as a factor: what writes is where a fault hurts.
 FACTORS = {
+    "arrive": 1.0,
     "begin": 1.0,
     "finish": 1.0,
     "move": 1.0,
@@ -427,9 +428,10 @@ class World(Watcher):
 
     def lost(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         self._count_failure(store, verb)
-        if verb in ("begin", "recall"):
-            self.rules.forget(result.begun if isinstance(result, BeginResult) else result)
-        if verb in ("create", "finish") or (isinstance(result, BeginResult) and result.begun):
+        began = isinstance(result, BeginResult | Arrived)
+        if verb in ("arrive", "begin", "recall"):
+            self.rules.forget(result.begun if began else result)
+        if verb in ("create", "finish") or (began and result.begun):
             self.history.reach(f"lost answer of {verb}")
             self.history.note(store.name, "lost answer", verb)
 

@@ -49,20 +49,21 @@ def register(root: typer.Typer) -> None:
         settings = options.settings_of(
             config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port
         )
-        settings = _calling_itself(settings)
         run(_up(settings, config, processes, imported, demo=demo, as_json=json))
 
 
-def _calling_itself(settings: Settings) -> Settings:
-    """On SQLite, actions may call this machine unless a setting says otherwise.
+async def _let_call_itself(app: App) -> None:
+    """On SQLite, without tokens, actions may call this machine unless a setting says otherwise.
 
     The database is a file of this machine and the server answers nobody else, so whoever schedules
-    could make such a call without us. On PostgreSQL others may schedule, too.
+    could make such a call without us. With PostgreSQL or tokens, others may schedule, too.
     """
+    settings = app.settings
     is_set = settings.source_of("http.allow_loopback") != "default"
-    if is_set or settings.database.engine != "sqlite" or not is_loopback(settings.server.host):
-        return settings
-    return replace(settings, http=replace(settings.http, allow_loopback=True))
+    is_shared = settings.database.engine != "sqlite" or not is_loopback(settings.server.host)
+    if is_set or is_shared or settings.server.auth == "token" or await app.store.tokens.any():
+        return
+    app.settings = replace(settings, http=replace(settings.http, allow_loopback=True))
 
 
 async def _up(
@@ -85,6 +86,7 @@ async def _up(
         async with app:
             if processes > 1:
                 require_parallel(app.store.capabilities)
+            await _let_call_itself(app)
             authorizer = authorizer_of(app)
             grpc = grpc_server(app, authorizer, telemetry.observer)
             address = None if grpc is None else grpc.address

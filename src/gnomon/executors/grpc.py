@@ -38,6 +38,7 @@ ANSWER_BYTES_MAX = 1024 * 1024
 RETRY_AFTER_MAX = timedelta(hours=1)
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 DETAIL_CHARS_MAX = 200
+IN_FLIGHT_MAX = 10_000
 
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})", re.ASCII)
 _AUTHORITY = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}", re.ASCII)
@@ -66,7 +67,8 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.keepalive_time_ms", 60_000),
+    # Above five minutes: common servers hang up on who pings more often than that during a call.
+    ("grpc.keepalive_time_ms", 330_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 
@@ -83,12 +85,17 @@ class GrpcTarget:
     key_file: str | None = None
     authority: str | None = None  # the name in its certificate, if it is not the address'
     token: Secret | None = None  # sent as `authorization: Bearer …`
+    # Calls under way at once; the others wait for their turn. Many services take a hundred streams
+    # on a connection, and break off what is beyond while the connection is new.
+    in_flight_max: int = 100
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):
             raise ConfigurationError(
                 f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
             )
+        if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
+            self._refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
         found = _ADDRESS.fullmatch(self.address)
         if found is None or not 1 <= int(found[2]) <= 65535:
             self._refuse("address", "must be host:port or [IPv6]:port")
@@ -141,6 +148,9 @@ class GrpcExecutor:
         self._credentials = {name: target.credentials() for name, target in targets.items()}
         self._observer = observer or Silent()
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._turns = {
+            name: asyncio.Semaphore(target.in_flight_max) for name, target in targets.items()
+        }
 
     def __repr__(self) -> str:
         return f"GrpcExecutor({', '.join(sorted(self._targets))})"
@@ -154,7 +164,10 @@ class GrpcExecutor:
                 error=f"there is no target {short(effect.target)} of kind grpc on this worker"
             )
         try:
-            return await self._call(order, effect, target)
+            async with asyncio.timeout(order.timeout_s) as limit, self._turns[target.name]:
+                return await self._call(order, effect, target, limit)
+        except TimeoutError:
+            return Failed(error=f"timed out after {order.timeout_s:g} s")
         except grpc.aio.AioRpcError as exc:
             return self._refused(order, exc, target)
         except Exception as exc:  # noqa: BLE001 - the attempt boundary
@@ -165,7 +178,9 @@ class GrpcExecutor:
         channels, self._channels = self._channels, {}
         await asyncio.gather(*(channel.close() for channel in channels.values()))
 
-    async def _call(self, order: Order, effect: Grpc, target: GrpcTarget) -> Outcome:
+    async def _call(
+        self, order: Order, effect: Grpc, target: GrpcTarget, limit: asyncio.Timeout
+    ) -> Outcome:
         request = request_of(order, effect)
         metadata = [
             ("gnomon-key", order.key),
@@ -178,7 +193,7 @@ class GrpcExecutor:
         call: Any = self._channel(target).unary_unary(METHOD)
         answer: bytes = await call(
             request.SerializeToString(),
-            timeout=order.timeout_s,
+            timeout=_left_s(limit),
             metadata=tuple(metadata),
             wait_for_ready=False,
         )
@@ -245,6 +260,13 @@ def request_of(order: Order, effect: Grpc) -> HandleRequest:
         handler=effect.handler,
         payload=b"" if effect.payload is None else msgspec.json.encode(effect.payload),
     )
+
+
+def _left_s(limit: asyncio.Timeout) -> float:
+    """The deadline that the handler learns: what waiting for a turn has left over."""
+    when = limit.when()
+    assert when is not None
+    return max(0.0, when - asyncio.get_running_loop().time())
 
 
 def _answer_of(raw: bytes, target: GrpcTarget) -> str | None:

@@ -39,8 +39,9 @@ class Delivery(NamedTuple):
     expires_at: datetime
 
 
-def read_key(text: str) -> bytes:
-    """The bytes of `whsec_…` or plain base64. Errors: ValueError, which does not show the key."""
+def read_key(text: str) -> hmac.HMAC:
+    """The key out of `whsec_…` or plain base64, ready to sign with. Errors: ValueError, which does
+    not show it."""
     try:
         key = base64.b64decode(text.strip().removeprefix(KEY_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -50,11 +51,17 @@ def read_key(text: str) -> bytes:
             f"a signing key must be {KEY_BYTES_MIN} to {KEY_BYTES_MAX} random bytes in base64, "
             f"with or without {KEY_PREFIX} in front"
         )
-    return key
+    return hmac.new(key, digestmod=sha256)
 
 
 def signature_headers(
-    keys: Sequence[bytes], *, id: str, attempt_no: int, expires: int, timestamp: int, body: bytes
+    keys: Sequence[hmac.HMAC],
+    *,
+    id: str,
+    attempt_no: int,
+    expires: int,
+    timestamp: int,
+    body: bytes,
 ) -> dict[str, str]:
     """Both headers."""
     standard = f"{id}.{timestamp}.".encode() + body
@@ -93,6 +100,11 @@ def verify(
     return Delivery(id, attempt_no, expires_at)
 
 
-def _signed(keys: Sequence[bytes], content: bytes) -> str:
-    made = (base64.b64encode(hmac.digest(key, content, sha256)).decode() for key in keys)
-    return " ".join(f"v1,{text}" for text in made)
+def _signed(keys: Sequence[hmac.HMAC], content: bytes) -> str:
+    return " ".join([_one(key, content) for key in keys])
+
+
+def _one(key: hmac.HMAC, content: bytes) -> str:
+    signing = key.copy()  # several times cheaper than to begin with the key again
+    signing.update(content)
+    return "v1," + base64.b64encode(signing.digest()).decode()

@@ -272,6 +272,28 @@ async def test_an_unknown_target_is_named(executor: GrpcExecutor) -> None:
     assert Failed(error="there is no target 'x' of kind grpc on this worker") == outcome
 
 
+async def test_a_burst_on_a_new_connection_succeeds(handler: Handler) -> None:
+    """More than the service takes at once wait for their turn, and none is broken off."""
+    executor = executor_of(shop=handler.address)
+    outcomes = await asyncio.gather(*(call(executor, "ok") for _ in range(500)))
+    await executor.close()
+    assert {Succeeded(answer="thank you")} == set(outcomes)
+
+
+async def test_calls_under_way_are_bounded(handler: Handler) -> None:
+    """With one at once a second call waits for the first, within its own time."""
+    target = GrpcTarget(name="shop", address=handler.address, tls=False, in_flight_max=1)
+    executor = GrpcExecutor({"shop": target}, clock=SystemClock())
+    first = asyncio.ensure_future(call(executor, "hang"))
+    await handler.hanging.wait()
+    assert Failed(error="timed out after 0.1 s") == await call(executor, "ok", timeout_s=0.1)
+    first.cancel()
+    await asyncio.wait([first])
+    assert isinstance(await call(executor, "ok"), Succeeded)
+    await executor.close()
+    assert ["hang", "ok"] == [request.handler for request in handler.requests]
+
+
 async def test_proxy_variables_are_ignored(
     handler: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +387,8 @@ def test_secrets_are_not_shown() -> None:
         ("address", "user@a:1"),
         ("address", "a b:1"),
         ("authority", "a\r\nb"),
+        ("in_flight_max", 0),
+        ("in_flight_max", 10_001),
         ("ca_file", "/no/such/file"),
         ("key_file", "/no/such/file"),
         ("token", Secret("a\nb")),

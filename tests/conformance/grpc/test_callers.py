@@ -15,11 +15,12 @@ import pytest
 from gnomon.app import App
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.store import AuditSelection
-from gnomon.gateways.auth import Authorizer, issue
+from gnomon.gateways.auth import Authorizer, Principal, issue
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.grpc import watching
 from gnomon.gateways.grpc.server import GrpcServer
-from gnomon.model.errors import ConfigurationError
+from gnomon.model.errors import ConfigurationError, Forbidden
+from gnomon.model.spec import Spec
 from gnomon.v1 import scheduler_pb2 as pb
 from gnomon.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from tests.conformance.grpc.conftest import Served, spec_of
@@ -170,6 +171,33 @@ async def test_limits_of_a_token_count(served: Served, stub: Any) -> None:
     found = await refusal_of(stub.Get(pb.GetRequest(id="a"), metadata=slow))
     assert "token.rate" == found.problem.fields["limit"]
     assert found.pushback is not None
+
+
+async def test_what_a_spec_needs_is_asked_for(
+    served: Served, stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some effects need more than `write`: create, replace and each item of a bulk ask for it."""
+
+    def check_spec(principal: Principal, spec: Spec) -> None:
+        if spec.priority == 1:
+            raise Forbidden("this needs a token with the scope sql:x", scope="sql:x")
+
+    for place in ("gnomon.gateways.grpc.service", "gnomon.gateways.auth"):
+        monkeypatch.setattr(f"{place}.check_spec", check_spec)
+    for call in (
+        stub.Create(pb.CreateRequest(id="b", spec=spec_of(priority=1))),
+        stub.Replace(pb.ReplaceRequest(id="b", spec=spec_of(priority=1))),
+    ):
+        found = await refusal_of(call)
+        assert (grpc.StatusCode.PERMISSION_DENIED, "sql:x") == (
+            found.code,
+            found.problem.fields["scope"],
+        )
+    items = [pb.CreateRequest(id=f"c{n}", spec=spec_of(priority=n)) for n in (0, 1, 2)]
+    answer = await stub.BulkCreate(pb.BulkCreateRequest(actions=items))
+    assert ["c0", "forbidden", "c2"] == [
+        result.problem.code or result.created.meta.id for result in answer.results
+    ]
 
 
 async def test_a_watch_ends_with_its_token(

@@ -244,6 +244,13 @@ async def test_an_unknown_field_is_refused(served: Served) -> None:
     raw = b"\x0a\x01a\x12" + bytes([len(spec)]) + spec
     found = Refusal(await raw_refusal(served, "Create", raw))
     assert (grpc.StatusCode.INVALID_ARGUMENT, "unknown_field") == (found.code, found.problem.code)
+    assert ("spec.127", "spec.127: there is no such field") == (
+        found.problem.fields["path"],
+        found.detail,
+    )
+    bulk = b"\x0a" + bytes([len(raw)]) + raw
+    found = Refusal(await raw_refusal(served, "BulkCreate", bulk))
+    assert "actions.spec.127" == found.problem.fields["path"]
 
 
 async def test_too_large_a_message_is_refused(served: Served) -> None:

@@ -31,7 +31,14 @@ class Engine(NamedTuple):
     is_shared: bool = True
 
 
-@pytest.fixture(params=["sqlite-memory", "sqlite-file", "postgres", "postgres-unprepared"])
+POSTGRES: dict[str, dict[str, Any]] = {
+    "postgres": {},
+    "postgres-unprepared": {"prepared": False},  # as behind a pooler
+    "postgres-one-shard": {"many_shards": False},  # the statements that Citus gets
+}
+
+
+@pytest.fixture(params=["sqlite-memory", "sqlite-file", *POSTGRES])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     match request.param:
         case "sqlite-memory":
@@ -39,9 +46,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
         case "sqlite-file":
             return sqlite_file(tmp_path / "gnomon.db")
         case configuration:
-            pytest.importorskip("gnomon.stores.postgres", reason="the engine is not there yet")
             dsn, schema = request.getfixturevalue("postgres_schema")
-            return postgres(dsn, schema, is_prepared=configuration == "postgres")
+            return postgres(dsn, schema, POSTGRES[configuration])
 
 
 @pytest.fixture
@@ -138,10 +144,8 @@ class SqliteCaller:
 # -- PostgreSQL -----------------------------------------------------------------------------------
 
 
-def postgres(dsn: str, schema: str, *, is_prepared: bool) -> Engine:
+def postgres(dsn: str, schema: str, settings: dict[str, Any]) -> Engine:
     from gnomon.stores.postgres import open_postgres
-
-    settings: dict[str, Any] = {} if is_prepared else {"prepared": False}
 
     def open_it() -> Any:
         return open_postgres(

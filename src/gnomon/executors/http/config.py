@@ -33,8 +33,8 @@ class HttpConfig:
     # `http://billing.internal:8080` is allowed just so, with its scheme and port.
     allow_hosts: tuple[str, ...] = ()
     only_hosts: tuple[str, ...] = ()  # if any: no other host is called
-    # `localhost`, 127.0.0.0/8 and ::1, on any port, without https. `gnomon up` on SQLite turns it
-    # on unless it is set: there, whoever may schedule is on this machine already.
+    # `localhost`, 127.0.0.0/8 and ::1, on any port, without https. `gnomon up` on SQLite, without
+    # tokens, turns it on unless it is set: there, who may schedule is on this machine already.
     allow_loopback: bool = False
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from gnomon import __version__
 from gnomon.contracts.executor import Order
 from gnomon.executors.http.config import host_of
 from gnomon.executors.http.policy import Policy
+from gnomon.executors.http.targets import Keys
 from gnomon.model.secret import SECRET_PREFIX, Secret, secret_name
 from gnomon.model.signature import signature_headers
 from gnomon.model.spec import Http
@@ -36,7 +37,7 @@ class Destination(NamedTuple):
     """A URL that may be called, and the keys to sign for it."""
 
     url: URL
-    keys: tuple[bytes, ...]
+    keys: Keys
 
 
 class Prepared(NamedTuple):

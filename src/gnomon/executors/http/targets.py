@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hmac import HMAC
 
 from yarl import URL
 
@@ -14,6 +15,7 @@ from gnomon.model.secret import Secret
 from gnomon.model.signature import read_key
 
 KEYS_MAX = 5
+Keys = tuple[HMAC, ...]
 # A path with steps back is not what it begins with.
 _STEPS_BACK = re.compile(r"(^|/|%2f)(\.|%2e){1,2}(/|%2f|$)", re.IGNORECASE)
 
@@ -48,13 +50,13 @@ class SigningKeys:
 
     def __init__(self, targets: Iterable[HttpTarget]) -> None:
         ordered = sorted(targets, key=lambda target: len(target.url_prefix), reverse=True)
-        self._places: dict[tuple[str, str, int | None], list[tuple[str, tuple[bytes, ...]]]] = {}
+        self._places: dict[tuple[str, str, int | None], list[tuple[str, Keys]]] = {}
         for target in ordered:
             url = URL(target.url_prefix, encoded=True)
             keys = tuple(read_key(key.reveal()) for key in target.signing_keys)
             self._places.setdefault(origin_of(url), []).append((url.raw_path, keys))
 
-    def of(self, url: URL) -> tuple[bytes, ...]:
+    def of(self, url: URL) -> Keys:
         """None: not signed."""
         if not self._places:
             return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from gnomon.clock import SystemEntropy
 from gnomon.contracts.observer import Observer
@@ -219,8 +220,19 @@ def parse(kind: type[M], raw: bytes) -> M:
     message.DiscardUnknownFields()
     if message.ByteSize() != size:
         # To ignore it could mean to drop a deadline: rather let the caller know.
-        raise UnknownField(f"{kind.DESCRIPTOR.name}: a field by a number unknown to this server")
+        raise UnknownField(next(_unknown(kind.FromString(raw)), "request"))
     return message
+
+
+def _unknown(message: Message, path: str = "") -> Iterator[str]:
+    """Where the fields are that this server does not know; they have but a number."""
+    unknown: Any = UnknownFieldSet(message)  # a sequence, which its types do not say
+    yield from (f"{path}{found.field_number}" for found in unknown)
+    for known, value in message.ListFields():
+        if known.message_type is None or known.message_type.GetOptions().map_entry:
+            continue  # no message below it: our maps are of texts
+        for part in value if known.is_repeated else (value,):
+            yield from _unknown(part, f"{path}{known.name}.")
 
 
 def read_request(message: pb.CreateRequest | pb.ReplaceRequest) -> Request:
