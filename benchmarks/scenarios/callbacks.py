@@ -24,7 +24,6 @@ RECEIVER = "benchmarks.sides.receiver"
 CALLER = "benchmarks.sides.http_caller"
 BODY = {"event": "order.paid", "order": 17, "items": ["a", "b", "c"], "note": "x" * 200}
 CONNECTIONS = 100  # http.connections_per_host_max
-ROUNDS_MIN = 3
 GOAL = 0.6
 
 
@@ -33,7 +32,7 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
     bare: list[float] = []
     executor: list[float] = []
     whole: list[float] = []
-    for number in range(max(ROUNDS_MIN, stand.scale.rounds)):
+    for number in range(stand.scale.rounds):
         async with receiving(stand) as (crew, url):
             bare.append(count / await call(stand, url, count, by_executor=False))
             executor.append(count / await call(stand, url, count, by_executor=True))

@@ -22,10 +22,11 @@ from tests.fixtures.up import Up, clean_environment, gnomon_up
 
 SECRET_NAMES = (
     "signing-file", "signing-env", "signing-literal", "header-file", "header-env", "header-echoed",
-    "header-elsewhere", "amqp-secret", "amqp-literal", "grpc-token", "push-token", "unused",
+    "header-elsewhere", "amqp-secret", "amqp-literal", "kafka-password", "grpc-token", "push-token",
+    "unused",
 )  # fmt: skip
 # What users send is theirs to see again in their action, and nobody's to read in a log.
-PAYLOAD_NAMES = ("query", "header-value", "body", "json", "args", "kwargs")
+PAYLOAD_NAMES = ("query", "header-value", "body", "args", "kwargs")
 REFUSED_NAMES = ("refused-header", "refused-url")
 
 
@@ -54,6 +55,12 @@ url = "secret://amqp-secret"
 kind = "rabbitmq"
 url = "amqp://user:{amqp_literal}@127.0.0.1:9/"
 
+[targets.log]
+kind = "kafka"
+bootstrap = "127.0.0.1:9"
+username = "me"
+password = "secret://kafka-password"
+
 [targets.handlers]
 kind = "grpc"
 address = "127.0.0.1:9"
@@ -73,6 +80,7 @@ header-env = {{ env = "HEADER_ENV", headers_for = ["127.0.0.1"] }}
 header-echoed = {{ env = "HEADER_ECHOED", headers_for = ["127.0.0.1"] }}
 header-elsewhere = {{ env = "HEADER_ELSEWHERE", headers_for = ["api.example"] }}
 amqp-secret = {{ env = "AMQP_SECRET" }}
+kafka-password = {{ env = "KAFKA_PASSWORD" }}
 grpc-token = {{ env = "GRPC_TOKEN" }}
 push-token = {{ env = "PUSH_TOKEN" }}
 unused = {{ env = "UNUSED" }}
@@ -83,8 +91,8 @@ def plant(folder: Path, receiver: str) -> tuple[str, dict[str, str]]:
     """The settings and the environment with all of them."""
     for name in ("signing-file", "header-file"):
         (folder / name).write_text(CANARIES[name])
-    names = ("signing-env", "header-env", "header-echoed", "header-elsewhere", "grpc-token",
-             "push-token", "unused")  # fmt: skip
+    names = ("signing-env", "header-env", "header-echoed", "header-elsewhere", "kafka-password",
+             "grpc-token", "push-token", "unused")  # fmt: skip
     environ = {name.upper().replace("-", "_"): CANARIES[name] for name in names}
     environ["AMQP_SECRET"] = f"amqp://user:{CANARIES['amqp-secret']}@127.0.0.1:9/"
     literals = {name.replace("-", "_"): value for name, value in CANARIES.items()}
@@ -109,11 +117,12 @@ def use(up: Up, receiver: str) -> list[str]:
             **post, "url": f"{receiver}/reset", "headers": {"x": CANARIES["header-value"]},
             "body": CANARIES["body"],
         },
-        "json": {**post, "url": f"{receiver}/hang", "json": [CANARIES["json"]]},
+        "hang": {**post, "url": f"{receiver}/hang", "json": [CANARIES["body"]]},
         "args": {"type": "python", "function": "nobody", "args": [CANARIES["args"]],
                  "kwargs": {"k": CANARIES["kwargs"]}},
         "mq": {"type": "rabbitmq", "target": "mq", "routing_key": "q", "body": "x"},
         "mq2": {"type": "rabbitmq", "target": "mq2", "routing_key": "q", "body": "x"},
+        "kafka": {"type": "kafka", "target": "log", "topic": "t", "value": "x"},
         "grpc": {"type": "grpc", "target": "handlers", "handler": "h", "payload": 1},
         "push": {"type": "push", "target": "phones", "user": "ann", "payload": 1, "ttl": "1m"},
     }  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gnomon.app import App
 from gnomon.config import Settings, load_settings, show_settings
 from gnomon.config.secrets import header_secrets
 from gnomon.config.targets import build_targets
@@ -176,6 +177,21 @@ def test_a_kind_without_an_executor_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(kinds, "KINDS", {**kinds.KINDS, "pigeon": "PigeonTarget"})
     with pytest.raises(ConfigurationError, match="no pigeon executor yet"):
         load('[targets.a]\nkind = "pigeon"')
+
+
+async def test_a_worker_has_executors_for_the_kinds_of_its_targets() -> None:
+    """Each with its targets; a kind without a target is not even loaded."""
+    toml = """
+    targets.mq = { kind = "rabbitmq", url = "amqp://me:canary@mq.example/" }
+    targets.log = { kind = "kafka", bootstrap = "log.example:9092" }
+    targets.phones = { kind = "push", url = "https://push.example/" }
+    """
+    app = App(settings=load(toml))
+    found = {effect.__name__: type(made).__name__ for effect, made in app._executors().items()}
+    outside = {"Rabbitmq": "RabbitmqExecutor", "Kafka": "KafkaExecutor", "Push": "PushExecutor"}
+    assert outside == {name: made for name, made in found.items() if name in (*outside, "Grpc")}
+    assert {"Http", "Python", "Mock"} <= set(found)
+    assert "Rabbitmq" not in {effect.__name__ for effect in App()._executors()}
 
 
 # -- the type -------------------------------------------------------------------------------------

@@ -17,12 +17,8 @@ from gnomon.clock import SystemClock
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.config import ServerConfig
-from gnomon.gateways.grpc.service import (
-    MESSAGE_BYTES_MAX,
-    SERVICE,
-    Boundary,
-    SchedulerRpcs,
-)
+from gnomon.gateways.grpc.boundary import SERVICE, Boundary
+from gnomon.gateways.grpc.service import MESSAGE_BYTES_MAX, SchedulerRpcs
 from gnomon.gateways.grpc.watching import Watchers
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.scheduler import Scheduler

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
@@ -41,8 +40,7 @@ class PostgresTokens:
 
     async def _valid(self, session: Session, name: str) -> list[UUID]:
         """The valid tokens of a name, which nobody else changes until this transaction ends."""
-        place = zlib.crc32(f"token {self._database.schema} {name}".encode())
-        await session.fetch("lock_tokens", place)
+        await session.fetch("lock_tokens")
         return [row[0] for row in await session.fetch("valid_tokens", name)]
 
     async def list(self) -> Sequence[Token]:

@@ -1,0 +1,184 @@
+"""The boundary of the gRPC gateway: bytes become messages, callers are known, errors are told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from gnomon.clock import SystemEntropy
+from gnomon.contracts.observer import Observer
+from gnomon.gateways.auth import READ, WRITE, Authorizer, Principal
+from gnomon.gateways.errors import row_of
+from gnomon.gateways.grpc.conversion import write_problem
+from gnomon.model.errors import GnomonError, InvalidRequest, Unauthenticated, UnknownField
+from gnomon.v1 import scheduler_pb2
+
+SERVICE = scheduler_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
+READING = frozenset({"Get", "List", "Attempts", "Watch"})  # the other rpcs write
+PROBLEM_KEY = "gnomon-problem-bin"
+# Clients that retry by themselves heed this one: gRPC's proposal A6.
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+
+M = TypeVar("M", bound=Message)
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+# -- callers --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and with which token."""
+
+    principal: Principal
+    token: str | None = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.principal.name
+
+
+def token_of(context: Context) -> str | None:
+    """The bearer token, if one was sent. Errors: Unauthenticated, if something else was."""
+    values = [value for name, value in _metadata(context) if name == "authorization"]
+    if not values:
+        return None
+    scheme, _, token = str(values[0]).partition(" ")
+    if len(values) > 1 or scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("authorization: must be one `Bearer` and a token")
+    return token.strip()
+
+
+def _metadata(context: Context) -> Iterable[tuple[str, str | bytes]]:
+    return context.invocation_metadata() or ()
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def parse(kind: type[M], raw: bytes) -> M:
+    """A message out of bytes. Errors: InvalidRequest, UnknownField."""
+    message = kind()
+    try:
+        message.ParseFromString(raw)
+    except DecodeError:
+        raise InvalidRequest(f"the request is not a {kind.DESCRIPTOR.full_name}") from None
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() != size:
+        # To ignore it could mean to drop a deadline: rather let the caller know.
+        raise UnknownField(next(_unknown(kind.FromString(raw)), "request"))
+    return message
+
+
+def _unknown(message: Message, path: str = "") -> Iterator[str]:
+    """Where the fields are that this server does not know; they have but a number."""
+    unknown: Any = UnknownFieldSet(message)  # a sequence, which its types do not say
+    yield from (f"{path}{found.field_number}" for found in unknown)
+    for known, value in message.ListFields():
+        if known.message_type is None or known.message_type.GetOptions().map_entry:
+            continue  # no message below it: our maps are of texts
+        for part in value if known.is_repeated else (value,):
+            yield from _unknown(part, f"{path}{known.name}.")
+
+
+# -- the boundary ---------------------------------------------------------------------------------
+
+
+class Boundary:
+    """Every rpc of the service, over the methods of `rpcs` that are named as the rpcs are.
+
+    Every exception leaves as a status and a problem.
+    """
+
+    def __init__(self, rpcs: object, authorizer: Authorizer, observer: Observer) -> None:
+        self._rpcs = rpcs
+        self._authorizer = authorizer
+        self._observer = observer
+
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """For the server: every rpc of the service, by name."""
+        return {method.name: self._handler(method) for method in SERVICE.methods}
+
+    def _handler(self, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
+        verb = getattr(self._rpcs, _snake(method.name))
+        # No deserializer: gRPC would call a broken message our fault and tell nothing.
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._streaming(method, verb), response_serializer=_serialize
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(method, verb), response_serializer=_serialize
+        )
+
+    def _unary(
+        self, method: MethodDescriptor, verb: Callable[[Message, Caller], Awaitable[Message]]
+    ) -> Any:
+        async def answer(raw: bytes, context: Context) -> Message:
+            try:
+                caller = await self._caller(method, context)
+                return await verb(_parsed(method, raw), caller)
+            except Exception as exc:  # noqa: BLE001 - the gateway's boundary
+                await self._refuse(context, method, exc)
+
+        return answer
+
+    def _streaming(
+        self, method: MethodDescriptor, verb: Callable[[Message, Caller], AsyncIterator[Message]]
+    ) -> Any:
+        async def answer(raw: bytes, context: Context) -> AsyncIterator[Message]:
+            try:
+                caller = await self._caller(method, context)
+                async for message in verb(_parsed(method, raw), caller):
+                    yield message
+            except Exception as exc:  # noqa: BLE001 - the gateway's boundary
+                await self._refuse(context, method, exc)
+
+        return answer
+
+    async def _caller(self, method: MethodDescriptor, context: Context) -> Caller:
+        """Before the message is looked at: strangers learn nothing about it."""
+        token = token_of(context)
+        scope = READ if method.name in READING else WRITE
+        return Caller(await self._authorizer.check(token, scope), token)
+
+    async def _refuse(
+        self, context: Context, method: MethodDescriptor, error: Exception
+    ) -> NoReturn:
+        row, more = row_of(error), {}
+        if row.hides_detail:
+            more["request_id"] = str(SystemEntropy().token())
+            self._observer.event(
+                "request_failed",
+                request_id=more["request_id"],
+                method="gRPC",
+                path=method.full_name,
+                exc_info=error,
+            )
+            error = GnomonError()
+        problem = write_problem(error, **more)
+        trailing: list[tuple[str, str | bytes]] = [(PROBLEM_KEY, problem.SerializeToString())]
+        wait_s = getattr(error, "retry_after_s", None)
+        if wait_s is not None:
+            trailing.append((PUSHBACK_KEY, str(round(wait_s * 1000))))
+        await context.abort(grpc.StatusCode[row.grpc], problem.detail, tuple(trailing))
+
+
+def _parsed(method: MethodDescriptor, raw: bytes) -> Message:
+    return parse(GetMessageClass(method.input_type), raw)
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
