@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("gnomon", deadline=None)  # a busy machine is no reason to fail
+settings.load_profile("gnomon")
 
 pytest_plugins = [
     "tests.fixtures.postgres",

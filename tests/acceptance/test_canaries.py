@@ -167,6 +167,7 @@ async def receiver() -> Receiver:  # type: ignore[misc]
         yield found
 
 
+@pytest.mark.slow
 async def test_no_canary_is_seen(tmp_path: Path, receiver: Receiver) -> None:
     """All of them are used; none is in a log, an error body, the metrics, a row or an answer."""
     toml, environ = plant(tmp_path, receiver.url)

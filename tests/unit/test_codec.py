@@ -15,10 +15,11 @@ from gnomon.model.codec import (
     DEPTH_MAX,
     KEYS_MAX,
     build_spec,
-    check_types,
     decode_spec,
     encode_spec,
     parse_json,
+    read_back,
+    stored_form,
 )
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.spec import (
@@ -221,10 +222,10 @@ def test_people_may_write_durations_their_way() -> None:
 def test_wrong_types_from_python_are_found_before_they_are_stored(spec: Spec, problem: str) -> None:
     """A spec that could not be read back must not become a row."""
     with pytest.raises(InvalidSpec, match=problem):
-        check_types(spec)
+        read_back(stored_form(spec))
 
 
 def test_right_types_from_python_pass() -> None:
     """The check has no opinion on values."""
-    check_types(FULL)
+    read_back(stored_form(FULL))
     assert FULL == decode_spec(encode_spec(FULL))

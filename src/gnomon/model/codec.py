@@ -49,14 +49,20 @@ def decode_spec(text: str | bytes) -> Spec:
     return _DECODER.decode(text)
 
 
-def check_types(spec: Spec) -> None:
-    """Refuse a spec made in Python with a value of another type: it could not be read back."""
+def stored_form(spec: Spec) -> str:
+    """The stored form of a spec that was made in Python and may hold anything."""
     try:
-        decode_spec(encode_spec(spec))
-    except msgspec.ValidationError as exc:
-        raise _translated(exc) from None
+        return encode_spec(spec)
     except (TypeError, ValueError, RecursionError) as exc:
         raise InvalidSpec("spec", f"cannot be stored as JSON: {short(str(exc))}") from None
+
+
+def read_back(text: str) -> Spec:
+    """The spec that a stored form will be read as; a value of another type is refused."""
+    try:
+        return decode_spec(text)
+    except msgspec.ValidationError as exc:
+        raise _translated(exc) from None
 
 
 def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:

@@ -102,11 +102,14 @@ class Scheduler:
         if len(requests) > BULK_MAX:
             raise InvalidRequest(f"{len(requests)} actions in one call; at most {BULK_MAX}")
         now = await self._now()
-        answers: list[Changed | GnomonError] = []
-        for start in range(0, len(requests), BULK_CHUNK):
-            chunk = requests[start : start + BULK_CHUNK]
-            answers += await self._create_chunk(chunk, now, actor)
-        return answers
+        # All at once: while the database stores one part, the next is admitted.
+        parts = await asyncio.gather(
+            *(
+                self._create_chunk(requests[start : start + BULK_CHUNK], now, actor)
+                for start in range(0, len(requests), BULK_CHUNK)
+            )
+        )
+        return [answer for part in parts for answer in part]
 
     async def _create_chunk(
         self, requests: Sequence[Request], now: datetime, actor: str

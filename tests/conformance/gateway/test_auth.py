@@ -324,6 +324,18 @@ async def test_live_actions_are_bounded(guarded: Guarded) -> None:
     assert [201, 429] == [(await guarded.post(small, name)).status for name in ("d", "e")]
 
 
+async def test_the_quota_holds_between_two_counts(tmp_path: Path) -> None:
+    """What was let in since the last count is added up; a delete is seen at the next one."""
+    async with guarded_server(tmp_path, trusted_s=5.0) as guarded:
+        small = await guarded.token("small", live_max=2)
+        found = [(await guarded.post(small, name)).status for name in ("a", "b", "c")]
+        assert [201, 201, 429] == found
+        await guarded.ask(small, "DELETE", "/v1/actions/a")
+        assert 429 == (await guarded.post(small, "c")).status
+        guarded.clock.at += 1
+        assert 201 == (await guarded.post(small, "c")).status
+
+
 async def test_a_bulk_over_the_quota_is_refused_whole(guarded: Guarded) -> None:
     small = await guarded.token("small", live_max=2)
     items = [{"id": f"n{number}", "spec": SPEC} for number in range(3)]

@@ -111,6 +111,7 @@ def packets(urls: list[str], certificate: Path | None = None, **settings: Any) -
     return wire("packets", urls, prefix, certificate, **settings)
 
 
+@pytest.mark.slow
 def test_no_packet_leaves_for_a_forbidden_address() -> None:
     """The whole list, on a machine where every address of the world would answer."""
     found = packets(FORBIDDEN)
@@ -184,6 +185,7 @@ def test_what_an_operator_allows_is_reached() -> None:
     assert [False, False, True, False] == [bool(call["reached"]) for call in found]
 
 
+@pytest.mark.slow
 def test_no_socket_connects_to_a_forbidden_address() -> None:
     """The same without a namespace: connect() is not even called."""
     found = wire("connects", FORBIDDEN)
