@@ -16,8 +16,8 @@ class WorkerConfig:
 
     concurrency: int = 100  # attempts at once, per queue and process
     queues: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # exceptions
-    heartbeat: timedelta = timedelta(milliseconds=500)
-    lease: timedelta = timedelta(seconds=10)
+    heartbeat: timedelta = timedelta(milliseconds=500)  # how often leases are prolonged
+    lease: timedelta = timedelta(seconds=10)  # a shard whose owner was silent for so long is free
     step_down: timedelta = timedelta(seconds=3)  # begin nothing this long before the lease ends
     grace: timedelta = timedelta(seconds=5)  # a reservation outlasts its attempt by this
     window: timedelta = timedelta(seconds=60)  # longest reservation; longer attempts prolong it
@@ -26,7 +26,8 @@ class WorkerConfig:
     helpers: bool = True  # begin overdue rows of shards whose owner is silent
     silent: timedelta = timedelta(milliseconds=1500)  # an owner without heartbeat is silent
     drain: timedelta = timedelta(seconds=25)  # at shutdown, attempts may take this long to end
-    purge: timedelta = timedelta(minutes=5)
+    purge: timedelta = timedelta(minutes=5)  # how often finished ones past retention are removed
+    doctor: timedelta = timedelta(minutes=1)  # how often the invariants are checked, at most
     begin_batch: int = 2_000
     move_batch: int = 1_000  # rows a shard
     finish_batch: int = 1_000

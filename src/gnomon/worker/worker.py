@@ -33,6 +33,7 @@ Services = list[tuple[str, Coroutine[None, None, None]]]
 
 HELP_EVERY_S = 0.5
 PURGE_LIMIT = 5_000
+EXAMINE_SELDOM = 100  # the doctor takes a hundredth of the time at most
 LEAVE_S = 2.0
 NOBODY = UUID(int=0)
 
@@ -145,6 +146,7 @@ class Worker:
             ("wakeups", self._store.wakeups.listen(self.pump.hint)),
             ("janitor", self._keep_purging()),
             ("freed", self._keep_filling()),
+            ("doctor", self._keep_examining()),
         ]
         return [*services, ("helper", self._keep_helping())] if self._config.helpers else services
 
@@ -219,6 +221,26 @@ class Worker:
                 await self._store.installation.purge(limit=PURGE_LIMIT)
             pause_s = self._config.purge.total_seconds()
             await asyncio.sleep(pause_s * (0.5 + self._entropy.fraction()))
+
+    async def _keep_examining(self) -> None:
+        """Check the invariants in production too: a finding is an alarm. One worker is enough."""
+        pause_s = self._config.doctor.total_seconds()
+        while True:
+            await asyncio.sleep(pause_s * (0.5 + self._entropy.fraction()))
+            if self.leases.holding(0) is None:
+                continue
+            started = self._clock.monotonic()
+            with suppress(Unavailable):
+                await self._examine()
+            took_s = self._clock.monotonic() - started
+            await asyncio.sleep(took_s * EXAMINE_SELDOM)  # a large store is asked less often
+
+    async def _examine(self) -> None:
+        for finding in await self._store.installation.doctor():
+            self._observer.count("doctor_findings", rule=finding.rule)
+            self._observer.event(
+                "doctor_finding", rule=finding.rule, subject=finding.subject, detail=finding.detail
+            )
 
     async def _keep_helping(self) -> None:
         """Begin overdue rows of shards whose owner is silent, until somebody takes them over."""

@@ -86,7 +86,9 @@ async def guarded_server(
         scheme = config.url.partition(":")[0]
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
         serving = asyncio.create_task(serve(rest, listener, stop=stop, config=config))
-        async with aiohttp.ClientSession() as session:
-            yield Guarded(url, app, session, recorder, clock, rest.state.watchers)
-        stop.set()
-        await serving
+        try:
+            async with aiohttp.ClientSession() as session:
+                yield Guarded(url, app, session, recorder, clock, rest.state.watchers)
+        finally:
+            stop.set()
+            await serving
