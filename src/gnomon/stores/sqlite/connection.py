@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -205,7 +206,7 @@ class _Answer(NamedTuple):
     error: BaseException | None
 
 
-class _SqlThread:
+class _SqlThread(ABC):
     """One connection and the thread that owns it."""
 
     def __init__(self, name: str, connection: sqlite3.Connection) -> None:
@@ -234,8 +235,9 @@ class _SqlThread:
             _deliver(self._perform_group(request))
         self._connection.close()
 
+    @abstractmethod
     def _perform_group(self, first: _Request) -> list[_Answer]:
-        raise NotImplementedError
+        """Perform a request, and others that wait with it if that is cheaper."""
 
 
 class _Reader(_SqlThread):
