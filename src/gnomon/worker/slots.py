@@ -18,8 +18,9 @@ from gnomon.contracts.store import Begun, Finish
 from gnomon.model.outcome import Abandoned, Interrupted, Outcome
 from gnomon.worker.attempt import Guard, Performer, finish_of
 
-AHEAD_FOR_S = 0.1  # begin ahead what is finished in this time
+AHEAD_FOR_S = 0.3  # begin ahead what is finished in this time: slots and database overlap
 AHEAD_MAX = 4_000
+PACE_OVER_S = 0.1
 SHUT_DOWN = "the worker was shut down"
 BREATH_EVERY = 64  # attempts that never waited, before the loop gets its turn
 
@@ -47,7 +48,7 @@ class QueueSlots:
     def count_end(self, now: float) -> None:
         self._ended += 1
         elapsed = now - self._counted_at
-        if elapsed >= AHEAD_FOR_S:
+        if elapsed >= PACE_OVER_S:
             self.pace = 0.5 * self.pace + 0.5 * self._ended / elapsed
             self._ended = 0
             self._counted_at = now
