@@ -1,0 +1,232 @@
+"""The way in by SQL: functions and a view for a role that has no right on any table."""
+
+from __future__ import annotations
+
+import random
+import string
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from gnomon.clock import SystemClock, SystemEntropy
+from gnomon.contracts.store import Store
+from gnomon.model.action import State
+from gnomon.model.codec import decode_spec
+from gnomon.model.spec import Http, Kafka, Python, Rabbitmq, Retry, Spec
+from gnomon.scheduler import Request, Scheduler
+from tests.fixtures.postgres import PostgresSchema
+
+CALL = {"method": "POST", "url": "http://127.0.0.1:9/ok", "json": {"a": 1}}
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sql.md"
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+@pytest.fixture
+def connection(store: Store, postgres_schema: PostgresSchema) -> Iterator[Connection]:
+    """The owner's, with the functions in reach."""
+    del store  # installed before
+    with psycopg.connect(postgres_schema.dsn, autocommit=True) as opened:
+        path = sql.SQL("SET search_path = {}").format(sql.Identifier(postgres_schema.schema))
+        opened.execute(path)
+        yield opened
+
+
+def value_of(connection: Connection, query: str, *args: object) -> Any:
+    row = connection.execute(query, args).fetchone()  # type: ignore[arg-type]
+    assert row is not None
+    return row[0]
+
+
+def test_crc32_is_what_python_computes(connection: Connection) -> None:
+    """Otherwise an action would be looked for in another shard."""
+    chooser = random.Random(7)
+    letters = string.ascii_letters + string.digits + "._:@-"
+    names = ["".join(chooser.choices(letters, k=chooser.randint(1, 40))) for _ in range(1000)]
+    rows = connection.execute("SELECT crc32(n) FROM unnest(%s::text[]) AS n", (names,)).fetchall()
+    assert [zlib.crc32(name.encode()) for name in names] == [row[0] for row in rows]
+
+
+async def test_a_row_made_by_sql_is_one_made_by_the_scheduler(
+    store: Store, connection: Connection
+) -> None:
+    """Same columns, same queue row, same spec; only who and when differ."""
+    at = datetime.now(UTC) + timedelta(hours=1)
+    spec = Spec(
+        action=Http(**CALL), start_at=at, deadline=at + timedelta(days=1),
+        retry=Retry(max=4, min_period=timedelta(seconds=2), max_period=timedelta(seconds=90)),
+        timeout=timedelta(seconds=2.5), queue="mail", priority=3, labels={"a": "b"},
+    )  # fmt: skip
+    installation = await store.installation.open()
+    scheduler = Scheduler(store, installation, clock=SystemClock(), entropy=SystemEntropy())
+    await scheduler.create(Request(spec=spec, id="by-python"))
+    options = {
+        "retry": {"min_period": 2, "max_period": "90s"}, "timeout": 2.5, "queue": "mail",
+        "priority": 3, "labels": {"a": "b"}, "deadline": (at + timedelta(days=1)).isoformat(),
+    }  # fmt: skip
+    made = value_of(
+        connection, "SELECT schedule('http', %s, %s, 'by-sql', 5, %s)",
+        Jsonb(CALL), at, Jsonb(options),
+    )  # fmt: skip
+    assert "by-sql" == made
+    query = """
+        SELECT to_jsonb(a) - '{id,shard_id,guid,spec,created_at,updated_at}'::text[],
+               to_jsonb(i) - '{shard_id,guid,created_at}'::text[], a.created_at = i.created_at, a.spec
+        FROM scheduled_action AS a JOIN incoming_queue AS i USING (shard_id, guid) WHERE a.id = %s"""
+    python = connection.execute(query, ("by-python",)).fetchone()
+    by_sql = connection.execute(query, ("by-sql",)).fetchone()
+    assert python is not None
+    assert by_sql is not None
+    assert python[:3] == by_sql[:3]
+    assert decode_spec(python[3]) == decode_spec(by_sql[3])
+    assert await store.actions.get("by-sql") is not None
+    assert [] == list(await store.installation.doctor())
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "effect"),
+    [
+        ("python", {"function": "f", "args": [1]}, Python(function="f", args=[1])),
+        ("kafka", {"target": "k", "topic": "t"}, Kafka(target="k", topic="t")),
+        (
+            "rabbitmq",
+            {"target": "r", "routing_key": "q", "json": [1]},
+            Rabbitmq(target="r", routing_key="q", json=[1]),
+        ),
+    ],
+)
+async def test_each_kind_is_read_back(
+    store: Store, connection: Connection, kind: str, payload: dict[str, Any], effect: object
+) -> None:
+    """What SQL stores, the program reads; without an id it gets one."""
+    made = value_of(connection, "SELECT schedule(%s, %s)", kind, Jsonb(payload))
+    action = await store.actions.get(made)
+    assert action is not None
+    assert effect == action.spec.action
+    assert 2 == action.spec.retry.max
+    assert made == str(action.meta.guid)
+    assert 7 == action.meta.guid.version
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("'http', %s, now(), 'no good'", "id: must be 1 to 200"),
+        ("'ftp', %s", "task_type: must be one of"),
+        ("'http', '[]'::jsonb || '{}'", "payload: must be an object"),
+        ("'http', %s::jsonb || '{\"urls\": 1}'", "payload.urls: there is no such field"),
+        ("'http', %s::jsonb || '{\"url\": 1}'", "payload.url: must be: string"),
+        ("'http', %s::jsonb - 'url'", "payload.url: is required"),
+        ("'http', %s::jsonb || '{\"headers\": {\"a\": 1}}'", "payload.headers.a: must be a string"),
+        ("'http', %s::jsonb || '{\"success\": [20]}'", "payload.success"),
+        ("'http', %s::jsonb || jsonb_build_object('body', repeat('x', 70000))", "at most 65536"),
+        ("'http', %s, now() - interval '11 minutes'", "execute_at"),
+        ("'http', %s, 'infinity'", "execute_at"),
+        ("'http', %s, max_attempts => 0", "max_attempts: must be between 1"),
+        ("'http', %s, options => '{\"policy\": {}}'", "options.policy: there is no such field"),
+        ("'http', %s, options => '{\"priority\": 2.5}'", "options.priority"),
+        ("'http', %s, options => '{\"timeout\": \"soon\"}'", "options.timeout: must be a duration"),
+        ("'http', %s, options => '{\"deadline\": \"2001-01-01\"}'", "options.deadline"),
+        ("'http', %s, options => '{\"retry\": {\"max\": 1}}'", "options.retry.max"),
+        ("'http', %s, options => '{\"queue\": \"a b\"}'", "options.queue"),
+        ("'http', %s, options => '{\"labels\": {\"a\": 1}}'", "options.labels.a"),
+    ],
+)
+def test_a_refusal_names_field_rule_and_value(
+    connection: Connection, arguments: str, message: str
+) -> None:
+    """SQLSTATE 22023, and nothing is stored."""
+    args = (Jsonb(CALL),) if "%s" in arguments else ()
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
+        value_of(connection, f"SELECT schedule({arguments})", *args)
+    assert 0 == value_of(connection, "SELECT count(*) FROM scheduled_action")
+
+
+def test_an_id_that_lives_is_refused(connection: Connection) -> None:
+    """As by any other way in."""
+    value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
+    with pytest.raises(psycopg.errors.UniqueViolation, match="exists already"):
+        value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
+
+
+async def test_cancel_does_what_delete_does(store: Store, connection: Connection) -> None:
+    """In the caller's transaction; the action stays visible as cancelled."""
+    value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
+    with connection.transaction(force_rollback=True):
+        assert value_of(connection, "SELECT cancel('one')") is True
+    assert "pending" == value_of(connection, "SELECT status FROM tasks WHERE id = 'one'")
+    assert value_of(connection, "SELECT cancel('one')") is True
+    assert value_of(connection, "SELECT cancel('one')") is False
+    action = await store.actions.get("one")
+    assert action is not None
+    assert (State.CANCELLED, "deleted") == (action.status.state, action.status.reason)
+    assert "cancelled" == value_of(connection, "SELECT status FROM tasks WHERE id = 'one'")
+    verbs = connection.execute("SELECT verb FROM audit ORDER BY at").fetchall()
+    assert [("create",), ("delete",)] == verbs
+
+
+def test_a_role_can_do_this_and_nothing_else(
+    connection: Connection, postgres_schema: PostgresSchema
+) -> None:
+    """No right on any table, none before the grant, and no way to grant itself more."""
+    role = sql.Identifier(f"gnomon_sql_{uuid4().hex[:12]}")
+    connection.execute(sql.SQL("CREATE ROLE {}").format(role))
+    try:
+        with connection.transaction(force_rollback=True):
+            denied(connection, role, "SELECT schedule('http', '{}')")
+            value_of(connection, "SELECT grant_sql(%s)", role.as_string().strip('"'))
+            connection.execute(sql.SQL("SET ROLE {}").format(role))
+            value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
+            assert "http" == value_of(connection, "SELECT task_type FROM tasks")
+            assert value_of(connection, "SELECT cancel('one')") is True
+            for statement in (
+                "SELECT * FROM scheduled_action", "DELETE FROM incoming_queue",
+                "UPDATE finished_action SET reason = ''", "SELECT * FROM token",
+                "INSERT INTO audit VALUES (now(), gen_random_uuid(), 0, 1, '', '', '')",
+                "SELECT grant_sql('public')", "SELECT crc32('a')",
+            ):  # fmt: skip
+                denied(connection, role, statement)
+    finally:
+        connection.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+def denied(connection: Connection, role: sql.Identifier, statement: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+        connection.execute(sql.SQL("SET LOCAL ROLE {}").format(role))
+        connection.execute(statement)  # type: ignore[arg-type]
+
+
+def test_a_spec_that_is_no_json_hides_no_other_task(connection: Connection) -> None:
+    """The view shows what it can."""
+    for name in ("good", "bad"):
+        value_of(connection, "SELECT schedule('http', %s, id => %s)", Jsonb(CALL), name)
+    connection.execute("UPDATE scheduled_action SET spec = '{' WHERE id = 'bad'")
+    rows = connection.execute("SELECT id, task_type FROM tasks ORDER BY id").fetchall()
+    assert [("bad", None), ("good", "http")] == rows
+
+
+def test_the_reference_page_names_what_there_is(
+    connection: Connection, postgres_schema: PostgresSchema
+) -> None:
+    """Arguments and columns as PostgreSQL knows them."""
+    page = PAGE.read_text()
+    names = value_of(
+        connection,
+        "SELECT array_agg(n) FROM pg_proc, unnest(proargnames) AS n "
+        "WHERE pronamespace = %s::regnamespace AND proname IN ('schedule', 'cancel')",
+        postgres_schema.schema,
+    )
+    columns = value_of(
+        connection,
+        "SELECT array_agg(attname::text) FROM pg_attribute "
+        "WHERE attrelid = 'tasks'::regclass AND attnum > 0",
+    )
+    assert 7 == len(names)
+    assert [] == [name for name in (*names, *columns) if f"`{name}`" not in page]
