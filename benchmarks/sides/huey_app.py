@@ -13,7 +13,7 @@ def make_huey(path: str, perform: Callable[[float | None], None]) -> tuple[Sqlit
     less to write, and a function that returns None has none anyway."""
     app = SqliteHuey("bench", filename=path, fsync=True, results=False, cache_mb=64)
 
-    @app.task()  # type: ignore[untyped-decorator]
+    @app.task()
     def noop(due: float | None = None) -> None:
         perform(due)
 
