@@ -21,6 +21,7 @@ from gnomon.model.spec import (
     Rabbitmq,
     Retry,
     Spec,
+    Sql,
 )
 from gnomon.scheduler import Request
 
@@ -45,6 +46,7 @@ __all__ = [
     "Request",
     "Retry",
     "Spec",
+    "Sql",
     "State",
     "Status",
     "__version__",

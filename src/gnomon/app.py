@@ -207,9 +207,17 @@ class App:
             if kind != "http" and kind in KINDS and targets.of_kind(kind):
                 make = executor_class(kind)
                 found[effect] = make(
-                    targets.of_kind(kind), clock=self.env.clock, observer=self.env.observer
+                    targets.of_kind(kind),
+                    clock=self.env.clock,
+                    observer=self.env.observer,
+                    **(self._own_database() if kind == "sql" else {}),
                 )
         return found
+
+    def _own_database(self) -> Mapping[str, Any]:
+        """Where effects and the note that they are done can share a transaction."""
+        database = self.settings.database
+        return {"database_url": database.url, "schema": database.schema}
 
     def _heart_store(self) -> Callable[[], Any] | None:
         database = self.settings.database

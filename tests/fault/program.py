@@ -23,8 +23,10 @@ import uvloop
 
 from gnomon.app import App
 from gnomon.config import DatabaseConfig, Settings, WorkerConfig
+from gnomon.config.targets import TargetTable
 from gnomon.contracts.observer import Silent
 from gnomon.executors.python import AttemptContext
+from gnomon.model.secret import Secret
 from gnomon.model.spec import Python
 
 SHARD_COUNT = 16
@@ -129,9 +131,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--concurrency", type=int, default=50)
     parser.add_argument("--closed-queue", action="append", default=[])
     parser.add_argument("--no-helpers", action="store_true")
+    parser.add_argument("--sql-dsn")
     for name, default in DURATIONS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=float, default=default)
     return parser.parse_args(arguments)
+
+
+def own_target(options: argparse.Namespace) -> TargetTable:
+    """The database of the installation itself, with another login."""
+    given = {"place": "local", "dsn": Secret(options.sql_dsn), "search_path": options.schema}
+    return TargetTable("own", "sql", given)
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
@@ -146,6 +155,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
             helpers=not options.no_helpers,
             **durations,
         ),
+        targets={} if options.sql_dsn is None else {"own": own_target(options)},
     )
 
 

@@ -20,6 +20,7 @@ REGRESSIONS: dict[int, str] = {
     52: "an idempotency key was forgotten with its action, and brought its guid back",
     79: "a shard was dropped after a slow heartbeat although the heartbeat had kept it",
     5274: "a result recorded during a begin was hidden by the answer: its row was seconds late",
+    733: "a shutdown left the failure of an arrival unseen",
 }
 
 

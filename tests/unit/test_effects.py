@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnomon.model.effects import json_problem, validate_effect, validate_http
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.spec import Effect, Grpc, Http, Kafka, Mock, Push, Python, Rabbitmq
+from gnomon.model.spec import Effect, Grpc, Http, Kafka, Mock, Push, Python, Rabbitmq, Sql
 
 URL = "https://a.example/hook"
 DEEP: list[Any] = []
@@ -253,6 +253,12 @@ def test_json_problems_are_none_for_json() -> None:
         (Grpc(target="a", handler="a", payload=DEEP), "payload"),
         (Grpc(target="a", handler="a", payload="\x00"), "payload"),
         (Grpc(target="a", handler="a", payload=["x" * 70_000]), "payload"),
+        (Sql(target="a b", statement="SELECT 1"), "target"),
+        (Sql(target="a", statement=" "), "statement"),
+        (Sql(target="a", statement="SELECT '\x00'"), "statement"),
+        (Sql(target="a", statement="x" * 70_000), "statement"),
+        (Sql(target="a", statement="SELECT $1", parameters=[float("inf")]), "parameters"),
+        (Sql(target="a", statement="SELECT $1", parameters=[1] * 1_001), "parameters"),
         (Push(target="", ttl=timedelta(minutes=1), user="ann"), "target"),
         (Push(target="a", ttl=timedelta(minutes=1)), "user"),
         (Push(target="a", ttl=timedelta(minutes=1), user=""), "user"),
@@ -278,6 +284,7 @@ def test_a_bad_call_of_a_handler_or_push_is_refused(effect: Effect, path: str) -
         Grpc(target="a", handler="remind.basket"),
         Grpc(target="a", handler="a", payload={"deep": [1, None, "ü"]}),
         Push(target="a", ttl=timedelta(seconds=1), user="ann"),
+        Sql(target="a", statement="SELECT $1", parameters=[{"a": None}], autocommit=True),
         Push(target="a", ttl=timedelta(days=28), device="phone-7", payload=[]),
         Push(target="a", ttl=timedelta(hours=1), user="ann", device="phone"),
     ],

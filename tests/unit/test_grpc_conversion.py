@@ -32,8 +32,6 @@ from gnomon.model.spec import CatchUp, Cron, Effect, Http, Mock, Once, Periodic,
 from gnomon.v1 import action_pb2
 
 KINDS: dict[str, type[Any]] = {kind.__struct_config__.tag: kind for kind in get_args(Effect)}
-# The protocol may know a kind before the model does; it is refused like a word that is none.
-AHEAD = {"sql"} - set(KINDS)
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 # -- values ---------------------------------------------------------------------------------------
@@ -172,7 +170,7 @@ def test_every_kind_has_an_arm_with_the_same_fields() -> None:
     turned = {value: name for name, value in ARMS.items()}
     shown = {turned.get(arm.name, arm.name): names(arm.message_type) for arm in arms}
     known = {tag: set(kind.__struct_fields__) for tag, kind in KINDS.items()}
-    assert known == {tag: fields for tag, fields in shown.items() if tag not in AHEAD}
+    assert known == shown
 
 
 def test_every_field_of_a_spec_has_its_place() -> None:
@@ -216,8 +214,7 @@ def test_a_field_that_is_not_set_means_its_default() -> None:
     for arm in action_pb2.Action.DESCRIPTOR.oneofs_by_name["action"].fields:
         tag = next((tag for tag, name in ARMS.items() if name == arm.name), arm.name)
         assert arm.message_type is not None
-        if tag not in AHEAD:
-            pairs.append((KINDS[tag], arm.message_type, {}))
+        pairs.append((KINDS[tag], arm.message_type, {}))
     for kind, descriptor, renamed in pairs:
         for field in msgspec.structs.fields(kind):
             shown = descriptor.fields_by_name.get(renamed.get(field.name, field.name))

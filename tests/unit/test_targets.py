@@ -185,10 +185,16 @@ async def test_a_worker_has_executors_for_the_kinds_of_its_targets() -> None:
     targets.mq = { kind = "rabbitmq", url = "amqp://me:canary@mq.example/" }
     targets.log = { kind = "kafka", bootstrap = "log.example:9092" }
     targets.phones = { kind = "push", url = "https://push.example/" }
+    targets.shop = { kind = "sql", dsn = "postgresql://me:canary@db.example/shop" }
     """
     app = App(settings=load(toml))
     found = {effect.__name__: type(made).__name__ for effect, made in app._executors().items()}
-    outside = {"Rabbitmq": "RabbitmqExecutor", "Kafka": "KafkaExecutor", "Push": "PushExecutor"}
+    outside = {
+        "Rabbitmq": "RabbitmqExecutor",
+        "Kafka": "KafkaExecutor",
+        "Push": "PushExecutor",
+        "Sql": "SqlExecutor",
+    }
     assert outside == {name: made for name, made in found.items() if name in (*outside, "Grpc")}
     assert {"Http", "Python", "Mock"} <= set(found)
     assert "Rabbitmq" not in {effect.__name__ for effect in App()._executors()}

@@ -20,6 +20,7 @@ from gnomon.model.spec import (
     Python,
     Rabbitmq,
     Spec,
+    Sql,
 )
 
 
@@ -154,3 +155,5 @@ def effect_text(spec: Spec) -> str:
             return f"grpc {target} {handler}"
         case Push(target=target):
             return f"push {target}"
+        case Sql(target=target):
+            return f"sql {target}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from gnomon.model.duration import parse_duration
 from gnomon.model.errors import InvalidRequest, InvalidSpec, UnknownField, short
 from gnomon.model.spec import (
     Cron,
+    Effect,
     Grpc,
     Http,
     Kafka,
@@ -28,6 +29,8 @@ from gnomon.model.spec import (
     Python,
     Rabbitmq,
     Spec,
+    Sql,
+    Unreadable,
 )
 
 BODY_BYTES_MAX = 64 * 1024
@@ -63,6 +66,15 @@ def read_back(text: str) -> Spec:
         return decode_spec(text)
     except msgspec.ValidationError as exc:
         raise _translated(exc) from None
+
+
+def read_spec(text: str) -> Spec:
+    """Read what others may have written, too; what cannot be read becomes a spec that says so."""
+    try:
+        return decode_spec(text)
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        unreadable = Unreadable(error=f"invalid spec: {short(str(exc))}")
+        return Spec(action=cast("Effect", unreadable))
 
 
 def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
@@ -174,6 +186,7 @@ _TAGGED: dict[str, dict[str, type]] = {
         "kafka": Kafka,
         "grpc": Grpc,
         "push": Push,
+        "sql": Sql,
     },
     "policy": {"once": Once, "periodic": Periodic, "cron": Cron},
 }

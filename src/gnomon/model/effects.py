@@ -29,6 +29,7 @@ from gnomon.model.spec import (
     Push,
     Python,
     Rabbitmq,
+    Sql,
 )
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
@@ -37,6 +38,7 @@ URL_CHARS_MAX = 2048
 HEADERS_MAX = 32
 HEADER_CHARS_MAX = 1024
 PAYLOAD_BYTES_MAX = 64 * 1024
+PARAMETERS_MAX = 1_000
 CODES_MAX = 32
 JSON_DEPTH_MAX = 32
 JSON_INT_MAX = 10**18 - 1  # 18 digits, as in `codec.parse_json`
@@ -83,6 +85,8 @@ def validate_effect(effect: Effect) -> None:
             validate_grpc(effect)
         case Push():
             validate_push(effect)
+        case Sql():
+            validate_sql(effect)
         case _:
             assert_never(effect)
 
@@ -268,7 +272,7 @@ def validate_kafka(effect: Kafka) -> None:
         raise InvalidSpec("spec.action.value", "must be given, or json, or at least a key")
 
 
-# -- grpc, push -----------------------------------------------------------------------------------
+# -- grpc, push, sql -------------------------------------------------------------------------------
 
 
 def validate_grpc(effect: Grpc) -> None:
@@ -300,6 +304,17 @@ def validate_push(effect: Push) -> None:
     if not TTL_MIN <= effect.ttl <= TTL_MAX:
         raise InvalidSpec("spec.action.ttl", "must be between 1 second and 28 days", got=effect.ttl)
     _validate_json("spec.action.payload", effect.payload)
+
+
+def validate_sql(effect: Sql) -> None:
+    """The statement's text and its parameters; what it means is known to the database only."""
+    validate_target(effect.target)
+    if not effect.statement.strip():
+        raise InvalidSpec("spec.action.statement", "must not be empty")
+    _validate_json("spec.action.statement", effect.statement)
+    if len(effect.parameters) > PARAMETERS_MAX:
+        raise InvalidSpec("spec.action.parameters", f"must be at most {PARAMETERS_MAX}")
+    _validate_json("spec.action.parameters", effect.parameters)
 
 
 def validate_target(target: str) -> None:

@@ -111,7 +111,22 @@ class Push(_Part, frozen=True, tag="push", tag_field="type"):
     payload: Any = None
 
 
-Effect = Http | Python | Mock | Rabbitmq | Kafka | Grpc | Push
+class Sql(_Part, frozen=True, tag="sql", tag_field="type"):
+    """Perform one SQL statement. Success: it is committed."""
+
+    target: str  # named in the worker's configuration, which has the login
+    statement: str
+    parameters: list[Any] = msgspec.field(default_factory=list)  # for $1, $2, …
+    autocommit: bool = False  # outside of a transaction, for VACUUM and its kin: at least once
+
+
+class Unreadable(_Part, frozen=True, tag="unreadable", tag_field="type"):
+    """Stands for what a stored spec that cannot be read asked for; never stored, always fails."""
+
+    error: str
+
+
+Effect = Http | Python | Mock | Rabbitmq | Kafka | Grpc | Push | Sql
 
 
 # -- when -----------------------------------------------------------------------------------------

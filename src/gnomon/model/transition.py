@@ -19,7 +19,7 @@ from gnomon.model.duration import DURATION_MAX
 from gnomon.model.ids import fraction_of
 from gnomon.model.outcome import Abandoned, Cancelled, Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.schedule import next_occurrence, occurrence_after
-from gnomon.model.spec import Once, Periodic, Spec
+from gnomon.model.spec import Once, Periodic, Spec, Unreadable
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +122,8 @@ def _failed(spec: Spec, status: Status, event: Failed, guid: UUID, now: datetime
         return _retried(spec, counted, retry_at, guid, now)
     if isinstance(spec.policy, Once):
         reason = "retries used up" if event.retryable else "failed for good"
+        if isinstance(spec.action, Unreadable):
+            reason = spec.action.error
         return _ended(counted, State.DEAD, reason, failed=1)
     verdict = _next(spec, counted, guid, now, skip_missed=spec.catch_up.mode != "all")
     return msgspec.structs.replace(verdict, failed=1)

@@ -24,7 +24,7 @@ from gnomon.model.outcome import (
     Succeeded,
     cut,
 )
-from gnomon.model.spec import Effect
+from gnomon.model.spec import Effect, Unreadable
 from gnomon.model.transition import transition
 
 
@@ -56,6 +56,8 @@ class Performer:
         waited_s = self._clock.monotonic() - asked_at
         if waited_s > self._send_within_s or waited_s >= timeout_s:
             return Abandoned()
+        if isinstance(begun.spec.action, Unreadable):
+            return Failed(error=begun.spec.action.error, retryable=False)
         executor = self._executors.get(type(begun.spec.action))
         if executor is None:
             kind = type(begun.spec.action).__name__.lower()

@@ -8,10 +8,11 @@ fences answer for. It is all about doing it at the right time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import groupby
+from typing import Any, TypeVar
 from uuid import UUID
 
 from gnomon.clock import DatabaseClock
@@ -35,6 +36,8 @@ from gnomon.worker.leases import Leases
 from gnomon.worker.recorder import Recorder
 from gnomon.worker.slots import Slots
 from gnomon.worker.timeline import Timeline
+
+T = TypeVar("T")
 
 BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
 LAPSED_MAX = 1_000
@@ -241,14 +244,9 @@ class Pump:
     async def _arrive(self, holdings: Sequence[Holding], room: Mapping[str, int]) -> Moved:
         """The short way: move and begin in one step."""
         total = min(sum(room.values()), self._config.begin_batch)
-        arriving = asyncio.ensure_future(
+        return await self._seen_through(
             self._arrived(holdings, room, max(1, total // len(holdings)))
         )
-        try:
-            return await asyncio.shield(arriving)
-        except asyncio.CancelledError:
-            await asyncio.wait([arriving])  # what it begins must come to a slot
-            raise
 
     async def _arrived(
         self, holdings: Sequence[Holding], room: Mapping[str, int], limit: int
@@ -286,12 +284,13 @@ class Pump:
         return bool(result.begun)
 
     async def begin(self, demands: Sequence[Demand]) -> BeginResult:
-        """Begin, and hand what was begun to the slots.
+        """Begin, and hand what was begun to the slots."""
+        return await self._seen_through(self._begin_and_take(demands))
 
-        A shutdown does not cut it short: what the store began must be performed or handed back,
-        and only its answer says what that is.
-        """
-        call = asyncio.create_task(self._begin_and_take(demands), name="begin")
+    async def _seen_through(self, work: Coroutine[Any, Any, T]) -> T:
+        """Let a shutdown not cut a begin short: what the store began must be performed or handed
+        back, and only its answer says what that is."""
+        call = asyncio.create_task(work, name="begin")
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:

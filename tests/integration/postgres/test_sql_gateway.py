@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import string
 import zlib
@@ -16,15 +17,17 @@ import pytest
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from gnomon.app import App
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.store import Store
+from gnomon.executors.python import AttemptContext
 from gnomon.model.action import State
 from gnomon.model.codec import decode_spec
 from gnomon.model.spec import Http, Kafka, Python, Rabbitmq, Retry, Spec
 from gnomon.scheduler import Request, Scheduler
 from tests.fixtures.postgres import PostgresSchema
 
-CALL = {"method": "POST", "url": "http://127.0.0.1:9/ok", "json": {"a": 1}}
+CALL: dict[str, Any] = {"method": "POST", "url": "http://127.0.0.1:9/ok", "json": {"a": 1}}
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sql.md"
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -40,7 +43,7 @@ def connection(store: Store, postgres_schema: PostgresSchema) -> Iterator[Connec
 
 
 def value_of(connection: Connection, query: str, *args: object) -> Any:
-    row = connection.execute(query, args).fetchone()  # type: ignore[arg-type]
+    row = connection.execute(query, args).fetchone()
     assert row is not None
     return row[0]
 
@@ -78,8 +81,10 @@ async def test_a_row_made_by_sql_is_one_made_by_the_scheduler(
     assert "by-sql" == made
     query = """
         SELECT to_jsonb(a) - '{id,shard_id,guid,spec,created_at,updated_at}'::text[],
-               to_jsonb(i) - '{shard_id,guid,created_at}'::text[], a.created_at = i.created_at, a.spec
-        FROM scheduled_action AS a JOIN incoming_queue AS i USING (shard_id, guid) WHERE a.id = %s"""
+               to_jsonb(i) - '{shard_id,guid,created_at}'::text[],
+               a.created_at = i.created_at, a.spec
+        FROM scheduled_action AS a JOIN incoming_queue AS i USING (shard_id, guid)
+        WHERE a.id = %s"""
     python = connection.execute(query, ("by-python",)).fetchone()
     by_sql = connection.execute(query, ("by-sql",)).fetchone()
     assert python is not None
@@ -172,6 +177,21 @@ async def test_cancel_does_what_delete_does(store: Store, connection: Connection
     assert [("create",), ("delete",)] == verbs
 
 
+def test_an_attempt_that_runs_is_logged_as_superseded(connection: Connection) -> None:
+    """As when the action is deleted by any other way."""
+    value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
+    connection.execute(
+        "INSERT INTO processing_queue (guid, shard_id, scheduled_at, attempt_id, began_at,"
+        " attempts, priority, running, swept, queue, owner)"
+        " SELECT guid, shard_id, now(), gen_random_uuid(),"
+        " now(), 1, 5, true, false, 'default', 'w' FROM scheduled_action"
+    )
+    assert "processing" == value_of(connection, "SELECT status FROM tasks")
+    assert value_of(connection, "SELECT cancel('one')") is True
+    logged = connection.execute("SELECT id, outcome, attempt_no, owner FROM attempt_log").fetchall()
+    assert [("one", "superseded", 1, "w")] == logged
+
+
 def test_a_role_can_do_this_and_nothing_else(
     connection: Connection, postgres_schema: PostgresSchema
 ) -> None:
@@ -180,7 +200,9 @@ def test_a_role_can_do_this_and_nothing_else(
     connection.execute(sql.SQL("CREATE ROLE {}").format(role))
     try:
         with connection.transaction(force_rollback=True):
-            denied(connection, role, "SELECT schedule('http', '{}')")
+            home = sql.Identifier(postgres_schema.schema)
+            connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(home, role))
+            denied(connection, role, "SELECT schedule('http'::text, '{}'::jsonb)")
             value_of(connection, "SELECT grant_sql(%s)", role.as_string().strip('"'))
             connection.execute(sql.SQL("SET ROLE {}").format(role))
             value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
@@ -198,9 +220,10 @@ def test_a_role_can_do_this_and_nothing_else(
 
 
 def denied(connection: Connection, role: sql.Identifier, statement: str) -> None:
-    with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
+    with connection.transaction(force_rollback=True):
         connection.execute(sql.SQL("SET LOCAL ROLE {}").format(role))
-        connection.execute(statement)  # type: ignore[arg-type]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(statement)
 
 
 def test_a_spec_that_is_no_json_hides_no_other_task(connection: Connection) -> None:
@@ -210,6 +233,41 @@ def test_a_spec_that_is_no_json_hides_no_other_task(connection: Connection) -> N
     connection.execute("UPDATE scheduled_action SET spec = '{' WHERE id = 'bad'")
     rows = connection.execute("SELECT id, task_type FROM tasks ORDER BY id").fetchall()
     assert [("bad", None), ("good", "http")] == rows
+
+
+async def test_a_spec_that_cannot_be_read_ends_its_action_alone(
+    connection: Connection, postgres_schema: PostgresSchema
+) -> None:
+    """Dead, with the reason; the others of its batch are attempted."""
+    app = App(postgres_schema.dsn, schema=postgres_schema.schema)
+
+    @app.action(name="f")
+    async def f(context: AttemptContext) -> None:
+        del context
+
+    broken = {
+        "bad-0": "{",
+        "bad-1": "{}",
+        "bad-2": '{"action": {"type": "x"}}',
+        "bad-3": "[" * 9999,
+    }
+    for name in (*broken, "good"):
+        payload = Jsonb({"function": "f"})
+        value_of(connection, "SELECT schedule('python', %s, id => %s)", payload, name)
+    for name, text in broken.items():
+        connection.execute("UPDATE scheduled_action SET spec = %s WHERE id = %s", (text, name))
+    stop = asyncio.Event()
+    async with app, asyncio.timeout(30):
+        working = asyncio.create_task(app.work(stop))
+        while value_of(connection, "SELECT count(*) FROM scheduled_action"):
+            await asyncio.sleep(0.05)
+        stop.set()
+        await working
+        ended = {name: (await app.scheduler.get(name)).status for name in (*broken, "good")}
+    assert State.DONE == ended.pop("good").state
+    assert {State.DEAD} == {status.state for status in ended.values()}
+    assert all((status.reason or "").startswith("invalid spec: ") for status in ended.values())
+    assert 4 == value_of(connection, "SELECT count(*) FROM tasks WHERE status = 'failed'")
 
 
 def test_the_reference_page_names_what_there_is(

@@ -36,6 +36,7 @@ DISTRIBUTED = (
     "finished_action",
     "attempt_log",
     "audit",
+    "sql_success",
 )
 REFERENCE = ("migration", "installation", "worker", "token")
 SURE_COMMITS = ("on", "remote_apply")

@@ -55,6 +55,7 @@ class Janitor:
         gone = await self._drop_finished()
         gone += await self._drop_attempts()
         await self._database.fetch_wide("purge_workers", WORKERS_KEPT_FOR)
+        await self._database.fetch_wide("purge_effects")
         gone += len(await self._database.fetch_wide("purge_finished", limit))
         gone += len(
             await self._database.fetch_wide("purge_attempts", self._attempts_kept_for, limit)

@@ -9,7 +9,7 @@ import msgspec
 
 from gnomon.contracts.store import Begun, Lapsed
 from gnomon.model.action import Action, Attempt, Meta, State, Status
-from gnomon.model.codec import decode_spec
+from gnomon.model.codec import read_spec
 from gnomon.model.spec import Spec
 from gnomon.stores.postgres.connection import Row
 
@@ -29,7 +29,7 @@ class Decoder:
     def spec(self, text: str) -> Spec:
         found = self._specs.get(text)
         if found is None:
-            found = decode_spec(text)
+            found = read_spec(text)
             if len(text) <= SPEC_CHARS_CACHED:
                 if len(self._specs) >= SPECS_CACHED:
                     self._specs.clear()

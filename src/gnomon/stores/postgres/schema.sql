@@ -1,6 +1,372 @@
 -- What all migrations add up to, for readers. Made by `make schema`; do not edit.
 
 CREATE SCHEMA gnomon;
+CREATE FUNCTION gnomon.cancel(id text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    present timestamptz;
+    shard int;
+    made uuid;
+BEGIN
+    SELECT ("gnomon".crc32(cancel.id) % i.shard_count)::int INTO STRICT shard
+    FROM "gnomon".installation AS i;
+    SELECT a.guid INTO made FROM "gnomon".scheduled_action AS a
+    WHERE a.shard_id = shard AND a.id = cancel.id
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    -- After the lock: an attempt that began before it was granted is visible to these.
+    present := clock_timestamp();
+    INSERT INTO "gnomon".attempt_log (
+        shard_id, id, guid, attempt_id, attempt_no, occurrence_no, began_at, outcome, owner
+    )
+    SELECT a.shard_id, a.id, a.guid, q.attempt_id, q.attempts, a.occurrence_no, q.began_at,
+           'superseded', q.owner
+    FROM "gnomon".scheduled_action AS a
+    JOIN "gnomon".processing_queue AS q ON q.guid = a.guid AND q.shard_id = a.shard_id
+    WHERE a.shard_id = shard AND a.id = cancel.id AND q.running
+    ON CONFLICT DO NOTHING;
+    INSERT INTO "gnomon".finished_action (
+        shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
+        occurrence_no, occurrence_at, attempts, succeeded, failed, interrupted,
+        consecutive_failures, consecutive_interruptions, occurrence_failures,
+        last_attempt, reason, finished_at, purge_at
+    )
+    SELECT
+        a.shard_id, a.id, a.guid, a.spec, 'cancelled', a.queue, a.priority, a.keyed, a.created_at,
+        present, a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed,
+        a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+        a.last_attempt, 'deleted', present, present + a.retention_us * interval '1 microsecond'
+    FROM "gnomon".scheduled_action AS a
+    WHERE a.shard_id = shard AND a.id = cancel.id AND a.retention_us > 0;
+    DELETE FROM "gnomon".scheduled_action AS a WHERE a.shard_id = shard AND a.id = cancel.id;
+    INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id)
+    VALUES (present, made, shard, 1, 'delete', 'sql:' || session_user, cancel.id);
+    RETURN true;
+END
+$$;
+CREATE FUNCTION gnomon.check_fields(field text, given jsonb, kinds jsonb) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    name text;
+    kind text;
+BEGIN
+    IF given IS NULL OR jsonb_typeof(given) <> 'object' THEN
+        PERFORM "gnomon".refuse(field, 'must be an object', given::text);
+    END IF;
+    FOR name, kind IN SELECT e.key, jsonb_typeof(e.value) FROM jsonb_each(given) AS e LOOP
+        IF NOT kinds ? name THEN
+            PERFORM "gnomon".refuse(field || '.' || name, 'there is no such field here', kind);
+        ELSIF kinds ->> name <> 'any' AND NOT kind = ANY (string_to_array(kinds ->> name, '|')) THEN
+            PERFORM "gnomon".refuse(field || '.' || name, 'must be: ' || (kinds ->> name), kind);
+        END IF;
+    END LOOP;
+END
+$$;
+CREATE FUNCTION gnomon.check_texts(field text, given jsonb) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    name text;
+BEGIN
+    FOR name IN SELECT e.key FROM jsonb_each(coalesce(given, '{}')) AS e
+        WHERE jsonb_typeof(e.value) <> 'string'
+    LOOP
+        PERFORM "gnomon".refuse(field || '.' || name, 'must be a string', given ->> name);
+    END LOOP;
+END
+$$;
+CREATE FUNCTION gnomon.crc32(name text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    bytes bytea := convert_to(name, 'UTF8');
+    crc bigint := 4294967295;
+BEGIN
+    FOR place IN 0 .. length(bytes) - 1 LOOP
+        crc := crc # get_byte(bytes, place);
+        FOR step IN 1 .. 8 LOOP
+            crc := (crc >> 1) # (3988292384 * (crc & 1));
+        END LOOP;
+    END LOOP;
+    RETURN crc # 4294967295;
+END
+$$;
+CREATE FUNCTION gnomon.effect_done(p_guid uuid, p_occurrence bigint) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT EXISTS (
+        SELECT FROM "gnomon".sql_success AS s
+        WHERE s.guid = p_guid AND s.occurrence_no = p_occurrence
+    )
+$$;
+CREATE FUNCTION gnomon.finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_shard int;
+BEGIN
+    SELECT q.shard_id INTO v_shard
+    FROM "gnomon".processing_queue AS q
+    WHERE q.guid = p_guid AND q.attempt_id = p_attempt AND (q.running OR q.swept)
+      AND EXISTS (SELECT FROM "gnomon".scheduled_action AS a WHERE a.guid = p_guid)
+    FOR UPDATE OF q;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
+    END IF;
+    INSERT INTO "gnomon".sql_success AS s (guid, at, occurrence_no, shard_id)
+    VALUES (p_guid, statement_timestamp(), p_occurrence, v_shard)
+    ON CONFLICT (guid, shard_id) DO UPDATE
+    SET at = excluded.at, occurrence_no = excluded.occurrence_no;
+END
+$$;
+CREATE FUNCTION gnomon.grant_sql(role_name name) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+DECLARE
+    home name := (
+        SELECT n.nspname FROM pg_namespace AS n
+        JOIN pg_class AS c ON c.relnamespace = n.oid
+        WHERE c.oid = '"gnomon".tasks'::regclass
+    );
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', home, role_name);
+    EXECUTE format('GRANT SELECT ON %I.tasks TO %I', home, role_name);
+    EXECUTE format(
+        'GRANT EXECUTE ON FUNCTION %1$I.schedule(text, jsonb, timestamptz, text, int, jsonb), '
+        '%1$I.cancel(text), %1$I.spec_json(text) TO %2$I', home, role_name);
+END
+$_$;
+CREATE FUNCTION gnomon.refuse(field text, rule text, value text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    RAISE EXCEPTION '%: % (got %)', field, rule, coalesce(left(value, 100), 'NULL')
+        USING ERRCODE = '22023';
+END
+$$;
+CREATE FUNCTION gnomon.schedule(task_type text, payload jsonb, execute_at timestamp with time zone DEFAULT NULL::timestamp with time zone, id text DEFAULT NULL::text, max_attempts integer DEFAULT 3, options jsonb DEFAULT '{}'::jsonb) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    present timestamptz := clock_timestamp();
+    utc text := 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
+    kinds jsonb := '{
+        "http": {"method": "string", "url": "string", "headers": "object", "body": "string|null",
+                 "json": "any", "success": "array"},
+        "rabbitmq": {"target": "string", "routing_key": "string", "exchange": "string",
+                     "body": "string|null", "json": "any", "headers": "object",
+                     "content_type": "string|null"},
+        "kafka": {"target": "string", "topic": "string", "key": "string|null",
+                  "value": "string|null", "json": "any", "headers": "object"},
+        "python": {"function": "string", "args": "array", "kwargs": "object"}
+    }';
+    needed jsonb := '{"http": ["method", "url"], "rabbitmq": ["target", "routing_key"],
+                      "kafka": ["target", "topic"], "python": ["function"]}';
+    made uuid;
+    name text := schedule.id;
+    starts timestamptz := coalesce(schedule.execute_at, present);
+    given jsonb := coalesce(schedule.options, '{}');
+    retry jsonb;
+    timeout_s numeric := 15;
+    retention_s numeric := 604800;
+    least_s numeric := 1;
+    most_s numeric := 1;
+    ends timestamptz;
+    queue_name text;
+    rank numeric;
+    item text;
+    spec jsonb;
+    shard int;
+BEGIN
+    made := overlay(
+        overlay(
+            encode(uuid_send(gen_random_uuid()), 'hex')
+            PLACING lpad(to_hex(floor(extract(epoch FROM present) * 1000)::bigint), 12, '0')
+            FROM 1 FOR 12
+        ) PLACING '7' FROM 13 FOR 1
+    )::uuid;
+    name := coalesce(name, made::text);
+    IF name !~ '^[A-Za-z0-9._:@-]{1,200}$' OR name IN ('.', '..') THEN
+        PERFORM "gnomon".refuse(
+            'id', 'must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ -', name);
+    END IF;
+    IF schedule.task_type IS NULL OR NOT kinds ? schedule.task_type THEN
+        PERFORM "gnomon".refuse(
+            'task_type', 'must be one of http, rabbitmq, kafka, python', schedule.task_type);
+    END IF;
+    PERFORM "gnomon".check_fields('payload', schedule.payload, kinds -> schedule.task_type);
+    FOR item IN SELECT jsonb_array_elements_text(needed -> schedule.task_type) LOOP
+        IF NOT schedule.payload ? item THEN
+            PERFORM "gnomon".refuse('payload.' || item, 'is required', NULL);
+        END IF;
+    END LOOP;
+    PERFORM "gnomon".check_texts('payload.headers', schedule.payload -> 'headers');
+    FOR item IN SELECT jsonb_array_elements(coalesce(schedule.payload -> 'success', '[]'))::text LOOP
+        IF item !~ '^[1-5][0-9][0-9]$' THEN
+            PERFORM "gnomon".refuse('payload.success', 'must be codes from 100 to 599', item);
+        END IF;
+    END LOOP;
+    IF octet_length(schedule.payload::text) > 65536 THEN
+        PERFORM "gnomon".refuse(
+            'payload', 'must be at most 65536 bytes', octet_length(schedule.payload::text)::text);
+    END IF;
+    -- now() is when the transaction began: what was meant by it is not late, however long it took.
+    IF starts > '9000-01-01' OR starts < present - interval '10 minutes'
+        AND starts <> now()
+    THEN
+        PERFORM "gnomon".refuse(
+            'execute_at', 'must not be more than 10 minutes in the past, nor after the year 9000',
+            starts::text);
+    END IF;
+    IF schedule.max_attempts IS NULL OR schedule.max_attempts NOT BETWEEN 1 AND 1000001 THEN
+        PERFORM "gnomon".refuse(
+            'max_attempts', 'must be between 1 and 1000001', schedule.max_attempts::text);
+    END IF;
+    PERFORM "gnomon".check_fields('options', given, '{
+        "retry": "object", "timeout": "number|string", "retention": "number|string",
+        "deadline": "string", "queue": "string", "priority": "number", "labels": "object"}');
+    retry := coalesce(given -> 'retry', '{}');
+    PERFORM "gnomon".check_fields('options.retry', retry, '{
+        "min_period": "number|string", "max_period": "number|string", "scale": "number",
+        "back_off": "number"}');
+    IF retry ? 'min_period' THEN
+        least_s := "gnomon".seconds_of('options.retry.min_period', retry -> 'min_period', 1, 316224000);
+    END IF;
+    most_s := least_s;
+    IF retry ? 'max_period' THEN
+        most_s := "gnomon".seconds_of(
+            'options.retry.max_period', retry -> 'max_period', least_s, 316224000);
+    END IF;
+    FOREACH item IN ARRAY ARRAY['scale', 'back_off'] LOOP
+        IF (retry ->> item)::numeric NOT BETWEEN 0 AND 1000000000 THEN
+            PERFORM "gnomon".refuse(
+                'options.retry.' || item, 'must be between 0 and 1000000000', retry ->> item);
+        END IF;
+    END LOOP;
+    IF given ? 'timeout' THEN
+        timeout_s := "gnomon".seconds_of('options.timeout', given -> 'timeout', 0.001, 86400);
+    END IF;
+    IF given ? 'retention' THEN
+        retention_s := "gnomon".seconds_of('options.retention', given -> 'retention', 0, 31622400);
+    END IF;
+    IF given ? 'deadline' THEN
+        BEGIN
+            ends := (given ->> 'deadline')::timestamptz;
+        EXCEPTION WHEN data_exception THEN
+            PERFORM "gnomon".refuse('options.deadline', 'must be a time', given ->> 'deadline');
+        END;
+        IF ends <= greatest(starts, present) OR ends > '9000-01-01' THEN
+            PERFORM "gnomon".refuse(
+                'options.deadline', 'must be to come, after execute_at, before the year 9000',
+                given ->> 'deadline');
+        END IF;
+    END IF;
+    queue_name := coalesce(given ->> 'queue', 'default');
+    IF queue_name !~ '^[A-Za-z0-9._-]{1,64}$' THEN
+        PERFORM "gnomon".refuse(
+            'options.queue', 'must be 1 to 64 characters out of A-Z a-z 0-9 . _ -', queue_name);
+    END IF;
+    rank := coalesce((given ->> 'priority')::numeric, 5);
+    IF rank NOT IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) THEN
+        PERFORM "gnomon".refuse('options.priority', 'must be a whole number from 0 to 9', rank::text);
+    END IF;
+    PERFORM "gnomon".check_texts('options.labels', given -> 'labels');
+    FOR item IN SELECT e.key FROM jsonb_each_text(coalesce(given -> 'labels', '{}')) AS e
+        WHERE e.key !~ '^[A-Za-z0-9._-]{1,64}$' OR e.value ~ '[[:cntrl:]]' OR length(e.value) > 256
+    LOOP
+        PERFORM "gnomon".refuse(
+            'options.labels', 'names of 1 to 64 plain characters, printable values up to 256', item);
+    END LOOP;
+    IF (SELECT count(*) FROM jsonb_object_keys(coalesce(given -> 'labels', '{}'))) > 32 THEN
+        PERFORM "gnomon".refuse('options.labels', 'must be at most 32', NULL);
+    END IF;
+    spec := jsonb_build_object(
+        'action', schedule.payload || jsonb_build_object('type', schedule.task_type),
+        'start_at', to_char(starts AT TIME ZONE 'UTC', utc),
+        'retry', retry || jsonb_build_object(
+            'max', schedule.max_attempts - 1,
+            'min_period', 'PT' || trim_scale(least_s) || 'S',
+            'max_period', 'PT' || trim_scale(most_s) || 'S'),
+        'timeout', 'PT' || trim_scale(timeout_s) || 'S',
+        'queue', queue_name, 'priority', rank::int,
+        'labels', coalesce(given -> 'labels', '{}')
+    );
+    IF given ? 'retention' THEN
+        spec := spec || jsonb_build_object('retention', 'PT' || trim_scale(retention_s) || 'S');
+    END IF;
+    IF ends IS NOT NULL THEN
+        spec := spec || jsonb_build_object('deadline', to_char(ends AT TIME ZONE 'UTC', utc));
+    END IF;
+    SELECT ("gnomon".crc32(name) % i.shard_count)::int INTO STRICT shard FROM "gnomon".installation AS i;
+    INSERT INTO "gnomon".scheduled_action (
+        shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
+        created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
+        attempts, succeeded, failed, interrupted,
+        consecutive_failures, consecutive_interruptions, occurrence_failures, creator
+    ) VALUES (
+        shard, name, made, spec::text, 'active', queue_name, rank::smallint, timeout_s * 1000000,
+        retention_s * 1000000, false, present, present, starts, 1, starts, ends,
+        0, 0, 0, 0, 0, 0, 0, NULL
+    ) ON CONFLICT (shard_id, id) DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'id: an action with this id exists already (got %)', name
+            USING ERRCODE = '23505';
+    END IF;
+    INSERT INTO "gnomon".incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
+    VALUES (shard, present, made, queue_name, rank::smallint, starts);
+    INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id)
+    VALUES (present, made, shard, 1, 'create', 'sql:' || session_user, name);
+    RETURN name;
+END
+$_$;
+CREATE FUNCTION gnomon.seconds_of(field text, given jsonb, from_s numeric, to_s numeric) RETURNS numeric
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    seconds numeric;
+BEGIN
+    IF jsonb_typeof(given) = 'number' THEN
+        seconds := round((given #>> '{}')::numeric, 6);
+    ELSE
+        BEGIN
+            seconds := extract(epoch FROM (given #>> '{}')::interval);
+        EXCEPTION WHEN data_exception THEN
+            PERFORM "gnomon".refuse(field, 'must be a duration such as 30 or "5m"', given::text);
+        END;
+    END IF;
+    IF seconds NOT BETWEEN from_s AND to_s THEN
+        PERFORM "gnomon".refuse(
+            field, format('must be between %s and %s seconds', from_s, to_s), given::text);
+    END IF;
+    RETURN seconds;
+END
+$$;
+CREATE FUNCTION gnomon.spec_json(spec text) RETURNS jsonb
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    RETURN spec::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    RETURN NULL;
+END
+$$;
 CREATE TABLE gnomon.attempt_log (
     guid uuid NOT NULL,
     attempt_id uuid NOT NULL,
@@ -174,6 +540,52 @@ CREATE TABLE gnomon.shard_lock (
     owner text
 )
 WITH (fillfactor='10', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500');
+CREATE TABLE gnomon.sql_success (
+    guid uuid NOT NULL,
+    at timestamp with time zone NOT NULL,
+    occurrence_no bigint NOT NULL,
+    shard_id integer NOT NULL
+);
+CREATE VIEW gnomon.tasks AS
+ SELECT a.id,
+    a.occurrence_at AS execute_at,
+    (s.spec #>> '{action,type}'::text[]) AS task_type,
+    ((s.spec -> 'action'::text) - 'type'::text) AS payload,
+        CASE
+            WHEN q.running THEN 'processing'::text
+            ELSE 'pending'::text
+        END AS status,
+    COALESCE(q.attempts, a.attempts) AS attempts,
+    (COALESCE(((s.spec #>> '{retry,max}'::text[]))::integer, 0) + 1) AS max_attempts,
+    (gnomon.spec_json(a.last_attempt) ->> 'error'::text) AS error_message,
+    a.created_at,
+    a.updated_at,
+    NULL::timestamp with time zone AS completed_at
+   FROM ((gnomon.scheduled_action a
+     CROSS JOIN LATERAL ( SELECT gnomon.spec_json(a.spec) AS spec) s)
+     LEFT JOIN gnomon.processing_queue q ON (((q.guid = a.guid) AND (q.shard_id = a.shard_id))))
+UNION ALL
+ SELECT f.id,
+    f.occurrence_at AS execute_at,
+    (s.spec #>> '{action,type}'::text[]) AS task_type,
+    ((s.spec -> 'action'::text) - 'type'::text) AS payload,
+        CASE f.state
+            WHEN 'done'::text THEN 'completed'::text
+            WHEN 'cancelled'::text THEN 'cancelled'::text
+            ELSE 'failed'::text
+        END AS status,
+    f.attempts,
+    (COALESCE(((s.spec #>> '{retry,max}'::text[]))::integer, 0) + 1) AS max_attempts,
+        CASE
+            WHEN (f.state <> 'done'::text) THEN COALESCE((gnomon.spec_json(f.last_attempt) ->> 'error'::text), f.reason)
+            ELSE NULL::text
+        END AS error_message,
+    f.created_at,
+    f.updated_at,
+    f.finished_at AS completed_at
+   FROM (gnomon.finished_action f
+     CROSS JOIN LATERAL ( SELECT gnomon.spec_json(f.spec) AS spec) s)
+  WHERE (f.purge_at > statement_timestamp());
 CREATE TABLE gnomon.token (
     token_id uuid NOT NULL,
     created_at timestamp with time zone NOT NULL,
@@ -214,6 +626,8 @@ ALTER TABLE ONLY gnomon.scheduled_action
     ADD CONSTRAINT scheduled_action_pkey PRIMARY KEY (shard_id, id);
 ALTER TABLE ONLY gnomon.shard_lock
     ADD CONSTRAINT shard_lock_pkey PRIMARY KEY (shard_id);
+ALTER TABLE ONLY gnomon.sql_success
+    ADD CONSTRAINT sql_success_pkey PRIMARY KEY (guid, shard_id);
 ALTER TABLE ONLY gnomon.token
     ADD CONSTRAINT token_digest_key UNIQUE (digest);
 ALTER TABLE ONLY gnomon.token

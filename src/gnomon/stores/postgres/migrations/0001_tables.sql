@@ -319,7 +319,7 @@ END
 $$;
 
 CREATE FUNCTION /*schema*/schedule(
-    task_type text, payload jsonb, execute_at timestamptz DEFAULT now(), id text DEFAULT NULL,
+    task_type text, payload jsonb, execute_at timestamptz DEFAULT NULL, id text DEFAULT NULL,
     max_attempts int DEFAULT 3, options jsonb DEFAULT '{}'
 ) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -341,7 +341,7 @@ DECLARE
                       "kafka": ["target", "topic"], "python": ["function"]}';
     made uuid;
     name text := schedule.id;
-    starts timestamptz := schedule.execute_at;
+    starts timestamptz := coalesce(schedule.execute_at, present);
     given jsonb := coalesce(schedule.options, '{}');
     retry jsonb;
     timeout_s numeric := 15;
@@ -390,7 +390,7 @@ BEGIN
     END IF;
 
     -- now() is when the transaction began: what was meant by it is not late, however long it took.
-    IF starts IS NULL OR starts > '9000-01-01' OR starts < present - interval '10 minutes'
+    IF starts > '9000-01-01' OR starts < present - interval '10 minutes'
         AND starts <> now()
     THEN
         PERFORM /*schema*/refuse(
@@ -598,3 +598,47 @@ REVOKE ALL ON FUNCTION
     /*schema*/schedule(text, jsonb, timestamptz, text, int, jsonb), /*schema*/cancel(text),
     /*schema*/grant_sql(name)
 FROM PUBLIC;
+
+-- The last occurrence of an action whose SQL effect is committed, written by the effect's own
+-- transaction: whoever attempts the occurrence again sees that it is done.
+CREATE TABLE /*schema*/sql_success (
+    guid          uuid        NOT NULL,
+    at            timestamptz NOT NULL,
+    occurrence_no bigint      NOT NULL,
+    shard_id      int         NOT NULL,
+    CONSTRAINT sql_success_pkey PRIMARY KEY (guid, shard_id)
+);
+
+-- Called with the login of a SQL target, which has no right on any table here. The attempt id is a
+-- secret of its worker. The row stays locked until the effect is committed: no other attempt can
+-- begin before, and none that begins afterwards misses the note.
+CREATE FUNCTION /*schema*/finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_shard int;
+BEGIN
+    SELECT q.shard_id INTO v_shard
+    FROM /*schema*/processing_queue AS q
+    WHERE q.guid = p_guid AND q.attempt_id = p_attempt AND (q.running OR q.swept)
+      AND EXISTS (SELECT FROM /*schema*/scheduled_action AS a WHERE a.guid = p_guid)
+    FOR UPDATE OF q;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
+    END IF;
+    INSERT INTO /*schema*/sql_success AS s (guid, at, occurrence_no, shard_id)
+    VALUES (p_guid, statement_timestamp(), p_occurrence, v_shard)
+    ON CONFLICT (guid, shard_id) DO UPDATE
+    SET at = excluded.at, occurrence_no = excluded.occurrence_no;
+END
+$$;
+
+CREATE FUNCTION /*schema*/effect_done(p_guid uuid, p_occurrence bigint) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM /*schema*/sql_success AS s
+        WHERE s.guid = p_guid AND s.occurrence_no = p_occurrence
+    )
+$$;
+
+REVOKE ALL ON FUNCTION /*schema*/finish_ok(uuid, uuid, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION /*schema*/effect_done(uuid, bigint) FROM PUBLIC;

@@ -216,3 +216,11 @@ LIMIT $2::int;
 -- name: doctor_locks global
 -- How many lock rows there are, and how many there must be.
 SELECT (SELECT count(*) FROM /*schema*/shard_lock), (SELECT i.shard_count FROM /*schema*/installation AS i);
+
+-- name: purge_effects global
+-- What is known of the effects of actions that are gone.
+DELETE FROM /*schema*/sql_success AS s
+WHERE NOT EXISTS (
+    SELECT FROM /*schema*/scheduled_action AS a
+    WHERE a.guid = s.guid AND a.shard_id = s.shard_id
+);

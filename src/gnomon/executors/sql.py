@@ -1,0 +1,386 @@
+"""SQL statements as effects, on databases that the operator has named.
+
+Each attempt has a connection of its own, with the target's login, which is closed afterwards:
+nothing that a statement sets, locks or listens to outlives it. Only the extended protocol is used:
+it takes one statement, so that none can end our transaction and begin another. What could do that
+all the same is found by comparing the transaction and the role before and after.
+
+In the installation's own database the statement is committed together with the note that this
+occurrence's effect is done; elsewhere an inbox table in the same transaction does the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, NoReturn
+from urllib.parse import SplitResult, unquote, urlsplit
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.executor import Order
+from gnomon.contracts.observer import Observer, Silent
+from gnomon.model.errors import ConfigurationError, short
+from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, cut
+from gnomon.model.secret import Secret, hide
+from gnomon.model.spec import Sql
+
+CONNECT_TIMEOUT_S = 5.0
+PART_TIMEOUT_S = 2.0
+RESULT_BYTES_MAX = 4 * 1024 * 1024
+ROWS_SHOWN_MAX = 200  # more do not fit into an answer
+DETAIL_CHARS_MAX = 200
+IN_FLIGHT_MAX = 1_000
+STALE_STATE = "GN001"
+TIMED_OUT_STATE = "57014"
+DONE_BEFORE = "done by an earlier attempt"
+UNKNOWN_COMMIT = "the connection was lost while committing"
+
+_RETRYABLE_CLASSES = ("08", "53", "57")
+_RETRYABLE = frozenset({"40001", "40P01", "55P03"})
+_SEARCH_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(, ?[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
+
+# Whole names everywhere: whatever the statement has made, these mean what they say.
+_NOTE = "SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text, current_user, session_user"
+_RECEIVE = "INSERT INTO {inbox} (key) VALUES ($1) ON CONFLICT DO NOTHING RETURNING key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlTarget:
+    """A PostgreSQL database, and the login with which statements are performed there."""
+
+    name: str
+    dsn: Secret  # postgresql://login:password@host/database
+    # `local`: the installation's own database, with a login of its own; `remote`: another one
+    place: Literal["local", "remote"] = "remote"
+    inbox: str | None = None  # remote: a table that keeps the keys of what is done
+    search_path: str = "public"
+    statement_timeout: timedelta = timedelta(seconds=30)
+    lock_timeout: timedelta = timedelta(seconds=5)
+    in_flight_max: int = 10  # connections at once; the others wait for their turn
+
+    def __post_init__(self) -> None:
+        if not NAME_PATTERN.fullmatch(self.name):
+            raise ConfigurationError(
+                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
+            )
+        if self.place not in ("local", "remote"):
+            self._refuse("place", "must be local or remote")
+        parts = self.parts
+        if parts.scheme not in ("postgresql", "postgres") or not (
+            parts.username and parts.hostname and parts.path.strip("/")
+        ):
+            self._refuse("dsn", "must be postgresql://login:password@host/database")
+        if self.inbox is not None and self.place == "local":
+            self._refuse("inbox", "is for other databases: the own one needs none")
+        if self.inbox is not None and not re.fullmatch(r"[a-z_][a-z0-9_.]{0,99}", self.inbox):
+            self._refuse("inbox", "must be the name of a table, in small letters")
+        if not _SEARCH_PATH.fullmatch(self.search_path):
+            self._refuse("search_path", "must be plain names of schemas with commas between")
+        if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
+            self._refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
+        for option in ("statement_timeout", "lock_timeout"):
+            if getattr(self, option) < timedelta(milliseconds=1):
+                self._refuse(option, "must be at least 1 ms")
+
+    @property
+    def parts(self) -> SplitResult:
+        """The DSN, taken apart."""
+        try:
+            parts = urlsplit(self.dsn.reveal())
+            _ = parts.port
+        except ValueError:
+            self._refuse("dsn", "must be a URL with a valid host and port")
+        return parts
+
+    @property
+    def is_once(self) -> bool:
+        """Whether a repeated attempt can see that the effect is there."""
+        return self.place == "local" or self.inbox is not None
+
+    def hidden(self, text: str) -> str:
+        """A text without the login's password."""
+        password = self.parts.password
+        return hide(text, self.dsn, *([Secret(unquote(password))] if password else []))
+
+    def _refuse(self, option: str, problem: str) -> NoReturn:
+        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
+
+
+class SqlExecutor:
+    """Performs statements."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, SqlTarget],
+        *,
+        clock: Clock,  # noqa: ARG002 - executors with targets are all made alike
+        observer: Observer | None = None,
+        database_url: str = "",
+        schema: str = "gnomon",
+    ) -> None:
+        self._targets = targets
+        self._observer = observer or Silent()
+        quoted = schema.replace('"', '""')
+        self._is_done = f'SELECT "{quoted}".effect_done($1, $2)'
+        self._finish = f'SELECT "{quoted}".finish_ok($1, $2, $3)'
+        self._turns = {
+            name: asyncio.Semaphore(target.in_flight_max) for name, target in targets.items()
+        }
+        self._parting: set[asyncio.Task[None]] = set()
+        for target in targets.values():
+            if target.place == "local":
+                _check_own_login(target, database_url)
+
+    def __repr__(self) -> str:
+        return f"SqlExecutor({', '.join(sorted(self._targets))})"
+
+    async def execute(self, order: Order) -> Outcome:
+        effect = order.effect
+        assert isinstance(effect, Sql)
+        target = self._targets.get(effect.target)
+        if target is None:
+            return Failed(
+                error=f"there is no target {short(effect.target)} of kind sql on this worker"
+            )
+        attempt = _Attempt(order, effect, target)
+        try:
+            # Ahead of the worker's own limit: only here it is known whether a commit was under way.
+            within_s = max(order.timeout_s - 0.5, order.timeout_s * 0.9)
+            async with asyncio.timeout(within_s), self._turns[target.name]:
+                return await self._perform(attempt)
+        except TimeoutError:
+            return attempt.ended(Failed(error=f"timed out after {order.timeout_s:g} s"))
+        except Exception as exc:  # noqa: BLE001 - the attempt boundary
+            self._tell(attempt, "the statement could not be sent", type(exc).__name__)
+            return attempt.ended(Failed(error="the statement could not be sent", retryable=False))
+
+    async def close(self) -> None:
+        if self._parting:
+            await asyncio.wait(self._parting)
+
+    async def _perform(self, attempt: _Attempt) -> Outcome:
+        try:
+            connection = await _connect(attempt)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
+            self._tell(attempt, "cannot connect", f"{type(exc).__name__}: {exc}")
+            return Failed(error="cannot connect")
+        bound = _Bound.put_on(connection)
+        try:
+            return await self._on(connection, attempt)
+        except asyncpg.PostgresError as exc:
+            return attempt.refused(exc)
+        except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as exc:
+            if bound.is_exceeded:
+                return Failed(error="the result is too large", retryable=False)
+            if isinstance(exc, asyncpg.InterfaceError) and not connection.is_closed():
+                return Failed(error="the parameters do not fit the statement", retryable=False)
+            self._tell(attempt, "the connection was lost", type(exc).__name__)
+            return attempt.ended(Failed(error="the connection was lost"))
+        finally:
+            await self._part_with(connection)
+
+    async def _on(self, connection: Any, attempt: _Attempt) -> Outcome:
+        effect, order, target = attempt.effect, attempt.order, attempt.target
+        if effect.autocommit:
+            return Succeeded(answer=await _fetched(connection, effect))
+        await connection.execute("BEGIN")
+        if target.place == "local":
+            if await connection.fetchval(self._is_done, order.guid, order.occurrence_no):
+                return Succeeded(answer=DONE_BEFORE)
+        elif target.inbox is not None:
+            receive = _RECEIVE.format(inbox=target.inbox)
+            if await connection.fetchval(receive, order.key) is None:
+                return Succeeded(answer=DONE_BEFORE)
+        before = tuple(await connection.fetchrow(_NOTE))
+        answer = await _fetched(connection, effect)
+        if not connection.is_in_transaction() or before != tuple(await connection.fetchrow(_NOTE)):
+            error = "the statement left its transaction or its role"
+            return Failed(error=error, retryable=False)
+        if target.place == "local":
+            await connection.fetchval(
+                self._finish, order.guid, order.attempt_id, order.occurrence_no
+            )
+        attempt.is_committing = True
+        await connection.execute("COMMIT")
+        return Succeeded(answer=answer)
+
+    async def _part_with(self, connection: Any) -> None:
+        """Cancel what still runs there, then close. A cancelled attempt does not wait for it."""
+        parting = asyncio.create_task(_close(connection))
+        self._parting.add(parting)
+        parting.add_done_callback(self._parting.discard)
+        await asyncio.shield(parting)
+
+    def _tell(self, attempt: _Attempt, error: str, detail: str) -> None:
+        self._observer.event(
+            "sql.statement_failed",
+            id=attempt.order.id,
+            attempt_id=str(attempt.order.attempt_id),
+            error=error,
+            detail=cut(attempt.target.hidden(detail), DETAIL_CHARS_MAX),
+        )
+
+
+class _Attempt:
+    """One order on its target, and how far it came."""
+
+    def __init__(self, order: Order, effect: Sql, target: SqlTarget) -> None:
+        self.order = order
+        self.effect = effect
+        self.target = target
+        self.is_committing = False
+
+    def ended(self, failed: Failed) -> Outcome:
+        """Cut short while committing, the effect is unknown: the next attempt will see it."""
+        if self.is_committing and self.target.is_once:
+            return Interrupted(reason=UNKNOWN_COMMIT)
+        return failed
+
+    def refused(self, exc: asyncpg.PostgresError) -> Outcome:
+        state = exc.sqlstate or ""
+        if state == STALE_STATE:
+            return Interrupted(reason="another attempt has begun meanwhile")
+        if state == TIMED_OUT_STATE:
+            return self.ended(Failed(error=f"timed out after {self._patience_s:g} s"))
+        is_passing = state in _RETRYABLE or state.startswith(_RETRYABLE_CLASSES)
+        failed = Failed(
+            error=f"refused with SQLSTATE {state}" if state else "the parameters do not fit",
+            retryable=is_passing,
+            answer=cut(self.target.hidden(str(exc.args[0]) if exc.args else "")) or None,
+        )
+        return self.ended(failed) if state.startswith(("08", "57")) else failed
+
+    @property
+    def _patience_s(self) -> float:
+        return min(self.order.timeout_s, self.target.statement_timeout.total_seconds())
+
+    def settings(self) -> dict[str, str]:
+        """The limits of the session."""
+        timeout = str(max(1, int(self._patience_s * 1000)))
+        return {
+            "application_name": f"gnomon sql {self.target.name}",
+            "statement_timeout": timeout,
+            "lock_timeout": str(int(self.target.lock_timeout.total_seconds() * 1000)),
+            "idle_in_transaction_session_timeout": timeout,
+            "search_path": f"{self.target.search_path}, pg_temp",
+        }
+
+
+class _Bound(asyncio.Protocol):
+    """Stands before the driver and hangs up on a server that says too much."""
+
+    def __init__(self, inner: Any, transport: Any) -> None:
+        self._inner = inner
+        self._transport = transport
+        self._left = RESULT_BYTES_MAX
+        self.is_exceeded = False
+
+    @classmethod
+    def put_on(cls, connection: Any) -> _Bound:
+        transport = connection._transport  # noqa: SLF001 - the driver has no bound of its own
+        bound = cls(connection._protocol, transport)  # noqa: SLF001
+        transport.set_protocol(bound)
+        return bound
+
+    def data_received(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            self.is_exceeded = True
+            self._transport.abort()
+        else:
+            self._inner.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._inner.connection_lost(exc)
+
+    def eof_received(self) -> Any:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+
+async def _connect(attempt: _Attempt) -> Any:
+    target = attempt.target
+    options: dict[str, Any] = {}
+    if target.parts.password is None and "password=" not in target.parts.query:
+        options["password"] = ""  # or the worker's own, of its environment, would be tried
+    return await asyncpg.connect(
+        target.dsn.reveal(),
+        timeout=CONNECT_TIMEOUT_S,
+        statement_cache_size=0,
+        server_settings=attempt.settings(),
+        **options,
+    )
+
+
+async def _close(connection: Any) -> None:
+    with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        await connection.close(timeout=PART_TIMEOUT_S)
+
+
+async def _fetched(connection: Any, effect: Sql) -> str | None:
+    """Perform the statement; its rows as JSON, cut short."""
+    statement = await connection.prepare(effect.statement)
+    kinds = statement.get_parameters()
+    given = [
+        _fitting(kind.name, value) for kind, value in zip(kinds, effect.parameters, strict=False)
+    ]
+    rows = await statement.fetch(*given, *effect.parameters[len(kinds) :])
+    if not statement.get_attributes():
+        status = statement.get_statusmsg()
+        return None if status is None else cut(status)
+    shown = [dict(row) for row in rows[:ROWS_SHOWN_MAX]]
+    return cut(msgspec.json.encode(shown, enc_hook=str).decode())
+
+
+_FROM_TEXT: Mapping[str, Callable[[str], Any]] = {
+    "timestamptz": datetime.fromisoformat,
+    "timestamp": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "uuid": UUID,
+}
+
+
+def _fitting(kind: str, value: Any) -> Any:
+    """A JSON value as what the driver wants for a parameter of this type."""
+    if value is None:
+        return None
+    if kind in ("json", "jsonb"):
+        return json.dumps(value)
+    try:
+        if kind == "numeric" and not isinstance(value, bool | list | dict):
+            return Decimal(str(value))
+        if isinstance(value, str) and kind in _FROM_TEXT:
+            return _FROM_TEXT[kind](value)
+    except (ValueError, InvalidOperation):
+        return value  # the driver says that it does not fit
+    return value
+
+
+def _check_own_login(target: SqlTarget, database_url: str) -> None:
+    """With the scheduler's login a statement could do all that the scheduler can."""
+    own = urlsplit(database_url)
+    if own.scheme not in ("postgresql", "postgres"):
+        raise ConfigurationError(
+            f"targets.{target.name}.place", "can be local only if the installation is on PostgreSQL"
+        )
+    if own.username is not None and target.parts.username == own.username:
+        raise ConfigurationError(
+            f"targets.{target.name}.dsn", "must have a login of its own, not the scheduler's"
+        )

@@ -1,0 +1,223 @@
+"""SQL actions in the installation's own database: once, and no way out of the login."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+import psycopg
+import pytest
+from psycopg import sql
+
+from gnomon.clock import SystemClock
+from gnomon.contracts.executor import Order
+from gnomon.contracts.store import Store
+from gnomon.executors.sql import SqlExecutor, SqlTarget
+from gnomon.model.ids import shard_of
+from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
+from gnomon.model.secret import Secret
+from gnomon.model.spec import Sql
+from gnomon.testing.executor_suite import order_of
+from tests.fixtures.postgres import PostgresSchema
+from tests.integration.postgres.conftest import SHARD_COUNT, Drafter
+
+GRANTS = (
+    "CREATE ROLE {1} LOGIN CONNECTION LIMIT 20",
+    "GRANT USAGE ON SCHEMA {0} TO {1}",
+    "GRANT EXECUTE ON FUNCTION {0}.finish_ok, {0}.effect_done TO {1}",
+    "CREATE TABLE {0}.effect (n int)",
+    "GRANT INSERT, SELECT ON {0}.effect TO {1}",
+)
+ATTEMPT_BEGUN = """
+INSERT INTO {0}.processing_queue
+    (guid, scheduled_at, attempt_id, began_at, deadline_at, shard_id, attempts, priority, running,
+     swept, queue)
+VALUES (%s, now(), %s, now(), now() + interval '1 minute', %s, 1, 5, true, false, 'default')
+"""
+
+
+class Own(NamedTuple):
+    """The own database, seen by its owner and by a target's executor."""
+
+    owner: psycopg.Connection[Any]
+    executor: SqlExecutor
+    order: Order
+    login: str
+    schema: str
+
+    async def perform(self, statement: str, *, attempt_id: uuid.UUID | None = None) -> Outcome:
+        order = msgspec.structs.replace(
+            self.order,
+            effect=Sql(target="own", statement=statement),
+            attempt_id=attempt_id or self.order.attempt_id,
+        )
+        return await self.executor.execute(order)
+
+    def count(self, table: str) -> int:
+        query = sql.SQL("SELECT count(*) FROM {}.{}")
+        found = query.format(sql.Identifier(self.schema), sql.Identifier(table))
+        row = self.owner.execute(found).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+@pytest.fixture
+def login(postgres_schema: PostgresSchema, store: Store) -> Iterator[str]:
+    dsn, schema = postgres_schema
+    name = f"sql_{uuid.uuid4().hex[:12]}"
+    names = (sql.Identifier(schema), sql.Identifier(name))
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        for text in GRANTS:
+            owner.execute(sql.SQL(text).format(*names))
+        yield name
+        owner.execute(sql.SQL("DROP OWNED BY {1}").format(*names))
+        owner.execute(sql.SQL("DROP ROLE {1}").format(*names))
+
+
+@pytest.fixture
+async def own(
+    postgres_schema: PostgresSchema, store: Store, login: str, draft: Drafter
+) -> AsyncIterator[Own]:
+    """An action with an attempt under way."""
+    dsn, schema = postgres_schema
+    target = SqlTarget(
+        name="own",
+        place="local",
+        dsn=Secret(dsn.replace("postgres@", f"{login}@")),
+        search_path=schema,
+        statement_timeout=timedelta(seconds=1),
+    )
+    executor = SqlExecutor({"own": target}, clock=SystemClock(), database_url=dsn, schema=schema)
+    made = draft("greet-ann")
+    await store.actions.create([made], actor="test")
+    order = msgspec.structs.replace(
+        order_of(Sql(target="own", statement="SELECT 1")), guid=made.guid, attempt_id=uuid.uuid4()
+    )
+    with psycopg.connect(dsn, autocommit=True) as owner:
+        owner.execute(
+            sql.SQL(ATTEMPT_BEGUN).format(sql.Identifier(schema)),
+            (made.guid, order.attempt_id, shard_of("greet-ann", SHARD_COUNT)),
+        )
+        yield Own(owner, executor, order, login, schema)
+    await executor.close()
+
+
+async def test_an_effect_is_committed_once(own: Own) -> None:
+    """Another attempt of the occurrence sees that it is done; the next occurrence is another."""
+    insert = "INSERT INTO effect VALUES (1)"
+    assert Succeeded(answer="INSERT 0 1") == await own.perform(insert)
+    assert Succeeded(answer="done by an earlier attempt") == await own.perform(insert)
+    assert (1, 1) == (own.count("effect"), own.count("sql_success"))
+    later = own._replace(order=msgspec.structs.replace(own.order, occurrence_no=2))
+    assert Succeeded(answer="INSERT 0 1") == await later.perform(insert)
+    assert (2, 1) == (own.count("effect"), own.count("sql_success"))
+
+
+async def test_a_stale_attempt_takes_its_effect_with_it(own: Own) -> None:
+    """Whose attempt id is not the row's any more cannot commit."""
+    outcome = await own.perform("INSERT INTO effect VALUES (1)", attempt_id=uuid.uuid4())
+    assert Interrupted(reason="another attempt has begun meanwhile") == outcome
+    assert (0, 0) == (own.count("effect"), own.count("sql_success"))
+
+
+async def test_a_failed_statement_leaves_no_note(own: Own) -> None:
+    """So that it is tried again."""
+    assert isinstance(await own.perform("SELECT 1/0"), Failed)
+    assert 0 == own.count("sql_success")
+
+
+async def test_notes_of_actions_that_are_gone_are_purged(own: Own, store: Store) -> None:
+    """And those of living ones stay."""
+    await own.perform("INSERT INTO effect VALUES (1)")
+    await store.installation.purge(limit=100)
+    assert 1 == own.count("sql_success")
+    own.owner.execute(sql.SQL("DELETE FROM {}.scheduled_action").format(sql.Identifier(own.schema)))
+    await store.installation.purge(limit=100)
+    assert 0 == own.count("sql_success")
+
+
+REFUSED = [
+    "SET ROLE postgres",
+    "SET SESSION AUTHORIZATION postgres",
+    "SELECT set_config('role', 'postgres', false)",
+    "INSERT INTO effect VALUES (1); COMMIT; BEGIN",
+    "INSERT INTO effect VALUES (1); SELECT 1",
+    "DO $$ BEGIN INSERT INTO effect VALUES (1); COMMIT; END $$",
+    "COMMIT",
+    "COMMIT AND CHAIN",
+    "ROLLBACK",
+    "ROLLBACK AND CHAIN",
+    "PREPARE TRANSACTION 'x'",
+    "SELECT set_config('statement_timeout', '0', false), pg_sleep(1e6)",
+    "SELECT pg_sleep(1e6)",
+    "SELECT count(*) FROM generate_series(1, 1e12)",
+    "SELECT repeat('x', 1000) FROM generate_series(1, 100000)",
+    "SELECT repeat('x', 100000000)",
+    "COPY effect TO PROGRAM 'id'",
+    "COPY effect FROM PROGRAM 'id'",
+    "COPY effect TO '/tmp/x'",
+    "SELECT pg_read_file('/etc/passwd')",
+    "SELECT pg_ls_dir('/')",
+    "SELECT lo_import('/etc/passwd')",
+    "CREATE EXTENSION dblink",
+    "CREATE EXTENSION postgres_fdw",
+    "CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE c AS 'x', 'y'",
+    "ALTER SYSTEM SET fsync = off",
+    "ALTER ROLE current_user SUPERUSER",
+    "ALTER ROLE current_user CREATEROLE",
+    "CREATE ROLE mine",
+    "SELECT * FROM scheduled_action",
+    "UPDATE processing_queue SET running = false",
+    "DELETE FROM sql_success",
+    "TRUNCATE shard_lock",
+    "LOCK TABLE processing_queue IN ACCESS EXCLUSIVE MODE",
+    "DROP FUNCTION finish_ok",
+    "CREATE FUNCTION finish_ok() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "SELECT finish_ok(gen_random_uuid(), gen_random_uuid(), 1)",
+    "SELECT cancel('greet-ann')",
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres'",
+    "DO $$ BEGIN RAISE EXCEPTION '%', repeat('x', 1000000); END $$",
+]
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+async def test_escapes_end_in_an_error(own: Own, statement: str) -> None:
+    """Nothing is committed, nothing is noted, and the text of the error is short."""
+    outcome = await own.perform(statement)
+    assert isinstance(outcome, Failed | Interrupted), outcome
+    assert len(str(outcome)) < 3_000
+    assert (0, 0) == (own.count("effect"), own.count("sql_success"))
+    is_super = own.owner.execute(
+        "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = %s", (own.login,)
+    ).fetchone()
+    assert (False,) == is_super
+    assert isinstance(await own.perform("INSERT INTO effect VALUES (1)"), Succeeded)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "RESET ROLE",
+        "SELECT set_config('role', 'none', false)",
+        "SET statement_timeout = 0",
+        "SET search_path = pg_temp",
+        "CREATE TEMP TABLE sql_success (guid uuid, at text, occurrence_no text, shard_id text)",
+        "CREATE TYPE pg_temp.uuid AS (a int)",
+        "LISTEN gnomon",
+        "SELECT pg_advisory_lock(1)",
+    ],
+)
+async def test_what_a_statement_sets_ends_with_it(own: Own, statement: str) -> None:
+    """It may be done, and means nothing to the note of it nor to anybody else."""
+    assert isinstance(await own.perform(statement), Succeeded)
+    assert 1 == own.count("sql_success")
+    await own.executor.close()
+    locks = own.owner.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+    assert (0,) == locks.fetchone()
+    later = own._replace(order=msgspec.structs.replace(own.order, occurrence_no=2))
+    said = await later.perform("SELECT current_user AS a, current_setting('search_path') AS b")
+    expected = f'[{{"a":"{own.login}","b":"{own.schema}, pg_temp"}}]'
+    assert Succeeded(answer=expected) == said
