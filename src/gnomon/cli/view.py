@@ -21,6 +21,7 @@ from gnomon.model.spec import (
     Rabbitmq,
     Spec,
     Sql,
+    Unreadable,
 )
 
 
@@ -140,6 +141,8 @@ def policy_text(spec: Spec) -> str:
 
 def effect_text(spec: Spec) -> str:
     """What it does, without arguments, headers and queries: they may hold secrets."""
+    if isinstance(spec.action, Unreadable):
+        return "unreadable"
     match spec.action:
         case Http(method=method, url=url):
             return f"{method} {url.partition('?')[0]}"
@@ -153,7 +156,5 @@ def effect_text(spec: Spec) -> str:
             return f"kafka {target} {topic}"
         case Grpc(target=target, handler=handler):
             return f"grpc {target} {handler}"
-        case Push(target=target):
-            return f"push {target}"
-        case Sql(target=target):
-            return f"sql {target}"
+        case Push(target=target) | Sql(target=target):
+            return f"{type(spec.action).__name__.lower()} {target}"

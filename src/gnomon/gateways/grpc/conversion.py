@@ -198,7 +198,10 @@ def write_spec(spec: Spec) -> action_pb2.Spec:
     retry = msgspec.structs.asdict(spec.retry)
     _write_fields(policy.retry_policy, {RETRY_NAMES[name]: retry[name] for name in retry})
     tag = _tag_of(spec.action)
-    effect: Message = getattr(message.action, ARMS.get(tag, tag))
+    arm = ARMS.get(tag, tag)
+    if arm not in message.action.DESCRIPTOR.fields_by_name:
+        return message  # a stored spec that cannot be read: its status says so
+    effect: Message = getattr(message.action, arm)
     effect.SetInParent()  # a mock without anything is still a mock
     _write_fields(effect, msgspec.structs.asdict(spec.action))
     return message
