@@ -42,7 +42,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     match request.param:
         case "sqlite-memory":
-            return sqlite_memory()
+            return sqlite_memory(request)
         case "sqlite-file":
             return sqlite_file(tmp_path / "gnomon.db")
         case configuration:
@@ -91,10 +91,11 @@ async def opened_store(engine: Engine) -> Store:
 # -- SQLite ---------------------------------------------------------------------------------------
 
 
-def sqlite_memory() -> Engine:
+def sqlite_memory(request: pytest.FixtureRequest) -> Engine:
     from gnomon.stores.sqlite import InlineRunner, open_sqlite
 
     runner = InlineRunner()
+    request.addfinalizer(runner.connection.close)  # a runner that was given is not the store's
 
     def open_it() -> Store:
         return open_sqlite(":memory:", clock=SystemClock(), entropy=SystemEntropy(), runner=runner)

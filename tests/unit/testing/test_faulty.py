@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,31 +25,36 @@ class Log(Watcher):
         self.performed_verbs.append(verb)
 
 
-def faulty(misfortune: Misfortune) -> tuple[FaultyStore, Log]:
-    inner = open_sqlite(
-        ":memory:", clock=SystemClock(), entropy=SystemEntropy(), runner=InlineRunner()
-    )
+@pytest.fixture
+def runner() -> Iterator[InlineRunner]:
+    opened = InlineRunner()
+    yield opened
+    opened.connection.close()
+
+
+def faulty(runner: InlineRunner, misfortune: Misfortune) -> tuple[FaultyStore, Log]:
+    inner = open_sqlite(":memory:", clock=SystemClock(), entropy=SystemEntropy(), runner=runner)
     log = Log()
     return FaultyStore(inner, source=random.Random(1), misfortune=misfortune, watcher=log), log
 
 
-async def test_perfect_connection_changes_nothing() -> None:
-    made, log = faulty(Misfortune())
+async def test_perfect_connection_changes_nothing(runner: InlineRunner) -> None:
+    made, log = faulty(runner, Misfortune())
     await made.store.installation.migrate(shard_count=2)
     assert 2 == (await made.store.installation.open()).shard_count
     assert ["migrate", "open"] == log.performed_verbs
 
 
-async def test_refused_call_is_not_performed() -> None:
-    made, log = faulty(Misfortune(refused=1.0))
+async def test_refused_call_is_not_performed(runner: InlineRunner) -> None:
+    made, log = faulty(runner, Misfortune(refused=1.0))
     with pytest.raises(StoreUnavailable):
         await made.store.installation.migrate(shard_count=2)
     assert [] == log.performed_verbs
 
 
-async def test_unanswered_call_is_performed() -> None:
+async def test_unanswered_call_is_performed(runner: InlineRunner) -> None:
     """The caller cannot tell it from a refused one: this is what makes repeats necessary."""
-    made, log = faulty(Misfortune(unanswered=1.0))
+    made, log = faulty(runner, Misfortune(unanswered=1.0))
     with pytest.raises(StoreUnavailable):
         await made.store.installation.migrate(shard_count=2)
     assert ["migrate"] == log.performed_verbs
@@ -56,14 +62,14 @@ async def test_unanswered_call_is_performed() -> None:
     assert 2 == (await made.store.installation.open()).shard_count
 
 
-async def test_error_of_the_store_comes_through() -> None:
-    made, _ = faulty(Misfortune())
+async def test_error_of_the_store_comes_through(runner: InlineRunner) -> None:
+    made, _ = faulty(runner, Misfortune())
     with pytest.raises(SchemaMismatch):
         await made.store.installation.open()
 
 
-async def test_call_of_the_dead_never_returns() -> None:
-    made, log = faulty(Misfortune())
+async def test_call_of_the_dead_never_returns(runner: InlineRunner) -> None:
+    made, log = faulty(runner, Misfortune())
     made.is_dead = True
     call = asyncio.ensure_future(made.store.installation.now())
     done, _ = await asyncio.wait([call], timeout=0.01)
