@@ -454,6 +454,7 @@ def run_seed(seed: int, ablation: Ablation | None = None) -> Outcome:
         world.history.violate("world_raised", _shown(exc))
     finally:
         loop.close()
+        world.runner.connection.close()
         if was_enabled:
             gc.enable()
     history = world.history
