@@ -65,7 +65,6 @@ async def sqlalchemy_caller(dsn: str) -> AsyncIterator[Caller]:
 
 @asynccontextmanager
 async def sqlalchemy_async_caller(dsn: str, driver: str) -> AsyncIterator[Caller]:
-    pytest.importorskip("greenlet", reason="SQLAlchemy's asyncio needs greenlet")
     from sqlalchemy.ext.asyncio import create_async_engine
 
     engine = create_async_engine(with_driver(dsn, driver))
