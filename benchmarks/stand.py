@@ -55,6 +55,9 @@ class Scale:
     snapshot_for_s: float = 60.0
     memory_for_s: float = 15.0
     called: int = 20_000
+    tasks: int = 10_000
+    tasks_growth: tuple[int, ...] = (10_000, 100_000, 1_000_000)
+    tasks_idle: int = 200
     sweep: int = 10_000  # actions per setting of a rival that is tried; 0: the known best is taken
 
 
@@ -76,6 +79,9 @@ QUICK = Scale(
     snapshot_for_s=3.0,
     memory_for_s=1.0,
     called=3_000,
+    tasks=500,
+    tasks_growth=(500, 5_000),
+    tasks_idle=10,
     sweep=0,
 )
 

@@ -13,8 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PROTO = ROOT / "proto"
 BASELINE = PROTO / "baseline.binpb"
-FILES = ("action", "handler", "scheduler")
-FILES_WITH_SERVICES = ("handler", "scheduler")
+FILES = ("action", "entity", "handler", "scheduler", "stage")
+FILES_WITH_SERVICES = ("entity", "handler", "scheduler", "stage")
 
 
 def generate(folder: Path) -> None:

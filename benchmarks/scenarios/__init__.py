@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from benchmarks.report import Result
-from benchmarks.scenarios import burst, callbacks, create, drain, growth, lateness, memory, xmin
+from benchmarks.scenarios import (
+    burst,
+    callbacks,
+    create,
+    drain,
+    growth,
+    lateness,
+    memory,
+    tasks,
+    xmin,
+)
 from benchmarks.stand import Stand
 
 Scenario = Callable[[Stand], AsyncIterator[Result]]
@@ -19,4 +29,5 @@ SCENARIOS: Mapping[str, Scenario] = {
     "xmin": xmin.measure,
     "memory": memory.measure,
     "callbacks": callbacks.measure,
+    "tasks": tasks.measure,
 }

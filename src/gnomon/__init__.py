@@ -6,6 +6,7 @@ from gnomon.app import App
 from gnomon.executors.python import AttemptContext as Attempt
 from gnomon.model.action import Action, State, Status
 from gnomon.model.errors import GnomonError
+from gnomon.model.limits import Limit, LimitKind
 from gnomon.model.outcome import Cancel, Fail
 from gnomon.model.spec import (
     CatchUp,
@@ -37,6 +38,8 @@ __all__ = [
     "Grpc",
     "Http",
     "Kafka",
+    "Limit",
+    "LimitKind",
     "Mock",
     "Once",
     "Periodic",

@@ -8,21 +8,35 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    get_args,
+    overload,
+)
 from urllib.parse import urlsplit
 
 from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.config import DatabaseConfig, Settings
-from gnomon.config.secrets import header_secrets
+from gnomon.config import DatabaseConfig, Settings, StagesConfig
+from gnomon.config.secrets import header_secrets, secret_of
 from gnomon.config.targets import build_targets
+from gnomon.contracts.companion import Companion, Ownership
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.contracts.store import Changed, Installation, Store
+from gnomon.contracts.task_rows import TaskRows
 from gnomon.executors.http import HttpExecutor, HttpTarget
 from gnomon.executors.mock import MockExecutor
 from gnomon.executors.python import AttemptContext, Function, PythonExecutor, Registry
@@ -30,9 +44,16 @@ from gnomon.executors.targets import KINDS, Targets, executor_class
 from gnomon.model.action import Action
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.model.spec import Effect, Http, Mock, Python
+from gnomon.model.task.conf import TaskEntry
 from gnomon.scheduler import Request, Scheduler
 from gnomon.scheduler.options import Options, request_of
+from gnomon.tasks.opening import entries_of, opener_of, rows_of
+from gnomon.tasks.service import TaskService
 from gnomon.worker import Worker
+
+if TYPE_CHECKING:
+    from gnomon.stages.entities import Entities
+    from gnomon.stages.service import Stages  # loaded by those who have stages
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,6 +75,7 @@ class App:
         self.registry = Registry()
         self._store: Store | None = None
         self._scheduler: Scheduler | None = None
+        self._stages: list[Stages[Any]] = []
 
     def __repr__(self) -> str:
         state = "open" if self._store else "closed"
@@ -142,6 +164,37 @@ class App:
         """What was fixed when the store was installed."""
         return self.scheduler.installation
 
+    @property
+    def stages_config(self) -> StagesConfig:
+        """What was configured for its stages."""
+        return self.settings.stages
+
+    def attach(self, stages: Stages[Any]) -> None:
+        """Let this app's worker serve stages; `Stages(app, …)` calls it."""
+        if self._stages:
+            raise ConfigurationError("stages", "one installation has one kind of entities")
+        self._stages.append(stages)
+
+    def adopt(self, other: App) -> None:
+        """Take over what another app was given: its functions and its stages."""
+        self.registry = other.registry
+        for stages in other._stages:
+            stages.move_to(self)
+
+    @property
+    def entities(self) -> Entities:
+        """The verbs of entities: put, patch, explain, …"""
+        from gnomon.stages.entities import Entities
+
+        if self._stages:
+            return self._stages[0].entities
+        return Entities(
+            self.store,
+            self.installation,
+            entropy=self.env.entropy,
+            publishes=self.settings.stages.relay is not None,
+        )
+
     # -- schedule ---------------------------------------------------------------------------------
 
     async def schedule(
@@ -174,15 +227,35 @@ class App:
             self.installation,
             executors,
             env=self.env,
-            owner=f"{socket.gethostname()}/{os.getpid()}",
+            owner=own_name(),
             config=self.settings.worker,
             open_store=self._heart_store(),
+            companions=self._companions(executors),
         )
         try:
             await worker.work(stop)
         finally:
             for executor in set(executors.values()):
                 await executor.close()
+
+    def _companions(
+        self, executors: Mapping[type[Effect], Executor]
+    ) -> Sequence[Callable[[Ownership], Companion]]:
+        if not self._stages:
+            return ()
+        from gnomon.stages.relays import relay_of
+
+        targets = build_targets(self.settings.targets, self.settings.secrets)
+        named = {
+            name: (kind, target) for kind in KINDS for name, target in targets.of_kind(kind).items()
+        }
+        relay = relay_of(self.settings.stages, named, executors, env=self.env)
+        return [partial(stages.companion, relay=relay) for stages in self._stages]
+
+    async def serve_tasks(self, stop: asyncio.Event) -> None:
+        """Perform the rows of the task tables in `settings.tasks` until `stop` is set."""
+        if self.settings.tasks.dsn is not None:
+            await task_service(lambda: self.settings, self.env).serve(stop)
 
     def _executors(self) -> Mapping[type[Effect], Executor]:
         targets = build_targets(self.settings.targets, self.settings.secrets)
@@ -217,7 +290,7 @@ class App:
     def _own_database(self) -> Mapping[str, Any]:
         """Where effects and the note that they are done can share a transaction."""
         database = self.settings.database
-        return {"database_url": database.url, "schema": database.schema}
+        return {"database_url": database.url, "schema": database.schema, "is_bounded": True}
 
     def _heart_store(self) -> Callable[[], Any] | None:
         database = self.settings.database
@@ -252,6 +325,46 @@ async def open_store(database: DatabaseConfig, env: Env) -> Store:
         audit_kept_for=database.audit_retention,
         observer=env.observer,
     )
+
+
+def task_service(read_settings: Callable[[], Settings], env: Env) -> TaskService:
+    """The service of the task tables that the settings name; they are read again at a reload."""
+    config = read_settings().tasks
+    _check_task_file(read_settings())
+
+    def read_entries() -> Sequence[TaskEntry]:
+        settings = read_settings()
+        return entries_of(settings.tasks, lambda name: secret_of(settings.secrets, name))
+
+    return TaskService(
+        read_entries, opener_of(config, env), config=config, env=env, owner=own_name()
+    )
+
+
+def _check_task_file(settings: Settings) -> None:
+    """What is in a task table must not be able to do all that the scheduler can."""
+    own, dsn = settings.database, settings.tasks.dsn
+    if own.engine != "sqlite" or own.is_memory or dsn is None or settings.tasks.engine != "sqlite":
+        return
+    if Path(sqlite_path(own.url)).resolve() == Path(sqlite_path(dsn)).resolve():
+        raise ConfigurationError("tasks.dsn", "is the scheduler's own file: tasks need another")
+
+
+@asynccontextmanager
+async def open_task_rows(settings: Settings, env: Env) -> AsyncIterator[Mapping[str, TaskRows]]:
+    """The task tables that callers may look at, by name; they connect when they are asked."""
+    entries = entries_of(settings.tasks, lambda name: secret_of(settings.secrets, name))
+    found = {entry.title: rows_of(settings.tasks, entry, env) for entry in entries}
+    try:
+        yield found
+    finally:
+        for rows in found.values():
+            await rows.close()
+
+
+def own_name() -> str:
+    """What this process calls itself where it owns something."""
+    return f"{socket.gethostname()}/{os.getpid()}"
 
 
 def sqlite_path(url: str) -> str:

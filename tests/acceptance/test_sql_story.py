@@ -1,23 +1,28 @@
-"""docs/tutorial/sql.md is true: its blocks are run with psql, beside a worker."""
+"""docs/tutorial/sql.md is true: a worker process, psql, and a receiver of HTTP calls."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 import shutil
 import subprocess
+from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from gnomon.app import App
-from gnomon.executors.python import AttemptContext
 from tests.fixtures.postgres import PostgresSchema
+from tests.fixtures.processes import Processes
+from tests.fixtures.receiver import Receiver, receiving
 
 pytestmark = pytest.mark.acceptance
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "sql.md"
+SECOND = timedelta(seconds=1)
+AT_WORK = r"^working on "
 
 
 async def psql(dsn: str, script: str) -> str:
@@ -29,37 +34,69 @@ async def psql(dsn: str, script: str) -> str:
     return done.stdout
 
 
-async def test_the_story_is_true(postgres_schema: PostgresSchema) -> None:
-    """Rolled back: nothing. Committed: called soon. Cancelled: never."""
+class Story:
+    """The blocks of the page, with names of the test's own in place of the page's."""
+
+    def __init__(self, place: PostgresSchema, receiver_url: str) -> None:
+        self.dsn, self.schema = place
+        self.role = f"shop_{uuid4().hex[:8]}"
+        page = PAGE.read_text().replace("https://shop.example", receiver_url)
+        page = page.replace("gnomon.", f"{self.schema}.").replace("orders", f"{self.schema}.orders")
+        page = re.sub(r"\bshop\b", self.role, page)
+        (command,) = re.findall(r"```sh\ngnomon (.*?)\n```", page)
+        words = shlex.split(command.replace("postgresql://gnomon@localhost/gnomon", self.dsn))
+        self.command = [*words, "--schema", self.schema]
+        self.prepare, self.taken_back, self.kept, self.look = re.findall(
+            r"```sql\n(.*?)```", page, re.DOTALL
+        )
+
+    async def completed(self, id: str) -> str:
+        """What the page's last block shows once a task is over."""
+        while f"{id}|completed" not in (seen := await psql(self.dsn, self.look)):
+            await asyncio.sleep(0.1)
+        return seen
+
+
+@pytest.fixture(autouse=True)
+def _psql() -> None:
     if shutil.which("psql") is None:
         pytest.skip("there is no psql")
-    dsn, schema = postgres_schema
-    role = f"shop_{uuid4().hex[:8]}"
-    page = PAGE.read_text().replace("gnomon.", f"{schema}.").replace("orders", f"{schema}.orders")
-    blocks = re.findall(r"```sql\n(.*?)```", re.sub(r"\bshop\b", role, page), re.DOTALL)
-    app = App(dsn, schema=schema)
-    called: list[int] = []
 
-    @app.action(name="remind")
-    async def remind(context: AttemptContext, number: int) -> None:
-        del context
-        called.append(number)
 
-    stop = asyncio.Event()
-    async with app, asyncio.timeout(40):
-        working = asyncio.create_task(app.work(stop))
-        prepare, taken_back, kept, look = blocks
-        await psql(dsn, prepare)
+async def test_the_story_is_true(postgres_schema: PostgresSchema, processes: Processes) -> None:
+    """Rolled back: nothing. Committed: called within the second it is planned for. Cancelled:
+    never."""
+    async with receiving() as receiver, asyncio.timeout(50):
+        story = Story(postgres_schema, receiver.url)
+        environ = {"GNOMON_HTTP__ALLOW_LOOPBACK": "true"}
+        worker = processes.start_gnomon(*story.command, env=environ)
+        await asyncio.to_thread(worker.wait_for_line, AT_WORK)
+        await psql(story.dsn, story.prepare)
         try:
-            await psql(dsn, taken_back)
-            assert "" == await psql(dsn, look)
-            await psql(dsn, kept)
-            while "remind-2|completed|1" not in (seen := await psql(dsn, look)):
-                await asyncio.sleep(0.1)
-            assert "remind-2|completed|1\nremind-3|cancelled|0\n" == seen
-            assert "2\n" == await psql(dsn, f"SELECT id FROM {schema}.orders")
+            await psql(story.dsn, story.taken_back)
+            assert "" == await psql(story.dsn, story.look)
+            await psql(story.dsn, story.kept)
+            seen = await story.completed("pack-2")
+            assert "ask-2|cancelled|0\npack-2|completed|1\nthank-2|completed|1\n" == seen
+            assert "2\n" == await psql(story.dsn, f"SELECT id FROM {story.schema}.orders")
         finally:
-            await psql(dsn, f"DROP OWNED BY {role}; DROP ROLE {role};")
-        stop.set()
-        await working
-    assert [2] == called
+            await psql(story.dsn, f"DROP OWNED BY {story.role}; DROP ROLE {story.role};")
+        assert 0 == await asyncio.to_thread(worker.stop)
+        check_calls(receiver)
+        await check_times(story)
+
+
+def check_calls(receiver: Receiver) -> None:
+    assert ["/thank", "/pack"] == [request.path for request in receiver.requests]
+    assert [b'{"order":2}'] * 2 == receiver.bodies
+
+
+async def check_times(story: Story) -> None:
+    """By the store's own record: begun in the second that was asked for, and never early."""
+    async with App(story.dsn, schema=story.schema) as app:
+        for id in ("thank-2", "pack-2"):
+            action = await app.scheduler.get(id)
+            attempt, planned = action.status.last_attempt, action.spec.start_at
+            assert attempt is not None
+            assert isinstance(planned, datetime)
+            assert timedelta(0) <= attempt.began_at - planned < SECOND, id

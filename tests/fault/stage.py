@@ -51,6 +51,17 @@ class Stage:
             "-m", "tests.fault.program", *where, *options, name="worker"
         )
 
+    def launch_brood(self, *options: str) -> ChildProcess:
+        """Start a process that keeps several workers alive."""
+        where = ("--url", self.url, "--schema", self.schema, "--log", str(self.log))
+        return self._processes.start_python(
+            "-m", "tests.fault.brood", *where, *options, name="brood"
+        )
+
+    def start_program(self, module: str, *options: str) -> ChildProcess:
+        """Start another program of the tests."""
+        return self._processes.start_python("-m", module, *options, name="worker")
+
     async def worker(self, *options: str, url: str | None = None) -> ChildProcess:
         """Start a worker process and wait until it has opened the store."""
         child = self.launch(*options, url=url)
@@ -107,7 +118,11 @@ def shown(violations: Sequence[Violation]) -> None:
 
 
 async def until(
-    predicate: Callable[[], object | Awaitable[object]], what: str, *, timeout_s: float = WAIT_S
+    predicate: Callable[[], object | Awaitable[object]],
+    what: str,
+    *,
+    timeout_s: float = WAIT_S,
+    poll_s: float = POLL_S,
 ) -> float:
     """Poll until it is true; how long it took, in seconds."""
     began = time.monotonic()
@@ -119,7 +134,7 @@ async def until(
         if found:
             return elapsed
         assert elapsed < timeout_s, f"no {what} in {timeout_s} s"
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(poll_s)
 
 
 def request(name: str, effect: Effect, *, key: str | None = None, **fields: Any) -> Request:

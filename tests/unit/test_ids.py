@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.ids import action_id, delivery_key, fraction_of, keyed_guid, shard_of
+from gnomon.model.ids import (
+    action_id,
+    delivery_key,
+    fraction_of,
+    keyed_guid,
+    save_key,
+    shard_of,
+)
 
 INSTALLATION = UUID("12345678-1234-5678-1234-567812345678")
 GUID = UUID("018f0000-0000-7000-8000-000000000001")
@@ -68,6 +75,21 @@ def test_a_repeated_key_gives_the_same_generation() -> None:
         keyed_guid(GUID, "a", "k"),
     }
     assert guid not in others
+
+
+def test_the_save_key_is_one_per_save() -> None:
+    """Of an entity's version, and of a state's where one was saved with it."""
+    assert "ad-1/2.7" == save_key("ad-1", 2, 7)
+    keys = {
+        save_key("ad-1", 2, 7),
+        save_key("ad-1", 27, 7),
+        save_key("ad-1", 2, 77),
+        save_key("ad-12", 7, 7),
+        save_key("ad-1", 2, 7, state=("photos", 1)),
+        save_key("ad-1", 2, 7, state=("photos", 2)),
+        save_key("ad-1", 2, 7, state=("price", 1)),
+    }
+    assert 7 == len(keys)
 
 
 def test_the_delivery_key_is_one_per_occurrence() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
+import hmac
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
 
-from gnomon.model.signature import SignatureError, read_key, signature_headers, verify
+from gnomon.model.signature import SignatureError, signature_headers, verify
+from gnomon.model.signing_key import read_key
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 KEY = "whsec_" + base64.b64encode(b"k" * 24).decode()
@@ -124,3 +126,35 @@ def test_a_bad_key_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(ValueError, match="signing key") as caught:
         read_key(text)
     assert "canary" not in str(caught.value)
+
+
+def test_a_replayed_request_has_the_key_it_had() -> None:
+    """While it is fresh it verifies again, so the key is what a receiver refuses it by; a replay
+    cannot have another one, and ends with the tolerance."""
+    caught = signed()
+    first, again = (verify(caught, BODY, [KEY], now=NOW + timedelta(seconds=s)) for s in (0, 299))
+    assert first.key == again.key == ID
+    with pytest.raises(SignatureError, match="fits"):
+        verify({**caught, "webhook-id": "act_b"}, BODY, [KEY], now=NOW)
+    with pytest.raises(SignatureError, match="fits"):
+        verify({**caught, "webhook-timestamp": str(int(NOW.timestamp()) + 600)}, BODY, [KEY],
+               now=NOW + timedelta(minutes=10))  # fmt: skip
+    with pytest.raises(SignatureError, match="too old"):
+        verify(caught, BODY, [KEY], now=NOW + timedelta(minutes=5, microseconds=1))
+
+
+def test_time_does_not_tell_which_signature_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every one that is offered is compared with every key, in constant time, also after a fit."""
+    compared: list[bool] = []
+    compare = hmac.compare_digest
+
+    def counted(wanted: bytes, given: bytes) -> bool:
+        compared.append(compare(wanted, given))
+        return compared[-1]
+
+    monkeypatch.setattr(hmac, "compare_digest", counted)
+    right = signed()["Gnomon-Signature"]
+    for offered in (f"{right} v1,AAAA v1,BBBB", f"v1,AAAA v1,BBBB {right}"):
+        compared.clear()
+        verify(signed(Gnomon_Signature=offered), BODY, [OLD_KEY, KEY], now=NOW)
+        assert (6, 1) == (len(compared), sum(compared))

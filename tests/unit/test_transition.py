@@ -196,6 +196,14 @@ def test_an_abandoned_attempt_is_repeated_at_once_and_held_against_nobody() -> N
     assert (2, 0) == (verdict.consecutive_failures, verdict.consecutive_interruptions)
 
 
+def test_an_abandoned_attempt_may_be_put_off() -> None:
+    """Its target is at its limit; but not beyond the deadline, after which it could never begin."""
+    event = Abandoned(reason="the target is at its limit", retry_after=30 * S)
+    assert START + 31 * S == after(spec_of(), event).scheduled_at
+    assert START + 31 * S == after(spec_of(deadline=START + 32 * S), event).scheduled_at
+    assert START + S == after(spec_of(deadline=START + 31 * S), event).scheduled_at
+
+
 # -- deadline and window --------------------------------------------------------------------------
 
 

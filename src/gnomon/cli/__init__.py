@@ -14,7 +14,7 @@ from gnomon.model.errors import GnomonError
 HINTS = {
     "unavailable": "start a server with `gnomon up`, or name a database with --database",
     "store_unavailable": "is the database running, and is its URL right? `gnomon config show`",
-    "not_found": "`gnomon action list` shows what there is",
+    "not_found": "`gnomon action list` and `gnomon entity list` show what there is",
     "configuration": "`gnomon config show` prints every setting and where it came from",
     "unauthenticated": "set GNOMON_TOKEN; `gnomon token create` makes a token",
     "internal": "run `gnomon doctor`, and look into the log",

@@ -11,10 +11,14 @@ from uuid import UUID
 from gnomon.app import App, sqlite_path
 from gnomon.client import Client
 from gnomon.config import Settings
-from gnomon.contracts.store import Changed, Page, Selection
+from gnomon.contracts.store import Changed, Entity, LimitUse, Page, Selection, StageRecord
 from gnomon.model.action import Action, Attempt
 from gnomon.model.errors import GnomonError, InvalidRequest, NotFound, Unavailable
+from gnomon.model.limits import Limit
+from gnomon.model.stage.patch import Patch
 from gnomon.scheduler import Request
+from gnomon.stages.entities import EntityPage
+from gnomon.stages.explain import Explanation, ParkedRow
 
 PROBE_TIMEOUT_S = 2.0
 
@@ -39,12 +43,57 @@ class Verbs(Protocol):
         self, selection: Selection, *, after: str | None = None, limit: int = 100
     ) -> Page: ...
     async def attempts(self, id: str, *, limit: int = 100) -> Sequence[Attempt]: ...
+    async def set_limit(self, limit: Limit) -> LimitUse: ...
+    async def drop_limit(self, kind: str, name: str) -> LimitUse: ...
+    async def limits(self) -> Sequence[LimitUse]: ...
+
+
+class EntityVerbs(Protocol):
+    """What `Entities` and `EntityClient` have in common."""
+
+    async def put(
+        self, entity_id: str, document: object, *, if_version: int | None = None
+    ) -> Entity: ...
+    async def patch(
+        self, entity_id: str, patch: Patch, *, if_version: int | None = None
+    ) -> Entity: ...
+    async def delete(self, entity_id: str, *, if_version: int | None = None) -> None: ...
+    async def release(self, entity_id: str, stage: str | None = None) -> int: ...
+    async def get(self, entity_id: str) -> Entity: ...
+    async def page(
+        self, *, after: str | None = None, prefix: str = "", limit: int = 100
+    ) -> EntityPage: ...
+    async def explain(self, entity_id: str) -> Explanation: ...
+    async def parked(
+        self, *, stage: str | None = None, limit: int = 100
+    ) -> Sequence[ParkedRow]: ...
+    async def stages(self) -> Sequence[StageRecord]: ...
+    async def sweep(self, stage: str) -> object: ...
+    async def forget_stage(self, stage: str) -> int: ...
 
 
 @asynccontextmanager
 async def connect(
     settings: Settings, *, server: str | None, token: str | None = None
 ) -> AsyncIterator[Verbs]:
+    """The verbs of actions, wherever they are."""
+    async with _reach(settings, server=server, token=token) as found:
+        yield found if isinstance(found, Client) else found.scheduler
+
+
+@asynccontextmanager
+async def connect_entities(
+    settings: Settings, *, server: str | None, token: str | None = None
+) -> AsyncIterator[EntityVerbs]:
+    """The verbs of entities, wherever they are."""
+    async with _reach(settings, server=server, token=token) as found:
+        yield found.entities
+
+
+@asynccontextmanager
+async def _reach(
+    settings: Settings, *, server: str | None, token: str | None = None
+) -> AsyncIterator[Client | App]:
     """A named server, else a named database, else the local server if it answers."""
     is_named = settings.source_of("database.url") != "default"
     is_flag = settings.source_of("database.url") == "flag"
@@ -56,7 +105,7 @@ async def connect(
             yield client
     elif is_named or has_file(settings):
         async with open_database(settings) as app:
-            yield app.scheduler
+            yield app
     else:
         raise Unavailable(f"no server answers at {url}, and no database was named")
 

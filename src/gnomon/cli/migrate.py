@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from gnomon.app import App
@@ -9,11 +11,19 @@ from gnomon.cli import options
 from gnomon.cli.output import print_json, say
 from gnomon.cli.running import run
 from gnomon.config import Settings
+from gnomon.model.errors import NotSupported
 
 EPILOG = options.examples(
     "gnomon migrate",
     "gnomon migrate --database postgresql://gnomon@localhost/gnomon",
+    "gnomon migrate --database postgresql://gnomon@localhost/gnomon --grant-sql shop",
 )
+GrantSql = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grant-sql", metavar="ROLE", help="Let a role use the SQL functions; repeatable."
+    ),
+]
 
 
 def register(root: typer.Typer) -> None:
@@ -21,6 +31,7 @@ def register(root: typer.Typer) -> None:
 
     @root.command("migrate", epilog=EPILOG)
     def migrate(
+        grant_sql: GrantSql = None,
         database: options.Database = None,
         schema: options.Schema = None,
         config: options.ConfigFile = None,
@@ -28,13 +39,20 @@ def register(root: typer.Typer) -> None:
     ) -> None:
         """Create the schema or bring it up to date. Safe to repeat."""
         settings = options.settings_of(config, database=database, schema=schema)
-        version = run(_migrate(settings))
+        version = run(_migrate(settings, grant_sql or []))
         if json:
             print_json({"schema_version": version, "database": settings.database.url_shown})
         else:
             say(f"{settings.database.url_shown} is at schema version {version}")
 
 
-async def _migrate(settings: Settings) -> int:
+async def _migrate(settings: Settings, roles: list[str]) -> int:
+    if roles and settings.database.engine == "sqlite":
+        raise NotSupported("--grant-sql", engine="sqlite")
     async with App.from_settings(settings) as app:
-        return app.installation.schema_version
+        version = app.installation.schema_version
+    if roles:
+        from gnomon.stores.postgres.logins import grant_sql
+
+        await grant_sql(settings.database.url, settings.database.schema, roles)
+    return version

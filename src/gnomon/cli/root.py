@@ -14,8 +14,13 @@ from gnomon.cli import (
     config,
     create,
     doctor,
+    entity,
+    limit,
     migrate,
     server,
+    stage,
+    target,
+    tasks,
     token,
     up,
     worker,
@@ -47,10 +52,14 @@ def _root(
     """Runs actions at their time, durably, on SQLite or PostgreSQL."""
 
 
-for module in (up, worker, server, migrate, doctor, bench):
+for module in (up, worker, server, tasks, migrate, doctor, bench):
     module.register(root)
 action.noun.command("create", epilog=create.EPILOG)(create.create)
 root.add_typer(action.noun, name="action")
+root.add_typer(entity.noun, name="entity")
+root.add_typer(stage.noun, name="stage")
+root.add_typer(limit.noun, name="limit")
+root.add_typer(target.noun, name="target")
 root.add_typer(token.noun, name="token")
 root.add_typer(audit.noun, name="audit")
 root.add_typer(config.noun, name="config")

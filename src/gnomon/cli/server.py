@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import typer
 
+from gnomon.app import open_task_rows
 from gnomon.cli import options
 from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.connection import open_database
@@ -46,7 +47,10 @@ async def _serve(settings: Settings) -> None:
     stop = stop_on_signals()
     telemetry = Telemetry(settings)
     with bind(settings.server) as listener:
-        async with open_database(settings) as app:
+        async with (
+            open_database(settings) as app,
+            open_task_rows(settings, app.env) as task_tables,
+        ):
             authorizer = authorizer_of(app)
             rest = create_rest(
                 app.scheduler,
@@ -54,6 +58,8 @@ async def _serve(settings: Settings) -> None:
                 observer=telemetry.observer,
                 authorizer=authorizer,
                 stop=stop,
+                task_tables=task_tables,
+                entities=app.entities,
             )
             grpc = grpc_server(app, authorizer, telemetry.observer)
             say(f"serving {replace(settings.server, port=listener.getsockname()[1]).url}")

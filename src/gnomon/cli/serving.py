@@ -19,4 +19,6 @@ def grpc_server(app: App, authorizer: Authorizer, observer: Observer) -> GrpcSer
         return None
     from gnomon.gateways.grpc.server import GrpcServer  # its libraries are large
 
-    return GrpcServer(app.scheduler, config, authorizer=authorizer, observer=observer)
+    return GrpcServer(
+        app.scheduler, config, authorizer=authorizer, observer=observer, entities=app.entities
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from gnomon.app import App
+from gnomon.app import App, open_task_rows
 from gnomon.cli import options
 from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.demo import declare_functions, schedule_demo
@@ -17,6 +17,7 @@ from gnomon.cli.output import print_json, say
 from gnomon.cli.processes import keep_workers, require_parallel
 from gnomon.cli.running import Telemetry, load_app, run, stop_on_signals, together
 from gnomon.cli.serving import grpc_server
+from gnomon.cli.tasks import parts_of
 from gnomon.config import Settings
 from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.config import is_loopback
@@ -96,6 +97,8 @@ async def _up(
             parts = [] if grpc is None else [grpc.serve(stop=stop)]
             parts.append(_serve_rest(app, telemetry, authorizer, listener, processes, stop))
             parts.append(_work(app, telemetry, processes, _arguments(config, imported), stop))
+            if processes == 1:  # else the workers do it
+                parts += parts_of(app, config, stop)
             await together(*parts, stop=stop)
 
 
@@ -110,15 +113,18 @@ async def _serve_rest(
     from gnomon.gateways.rest.app import create_rest
     from gnomon.gateways.rest.server import serve
 
-    rest = create_rest(
-        app.scheduler,
-        health=lambda: {"workers": processes},
-        metrics=telemetry.metrics,
-        observer=telemetry.observer,
-        authorizer=authorizer,
-        stop=stop,
-    )
-    await serve(rest, listener, stop=stop, config=app.settings.server)
+    async with open_task_rows(app.settings, app.env) as task_tables:
+        rest = create_rest(
+            app.scheduler,
+            health=lambda: {"workers": processes},
+            metrics=telemetry.metrics,
+            observer=telemetry.observer,
+            authorizer=authorizer,
+            stop=stop,
+            task_tables=task_tables,
+            entities=app.entities,
+        )
+        await serve(rest, listener, stop=stop, config=app.settings.server)
 
 
 async def _work(

@@ -9,7 +9,15 @@ import typer
 from gnomon.cli import options
 from gnomon.cli.output import say
 from gnomon.cli.processes import keep_workers, require_parallel
-from gnomon.cli.running import Telemetry, load_app, run, stop_on_signals, stop_with_stdin
+from gnomon.cli.running import (
+    Telemetry,
+    load_app,
+    run,
+    stop_on_signals,
+    stop_with_stdin,
+    together,
+)
+from gnomon.cli.tasks import parts_of
 from gnomon.config import Settings
 
 EPILOG = options.examples(
@@ -36,10 +44,12 @@ def register(root: typer.Typer) -> None:
         if processes > 1:
             run(_work_in_many(settings, config, processes, imported))
         else:
-            run(_work(settings, imported, follow=follow))
+            run(_work(settings, config, imported, follow=follow))
 
 
-async def _work(settings: Settings, imported: str | None, *, follow: bool) -> None:
+async def _work(
+    settings: Settings, config: Path | None, imported: str | None, *, follow: bool
+) -> None:
     stop = stop_on_signals()
     if follow:
         stop_with_stdin(stop)
@@ -47,7 +57,7 @@ async def _work(settings: Settings, imported: str | None, *, follow: bool) -> No
     async with app:
         if not follow:
             say(f"working on {settings.database.url_shown}")
-        await app.work(stop)
+        await together(app.work(stop), *parts_of(app, config, stop), stop=stop)
 
 
 async def _work_in_many(

@@ -10,10 +10,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
+from gnomon.client.blocking_entities import BlockingEntities
 from gnomon.client.client import TIMEOUT_S, Client
-from gnomon.contracts.store import Changed, Page, Selection
+from gnomon.contracts.store import Changed, LimitUse, Page, Selection
 from gnomon.model.action import Action, Attempt
 from gnomon.model.errors import GnomonError, InvalidRequest
+from gnomon.model.limits import Limit
 from gnomon.scheduler import Request
 
 T = TypeVar("T")
@@ -120,9 +122,30 @@ class BlockingClient:
             if not self._loop.is_closed():
                 self._wait(watched.aclose())
 
+    def set_limit(self, limit: Limit) -> LimitUse:
+        """Set a limit of a queue or a target, or change it."""
+        return self._wait(self._client.set_limit(limit))
+
+    def drop_limit(self, kind: str, name: str) -> LimitUse:
+        """Have no such limit any more; as it was. Errors: NotFound."""
+        return self._wait(self._client.drop_limit(kind, name))
+
+    def get_limit(self, kind: str, name: str) -> LimitUse:
+        """A limit, and how much of it is in use. Errors: NotFound."""
+        return self._wait(self._client.get_limit(kind, name))
+
+    def limits(self) -> Sequence[LimitUse]:
+        """All limits by kind and name."""
+        return self._wait(self._client.limits())
+
     def health(self) -> Mapping[str, Any]:
         """What the server says about itself."""
         return self._wait(self._client.health())
+
+    @property
+    def entities(self) -> BlockingEntities:
+        """Entities and their stages."""
+        return BlockingEntities(self._client.entities, self._wait)
 
     # -- inside -----------------------------------------------------------------------------------
 

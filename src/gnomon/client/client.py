@@ -13,11 +13,13 @@ from uuid import UUID
 import aiohttp
 import msgspec
 
+from gnomon.client.entities import EntityClient
 from gnomon.client.problems import error_of
-from gnomon.contracts.store import Changed, Page, Selection
+from gnomon.contracts.store import Changed, LimitUse, Page, Selection
 from gnomon.model.action import Action, Attempt, Meta, Status
 from gnomon.model.errors import GnomonError, InvalidRequest, Unavailable
 from gnomon.model.ids import action_id
+from gnomon.model.limits import Limit, LimitKind, limit_key
 from gnomon.model.spec import Spec
 from gnomon.scheduler import Request
 
@@ -59,6 +61,26 @@ class _BulkAnswer(msgspec.Struct):
 
 class _AttemptsAnswer(msgspec.Struct):
     attempts: list[Attempt]
+
+
+class _LimitAnswer(msgspec.Struct):
+    kind: LimitKind
+    name: str
+    parallel: int | None = None
+    rate: float | None = None
+    burst: int | None = None
+    granted: int = 0
+    wanted: int = 0
+
+    def use(self) -> LimitUse:
+        limit = Limit(
+            kind=self.kind, name=self.name, parallel=self.parallel, rate=self.rate, burst=self.burst
+        )
+        return LimitUse(limit=limit, granted=self.granted, wanted=self.wanted)
+
+
+class _LimitsAnswer(msgspec.Struct):
+    limits: list[_LimitAnswer]
 
 
 class Client:
@@ -203,9 +225,36 @@ class Client:
         if action is None or not action.status.state.is_terminal:
             raise Unavailable(f"{self.url} ended the watch of {id}: watch again")
 
+    # -- limits -----------------------------------------------------------------------------------
+
+    async def set_limit(self, limit: Limit) -> LimitUse:
+        """Set a limit of a queue or a target, or change it."""
+        fields = {"parallel": limit.parallel, "rate": limit.rate, "burst": limit.burst}
+        body = {name: value for name, value in fields.items() if value is not None}
+        path = _limit_path(limit.kind, limit.name)
+        return (await self._call("PUT", path, _LimitAnswer, body=body)).use()
+
+    async def drop_limit(self, kind: str, name: str) -> LimitUse:
+        """Have no such limit any more; as it was. Errors: NotFound."""
+        return (await self._call("DELETE", _limit_path(kind, name), _LimitAnswer)).use()
+
+    async def get_limit(self, kind: str, name: str) -> LimitUse:
+        """A limit, and how much of it is in use. Errors: NotFound."""
+        return (await self._call("GET", _limit_path(kind, name), _LimitAnswer)).use()
+
+    async def limits(self) -> Sequence[LimitUse]:
+        """All limits by kind and name."""
+        answer = await self._call("GET", "/v1/limits", _LimitsAnswer)
+        return [item.use() for item in answer.limits]
+
     async def health(self) -> Mapping[str, Any]:
         """What the server says about itself."""
         return await self._call("GET", "/health", dict[str, Any])
+
+    @property
+    def entities(self) -> EntityClient:
+        """Entities and their stages."""
+        return EntityClient(self._call)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -243,13 +292,13 @@ class Client:
         data = None
         if body is not None:
             data = io.BytesIO(_ENCODER.encode(body))  # sent in pieces: a bulk may be large
-            sent["Content-Type"] = "application/json"
+            sent.setdefault("Content-Type", "application/json")
         try:
             async with self._session.request(
                 method, self.url + path, data=data, headers=sent, params=query,
                 allow_redirects=False, ssl=self._tls,
             ) as response:  # fmt: skip
-                return _decoded(response.status, await response.read(), answer)
+                return _decoded(response.status, await response.read() or b"null", answer)
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise self._unanswered(exc) from exc
 
@@ -283,6 +332,11 @@ def _bulk_result(item: _BulkItem) -> Changed | GnomonError:
 
 def _path(id: str) -> str:
     return f"/v1/actions/{quote(action_id(id), safe='')}"
+
+
+def _limit_path(kind: str, name: str) -> str:
+    key = limit_key(kind, name)
+    return f"/v1/limits/{key.kind}/{key.name}"
 
 
 def _key(request: Request) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,7 +24,9 @@ from gnomon.executors.http import HttpConfig
 from gnomon.gateways.config import ServerConfig
 from gnomon.model.errors import ConfigurationError
 from gnomon.scheduler import SchedulerConfig
+from gnomon.stages.config import StagesConfig
 from gnomon.stores.config import DatabaseConfig, mask_url
+from gnomon.tasks.config import TasksConfig, mask_conf
 from gnomon.telemetry.config import LogConfig
 from gnomon.worker.config import WorkerConfig
 
@@ -40,6 +42,8 @@ __all__ = [
     "SchedulerConfig",
     "ServerConfig",
     "Settings",
+    "StagesConfig",
+    "TasksConfig",
     "WorkerConfig",
     "environment_of",
     "load_settings",
@@ -53,8 +57,13 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "scheduler": SchedulerConfig,
         "server": ServerConfig,
         "http": HttpConfig,
+        "tasks": TasksConfig,
+        "stages": StagesConfig,
         "log": LogConfig,
     }
+)
+MASKS: Mapping[str, Callable[[str], str]] = MappingProxyType(
+    {"database.url": mask_url, "tasks.dsn": mask_url, "tasks.conf": mask_conf}
 )
 NAMED_TABLES = ("targets", "secrets")  # tables of tables, with names of the operator's own
 
@@ -68,6 +77,8 @@ class Settings:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
+    tasks: TasksConfig = field(default_factory=TasksConfig)
+    stages: StagesConfig = field(default_factory=StagesConfig)
     log: LogConfig = field(default_factory=LogConfig)
     targets: Mapping[str, TargetTable] = field(default_factory=lambda: MappingProxyType({}))
     secrets: Mapping[str, SecretSource] = field(default_factory=lambda: MappingProxyType({}))
@@ -122,7 +133,7 @@ def show_settings(settings: Settings) -> list[Shown]:
     for section, name in _names():
         value = getattr(getattr(settings, section), name)
         path = f"{section}.{name}"
-        shown = mask_url(value) if path == "database.url" else show_value(value)
+        shown = MASKS.get(path, str)(show_value(value))
         found.append(Shown(path, shown, settings.source_of(path)))
     named = (("targets", settings.targets), ("secrets", settings.secrets))
     for section, tables in named:

@@ -115,6 +115,14 @@ def _default(item: dataclasses.Field[Any]) -> object:
 
 def _comments(cls: type[Any]) -> dict[str, str]:
     """What is written beside or above each field: the code's own explanation is the reference."""
+    found: dict[str, str] = {}
+    for part in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(part):
+            found |= _own_comments(part)
+    return found
+
+
+def _own_comments(cls: type[Any]) -> dict[str, str]:
     source = textwrap.dedent(inspect.getsource(cls))
     lines = source.splitlines()
     body = ast.parse(source).body[0]

@@ -109,6 +109,13 @@ def header_secrets(secrets: Mapping[str, SecretSource]) -> Mapping[str, HeaderSe
     return found
 
 
+def secret_of(secrets: Mapping[str, SecretSource], name: str) -> Secret:
+    """The value of a secret. Errors: ConfigurationError."""
+    if name not in secrets:
+        raise ConfigurationError(f"secrets.{name}", "is not there")
+    return secrets[name].read()
+
+
 def check_option(option: str, known: tuple[str, ...], path: str) -> None:
     """Refuse an option that does not exist. Errors: ConfigurationError, with a suggestion."""
     if option not in known:

@@ -186,11 +186,30 @@ class AiokafkaClient:
         except TimeoutError:
             return Refusal(error="connection timed out")
         except errors.KafkaError as exc:
-            return _refusal_of(exc, "connection failed")
+            return await self._tls_refusal() or _refusal_of(exc, "connection failed")
         finally:
             if not is_open:
                 await producer.stop()  # nothing is in it
         self._session = _Session(producer)
+        return None
+
+    async def _tls_refusal(self) -> Refusal | None:
+        """Why TLS fails, if it is TLS: the library says only that it could not connect."""
+        context = self._options.ssl_context
+        if context is None:
+            return None
+        for place in self._options.bootstrap.split(","):
+            host, _, port = place.rpartition(":")
+            try:
+                async with asyncio.timeout(self._options.connect_timeout_s):
+                    _, writer = await asyncio.open_connection(
+                        host.strip("[]"), int(port), ssl=context
+                    )
+            except ssl.SSLError as exc:
+                return Refusal(error="TLS failed", detail=f"{place}: {exc}")
+            except (OSError, TimeoutError):
+                continue
+            writer.close()
         return None
 
     async def _send(self, session: _Session, record: Record) -> Ack | Refusal:

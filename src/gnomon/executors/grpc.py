@@ -9,12 +9,10 @@ that a name server could hand out.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 import msgspec
@@ -22,27 +20,23 @@ from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gnomon import __version__
+from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import Order
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
-from gnomon.model.secret import Secret, hide
+from gnomon.model.secret import hide
 from gnomon.model.spec import Grpc
 from gnomon.v1.handler_pb2 import HandleRequest, HandleResponse
 
 METHOD = "/gnomon.v1.ActionHandler/Handle"
 ANSWER_BYTES_MAX = 1024 * 1024
 RETRY_AFTER_MAX = timedelta(hours=1)
-PUSHBACK_KEY = "grpc-retry-pushback-ms"
 DETAIL_CHARS_MAX = 200
 IN_FLIGHT_MAX = 10_000
 
-_ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})", re.ASCII)
-_AUTHORITY = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}", re.ASCII)
-_TOO_LARGE = "larger than max"  # gRPC's own words, in every version so far
 _FINAL = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -55,36 +49,12 @@ _FINAL = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-_OPTIONS = (
-    ("grpc.enable_retries", 0),
-    ("grpc.service_config_disable_resolution", 1),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", ANSWER_BYTES_MAX),
-    ("grpc.primary_user_agent", f"gnomon/{__version__}"),
-    # Between two tries to connect, calls fail at once. The library's own pause grows to 2 minutes;
-    # the action's retry policy is the one that decides how patient we are.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Above five minutes: common servers hang up on who pings more often than that during a call.
-    ("grpc.keepalive_time_ms", 330_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrpcTarget:
+class GrpcTarget(Endpoint):
     """A service that implements `gnomon.v1.ActionHandler`."""
 
-    name: str
-    address: str  # host:port, [IPv6]:port
-    tls: bool = True  # without it everybody on the way reads and writes along
-    ca_file: str | None = None  # the machine's authorities by default
-    certificate_file: str | None = None  # who we are, if the service wants to know
-    key_file: str | None = None
-    authority: str | None = None  # the name in its certificate, if it is not the address'
-    token: Secret | None = None  # sent as `authorization: Bearer …`
     # Calls under way at once; the others wait for their turn. Many services take a hundred streams
     # on a connection, and break off what is beyond while the connection is new.
     in_flight_max: int = 100
@@ -95,38 +65,8 @@ class GrpcTarget:
                 f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
             )
         if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
-            self._refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
-        found = _ADDRESS.fullmatch(self.address)
-        if found is None or not 1 <= int(found[2]) <= 65535:
-            self._refuse("address", "must be host:port or [IPv6]:port")
-        if self.authority is not None and not _AUTHORITY.fullmatch(self.authority):
-            self._refuse("authority", "must be a host name, with a port or without")
-        if not self.tls and any((self.ca_file, self.certificate_file, self.key_file)):
-            self._refuse("tls", "must be true when files for TLS are given")
-        if (self.certificate_file is None) != (self.key_file is None):
-            self._refuse("key_file", "must come with a certificate_file, and the other way round")
-        if self.token is not None and not re.fullmatch(r"[!-~]{1,4096}", self.token.reveal()):
-            self._refuse("token", "must be visible ASCII")
-
-    def _refuse(self, option: str, problem: str) -> NoReturn:
-        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
-
-    def credentials(self) -> grpc.ChannelCredentials | None:
-        """Certificates are always verified; None when the target is not spoken to with TLS."""
-        if not self.tls:
-            return None
-        return grpc.ssl_channel_credentials(
-            root_certificates=self._read("ca_file"),
-            private_key=self._read("key_file"),
-            certificate_chain=self._read("certificate_file"),
-        )
-
-    def _read(self, option: str) -> bytes | None:
-        name: str | None = getattr(self, option)
-        try:
-            return None if name is None else Path(name).read_bytes()
-        except OSError as exc:
-            self._refuse(option, f"cannot be read: {exc.strerror}")
+            self.refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
+        Endpoint.__post_init__(self)
 
 
 class GrpcExecutor:
@@ -202,24 +142,16 @@ class GrpcExecutor:
     def _channel(self, target: GrpcTarget) -> grpc.aio.Channel:
         channel = self._channels.get(target.name)
         if channel is None:
-            channel = self._channels[target.name] = self._opened(target)
+            channel = self._channels[target.name] = open_channel(
+                target, self._credentials[target.name], answer_bytes_max=ANSWER_BYTES_MAX
+            )
         return channel
-
-    def _opened(self, target: GrpcTarget) -> grpc.aio.Channel:
-        options: list[tuple[str, Any]] = list(_OPTIONS)
-        if target.authority is not None:
-            options.append(("grpc.default_authority", target.authority))
-        address = f"dns:///{target.address}"  # no other scheme, whatever the host is called
-        credentials = self._credentials[target.name]
-        if credentials is None:
-            return grpc.aio.insecure_channel(address, options=options)
-        return grpc.aio.secure_channel(address, credentials, options=options)
 
     def _refused(self, order: Order, exc: grpc.aio.AioRpcError, target: GrpcTarget) -> Failed:
         code, said = exc.code(), exc.details() or ""
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return Failed(error=f"timed out after {order.timeout_s:g} s")
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in said:
+        if is_too_large(exc):
             # It was done, and would be answered in the same way again.
             return Failed(error="answer too large", retryable=False)
         error = f"answered {code.name}"
@@ -283,7 +215,5 @@ def _cut(said: str, target: GrpcTarget) -> str | None:
 
 def _patience(exc: grpc.aio.AioRpcError) -> timedelta | None:
     """How long the handler wants to be left alone."""
-    for name, value in exc.trailing_metadata() or ():
-        if name == PUSHBACK_KEY and isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
-            return min(timedelta(milliseconds=int(value)), RETRY_AFTER_MAX)
-    return None
+    wanted = pushback_of(exc)
+    return None if wanted is None else min(wanted, RETRY_AFTER_MAX)

@@ -29,6 +29,7 @@ from gnomon.executors._kafka_client import (
     Record,
     Refusal,
 )
+from gnomon.model.effects import validate_record
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
@@ -141,6 +142,7 @@ class KafkaExecutor:
         limit = asyncio.timeout(order.timeout_s)
         try:
             async with limit:
+                validate_record(effect)  # it may have come into the store by way of SQL
                 record = record_of(order, effect, self._clock.now())
                 async with link.slots:
                     (answer,) = await link.client.send([record])

@@ -41,6 +41,7 @@ from aiormq.exceptions import ChannelAccessRefused
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import Order
 from gnomon.contracts.observer import Observer, Silent
+from gnomon.model.effects import validate_message
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
@@ -139,6 +140,7 @@ class RabbitmqExecutor:
         limit = asyncio.timeout(order.timeout_s)
         try:
             async with limit:
+                validate_message(effect)  # it may have come into the store by way of SQL
                 message = message_of(order, effect, self._clock.now(), link.target.expiration)
                 async with link.slots, link.exchange(effect.exchange, order.key) as exchange:
                     await exchange.publish(message, effect.routing_key, mandatory=True)

@@ -6,21 +6,20 @@ it takes one statement, so that none can end our transaction and begin another. 
 all the same is found by comparing the transaction and the role before and after.
 
 In the installation's own database the statement is committed together with the note that this
-occurrence's effect is done; elsewhere an inbox table in the same transaction does the same.
+occurrence's effect is done; elsewhere an inbox table in the same transaction does the same. Files
+of SQLite are for `_sqlite`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
+import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal, NoReturn
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -29,92 +28,36 @@ import msgspec
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import Order
 from gnomon.contracts.observer import Observer, Silent
-from gnomon.model.errors import ConfigurationError, short
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.executors._bounded_loop import BoundedLoop
+from gnomon.executors._sql_target import SqlTarget, check_own
+from gnomon.executors._sqlite import DONE_BEFORE, UNKNOWN_COMMIT, SqliteHands, Statement
+from gnomon.model.errors import short
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, cut
-from gnomon.model.secret import Secret, hide
 from gnomon.model.spec import Sql
+
+__all__ = ["SqlExecutor", "SqlTarget", "check_own"]
 
 CONNECT_TIMEOUT_S = 5.0
 PART_TIMEOUT_S = 2.0
 RESULT_BYTES_MAX = 4 * 1024 * 1024
 ROWS_SHOWN_MAX = 200  # more do not fit into an answer
 DETAIL_CHARS_MAX = 200
-IN_FLIGHT_MAX = 1_000
 STALE_STATE = "GN001"
 TIMED_OUT_STATE = "57014"
-DONE_BEFORE = "done by an earlier attempt"
-UNKNOWN_COMMIT = "the connection was lost while committing"
 
 _RETRYABLE_CLASSES = ("08", "53", "57")
 _RETRYABLE = frozenset({"40001", "40P01", "55P03"})
-_SEARCH_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(, ?[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
+
+_TOO_LARGE = Failed(error="the result is too large", retryable=False)
+# What the driver raises when a server does not keep to the protocol.
+_NOT_UNDERSTOOD = (
+    asyncpg.InterfaceError, asyncpg.InternalClientError, ValueError, LookupError, struct.error,
+    BufferError,
+)  # fmt: skip
 
 # Whole names everywhere: whatever the statement has made, these mean what they say.
 _NOTE = "SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text, current_user, session_user"
 _RECEIVE = "INSERT INTO {inbox} (key) VALUES ($1) ON CONFLICT DO NOTHING RETURNING key"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SqlTarget:
-    """A PostgreSQL database, and the login with which statements are performed there."""
-
-    name: str
-    dsn: Secret  # postgresql://login:password@host/database
-    # `local`: the installation's own database, with a login of its own; `remote`: another one
-    place: Literal["local", "remote"] = "remote"
-    inbox: str | None = None  # remote: a table that keeps the keys of what is done
-    search_path: str = "public"
-    statement_timeout: timedelta = timedelta(seconds=30)
-    lock_timeout: timedelta = timedelta(seconds=5)
-    in_flight_max: int = 10  # connections at once; the others wait for their turn
-
-    def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise ConfigurationError(
-                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
-            )
-        if self.place not in ("local", "remote"):
-            self._refuse("place", "must be local or remote")
-        parts = self.parts
-        if parts.scheme not in ("postgresql", "postgres") or not (
-            parts.username and parts.hostname and parts.path.strip("/")
-        ):
-            self._refuse("dsn", "must be postgresql://login:password@host/database")
-        if self.inbox is not None and self.place == "local":
-            self._refuse("inbox", "is for other databases: the own one needs none")
-        if self.inbox is not None and not re.fullmatch(r"[a-z_][a-z0-9_.]{0,99}", self.inbox):
-            self._refuse("inbox", "must be the name of a table, in small letters")
-        if not _SEARCH_PATH.fullmatch(self.search_path):
-            self._refuse("search_path", "must be plain names of schemas with commas between")
-        if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
-            self._refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
-        for option in ("statement_timeout", "lock_timeout"):
-            if getattr(self, option) < timedelta(milliseconds=1):
-                self._refuse(option, "must be at least 1 ms")
-
-    @property
-    def parts(self) -> SplitResult:
-        """The DSN, taken apart."""
-        try:
-            parts = urlsplit(self.dsn.reveal())
-            _ = parts.port
-        except ValueError:
-            self._refuse("dsn", "must be a URL with a valid host and port")
-        return parts
-
-    @property
-    def is_once(self) -> bool:
-        """Whether a repeated attempt can see that the effect is there."""
-        return self.place == "local" or self.inbox is not None
-
-    def hidden(self, text: str) -> str:
-        """A text without the login's password."""
-        password = self.parts.password
-        return hide(text, self.dsn, *([Secret(unquote(password))] if password else []))
-
-    def _refuse(self, option: str, problem: str) -> NoReturn:
-        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
 
 
 class SqlExecutor:
@@ -124,11 +67,13 @@ class SqlExecutor:
         self,
         targets: Mapping[str, SqlTarget],
         *,
-        clock: Clock,  # noqa: ARG002 - executors with targets are all made alike
+        clock: Clock,
         observer: Observer | None = None,
         database_url: str = "",
         schema: str = "gnomon",
+        is_bounded: bool = False,
     ) -> None:
+        """`is_bounded`: SQLite's memory in this process is, for good, if there are such targets."""
         self._targets = targets
         self._observer = observer or Silent()
         quoted = schema.replace('"', '""')
@@ -139,8 +84,11 @@ class SqlExecutor:
         }
         self._parting: set[asyncio.Task[None]] = set()
         for target in targets.values():
-            if target.place == "local":
-                _check_own_login(target, database_url)
+            check_own(target, database_url)
+        files = [target for target in targets.values() if target.is_sqlite]
+        self._hands = SqliteHands(
+            files, clock=clock, database_url=database_url, is_bounded=is_bounded
+        )
 
     def __repr__(self) -> str:
         return f"SqlExecutor({', '.join(sorted(self._targets))})"
@@ -157,6 +105,8 @@ class SqlExecutor:
         try:
             # Ahead of the worker's own limit: only here it is known whether a commit was under way.
             within_s = max(order.timeout_s - 0.5, order.timeout_s * 0.9)
+            if target.is_sqlite:
+                return await self._perform_on_file(attempt, within_s)
             async with asyncio.timeout(within_s), self._turns[target.name]:
                 return await self._perform(attempt)
         except TimeoutError:
@@ -166,23 +116,33 @@ class SqlExecutor:
             return attempt.ended(Failed(error="the statement could not be sent", retryable=False))
 
     async def close(self) -> None:
+        self._hands.close()
         if self._parting:
             await asyncio.wait(self._parting)
 
+    async def _perform_on_file(self, attempt: _Attempt, within_s: float) -> Outcome:
+        effect, order = attempt.effect, attempt.order
+        if effect.autocommit:
+            return Failed(error="autocommit is for PostgreSQL", retryable=False)
+        statement = Statement(
+            attempt.target, effect.statement, effect.parameters, order.key, within_s
+        )
+        return await self._hands.perform(statement)
+
     async def _perform(self, attempt: _Attempt) -> Outcome:
+        loop = BoundedLoop(RESULT_BYTES_MAX)
         try:
-            connection = await _connect(attempt)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
+            connection = await _connect(attempt, loop)
+        except (OSError, asyncpg.PostgresError, *_NOT_UNDERSTOOD) as exc:
             self._tell(attempt, "cannot connect", f"{type(exc).__name__}: {exc}")
             return Failed(error="cannot connect")
-        bound = _Bound.put_on(connection)
         try:
             return await self._on(connection, attempt)
         except asyncpg.PostgresError as exc:
-            return attempt.refused(exc)
+            return _TOO_LARGE if loop.is_exceeded else attempt.refused(exc)
         except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as exc:
-            if bound.is_exceeded:
-                return Failed(error="the result is too large", retryable=False)
+            if loop.is_exceeded:
+                return _TOO_LARGE
             if isinstance(exc, asyncpg.InterfaceError) and not connection.is_closed():
                 return Failed(error="the parameters do not fit the statement", retryable=False)
             self._tell(attempt, "the connection was lost", type(exc).__name__)
@@ -277,46 +237,9 @@ class _Attempt:
         }
 
 
-class _Bound(asyncio.Protocol):
-    """Stands before the driver and hangs up on a server that says too much."""
-
-    def __init__(self, inner: Any, transport: Any) -> None:
-        self._inner = inner
-        self._transport = transport
-        self._left = RESULT_BYTES_MAX
-        self.is_exceeded = False
-
-    @classmethod
-    def put_on(cls, connection: Any) -> _Bound:
-        transport = connection._transport  # noqa: SLF001 - the driver has no bound of its own
-        bound = cls(connection._protocol, transport)  # noqa: SLF001
-        transport.set_protocol(bound)
-        return bound
-
-    def data_received(self, data: bytes) -> None:
-        self._left -= len(data)
-        if self._left < 0:
-            self.is_exceeded = True
-            self._transport.abort()
-        else:
-            self._inner.data_received(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._inner.connection_lost(exc)
-
-    def eof_received(self) -> Any:
-        return self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()
-
-
-async def _connect(attempt: _Attempt) -> Any:
+async def _connect(attempt: _Attempt, loop: BoundedLoop) -> Any:
     target = attempt.target
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"loop": loop}
     if target.parts.password is None and "password=" not in target.parts.query:
         options["password"] = ""  # or the worker's own, of its environment, would be tried
     return await asyncpg.connect(
@@ -329,7 +252,7 @@ async def _connect(attempt: _Attempt) -> Any:
 
 
 async def _close(connection: Any) -> None:
-    with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    with suppress(OSError, asyncpg.PostgresError, *_NOT_UNDERSTOOD):
         await connection.close(timeout=PART_TIMEOUT_S)
 
 
@@ -371,16 +294,3 @@ def _fitting(kind: str, value: Any) -> Any:
     except (ValueError, InvalidOperation):
         return value  # the driver says that it does not fit
     return value
-
-
-def _check_own_login(target: SqlTarget, database_url: str) -> None:
-    """With the scheduler's login a statement could do all that the scheduler can."""
-    own = urlsplit(database_url)
-    if own.scheme not in ("postgresql", "postgres"):
-        raise ConfigurationError(
-            f"targets.{target.name}.place", "can be local only if the installation is on PostgreSQL"
-        )
-    if own.username is not None and target.parts.username == own.username:
-        raise ConfigurationError(
-            f"targets.{target.name}.dsn", "must have a login of its own, not the scheduler's"
-        )

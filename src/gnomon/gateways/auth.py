@@ -26,13 +26,14 @@ from gnomon.model.errors import (
     InvalidRequest,
     Unauthenticated,
 )
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.ids import ID_PATTERN, NAME_PATTERN
 from gnomon.model.spec import Spec
 from gnomon.scheduler import Request, Scheduler
 
 READ = "read"
 WRITE = "write"
 ADMIN = "admin"
+OPERATE = "operate"  # what `admin` may, and without authentication everybody on this machine
 SQL_PREFIX = "sql:"
 
 TRUSTED_S = 5.0
@@ -60,7 +61,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # SQL actions run with rights that whoever reaches a port must not have: they need a token.
-_LOCAL = Principal(name=LOCAL, scopes=frozenset({READ, WRITE}))
+_LOCAL = Principal(name=LOCAL, scopes=frozenset({READ, WRITE, OPERATE}))
 
 
 # -- tokens ---------------------------------------------------------------------------------------
@@ -253,7 +254,8 @@ class Authorizer:
 
 def _permitted(principal: Principal, scope: str) -> Principal:
     if not principal.may(scope):
-        raise Forbidden(f"this needs a token with the scope {scope}", scope=scope)
+        needed = ADMIN if scope == OPERATE else scope
+        raise Forbidden(f"this needs a token with the scope {needed}", scope=needed)
     return principal
 
 
@@ -262,6 +264,23 @@ def check_spec(principal: Principal, spec: Spec) -> None:
     effect = spec.action
     if effect.__struct_config__.tag == "sql":
         _permitted(principal, f"{SQL_PREFIX}{getattr(effect, 'target', '')}")
+
+
+def check_table(principal: Principal, name: str) -> None:
+    """What changing a task table needs besides `write`. Errors: Forbidden."""
+    _permitted(principal, f"{SQL_PREFIX}{name}")
+
+
+async def check_stored(principal: Principal, scheduler: Scheduler, id: str) -> None:
+    """The same for what is stored, before it is made to run. Errors: Forbidden.
+
+    Who replaces it between this look and the change needed the scope himself.
+    """
+    if ADMIN in principal.scopes or ID_PATTERN.fullmatch(id) is None:
+        return
+    found = await scheduler.store.actions.get(id)
+    if found is not None:
+        check_spec(principal, found.spec)
 
 
 def permitted(principal: Principal, item: Request | GnomonError) -> Request | GnomonError:

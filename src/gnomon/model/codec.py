@@ -9,6 +9,7 @@ and nesting that would exhaust the stack.
 from __future__ import annotations
 
 import json
+import re
 from difflib import get_close_matches
 from typing import Any, NoReturn, cast
 
@@ -38,6 +39,8 @@ DEPTH_MAX = 32
 KEYS_MAX = 1_000
 DIGITS_MAX = 18
 
+# A string, whole, so that what looks like a bracket in it is none; or a bracket.
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Spec)
 
@@ -77,7 +80,7 @@ def read_spec(text: str) -> Spec:
         return Spec(action=cast("Effect", unreadable))
 
 
-def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
+def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX, keys_max: int = KEYS_MAX) -> Any:
     """Read untrusted JSON strictly. Errors: InvalidRequest, saying what is wrong with it."""
     if len(body) > bytes_max:
         raise InvalidRequest(f"the body has {len(body)} bytes; at most {bytes_max} are accepted")
@@ -87,14 +90,14 @@ def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
         raise InvalidRequest(f"the body is not UTF-8 (byte {exc.start})") from None
     if text.startswith("\ufeff"):
         raise InvalidRequest("the body begins with a byte order mark; send plain UTF-8")
-    _check_depth(text)
+    check_depth(text)
     keys = 0
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal keys
         keys += len(items)
-        if keys > KEYS_MAX:
-            raise InvalidRequest(f"the body has more than {KEYS_MAX} keys")
+        if keys > keys_max:
+            raise InvalidRequest(f"the body has more than {keys_max} keys")
         found = dict(items)
         if len(found) != len(items):
             names = [name for name, _ in items]
@@ -114,26 +117,17 @@ def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX) -> Any:
     return value
 
 
-def _check_depth(text: str) -> None:
+def check_depth(text: str, what: str = "the body") -> None:
+    """Refuse JSON that is nested too deep, before anything recurses into it."""
     if text.count("[") + text.count("{") <= DEPTH_MAX:
         return  # nearly every body, without a walk in Python
     depth = 0
-    in_string = escaped = False
-    for char in text:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                in_string = False
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
+    for found in _BRACKETS.finditer(text):
+        if found[0] in "[{":
             depth += 1
             if depth > DEPTH_MAX:
-                raise InvalidRequest(f"the body is nested deeper than {DEPTH_MAX} levels")
-        elif char in "]}":
+                raise InvalidRequest(f"{what} is nested deeper than {DEPTH_MAX} levels")
+        elif found[0] in "]}":
             depth -= 1
 
 

@@ -231,6 +231,12 @@ def validate_mock(effect: Mock) -> None:
 def validate_rabbitmq(effect: Rabbitmq) -> None:
     """The names, the headers and the body; whether the exchange exists is known to the broker."""
     validate_target(effect.target)
+    validate_message(effect)
+    _validate_text_or_json("body", effect.body, effect.json)
+
+
+def validate_message(effect: Rabbitmq) -> None:
+    """Names and headers. Asked again before it is sent, as for a call: see `validate_call`."""
     _validate_amqp_name("spec.action.exchange", effect.exchange)
     _validate_amqp_name("spec.action.routing_key", effect.routing_key)
     if not effect.exchange and not effect.routing_key:
@@ -250,12 +256,19 @@ def validate_rabbitmq(effect: Rabbitmq) -> None:
             "spec.action.content_type",
             f"must be visible ASCII, 1 to {AMQP_NAME_BYTES_MAX} characters",
         )
-    _validate_text_or_json("body", effect.body, effect.json)
 
 
 def validate_kafka(effect: Kafka) -> None:
     """The names, the headers, the key and the value."""
     validate_target(effect.target)
+    validate_record(effect)
+    _validate_text_or_json("value", effect.value, effect.json)
+    if effect.value is None and effect.json is None and effect.key is None:
+        raise InvalidSpec("spec.action.value", "must be given, or json, or at least a key")
+
+
+def validate_record(effect: Kafka) -> None:
+    """Topic, headers and key. Asked again before it is sent, as for a call: see `validate_call`."""
     if not _KAFKA_TOPIC.fullmatch(effect.topic):
         raise InvalidSpec(
             "spec.action.topic",
@@ -267,9 +280,6 @@ def validate_kafka(effect: Kafka) -> None:
         _validate_json("spec.action.key", effect.key)
         if len(effect.key.encode()) > KAFKA_KEY_BYTES_MAX:
             raise InvalidSpec("spec.action.key", f"must be at most {KAFKA_KEY_BYTES_MAX} bytes")
-    _validate_text_or_json("value", effect.value, effect.json)
-    if effect.value is None and effect.json is None and effect.key is None:
-        raise InvalidSpec("spec.action.value", "must be given, or json, or at least a key")
 
 
 # -- grpc, push, sql -------------------------------------------------------------------------------

@@ -86,13 +86,27 @@ class Conflict(GnomonError):
         self.found = found
 
 
+class VersionConflict(Conflict):
+    """Likewise for an entity, whose changes are counted."""
+
+    def __init__(
+        self, name: str, *, expected: int | str, found: int | str, kind: str = "entity"
+    ) -> None:
+        GnomonError.__init__(
+            self, f"{kind} {short(name)} is at version {found}, not {expected}: read it again"
+        )
+        self.name = name
+        self.expected = str(expected)
+        self.found = str(found)
+
+
 class FailedPrecondition(GnomonError):
     """The thing's state forbids the request: `state` is what it is, `wanted` what it must be."""
 
     code = "failed_precondition"
 
-    def __init__(self, name: str, *, state: str, wanted: str) -> None:
-        super().__init__(f"action {short(name)} is {state}; this needs it to be {wanted}")
+    def __init__(self, name: str, *, state: str, wanted: str, kind: str = "action") -> None:
+        super().__init__(f"{kind} {short(name)} is {state}; this needs it to be {wanted}")
         self.name = name
         self.state = state
         self.wanted = wanted

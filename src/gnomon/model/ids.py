@@ -53,6 +53,15 @@ def delivery_key(installation: UUID, name: str, guid: UUID, occurrence_no: int) 
     return "act_" + hashlib.sha256(named).hexdigest()[:32]
 
 
+def save_key(
+    entity_id: str, epoch: int, version: int, *, state: tuple[str, int] | None = None
+) -> str:
+    """The key of a save on its way out: an entity's version, and (stage, version) of the state that
+    was saved with it, if one was. Neither ids nor names of stages have a slash."""
+    key = f"{entity_id}/{epoch}.{version}"
+    return key if state is None else f"{key}/{state[0]}.{state[1]}"
+
+
 def fraction_of(guid: UUID, occurrence_no: int) -> float:
     """A number in [0, 1) that is always the same for one occurrence: jitter without randomness."""
     digest = hashlib.blake2b(guid.bytes + occurrence_no.to_bytes(8, "big"), digest_size=7).digest()

@@ -38,9 +38,11 @@ class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", kw_only=True):
 
 
 class Abandoned(msgspec.Struct, frozen=True, tag="abandoned", kw_only=True):
-    """Begun, but nothing was sent: the worker was too late to dare it. Tried again at once."""
+    """Begun, but nothing was sent: the worker was too late to dare it, or the target is at its
+    limit. Tried again at once, or after a while; no failure."""
 
     reason: str = "too late to send"
+    retry_after: timedelta = timedelta(0)
 
 
 Outcome = Succeeded | Failed | Cancelled | Interrupted | Abandoned

@@ -26,25 +26,29 @@ WINDOW_GROWTH = 8  # how much farther back each look for missed cron times goes
 
 def validate_policy(spec: Spec) -> None:
     """Refuse a cron expression or a time zone that cannot be evaluated."""
-    if not isinstance(spec.policy, Cron):
-        return
-    zone = _zone(spec.policy.timezone)
-    if len(spec.policy.expression) > EXPRESSION_CHARS_MAX:
+    if isinstance(spec.policy, Cron):
+        validate_cron(spec.policy)
+
+
+def validate_cron(cron: Cron) -> None:
+    """Refuse an expression or a time zone that cannot be evaluated."""
+    zone = _zone(cron.timezone)
+    if len(cron.expression) > EXPRESSION_CHARS_MAX:
         raise InvalidSpec(
             "spec.policy.expression", f"must have at most {EXPRESSION_CHARS_MAX} characters",
-            got=spec.policy.expression,
+            got=cron.expression,
         )  # fmt: skip
-    if len(spec.policy.expression.split()) != 5:
+    if len(cron.expression.split()) != 5:
         raise InvalidSpec(
             "spec.policy.expression", "must have five fields: minute hour day month weekday",
-            got=spec.policy.expression,
+            got=cron.expression,
         )  # fmt: skip
     try:
-        next(CronSim(spec.policy.expression, datetime(2026, 1, 1, tzinfo=zone)))
+        next(CronSim(cron.expression, datetime(2026, 1, 1, tzinfo=zone)))
     except (CronSimError, StopIteration):
         raise InvalidSpec(
             "spec.policy.expression", "is not a cron expression that ever comes due",
-            got=spec.policy.expression,
+            got=cron.expression,
         ) from None  # fmt: skip
 
 
@@ -87,7 +91,12 @@ def occurrence_after(spec: Spec, moment: datetime) -> datetime | None:
                 return start
             return start + ((moment - start) // period + 1) * period
         case Cron() as cron:
-            return next(_cron_times(cron, moment), None)
+            return cron_after(cron, moment)
+
+
+def cron_after(cron: Cron, moment: datetime) -> datetime | None:
+    """The first time of a cron expression strictly after `moment`; None when there is none."""
+    return next(_cron_times(cron, moment), None)
 
 
 def next_occurrence(

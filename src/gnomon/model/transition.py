@@ -19,7 +19,7 @@ from gnomon.model.duration import DURATION_MAX
 from gnomon.model.ids import fraction_of
 from gnomon.model.outcome import Abandoned, Cancelled, Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.schedule import next_occurrence, occurrence_after
-from gnomon.model.spec import Once, Periodic, Spec, Unreadable
+from gnomon.model.spec import ZERO, Once, Periodic, Spec, Unreadable
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +80,8 @@ def transition(
             return _failed(spec, status, event, guid, now)
         case Interrupted():
             return _interrupted(spec, status, event, now)
-        case Abandoned():
-            return _same_occurrence(spec, status, now, interrupted=1)
+        case Abandoned(retry_after=pause):
+            return _same_occurrence(spec, status, now, interrupted=1, pause=pause)
         case Cancelled(reason=reason):
             counted = _counted(status, failures=status.consecutive_failures)
             return _ended(counted, State.CANCELLED, reason, succeeded=1)
@@ -167,10 +167,16 @@ def _interrupted(spec: Spec, status: Status, event: Interrupted, now: datetime) 
     return _same_occurrence(spec, counted, now, interrupted=1)
 
 
-def _same_occurrence(spec: Spec, counted: Status, now: datetime, *, interrupted: int) -> Verdict:
+def _same_occurrence(
+    spec: Spec, counted: Status, now: datetime, *, interrupted: int, pause: timedelta = ZERO
+) -> Verdict:
     if spec.deadline is not None and now >= spec.deadline:
         return _ended(counted, State.EXPIRED, "deadline", interrupted=interrupted)
-    return _continued(counted, now, spec.deadline, interrupted=interrupted)
+    # Rather too often than never again: after the deadline nothing begins.
+    is_too_long = spec.deadline is not None and now + pause >= spec.deadline
+    return _continued(
+        counted, now if is_too_long else now + pause, spec.deadline, interrupted=interrupted
+    )
 
 
 def _missed(spec: Spec, status: Status, guid: UUID, now: datetime) -> Verdict:

@@ -18,6 +18,7 @@ from gnomon.contracts.store import (
     Changed,
     Draft,
     Installation,
+    LimitUse,
     Page,
     Selection,
     Store,
@@ -31,13 +32,14 @@ from gnomon.model.errors import (
     NotFound,
 )
 from gnomon.model.ids import action_id
+from gnomon.model.limits import Limit, limit_key, validate_limit
 from gnomon.scheduler.admission import Request, admit, decide_resume
+from gnomon.scheduler.barrier import Barriers, pauses
 
 BULK_MAX = 10_000
 BULK_CHUNK = 2_000  # a transaction's size: larger adds latency for others and gains nothing
 PAGE_MAX = 1_000
 CLOCK_TRUSTED_S = 60.0
-BARRIER_POLL_S = 0.05
 WATCH_POLL_MIN_S = 0.1
 WATCH_POLL_MAX_S = 1.0
 BARRIER_GRACE = timedelta(seconds=15)  # lease and grace: after that the attempt cannot succeed
@@ -72,6 +74,7 @@ class Scheduler:
         self._config = config or SchedulerConfig()
         self._database = DatabaseClock(clock)
         self._trusted_until = 0.0
+        self._barriers = Barriers()
 
     def __repr__(self) -> str:
         return f"Scheduler({self.store.capabilities.engine}, {self.installation.id})"
@@ -151,10 +154,11 @@ class Scheduler:
         """Give an action a new spec, or create it; counters begin at zero."""
         if request.id is None:
             raise InvalidRequest("id: is required to replace an action")
-        draft = await self._admit(request, actor)
-        changed = await self.store.actions.replace(draft, if_match=if_match, actor=actor)
-        self.store.wakeups.hint({draft.shard})
-        return await self._passed(changed, barrier=barrier)
+        with self._barriers.place(wanted=barrier):
+            draft = await self._admit(request, actor)
+            changed = await self.store.actions.replace(draft, if_match=if_match, actor=actor)
+            self.store.wakeups.hint({draft.shard})
+            return await self._passed(changed, barrier=barrier)
 
     async def delete(
         self,
@@ -165,8 +169,9 @@ class Scheduler:
         actor: str = LOCAL,
     ) -> Changed:
         """Cancel an action: no attempt of it begins any more."""
-        changed = await self.store.actions.delete(action_id(id), if_match=if_match, actor=actor)
-        return await self._passed(changed, barrier=barrier)
+        with self._barriers.place(wanted=barrier):
+            changed = await self.store.actions.delete(action_id(id), if_match=if_match, actor=actor)
+            return await self._passed(changed, barrier=barrier)
 
     async def pause(self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL) -> Changed:
         """Let no attempt begin until it is resumed."""
@@ -246,6 +251,34 @@ class Scheduler:
             shown, wait_s = found, WATCH_POLL_MIN_S
             yield shown
 
+    # -- limits ---------------------------------------------------------------------------------
+
+    async def set_limit(self, limit: Limit, *, actor: str = LOCAL) -> LimitUse:
+        """Set a limit of a queue or a target, or change it. Errors: InvalidSpec."""
+        validate_limit(limit)
+        await self.store.limits.set(limit, guid=self._entropy.guid(), actor=actor)
+        found = {use.limit.key: use for use in await self.limits()}
+        return found.get(limit.key, LimitUse(limit=limit))
+
+    async def drop_limit(self, kind: str, name: str, *, actor: str = LOCAL) -> LimitUse:
+        """Have no such limit any more; as it was. Errors: NotFound."""
+        use = await self.get_limit(kind, name)
+        if not await self.store.limits.drop(use.limit.key, guid=self._entropy.guid(), actor=actor):
+            raise NotFound("limit", str(use.limit.key))
+        return use
+
+    async def get_limit(self, kind: str, name: str) -> LimitUse:
+        """A limit, and how much of it is in use. Errors: NotFound."""
+        key = limit_key(kind, name)
+        for use in await self.limits():
+            if use.limit.key == key:
+                return use
+        raise NotFound("limit", str(key))
+
+    async def limits(self) -> Sequence[LimitUse]:
+        """All limits by kind and name."""
+        return (await self.store.limits.table()).uses
+
     # -- inside ---------------------------------------------------------------------------------
 
     async def _admit(self, request: Request, actor: str) -> Draft:
@@ -272,10 +305,12 @@ class Scheduler:
         flight = changed.in_flight
         if not barrier or flight is None or flight.deadline is None:
             return changed
-        while await self._now() < flight.deadline + BARRIER_GRACE:
+        for pause_s in pauses():
+            if await self._now() >= flight.deadline + BARRIER_GRACE:
+                break
             log = await self.store.actions.attempts(changed.action.meta.id, limit=PAGE_MAX)
             found = [entry for entry in log if entry.attempt_id == flight.attempt_id]
             if found and found[0].outcome not in ("running", "superseded"):
                 break
-            await asyncio.sleep(BARRIER_POLL_S)
+            await asyncio.sleep(pause_s)
         return changed

@@ -29,6 +29,13 @@ LEVELS: Mapping[str, str] = {
     "lease_stolen": "warning",
     "attempt_abandoned": "warning",
     "drain_timed_out": "warning",
+    "task_table_refused": "error",
+    "task_table_unavailable": "warning",
+    "task_table_lost": "warning",
+    "task_session_unavailable": "warning",
+    "task_session_lost": "warning",
+    "task_broke_sessions": "error",
+    "tasks_conf_refused": "error",
     "library_warning": "warning",
     "library_error": "error",
 }

@@ -98,6 +98,21 @@ class SchedulerServiceStub:
                 request_serializer=gnomon_dot_v1_dot_scheduler__pb2.WatchRequest.SerializeToString,
                 response_deserializer=gnomon_dot_v1_dot_scheduler__pb2.WatchResponse.FromString,
                 _registered_method=True)
+        self.SetLimit = channel.unary_unary(
+                '/gnomon.v1.SchedulerService/SetLimit',
+                request_serializer=gnomon_dot_v1_dot_scheduler__pb2.SetLimitRequest.SerializeToString,
+                response_deserializer=gnomon_dot_v1_dot_scheduler__pb2.SetLimitResponse.FromString,
+                _registered_method=True)
+        self.DropLimit = channel.unary_unary(
+                '/gnomon.v1.SchedulerService/DropLimit',
+                request_serializer=gnomon_dot_v1_dot_scheduler__pb2.DropLimitRequest.SerializeToString,
+                response_deserializer=gnomon_dot_v1_dot_scheduler__pb2.DropLimitResponse.FromString,
+                _registered_method=True)
+        self.ListLimits = channel.unary_unary(
+                '/gnomon.v1.SchedulerService/ListLimits',
+                request_serializer=gnomon_dot_v1_dot_scheduler__pb2.ListLimitsRequest.SerializeToString,
+                response_deserializer=gnomon_dot_v1_dot_scheduler__pb2.ListLimitsResponse.FromString,
+                _registered_method=True)
 
 
 class SchedulerServiceServicer:
@@ -192,6 +207,28 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetLimit(self, request, context):
+        """Set a limit of a queue or a target, or change it; about a second later it holds everywhere.
+        Needs the scope admin, as DropLimit does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropLimit(self, request, context):
+        """Have no such limit any more.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLimits(self, request, context):
+        """All limits, by kind and name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SchedulerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -254,6 +291,21 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=gnomon_dot_v1_dot_scheduler__pb2.WatchRequest.FromString,
                     response_serializer=gnomon_dot_v1_dot_scheduler__pb2.WatchResponse.SerializeToString,
+            ),
+            'SetLimit': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLimit,
+                    request_deserializer=gnomon_dot_v1_dot_scheduler__pb2.SetLimitRequest.FromString,
+                    response_serializer=gnomon_dot_v1_dot_scheduler__pb2.SetLimitResponse.SerializeToString,
+            ),
+            'DropLimit': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropLimit,
+                    request_deserializer=gnomon_dot_v1_dot_scheduler__pb2.DropLimitRequest.FromString,
+                    response_serializer=gnomon_dot_v1_dot_scheduler__pb2.DropLimitResponse.SerializeToString,
+            ),
+            'ListLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLimits,
+                    request_deserializer=gnomon_dot_v1_dot_scheduler__pb2.ListLimitsRequest.FromString,
+                    response_serializer=gnomon_dot_v1_dot_scheduler__pb2.ListLimitsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -584,6 +636,87 @@ class SchedulerService:
             '/gnomon.v1.SchedulerService/Watch',
             gnomon_dot_v1_dot_scheduler__pb2.WatchRequest.SerializeToString,
             gnomon_dot_v1_dot_scheduler__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLimit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gnomon.v1.SchedulerService/SetLimit',
+            gnomon_dot_v1_dot_scheduler__pb2.SetLimitRequest.SerializeToString,
+            gnomon_dot_v1_dot_scheduler__pb2.SetLimitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropLimit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gnomon.v1.SchedulerService/DropLimit',
+            gnomon_dot_v1_dot_scheduler__pb2.DropLimitRequest.SerializeToString,
+            gnomon_dot_v1_dot_scheduler__pb2.DropLimitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gnomon.v1.SchedulerService/ListLimits',
+            gnomon_dot_v1_dot_scheduler__pb2.ListLimitsRequest.SerializeToString,
+            gnomon_dot_v1_dot_scheduler__pb2.ListLimitsResponse.FromString,
             options,
             channel_credentials,
             insecure,

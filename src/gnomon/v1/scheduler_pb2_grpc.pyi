@@ -63,6 +63,14 @@ class SchedulerServiceStub:
     """The action now and after every visible change, until it is finished. What changes twice
     between two looks (0.1 to 1 second) is seen once.
     """
+    SetLimit: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.SetLimitRequest, _scheduler_pb2.SetLimitResponse]
+    """Set a limit of a queue or a target, or change it; about a second later it holds everywhere.
+    Needs the scope admin, as DropLimit does.
+    """
+    DropLimit: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.DropLimitRequest, _scheduler_pb2.DropLimitResponse]
+    """Have no such limit any more."""
+    ListLimits: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListLimitsRequest, _scheduler_pb2.ListLimitsResponse]
+    """All limits, by kind and name."""
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
@@ -99,6 +107,14 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """The action now and after every visible change, until it is finished. What changes twice
     between two looks (0.1 to 1 second) is seen once.
     """
+    SetLimit: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.SetLimitRequest, _scheduler_pb2.SetLimitResponse]  # type: ignore[assignment]
+    """Set a limit of a queue or a target, or change it; about a second later it holds everywhere.
+    Needs the scope admin, as DropLimit does.
+    """
+    DropLimit: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.DropLimitRequest, _scheduler_pb2.DropLimitResponse]  # type: ignore[assignment]
+    """Have no such limit any more."""
+    ListLimits: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListLimitsRequest, _scheduler_pb2.ListLimitsResponse]  # type: ignore[assignment]
+    """All limits, by kind and name."""
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Schedules actions.
@@ -204,5 +220,31 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """The action now and after every visible change, until it is finished. What changes twice
         between two looks (0.1 to 1 second) is seen once.
         """
+
+    @_abc_1.abstractmethod
+    def SetLimit(
+        self,
+        request: _scheduler_pb2.SetLimitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.SetLimitResponse, _abc.Awaitable[_scheduler_pb2.SetLimitResponse]]:
+        """Set a limit of a queue or a target, or change it; about a second later it holds everywhere.
+        Needs the scope admin, as DropLimit does.
+        """
+
+    @_abc_1.abstractmethod
+    def DropLimit(
+        self,
+        request: _scheduler_pb2.DropLimitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.DropLimitResponse, _abc.Awaitable[_scheduler_pb2.DropLimitResponse]]:
+        """Have no such limit any more."""
+
+    @_abc_1.abstractmethod
+    def ListLimits(
+        self,
+        request: _scheduler_pb2.ListLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.ListLimitsResponse, _abc.Awaitable[_scheduler_pb2.ListLimitsResponse]]:
+        """All limits, by kind and name."""
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

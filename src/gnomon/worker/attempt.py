@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from uuid import UUID
 
 from gnomon.contracts.env import Env
@@ -26,6 +27,10 @@ from gnomon.model.outcome import (
 )
 from gnomon.model.spec import Effect, Unreadable
 from gnomon.model.transition import transition
+from gnomon.worker.gates import TargetGate
+
+PATIENCE_S = 2.0  # so long an attempt waits before a target that is at its limit
+NO_GATES: Mapping[str, TargetGate] = MappingProxyType({})
 
 
 class Performer:
@@ -38,7 +43,9 @@ class Performer:
         installation: UUID,
         env: Env,
         send_within: timedelta,
+        gates: Mapping[str, TargetGate] = NO_GATES,
     ) -> None:
+        self._gates = gates  # of targets that have a limit
         self._executors = executors
         self._installation = installation
         self._clock = env.clock
@@ -47,9 +54,29 @@ class Performer:
 
     async def perform(self, begun: Begun, asked_at: float, guard: Guard) -> Finish:
         """Execute the attempt. `asked_at`: the monotonic time at which its begin was asked for."""
-        outcome = await self._outcome(begun, asked_at, guard)
+        gate = self._gates.get(getattr(begun.spec.action, "target", "")) if self._gates else None
+        if gate is None:
+            outcome = await self._outcome(begun, asked_at, guard)
+        else:
+            outcome = await self._outcome_within(gate, begun, asked_at, guard)
         elapsed = timedelta(seconds=self._clock.monotonic() - asked_at)
         return finish_of(begun, outcome, ended_after=elapsed)
+
+    async def _outcome_within(
+        self, gate: TargetGate, begun: Begun, asked_at: float, guard: Guard
+    ) -> Outcome:
+        """Wait for the target's limit, well within the time in which one may dare to send."""
+        left_s = asked_at + self._send_within_s / 2 - self._clock.monotonic()
+        patience_s = min(PATIENCE_S, left_s, begun.spec.timeout.total_seconds() / 4)
+        pause = await gate.enter(begun.spec.queue, patience_s)
+        if pause is not None:
+            name = gate.limit.name
+            self._observer.count("limit_handed_back", name=name)
+            return Abandoned(reason=f"the target {name} is at its limit", retry_after=pause)
+        try:
+            return await self._outcome(begun, asked_at, guard)
+        finally:
+            gate.leave()
 
     async def _outcome(self, begun: Begun, asked_at: float, guard: Guard) -> Outcome:
         timeout_s = begun.spec.timeout.total_seconds()

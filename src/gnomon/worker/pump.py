@@ -8,6 +8,7 @@ fences answer for. It is all about doing it at the right time.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -34,7 +35,7 @@ from gnomon.model.transition import Missed, transition
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.leases import Leases
 from gnomon.worker.recorder import Recorder
-from gnomon.worker.slots import Slots
+from gnomon.worker.slots import Promise, Slots
 from gnomon.worker.timeline import Timeline
 
 T = TypeVar("T")
@@ -144,13 +145,15 @@ class Pump:
         due = self.timeline.earliest(closed=self._full_queues(), shards=held)
         if due is not None:
             rest_s = min(rest_s, (due - self.time.now()).total_seconds())
+        if self._slots.is_limited:
+            rest_s = min(rest_s, self._slots.reopens_s())
         return max(rest_s, NAP_S)
 
     def _full_queues(self) -> frozenset[str]:
         if self._recorder.backlog >= BACKLOG_MAX:
             return frozenset(lane.queue for lane in self.timeline.lanes())
         queues = {lane.queue for lane in self.timeline.lanes()}
-        return frozenset(queue for queue in queues if not self._slots.free(queue))
+        return frozenset(queue for queue in queues if self._slots.is_full(queue))
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -194,7 +197,7 @@ class Pump:
             self._flooded_at = None
             return False
         room = self._room()
-        if self._is_flooded():
+        if self._is_flooded() or (not room and self._slots.is_limited):
             self._arrivals.clear()
             moved = await self._store.move(holdings, limit=self._config.move_batch, full=False)
         elif room:
@@ -205,7 +208,8 @@ class Pump:
             self._flooded_at = self._flooded_at or self._clock.monotonic()
             return False
         self._note_moved(moved, holdings)
-        return bool(self._arrivals)
+        # What a limit may have kept from beginning on arrival is asked for at once.
+        return bool(self._arrivals) or (self._slots.is_limited and bool(moved.lanes))
 
     def _note_moved(self, moved: Moved, holdings: Sequence[Holding]) -> None:
         self.time.observe(moved.now)
@@ -244,12 +248,15 @@ class Pump:
     async def _arrive(self, holdings: Sequence[Holding], room: Mapping[str, int]) -> Moved:
         """The short way: move and begin in one step."""
         total = min(sum(room.values()), self._config.begin_batch)
-        return await self._seen_through(
-            self._arrived(holdings, room, max(1, total // len(holdings)))
-        )
+        promise = self._slots.promise(room)
+        limit = max(1, total // len(holdings))
+        try:
+            return await self._seen_through(self._arrived(holdings, room, limit, promise))
+        finally:
+            promise.close()
 
     async def _arrived(
-        self, holdings: Sequence[Holding], room: Mapping[str, int], limit: int
+        self, holdings: Sequence[Holding], room: Mapping[str, int], limit: int, promise: Promise
     ) -> Moved:
         batch, asked_at = self._entropy.token(), self._clock.monotonic()
         try:
@@ -267,9 +274,9 @@ class Pump:
             with suppress(Unavailable):
                 lanes = await self._store.survey(holdings)
                 demands = [Demand(lane=lane, lease_guid=None, limit=0) for lane in lanes]
-                self.take(await self._store.recall(demands, batch=batch), asked_at)
+                self._take(await self._store.recall(demands, batch=batch), asked_at, promise)
             raise
-        self.take(arrived.begun, asked_at)
+        self._take(arrived.begun, asked_at, promise)
         return arrived.moved
 
     # -- beginning --------------------------------------------------------------------------------
@@ -285,7 +292,14 @@ class Pump:
 
     async def begin(self, demands: Sequence[Demand]) -> BeginResult:
         """Begin, and hand what was begun to the slots."""
-        return await self._seen_through(self._begin_and_take(demands))
+        promised: Counter[str] = Counter()
+        for demand in demands:
+            promised[demand.lane.queue] += demand.limit
+        promise = self._slots.promise(promised)
+        try:
+            return await self._seen_through(self._begin_and_take(demands, promise))
+        finally:
+            promise.close()
 
     async def _seen_through(self, work: Coroutine[Any, Any, T]) -> T:
         """Let a shutdown not cut a begin short: what the store began must be performed or handed
@@ -299,7 +313,7 @@ class Pump:
                 call.exception()  # seen, and of no use any more
             raise
 
-    async def _begin_and_take(self, demands: Sequence[Demand]) -> BeginResult:
+    async def _begin_and_take(self, demands: Sequence[Demand], promise: Promise) -> BeginResult:
         batch, asked_at = self._entropy.token(), self._clock.monotonic()
         try:
             result = await self._store.begin(
@@ -311,13 +325,16 @@ class Pump:
                 silent=self._config.silent,
             )
         except Unavailable:
-            await self._recall(demands, batch, asked_at)
+            # What it began may still be performed, if it is found.
+            with suppress(Unavailable):
+                self._take(await self._store.recall(demands, batch=batch), asked_at, promise)
             raise
-        self.take(result.begun, asked_at)
+        self._take(result.begun, asked_at, promise)
         return result
 
-    def take(self, begun: Sequence[Begun], asked_at: float) -> None:
-        """Hand begun attempts to the slots."""
+    def _take(self, begun: Sequence[Begun], asked_at: float, promise: Promise) -> None:
+        """Hand begun attempts to the slots that were promised to them."""
+        promise.close()
         for attempt in begun:
             self._slots.take(attempt, asked_at)
             lateness = attempt.began_at - attempt.scheduled_at
@@ -342,7 +359,7 @@ class Pump:
         demands: list[Demand] = []
         by_queue = sorted(lanes, key=lambda lane: lane.queue)  # stable: priority order is kept
         for queue, its in groupby(by_queue, key=lambda lane: lane.queue):
-            free = min(self._slots.free(queue), self._config.begin_batch)
+            free = min(self._slots.ask(queue), self._config.begin_batch)
             if free:
                 demands += self._shared(list(its), free, helping=helping)
         return demands
@@ -369,11 +386,6 @@ class Pump:
         for lane, at in result.next_due.items():
             if lane not in served and at is not None and at <= result.now:
                 self._lapsing.add(lane.shard)  # due, but refused: see why
-
-    async def _recall(self, demands: Sequence[Demand], batch: UUID, asked_at: float) -> None:
-        """The answer to a begin was lost: what it began may still be performed, if it is found."""
-        with suppress(Unavailable):
-            self.take(await self._store.recall(demands, batch=batch), asked_at)
 
     def _is_held(self, lane: Lane) -> bool:
         return self._leases.holding(lane.shard) is not None

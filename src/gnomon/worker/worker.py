@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
+from gnomon.contracts.companion import Companion, Ownership
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor
 from gnomon.contracts.store import (
@@ -23,8 +24,10 @@ from gnomon.model.errors import IdentityMismatch, Unavailable
 from gnomon.model.spec import Effect
 from gnomon.worker.attempt import Performer
 from gnomon.worker.config import WorkerConfig
+from gnomon.worker.gates import QueueGate, TargetGate
 from gnomon.worker.heart import Heart, OpenStore
 from gnomon.worker.leases import Leases
+from gnomon.worker.limits import Limits
 from gnomon.worker.pump import Pump
 from gnomon.worker.recorder import Recorder
 from gnomon.worker.slots import Slots
@@ -51,6 +54,7 @@ class Worker:
         owner: str,
         config: WorkerConfig | None = None,
         open_store: OpenStore | None = None,  # for the heart's own thread; None: beat in the loop
+        companions: Sequence[Callable[[Ownership], Companion]] = (),
     ) -> None:
         self._store = store
         self._config = config = config or WorkerConfig()
@@ -59,11 +63,22 @@ class Worker:
         self._observer = env.observer
         self._open_store = open_store
         self._lane_of: dict[UUID, Lane] = {}  # of results that make a row due again
+        queues: dict[str, QueueGate] = {}
+        targets: dict[str, TargetGate] = {}
         performer = Performer(
-            executors, installation=installation.id, env=env, send_within=config.send_within
+            executors,
+            installation=installation.id,
+            env=env,
+            send_within=config.send_within,
+            gates=targets,
         )
         self._slots = Slots(
-            performer, clock=env.clock, concurrency_of=config.concurrency_of, ended=self._ended
+            performer,
+            clock=env.clock,
+            concurrency_of=config.concurrency_of,
+            ended=self._ended,
+            gates=queues,
+            is_open=False,
         )
         self._recorder = Recorder(
             store.work,
@@ -88,6 +103,14 @@ class Worker:
             config=config,
             env=env,
         )
+        self._limits = Limits(
+            store.limits,
+            worker=self.leases.worker,
+            config=config,
+            env=env,
+            queues=queues,
+            targets=targets,
+        )
         self._heart = Heart(
             self.leases,
             interval_s=config.heartbeat.total_seconds(),
@@ -95,6 +118,7 @@ class Worker:
             felt=self._felt,
         )
         self._balance = asyncio.Event()
+        self._companions = [make(self.leases) for make in companions]
 
     def __repr__(self) -> str:
         return f"Worker({self.leases.owner}, {self.leases})"
@@ -119,9 +143,11 @@ class Worker:
             for task in beginning:
                 task.cancel()
             await asyncio.wait(beginning)
+            await self._drain_companions()
             await self._drain()
             for task in lasting:
                 task.cancel()
+        await self._limits.leave()
         await self._leave()  # again, for the first goodbye may have failed
 
     def _lasting(self) -> Services:
@@ -136,6 +162,7 @@ class Worker:
             ("ticker", self._tick()),
             ("recorder", self._recorder.keep_writing()),
             ("extender", self._keep_extending()),
+            ("limits", self._limits.keep_sharing(self._slots, self._shared)),
         ]
 
     def _beginning(self) -> Services:
@@ -143,12 +170,23 @@ class Worker:
         services = [
             ("pump", self.pump.keep_pumping()),
             ("balance", self._keep_balance()),
-            ("wakeups", self._store.wakeups.listen(self.pump.hint)),
+            ("wakeups", self._store.wakeups.listen(self._hint)),
             ("janitor", self._keep_purging()),
             ("freed", self._keep_filling()),
             ("doctor", self._keep_examining()),
+            *(("companion", companion.keep_working()) for companion in self._companions),
         ]
         return [*services, ("helper", self._keep_helping())] if self._config.helpers else services
+
+    def _hint(self, shards: Collection[int]) -> None:
+        self.pump.hint(shards)
+        for companion in self._companions:
+            companion.hint(shards)
+
+    async def _drain_companions(self) -> None:
+        """First of all: what they write is fenced by the leases."""
+        drains = [companion.drain(self._config.drain) for companion in self._companions]
+        await asyncio.gather(*drains)
 
     async def _drain(self) -> None:
         """Leave the living first, so that the others take the shards and begin what it will not."""
@@ -261,15 +299,24 @@ class Worker:
         if demands:
             result = await self.pump.begin(demands)
             self._observer.count("helper_begun", len(result.begun))
+            self.pump.wake()  # it may have found no room because of this
 
     # -- what happens meanwhile -------------------------------------------------------------------
 
     def _felt(self, pulse: Pulse) -> None:
         self.pump.time.observe(pulse.now)
+        self._limits.note(pulse, len(self.leases.shards))
+        if self._limits.are_known:
+            self._slots.open()
         lost = self.leases.note(pulse)
         self.pump.abandon(lost)
         if lost or self.leases.surplus():
             self._balance.set()
+
+    def _shared(self) -> None:
+        if self._limits.are_known:
+            self._slots.open()
+        self.pump.wake()
 
     def _ended(self, begun: Begun, finish: Finish) -> None:
         if finish.verdict.scheduled_at is not None:

@@ -14,6 +14,7 @@ import aiohttp
 
 from gnomon.app import App
 from gnomon.clock import SystemEntropy
+from gnomon.contracts.task_rows import TaskRows
 from gnomon.gateways.auth import Authorizer, issue
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.rest import events
@@ -74,6 +75,7 @@ async def guarded_server(
     required: bool = False,
     trusted_s: float = 0.0,
     config: ServerConfig | None = None,
+    task_tables: Mapping[str, TaskRows] | None = None,
 ) -> AsyncIterator[Guarded]:
     clock, recorder, stop = ManualClock(), Recorder(), asyncio.Event()
     config = config or ServerConfig(port=0)
@@ -81,7 +83,13 @@ async def guarded_server(
         authorizer = Authorizer(
             app.store.tokens, clock=clock, required=required, trusted_s=trusted_s
         )
-        rest = create_rest(app.scheduler, observer=recorder, authorizer=authorizer, stop=stop)
+        rest = create_rest(
+            app.scheduler,
+            observer=recorder,
+            authorizer=authorizer,
+            stop=stop,
+            task_tables=task_tables,
+        )
         listener = bind(config)
         scheme = config.url.partition(":")[0]
         url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"

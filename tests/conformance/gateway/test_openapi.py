@@ -19,7 +19,7 @@ from gnomon.model.spec import Mock, Spec
 from gnomon.scheduler import Request
 from tests.conformance.gateway.conftest import Gateway
 
-METHODS = ("get", "put", "post", "delete")
+METHODS = ("get", "put", "post", "patch", "delete")
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -20,7 +20,8 @@ from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.grpc import watching
 from gnomon.gateways.grpc.server import GrpcServer
 from gnomon.model.errors import ConfigurationError, Forbidden
-from gnomon.model.spec import Spec
+from gnomon.model.spec import Spec, Sql
+from gnomon.scheduler import Request
 from gnomon.v1 import scheduler_pb2 as pb
 from gnomon.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from tests.conformance.grpc.conftest import Served, spec_of
@@ -30,6 +31,7 @@ READS = [
     ("Get", pb.GetRequest(id="a")),
     ("List", pb.ListRequest()),
     ("Attempts", pb.AttemptsRequest(id="a")),
+    ("ListLimits", pb.ListLimitsRequest()),
 ]
 WRITES = [
     ("Create", pb.CreateRequest(id="b", spec=spec_of())),
@@ -147,6 +149,18 @@ async def test_changes_are_audited_under_the_tokens_name(served: Served, stub: A
     assert ["create", "replace", "pause", "resume", "run_now", "delete", "retry"] == [
         entry.verb for entry in reversed(entries)
     ]
+
+
+async def test_a_key_is_its_tokens_own(served: Served, stub: Any) -> None:
+    """The same idempotency key from two tokens is no repeat: neither learns of the other's."""
+    ann, bob = [bearing(await token_for(served, name, "write")) for name in ("ann", "bob")]
+    request = pb.CreateRequest(spec=spec_of(), idempotency_key="k")
+    first, second, third = [
+        (await stub.Create(request, metadata=caller)).changed for caller in (ann, bob, ann)
+    ]
+    assert [False, False, True] == [found.repeated for found in (first, second, third)]
+    ids = [found.action.meta.id for found in (first, second, third)]
+    assert ids[0] == ids[2] != ids[1]
 
 
 async def test_limits_of_a_token_count(served: Served, stub: Any) -> None:
@@ -320,3 +334,34 @@ async def test_missing_files_are_named(served: Served, folder: Path, option: str
     }
     with pytest.raises(ConfigurationError, match=f"server.{option}"):
         GrpcServer(served.app.scheduler, ServerConfig(**whole))
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "request_"),
+    [
+        ("", "RunNow", pb.RunNowRequest(id="report")),
+        ("pause", "Resume", pb.ResumeRequest(id="report")),
+        ("delete", "Retry", pb.RetryRequest(id="report")),
+    ],
+)
+async def test_making_sql_run_needs_the_scope_of_its_target(
+    served: Served, stub: Any, before: str, name: str, request_: Any
+) -> None:
+    """Not only storing it: `write` alone makes no statement run."""
+    scheduler = served.app.scheduler
+    effect = Sql(target="reports", statement="SELECT 1")
+    await scheduler.create(Request(id="report", spec=Spec(action=effect)))
+    if before:
+        await getattr(scheduler, before)("report")
+    found = await scheduler.get("report")
+    for caller, scopes in (("bob", ["write"]), ("eve", ["write", "sql:other"])):
+        metadata = bearing(await token_for(served, caller, *scopes))
+        refused = await refusal_of(getattr(stub, name)(request_, metadata=metadata))
+        assert (grpc.StatusCode.PERMISSION_DENIED, "sql:reports") == (
+            refused.code,
+            refused.problem.fields["scope"],
+        )
+    assert found == await scheduler.get("report")
+    allowed = bearing(await token_for(served, "ann", "write", "sql:reports"))
+    await getattr(stub, name)(request_, metadata=allowed)
+    assert found.meta.guid != (await scheduler.get("report")).meta.guid

@@ -17,6 +17,7 @@ from gnomon.contracts.store import Store
 
 pytest.register_assert_rewrite("gnomon.testing.store_suite")
 
+from gnomon.testing.store_suite.entities.given import GivenEntities  # noqa: E402 - after it
 from gnomon.testing.store_suite.given import Caller, Given  # noqa: E402 - after the registration
 
 SHARD_COUNT = 4
@@ -80,6 +81,11 @@ async def given(engine: Engine, store: Store) -> AsyncIterator[Given]:
             open_another=open_another,
             caller_transaction=engine.caller_transaction,
         )
+
+
+@pytest.fixture
+def entities(given: Given) -> GivenEntities:
+    return GivenEntities(given)
 
 
 async def opened_store(engine: Engine) -> Store:

@@ -2,5 +2,13 @@
 
 from gnomon.testing.store_suite.limits import TestJoining, TestRefusals, TestSizes
 from gnomon.testing.store_suite.races import TestRaces, TestWakeups
+from gnomon.testing.store_suite.spoiling import TestUnreadable
 
-__all__ = ["TestJoining", "TestRaces", "TestRefusals", "TestSizes", "TestWakeups"]
+__all__ = [
+    "TestJoining",
+    "TestRaces",
+    "TestRefusals",
+    "TestSizes",
+    "TestUnreadable",
+    "TestWakeups",
+]

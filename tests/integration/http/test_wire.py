@@ -46,7 +46,7 @@ OTHERS = [
 # Public addresses, but what is not allowed by default: plain http, and every port but 443.
 PORTS = [f"https://93.184.216.34:{port}/" for port in (0, 22, 25, 80, 5432, 6379, 8443, 65536)]
 PLAIN = ["http://93.184.216.34/", "http://public.example/", "HTTP://93.184.216.34/"]
-NAMES = {
+NAMES: dict[str, list[list[str]]] = {
     "public.example": [["93.184.216.34", "2606:2800:220:1::1"]],
     "mixed.example": [["93.184.216.34", "10.0.0.1"]],
     "mixed6.example": [["2606:2800:220:1::1", "::1"]],

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
-from gnomon.stores._queries import Query
+from gnomon.queries import Query
 from gnomon.stores.postgres.connection import NARROW_SETTINGS, catalogue, prepared_text
 
 SHARD = 3
@@ -29,6 +29,8 @@ _VALUES: Mapping[str, Any] = {
     "timestamptz": MOMENT,
     "interval": timedelta(seconds=5),
     "boolean": False,
+    "bytea": b"\x01",
+    "tid": (0, 1),
 }
 _ANY_PARAMETER = re.compile(r"\$(\d+)")
 
@@ -79,6 +81,8 @@ def literal(value: Any) -> str:
             return "NULL"
         case bool() | int():
             return str(value)
+        case bytes():
+            return f"'\\x{value.hex()}'"
         case timedelta():
             return f"'{value.total_seconds()} seconds'"
         case _:

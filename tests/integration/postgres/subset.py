@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gnomon.stores._queries import Query
+from gnomon.queries import Query
 from gnomon.stores.postgres.connection import prepared_text
 
 Rule = Callable[[Query], list[str]]

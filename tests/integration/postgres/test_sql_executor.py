@@ -139,6 +139,8 @@ async def test_notes_of_actions_that_are_gone_are_purged(own: Own, store: Store)
     assert 0 == own.count("sql_success")
 
 
+# With these and the next ones, the list "SQL tasks" of the security rules is whole; the temporary
+# file bomb is in tests/acceptance/test_sql_logins.py, where the login has its limit.
 REFUSED = [
     "SET ROLE postgres",
     "SET SESSION AUTHORIZATION postgres",
@@ -162,12 +164,24 @@ REFUSED = [
     "SELECT pg_read_file('/etc/passwd')",
     "SELECT pg_ls_dir('/')",
     "SELECT lo_import('/etc/passwd')",
+    "SELECT lo_export(1, '/tmp/x')",
     "CREATE EXTENSION dblink",
     "CREATE EXTENSION postgres_fdw",
+    "CREATE EXTENSION plpython3u",
+    "CREATE FOREIGN DATA WRAPPER w",
+    "CREATE SERVER s FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '127.0.0.1')",
+    "SELECT dblink('host=127.0.0.1', 'SELECT 1')",
+    "CREATE LANGUAGE plpython3u",
+    "CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE plpython3u AS 'return 1'",
+    "CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE internal AS 'pg_sleep'",
     "CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE c AS 'x', 'y'",
     "ALTER SYSTEM SET fsync = off",
     "ALTER ROLE current_user SUPERUSER",
     "ALTER ROLE current_user CREATEROLE",
+    "ALTER ROLE current_user CONNECTION LIMIT -1",
+    "ALTER ROLE current_user SET temp_file_limit = -1",
+    "SET temp_file_limit = -1",
+    "GRANT postgres TO current_user",
     "CREATE ROLE mine",
     "SELECT * FROM scheduled_action",
     "UPDATE processing_queue SET running = false",
@@ -178,6 +192,10 @@ REFUSED = [
     "CREATE FUNCTION finish_ok() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     "SELECT finish_ok(gen_random_uuid(), gen_random_uuid(), 1)",
     "SELECT cancel('greet-ann')",
+    "SELECT schedule('python', '{}')",
+    "SELECT grant_sql(current_user)",
+    "LOCK TABLE scheduled_action",
+    "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres'",
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'postgres'",
     "DO $$ BEGIN RAISE EXCEPTION '%', repeat('x', 1000000); END $$",
 ]
@@ -208,6 +226,13 @@ async def test_escapes_end_in_an_error(own: Own, statement: str) -> None:
         "CREATE TYPE pg_temp.uuid AS (a int)",
         "LISTEN gnomon",
         "SELECT pg_advisory_lock(1)",
+        "ALTER ROLE current_user SET statement_timeout = 0",
+        "ALTER ROLE current_user SET search_path = pg_temp",
+        "SELECT set_config('search_path', 'pg_temp', false)",
+        "CREATE FUNCTION pg_temp.finish_ok(uuid, uuid, bigint) RETURNS void LANGUAGE sql AS ''",
+        "CREATE FUNCTION pg_temp.pg_current_xact_id() RETURNS text LANGUAGE sql AS 'SELECT null'",
+        "CREATE FUNCTION pg_temp.text(uuid) RETURNS text LANGUAGE sql AS 'SELECT null'",
+        "SELECT lo_create(0)",
     ],
 )
 async def test_what_a_statement_sets_ends_with_it(own: Own, statement: str) -> None:
@@ -218,6 +243,9 @@ async def test_what_a_statement_sets_ends_with_it(own: Own, statement: str) -> N
     locks = own.owner.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
     assert (0,) == locks.fetchone()
     later = own._replace(order=msgspec.structs.replace(own.order, occurrence_no=2))
-    said = await later.perform("SELECT current_user AS a, current_setting('search_path') AS b")
-    expected = f'[{{"a":"{own.login}","b":"{own.schema}, pg_temp"}}]'
+    said = await later.perform(
+        "SELECT current_user AS a, current_setting('search_path') AS b,"
+        " current_setting('statement_timeout') AS c"
+    )
+    expected = f'[{{"a":"{own.login}","b":"{own.schema}, pg_temp","c":"1s"}}]'
     assert Succeeded(answer=expected) == said

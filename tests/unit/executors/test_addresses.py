@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnomon.executors.http.addresses import (
+from gnomon.model.addresses import (
     address_of,
     carried_by,
     is_forbidden,

@@ -28,6 +28,8 @@ class Pulse(Value, frozen=True):
     held: frozenset[int]
     workers_alive: int  # including this one
     now: datetime
+    shards_held: int = 0  # by all of them
+    limits_version: int = 0  # see `LimitTable`
 
 
 class LeaseStore(Protocol):

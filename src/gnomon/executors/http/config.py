@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from yarl import URL
 
-from gnomon.executors.http.addresses import network_of
+from gnomon.model.addresses import network_of
 from gnomon.model.errors import ConfigurationError
 
 
@@ -36,6 +36,11 @@ class HttpConfig:
     # `localhost`, 127.0.0.0/8 and ::1, on any port, without https. `gnomon up` on SQLite, without
     # tokens, turns it on unless it is set: there, who may schedule is on this machine already.
     allow_loopback: bool = False
+    # `http://host:port` of an egress proxy, through which all calls go but those to this machine.
+    proxy: str | None = None
+    proxy_login_file: str | None = None  # holds `user:password` for the proxy
+    # Names are left to the proxy, not looked up and checked here first: for workers without DNS.
+    proxy_resolves: bool = False
 
     def __post_init__(self) -> None:
         for name in ("connections_max", "connections_per_host_max"):
@@ -51,6 +56,23 @@ class HttpConfig:
         self._check_each("allow_networks", network_of, "such as 10.1.0.0/16")
         self._check_each("allow_hosts", Place.read, "a host, or a URL with a host and nothing else")
         self._check_each("only_hosts", host_of, "a host")
+        self._check_proxy()
+
+    def _check_proxy(self) -> None:
+        """Without the value in the problem: who writes a password there shall not read it in a
+        log."""
+        if self.proxy is None:
+            if self.proxy_login_file is not None or self.proxy_resolves:
+                raise ConfigurationError("http.proxy", "is missing, though there are options of it")
+            return
+        if "@" in self.proxy:
+            raise ConfigurationError("http.proxy", "must hold no login; use http.proxy_login_file")
+        try:
+            place = Place.read(self.proxy)
+        except ValueError:
+            place = None
+        if place is None or place.scheme != "http" or not place.port:
+            raise ConfigurationError("http.proxy", "must be such as http://proxy.internal:3128")
 
     def _check_each(self, name: str, read: Callable[[str], object], wanted: str) -> None:
         for text in getattr(self, name):

@@ -1,18 +1,28 @@
 """Connections to checked addresses: names are resolved here, once, and what was checked is what is
-connected to."""
+connected to.
+
+Behind an egress proxy it is the proxy that resolves and connects. The name is then looked up and
+checked here all the same, before the proxy hears of it, unless the operator leaves that to it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from gnomon.executors.http.policy import Policy
+from gnomon.executors.http.proxy import EgressProxy
+from gnomon.executors.http.receiving import BoundedHandler
+from gnomon.model.addresses import literal_of
 
 # (name, port, family) -> what `getaddrinfo` gives as (family, address).
 Lookup = Callable[
@@ -31,22 +41,25 @@ async def system_lookup(
 
 
 class CheckedResolver(AbstractResolver):
-    """Gives addresses only if all of them are allowed."""
+    """Gives addresses only if all of them are allowed; those of the proxy are the operator's."""
 
-    def __init__(self, policy: Policy, lookup: Lookup = system_lookup) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        lookup: Lookup = system_lookup,
+        *,
+        proxy_place: tuple[str, int] | None = None,
+    ) -> None:
         self._policy = policy
         self._lookup = lookup
+        self._proxy_place = proxy_place
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        # With a dot at the end no search list is tried: `x.y` cannot become `x.y.svc.example`.
-        named = self._policy.is_named(host, port)
-        name = host if named else f"{host.rstrip('.')}."
-        found = await self._lookup(name, port, family)
-        if not found:
-            raise OSError(None, "no address")
-        self._policy.check(host, port, [address for _, address in found])
+        is_proxy = (host, port) == self._proxy_place
+        find = self._found if is_proxy else self.checked
+        found = await find(host, port, family)
         return [
             ResolveResult(
                 hostname=host,
@@ -58,6 +71,25 @@ class CheckedResolver(AbstractResolver):
             )
             for kind, address in found
         ]
+
+    async def checked(
+        self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> Sequence[tuple[socket.AddressFamily, str]]:
+        """The addresses of a receiver. Errors: NotAllowedError; OSError, if there are none."""
+        # With a dot at the end no search list is tried: `x.y` cannot become `x.y.svc.example`.
+        named = self._policy.is_named(host, port)
+        name = host if named else f"{host.rstrip('.')}."
+        found = await self._found(name, port, family)
+        self._policy.check(host, port, [address for _, address in found])
+        return found
+
+    async def _found(
+        self, name: str, port: int, family: socket.AddressFamily
+    ) -> Sequence[tuple[socket.AddressFamily, str]]:
+        found = await self._lookup(name, port, family)
+        if not found:
+            raise OSError(None, "no address")
+        return found
 
     async def close(self) -> None:
         """Nothing is kept."""
@@ -74,14 +106,23 @@ class CheckedConnector(aiohttp.TCPConnector):
         limit: int,
         limit_per_host: int,
         keepalive_timeout: float,
+        proxy: EgressProxy | None = None,
+        proxy_resolves: bool = False,
     ) -> None:
+        resolver = CheckedResolver(policy, lookup, proxy_place=proxy.place if proxy else None)
         super().__init__(
-            resolver=CheckedResolver(policy, lookup),
+            resolver=resolver,
             limit=limit,
             limit_per_host=limit_per_host,
             keepalive_timeout=keepalive_timeout,
         )
+        self._factory = cast(
+            "functools.partial[ResponseHandler]",
+            functools.partial(BoundedHandler, loop=self._loop),
+        )
         self._policy = policy
+        self._checked_resolver = resolver
+        self._proxy_resolves = proxy_resolves
 
     async def connect(
         self,
@@ -90,6 +131,8 @@ class CheckedConnector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's
     ) -> Connection:
         connection = await super().connect(req, traces, timeout)
+        if req.proxy is not None:  # the other end is the proxy
+            return connection
         try:
             peer = connection.transport and connection.transport.get_extra_info("peername")
             if not peer:
@@ -99,3 +142,27 @@ class CheckedConnector(aiohttp.TCPConnector):
             connection.close()
             raise
         return connection
+
+    async def _create_connection(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's
+    ) -> ResponseHandler:
+        if req.proxy is None:
+            return await super()._create_connection(req, traces, timeout)
+        await self._check_before_proxy(req)
+        try:
+            return await super()._create_connection(req, traces, timeout)
+        except aiohttp.ClientConnectorDNSError as exc:  # of the proxy: nothing else is looked up
+            raise aiohttp.ClientProxyConnectionError(req.connection_key, exc.os_error) from exc
+
+    async def _check_before_proxy(self, req: aiohttp.ClientRequest) -> None:
+        """What is written as an address was checked when the URL was admitted."""
+        host = req.url.raw_host or ""
+        if self._proxy_resolves or literal_of(host) is not None:
+            return
+        try:
+            await self._checked_resolver.checked(host, req.url.port or 0)
+        except OSError as exc:
+            raise aiohttp.ClientConnectorDNSError(req.connection_key, exc) from exc

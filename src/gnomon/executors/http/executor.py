@@ -18,15 +18,17 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import Order
 from gnomon.contracts.observer import Observer
-from gnomon.executors.http.config import HttpConfig
+from gnomon.executors.http.config import HttpConfig, host_of
 from gnomon.executors.http.connecting import CheckedConnector, Lookup, system_lookup
 from gnomon.executors.http.policy import REFUSAL, NotAllowedError, Policy
+from gnomon.executors.http.proxy import EgressProxy
 from gnomon.executors.http.rates import HostRates
 from gnomon.executors.http.request import Destination, HeaderSecret, Preparer, SecretRefusedError
 from gnomon.executors.http.targets import HttpTarget, SigningKeys
@@ -63,6 +65,8 @@ class HttpExecutor:
         self._observer = observer
         self._clock: Clock = clock or SystemClock()
         self._policy = Policy(config)
+        self._proxy = EgressProxy.read(config)
+        self._login = self._proxy.login if self._proxy else None
         self._keys = SigningKeys((targets or {}).values())
         self._destinations: dict[str, Destination] = {}
         self._preparer = Preparer(secrets or {}, self._policy)
@@ -98,10 +102,20 @@ class HttpExecutor:
         headers, body, revealed = self._preparer.prepare(order, effect, there, self._clock.now())
         async with self._opened().request(
             effect.method, there.url, headers=headers, data=body, allow_redirects=False,
+            proxy=there.proxy, proxy_headers=self._login_beside(headers, there),
             middlewares=_NO_MIDDLEWARES if effect.method in _SENT_ONCE_ANYWAY else None,
         ) as response:  # fmt: skip
             answer = await self._read(response, limit)
             return self._outcome(effect, response, _text_of(answer, revealed))
+
+    def _login_beside(
+        self, headers: CIMultiDict[str], there: Destination
+    ) -> Mapping[str, str] | None:
+        """The login for the proxy: with CONNECT; or, where there is none, in every request."""
+        if there.proxy is None or self._login is None or there.url.scheme == "https":
+            return self._login if there.proxy else None
+        headers.update(self._login)
+        return None
 
     def _admitted(self, text: str) -> Destination:
         """A URL that may be called; remembered, for most are called again and again."""
@@ -110,7 +124,10 @@ class HttpExecutor:
         self._policy.admit(url)
         if len(self._destinations) >= DESTINATIONS_MAX:
             self._destinations.clear()
-        found = self._destinations[text] = Destination(url, self._keys.of(url))
+        # `localhost` said to the proxy would be the proxy's own machine.
+        is_local = self._policy.is_local(host_of(url.raw_host or ""))
+        proxy = self._proxy.url if self._proxy and not is_local else None
+        found = self._destinations[text] = Destination(url, self._keys.of(url), proxy)
         return found
 
     async def _take_turn(self, url: URL, limit: asyncio.Timeout) -> None:
@@ -132,6 +149,8 @@ class HttpExecutor:
                     limit=self._config.connections_max,
                     limit_per_host=self._config.connections_per_host_max,
                     keepalive_timeout=self._config.keep_alive.total_seconds(),
+                    proxy=self._proxy,
+                    proxy_resolves=self._config.proxy_resolves,
                 ),
                 timeout=aiohttp.ClientTimeout(
                     total=None, sock_connect=self._config.connect_timeout.total_seconds()
@@ -259,6 +278,7 @@ async def _send_once(
         raise _BrokenOffError("connection reset" if reset else "connection closed") from exc
 
 
+_TOO_LARGE = ("Got more than", "Too many headers", "Too many trailers")  # aiohttp's words
 _ERRNO_TEXTS = {
     errno.ECONNREFUSED: "connection refused",
     errno.EHOSTUNREACH: "host not reachable",
@@ -272,6 +292,8 @@ def _detail_of(exc: Exception) -> str:
     """What the operator is told beyond the user's few words; never a part of the request."""
     if isinstance(exc, aiohttp.ClientConnectorError):
         return str(exc.os_error)
+    if isinstance(exc, aiohttp.ClientHttpProxyError):
+        return f"the proxy answered {exc.status}"
     return str(exc) if isinstance(exc, NotAllowedError | SecretRefusedError) else ""
 
 
@@ -283,6 +305,10 @@ def _error_of(exc: Exception) -> str:  # noqa: C901, PLR0911, PLR0912 - a table
             return "a header names no secret that this host may get"
         case aiohttp.ConnectionTimeoutError():
             return "connection timed out"
+        case aiohttp.ClientProxyConnectionError():
+            return "the proxy cannot be reached"
+        case aiohttp.ClientHttpProxyError():
+            return "the proxy refused the call"
         case aiohttp.ClientConnectorDNSError():
             return "name not resolved"
         case aiohttp.ClientSSLError() | aiohttp.ServerFingerprintMismatch():
@@ -297,7 +323,7 @@ def _error_of(exc: Exception) -> str:  # noqa: C901, PLR0911, PLR0912 - a table
             return "connection closed before an answer"
         case aiohttp.ClientOSError():
             return "connection reset before an answer"
-        case aiohttp.ClientResponseError(message=text) if "Got more than" in text:  # its own words
+        case aiohttp.ClientResponseError(message=text) if any(map(text.__contains__, _TOO_LARGE)):
             return "answer too large"
         case aiohttp.ClientResponseError():
             return "answer is not HTTP"

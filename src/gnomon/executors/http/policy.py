@@ -11,20 +11,20 @@ from typing import TypeVar
 
 from yarl import URL
 
-from gnomon.executors.http.addresses import (
+from gnomon.executors.http.config import HttpConfig, Place, host_of
+from gnomon.model.addresses import (
     address_of,
     is_forbidden,
     is_loopback,
     literal_of,
     network_of,
 )
-from gnomon.executors.http.config import HttpConfig, Place, host_of
 
 REFUSAL = "the address is not allowed"
 # Names that cannot lead to the outside; not even asked for, for the question tells, too.
 INNER_SUFFIXES = (
     "localhost", "local", "localdomain", "internal", "intranet", "lan", "corp", "home", "home.arpa",
-    "private",
+    "private", "svc",
 )  # fmt: skip
 CACHE_MAX = 10_000
 
@@ -67,7 +67,7 @@ class Policy:
             raise NotAllowedError("a number in place of a host is not a plain address") from None
         if self._only and host not in self._only:
             raise NotAllowedError("not in http.only_hosts")
-        if (scheme, host, port) in self._origins or self._is_local(host):
+        if (scheme, host, port) in self._origins or self.is_local(host):
             return
         if scheme != "https" and not (scheme == "http" and self._config.allow_http):
             raise NotAllowedError("http.allow_http is not set")
@@ -84,7 +84,7 @@ class Policy:
     def is_named(self, raw: str, port: int) -> bool:
         """Whether the operator named this host: it is then looked up in all the ways there are."""
         host = host_of(raw)
-        return host in self._hosts or (host, port) in self._host_ports or self._is_local(host)
+        return host in self._hosts or (host, port) in self._host_ports or self.is_local(host)
 
     def check(self, raw: str, port: int, addresses: Iterable[str]) -> None:
         """All addresses of a host, or the one connected to. Errors: NotAllowedError, if any is
@@ -99,13 +99,13 @@ class Policy:
         if host in self._hosts or (host, port) in self._host_ports:
             return
         address = address_of(text)
-        if self._is_local(host):
+        if self.is_local(host):
             if not is_loopback(address):
                 raise NotAllowedError(f"{host} leads to {address}, away from this machine")
         elif is_forbidden(address, self._networks):
             raise NotAllowedError(f"{host} leads to {address}, which is forbidden")
 
-    def _is_local(self, host: str) -> bool:
+    def is_local(self, host: str) -> bool:
         """Whether it is written as this machine, and this machine may be called."""
         if not self._config.allow_loopback:
             return False

@@ -34,10 +34,11 @@ class HeaderSecret:
 
 
 class Destination(NamedTuple):
-    """A URL that may be called, and the keys to sign for it."""
+    """A URL that may be called, the keys to sign for it, and the proxy on the way, if any."""
 
     url: URL
     keys: Keys
+    proxy: URL | None
 
 
 class Prepared(NamedTuple):

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from hmac import HMAC
 
 from yarl import URL
 
 from gnomon.executors.http.config import host_of
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
-from gnomon.model.signature import read_key
+from gnomon.model.signing_key import SigningKey, read_key
 
 KEYS_MAX = 5
-Keys = tuple[HMAC, ...]
+Keys = tuple[SigningKey, ...]
 # A path with steps back is not what it begins with.
 _STEPS_BACK = re.compile(r"(^|/|%2f)(\.|%2e){1,2}(/|%2f|$)", re.IGNORECASE)
 
@@ -26,7 +25,8 @@ class HttpTarget:
 
     name: str
     url_prefix: str  # https://example.org/hooks/ has https://example.org/hooks/a, not …/hooks2
-    signing_keys: tuple[Secret, ...]  # whsec_…; several while they are being exchanged
+    # whsec_… (HMAC) or whsk_… (ed25519); several while they are being exchanged
+    signing_keys: tuple[Secret, ...]
 
     def __post_init__(self) -> None:
         path = f"targets.{self.name}"

@@ -8,21 +8,28 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from gnomon.clock import SystemEntropy
 from gnomon.contracts.observer import Observer
-from gnomon.gateways.auth import READ, WRITE, Authorizer, Principal
+from gnomon.gateways.auth import OPERATE, READ, WRITE, Authorizer, Principal
 from gnomon.gateways.errors import row_of
 from gnomon.gateways.grpc.conversion import write_problem
 from gnomon.model.errors import GnomonError, InvalidRequest, Unauthenticated, UnknownField
-from gnomon.v1 import scheduler_pb2
+from gnomon.v1 import entity_pb2, scheduler_pb2
 
 SERVICE = scheduler_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
-READING = frozenset({"Get", "List", "Attempts", "Watch"})  # the other rpcs write
+ENTITY_SERVICE = entity_pb2.DESCRIPTOR.services_by_name["EntityService"]
+STATE_SERVICE = entity_pb2.DESCRIPTOR.services_by_name["StateService"]
+SCOPES = {
+    **dict.fromkeys(("Get", "List", "Attempts", "Watch", "ListLimits"), READ),
+    **dict.fromkeys(("GetEntity", "ListEntities", "ExplainEntity"), READ),
+    **dict.fromkeys(("ListParked", "ListStages", "Read"), READ),
+    **dict.fromkeys(("SetLimit", "DropLimit", "ForgetStage"), OPERATE),
+}  # the other rpcs write
 PROBLEM_KEY = "gnomon-problem-bin"
 # Clients that retry by themselves heed this one: gRPC's proposal A6.
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
@@ -99,14 +106,21 @@ class Boundary:
     Every exception leaves as a status and a problem.
     """
 
-    def __init__(self, rpcs: object, authorizer: Authorizer, observer: Observer) -> None:
+    def __init__(
+        self,
+        rpcs: object,
+        authorizer: Authorizer,
+        observer: Observer,
+        service: ServiceDescriptor = SERVICE,
+    ) -> None:
         self._rpcs = rpcs
+        self._service = service
         self._authorizer = authorizer
         self._observer = observer
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """For the server: every rpc of the service, by name."""
-        return {method.name: self._handler(method) for method in SERVICE.methods}
+        return {method.name: self._handler(method) for method in self._service.methods}
 
     def _handler(self, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
         verb = getattr(self._rpcs, _snake(method.name))
@@ -147,7 +161,7 @@ class Boundary:
     async def _caller(self, method: MethodDescriptor, context: Context) -> Caller:
         """Before the message is looked at: strangers learn nothing about it."""
         token = token_of(context)
-        scope = READ if method.name in READING else WRITE
+        scope = SCOPES.get(method.name, WRITE)
         return Caller(await self._authorizer.check(token, scope), token)
 
     async def _refuse(

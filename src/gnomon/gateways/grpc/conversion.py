@@ -10,7 +10,7 @@ set is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -21,11 +21,12 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gnomon.contracts.store import Changed
+from gnomon.contracts.store import Changed, LimitUse
 from gnomon.gateways.errors import problem_of
 from gnomon.model.action import Action, Attempt, Meta, Status
-from gnomon.model.codec import build_spec, parse_json
+from gnomon.model.codec import KEYS_MAX, build_spec, parse_json
 from gnomon.model.errors import InvalidRequest, InvalidSpec
+from gnomon.model.limits import Limit, limit_key
 from gnomon.model.spec import Spec
 from gnomon.v1 import action_pb2, scheduler_pb2
 
@@ -105,6 +106,9 @@ def _read_fields(message: Message, path: str, leave_out: Iterable[str] = ()) -> 
 
 
 def _read(field: FieldDescriptor, value: Any, path: str) -> Any:
+    # Before any of it is looked at: a megabyte holds a million numbers.
+    if field.is_repeated and len(value) > KEYS_MAX:
+        raise InvalidSpec(path, f"must have at most {KEYS_MAX} items", got=len(value))
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return {read_text(name, path): read_text(text, path) for name, text in value.items()}
     if field.is_repeated:
@@ -188,26 +192,26 @@ def write_spec(spec: Spec) -> action_pb2.Spec:
     """A spec as a message, with the defaults written out."""
     plain = msgspec.structs.asdict(spec)
     message = action_pb2.Spec()
-    _write_fields(message, {name: plain[name] for name in plain if name not in _MOVED})
+    write_fields(message, {name: plain[name] for name in plain if name not in _MOVED})
     if spec.start_at is not None:
         message.start_policy.start_at.CopyFrom(write_time(spec.start_at))
     if spec.deadline is not None:
         message.send_policy.deadline.CopyFrom(write_time(spec.deadline))
     policy: Any = getattr(message.send_policy, POLICIES[_tag_of(spec.policy)])
-    _write_fields(policy, msgspec.structs.asdict(spec.policy))
+    write_fields(policy, msgspec.structs.asdict(spec.policy))
     retry = msgspec.structs.asdict(spec.retry)
-    _write_fields(policy.retry_policy, {RETRY_NAMES[name]: retry[name] for name in retry})
+    write_fields(policy.retry_policy, {RETRY_NAMES[name]: retry[name] for name in retry})
     tag = _tag_of(spec.action)
     arm = ARMS.get(tag, tag)
     if arm not in message.action.DESCRIPTOR.fields_by_name:
         return message  # a stored spec that cannot be read: its status says so
     effect: Message = getattr(message.action, arm)
     effect.SetInParent()  # a mock without anything is still a mock
-    _write_fields(effect, msgspec.structs.asdict(spec.action))
+    write_fields(effect, msgspec.structs.asdict(spec.action))
     return message
 
 
-def _write_fields(message: Any, values: Mapping[str, Any]) -> None:
+def write_fields(message: Any, values: Mapping[str, Any]) -> None:
     """Set fields by name; None is not set."""
     fields = message.DESCRIPTOR.fields_by_name
     for name, value in values.items():
@@ -226,15 +230,23 @@ def _write_fields(message: Any, values: Mapping[str, Any]) -> None:
             case dict():
                 getattr(message, name).update(value)
             case list() | tuple():
-                getattr(message, name).extend(value)
+                _write_items(getattr(message, name), value)
             case msgspec.Struct():
                 getattr(message, name).SetInParent()
-                _write_fields(getattr(message, name), msgspec.structs.asdict(value))
+                write_fields(getattr(message, name), msgspec.structs.asdict(value))
             case str() if field.enum_type is not None:
                 named = field.enum_type.values_by_name[_prefix(field.enum_type) + value.upper()]
                 setattr(message, name, named.number)
             case _:
                 setattr(message, name, value)
+
+
+def _write_items(messages: Any, items: Sequence[Any]) -> None:
+    for item in items:
+        if isinstance(item, msgspec.Struct):
+            write_fields(messages.add(), msgspec.structs.asdict(item))
+        else:
+            messages.append(item)
 
 
 def write_time(moment: datetime) -> Timestamp:
@@ -262,6 +274,22 @@ def _turned(table: Mapping[str, str]) -> dict[str, str]:
     return {value: name for name, value in table.items()}
 
 
+# -- limits ---------------------------------------------------------------------------------------
+
+
+def read_limit(message: scheduler_pb2.Limit) -> Limit:
+    """The limit that a message says; whether it obeys the rules is for the scheduler to say."""
+    plain = _read_fields(message, "limit")
+    key = limit_key(plain.pop("kind", ""), plain.pop("name", ""))
+    return Limit(kind=key.kind, name=key.name, **plain)
+
+
+def write_limit_use(use: LimitUse) -> scheduler_pb2.LimitUse:
+    message = scheduler_pb2.LimitUse()
+    write_fields(message, msgspec.structs.asdict(use))
+    return message
+
+
 # -- what is answered -----------------------------------------------------------------------------
 
 
@@ -276,20 +304,20 @@ def write_action(action: Action) -> action_pb2.ScheduledAction:
 
 def write_meta(meta: Meta) -> action_pb2.Meta:
     message = action_pb2.Meta()
-    _write_fields(message, msgspec.structs.asdict(meta))
+    write_fields(message, msgspec.structs.asdict(meta))
     return message
 
 
 def write_status(status: Status) -> action_pb2.Status:
     message = action_pb2.Status()
     plain = msgspec.structs.asdict(status)
-    _write_fields(message, {STATUS_NAMES.get(name, name): plain[name] for name in plain})
+    write_fields(message, {STATUS_NAMES.get(name, name): plain[name] for name in plain})
     return message
 
 
 def write_attempt(attempt: Attempt) -> action_pb2.AttemptStatus:
     message = action_pb2.AttemptStatus()
-    _write_fields(message, msgspec.structs.asdict(attempt))
+    write_fields(message, msgspec.structs.asdict(attempt))
     return message
 
 

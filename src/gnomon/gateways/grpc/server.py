@@ -17,11 +17,14 @@ from gnomon.clock import SystemClock
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.config import ServerConfig
-from gnomon.gateways.grpc.boundary import SERVICE, Boundary
+from gnomon.gateways.entities import entities_of
+from gnomon.gateways.grpc.boundary import ENTITY_SERVICE, SERVICE, STATE_SERVICE, Boundary
+from gnomon.gateways.grpc.entities import EntityRpcs, StateRpcs
 from gnomon.gateways.grpc.service import MESSAGE_BYTES_MAX, SchedulerRpcs
 from gnomon.gateways.grpc.watching import Watchers
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.scheduler import Scheduler
+from gnomon.stages.entities import Entities
 
 CALLS_MAX = 1000  # at once, watches included; more are told RESOURCE_EXHAUSTED
 GRACEFUL_S = 5.0
@@ -55,6 +58,7 @@ class GrpcServer:
         *,
         authorizer: Authorizer | None = None,
         observer: Observer | None = None,
+        entities: Entities | None = None,
     ) -> None:
         require_upb()
         self._scheduler = scheduler
@@ -62,11 +66,17 @@ class GrpcServer:
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         self._watchers = Watchers()
         authorizer = authorizer or Authorizer(scheduler.store.tokens, clock=SystemClock())
-        rpcs = SchedulerRpcs(scheduler, authorizer, self._watchers)
-        boundary = Boundary(rpcs, authorizer, observer or Silent())
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(SERVICE.full_name, boundary.handlers()),)
-        )
+        entities = entities or entities_of(scheduler)
+        served = {
+            SERVICE: SchedulerRpcs(scheduler, authorizer, self._watchers),
+            ENTITY_SERVICE: EntityRpcs(entities),
+            STATE_SERVICE: StateRpcs(entities),
+        }
+        for service, rpcs in served.items():
+            boundary = Boundary(rpcs, authorizer, observer or Silent(), service)
+            self._server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service.full_name, boundary.handlers()),)
+            )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self.address = _listen(self._server, config)
 
@@ -93,7 +103,8 @@ class GrpcServer:
         """Serving is who has a store that answers."""
         answer = health_pb2.HealthCheckResponse
         status = answer.SERVING if await self._store_answers() else answer.NOT_SERVING
-        for name in ("", SERVICE.full_name):
+        services = (SERVICE, ENTITY_SERVICE, STATE_SERVICE)
+        for name in ("", *(service.full_name for service in services)):
             await self._health.set(name, status)
 
     async def _store_answers(self) -> bool:

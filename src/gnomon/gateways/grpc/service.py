@@ -8,10 +8,11 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.contracts.store import Changed, Page, Selection
-from gnomon.gateways.auth import READ, Authorizer, check_spec, permitted
+from gnomon.gateways.auth import READ, Authorizer, check_spec, check_stored, permitted
 from gnomon.gateways.grpc.boundary import Caller
 from gnomon.gateways.grpc.conversion import (
     read_guid,
+    read_limit,
     read_spec,
     read_text,
     read_time,
@@ -19,6 +20,7 @@ from gnomon.gateways.grpc.conversion import (
     write_action,
     write_attempt,
     write_changed,
+    write_limit_use,
     write_meta,
     write_problem,
     write_time,
@@ -86,9 +88,9 @@ class SchedulerRpcs:
         )
 
     async def run_now(self, request: pb.RunNowRequest, caller: Caller) -> pb.RunNowResponse:
-        changed = await self._scheduler.run_now(
-            request.id, if_match=_if_match(request), actor=caller.name
-        )
+        if_match = _if_match(request)
+        await check_stored(caller.principal, self._scheduler, request.id)
+        changed = await self._scheduler.run_now(request.id, if_match=if_match, actor=caller.name)
         return pb.RunNowResponse(changed=self._changed(changed))
 
     async def pause(self, request: pb.PauseRequest, caller: Caller) -> pb.PauseResponse:
@@ -98,12 +100,13 @@ class SchedulerRpcs:
         return pb.PauseResponse(changed=self._changed(changed))
 
     async def resume(self, request: pb.ResumeRequest, caller: Caller) -> pb.ResumeResponse:
-        changed = await self._scheduler.resume(
-            request.id, if_match=_if_match(request), actor=caller.name
-        )
+        if_match = _if_match(request)
+        await check_stored(caller.principal, self._scheduler, request.id)
+        changed = await self._scheduler.resume(request.id, if_match=if_match, actor=caller.name)
         return pb.ResumeResponse(changed=self._changed(changed))
 
     async def retry(self, request: pb.RetryRequest, caller: Caller) -> pb.RetryResponse:
+        await check_stored(caller.principal, self._scheduler, request.id)
         await self._authorizer.admit(caller.principal)
         changed = await self._scheduler.retry(request.id, actor=caller.name)
         return pb.RetryResponse(changed=self._changed(changed))
@@ -150,6 +153,25 @@ class SchedulerRpcs:
             watched, lambda: self._authorizer.confirm(caller.token, READ)
         ):
             yield pb.WatchResponse(action=write_action(action), durability=self._durability)
+
+    # -- limits -----------------------------------------------------------------------------------
+
+    async def set_limit(self, request: pb.SetLimitRequest, caller: Caller) -> pb.SetLimitResponse:
+        use = await self._scheduler.set_limit(read_limit(request.limit), actor=caller.name)
+        return pb.SetLimitResponse(use=write_limit_use(use))
+
+    async def drop_limit(
+        self, request: pb.DropLimitRequest, caller: Caller
+    ) -> pb.DropLimitResponse:
+        kind = read_word(pb.LimitKind.DESCRIPTOR, request.kind, "kind")
+        use = await self._scheduler.drop_limit(kind, request.name, actor=caller.name)
+        return pb.DropLimitResponse(use=write_limit_use(use))
+
+    async def list_limits(
+        self, _request: pb.ListLimitsRequest, _caller: Caller
+    ) -> pb.ListLimitsResponse:
+        uses = await self._scheduler.limits()
+        return pb.ListLimitsResponse(uses=[write_limit_use(use) for use in uses])
 
 
 # -- requests -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from litestar.params import FromPath
 from litestar.response import Stream
 
 from gnomon.contracts.store import Changed
-from gnomon.gateways.auth import READ, check_spec, permitted
+from gnomon.gateways.auth import READ, check_spec, check_stored, permitted
 from gnomon.gateways.rest.answers import (
     Bytes,
     answer_action,
@@ -128,9 +128,9 @@ class OneAction(litestar.Controller):
     async def run(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Make it due at once."""
         Query(request, known=())
-        changed = await scheduler_of(state).run_now(
-            id, if_match=read_if_match(request), actor=principal_of(request).name
-        )
+        principal, if_match = principal_of(request), read_if_match(request)
+        await check_stored(principal, scheduler_of(state), id)
+        changed = await scheduler_of(state).run_now(id, if_match=if_match, actor=principal.name)
         return _answer(state, changed)
 
     @litestar.post("/pause")
@@ -146,9 +146,9 @@ class OneAction(litestar.Controller):
     async def resume(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let it go on."""
         Query(request, known=())
-        changed = await scheduler_of(state).resume(
-            id, if_match=read_if_match(request), actor=principal_of(request).name
-        )
+        principal, if_match = principal_of(request), read_if_match(request)
+        await check_stored(principal, scheduler_of(state), id)
+        changed = await scheduler_of(state).resume(id, if_match=if_match, actor=principal.name)
         return _answer(state, changed)
 
     @litestar.post("/retry")
@@ -156,6 +156,7 @@ class OneAction(litestar.Controller):
         """Arm a finished action once more."""
         Query(request, known=())
         principal = principal_of(request)
+        await check_stored(principal, scheduler_of(state), id)
         await authorizer_of(request).admit(principal)
         changed = await scheduler_of(state).retry(id, actor=principal.name)
         return _answer(state, changed)

@@ -12,14 +12,20 @@ from litestar.routes import HTTPRoute
 from gnomon import __version__
 from gnomon.clock import SystemClock
 from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.task_rows import TaskRows
 from gnomon.gateways.auth import Authorizer
+from gnomon.gateways.entities import entities_of
 from gnomon.gateways.rest.actions import Actions, OneAction, scheduler_of
 from gnomon.gateways.rest.answers import Bytes, Problems, answer_json
+from gnomon.gateways.rest.entities import AllEntities, AllStages, OneEntity
 from gnomon.gateways.rest.events import Watchers
 from gnomon.gateways.rest.guards import OPEN, known_callers_only
+from gnomon.gateways.rest.limits import Limits
 from gnomon.gateways.rest.openapi import openapi_document
 from gnomon.gateways.rest.reading import AnyRequest
+from gnomon.gateways.rest.tasks import OneTask, TaskTables
 from gnomon.scheduler import Scheduler
+from gnomon.stages.entities import Entities
 from gnomon.telemetry.metrics import Metrics
 
 Health = Callable[[], Mapping[str, object]]
@@ -33,9 +39,11 @@ def create_rest(
     observer: Observer | None = None,
     authorizer: Authorizer | None = None,
     stop: asyncio.Event | None = None,
+    task_tables: Mapping[str, TaskRows] | None = None,
+    entities: Entities | None = None,
 ) -> Litestar:
     """The gateway over a scheduler. `health` adds what this process knows about itself; `stop`
-    ends those who watch."""
+    ends those who watch; `task_tables` are those that callers may look at, by name."""
     problems = Problems(observer or Silent())
     state = {
         "scheduler": scheduler,
@@ -43,9 +51,23 @@ def create_rest(
         "metrics": metrics or Metrics(),
         "authorizer": authorizer or Authorizer(scheduler.store.tokens, clock=SystemClock()),
         "watchers": Watchers(stop=stop),
+        "task_tables": task_tables or {},
+        "entities": entities or entities_of(scheduler),
     }
     return Litestar(
-        [Actions, OneAction, show_health, show_metrics, show_openapi],
+        [
+            Actions,
+            OneAction,
+            Limits,
+            TaskTables,
+            OneTask,
+            show_health,
+            show_metrics,
+            show_openapi,
+            AllEntities,
+            OneEntity,
+            AllStages,
+        ],
         state=State(state),
         guards=[known_callers_only],
         before_request=answer_options,

@@ -7,6 +7,7 @@ from typing import Any
 
 from gnomon.model.effects import METHODS
 from gnomon.model.ids import ID_PATTERN, NAME_PATTERN
+from gnomon.model.limits import BURST_MAX, PARALLEL_MAX, RATE_MAX, RATE_MIN, LimitKind
 from gnomon.model.spec import (
     CATCH_UP_MAX,
     COUNT_MAX,
@@ -32,7 +33,8 @@ DURATION: Json = {
 MOMENT_NAMES = frozenset(
     {
         "start_at", "deadline", "created_at", "updated_at", "scheduled_at", "occurrence_at",
-        "expires_at", "finished_at", "began_at", "ended_at",
+        "expires_at", "finished_at", "began_at", "ended_at", "plan", "start", "stop", "until",
+        "changed_at", "since", "next_try_at", "timer_at", "at", "first_seen_at", "last_seen_at",
     }
 )  # fmt: skip
 
@@ -47,6 +49,15 @@ _LABELS: Json = {
     "propertyNames": {"pattern": f"^{NAME_PATTERN.pattern}$"},
     "additionalProperties": {"type": "string", "maxLength": LABEL_CHARS_MAX},
 }
+LIMIT_KIND: Json = {"enum": [str(kind) for kind in LimitKind]}
+# `.` and `..` as for ids.
+LIMIT_NAME: Json = {"type": "string", "pattern": rf"^(?!\.{{1,2}}$){NAME_PATTERN.pattern}$"}
+LIMIT_FIELDS: Json = {
+    "parallel": {"type": ["integer", "null"], **_range(0, PARALLEL_MAX)},
+    "rate": {"type": ["number", "null"], **_range(RATE_MIN, RATE_MAX)},
+    "burst": {"type": ["integer", "null"], **_range(1, BURST_MAX)},
+}
+LIMIT_NEEDS: list[Json] = [{"required": ["parallel"]}, {"required": ["rate"]}]
 
 # Schema -> field -> what is added to what its type says.
 CONSTRAINTS: Mapping[str, Mapping[str, Json]] = {

@@ -14,7 +14,7 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import PermissionDeniedException
 from litestar.handlers import BaseRouteHandler
 
-from gnomon.gateways.auth import READ, WRITE, Authorizer, Principal
+from gnomon.gateways.auth import OPERATE, READ, WRITE, Authorizer, Principal
 from gnomon.gateways.config import is_loopback
 from gnomon.gateways.rest.reading import AnyRequest
 from gnomon.model.errors import Unauthenticated
@@ -23,16 +23,18 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 OPEN = {"open": True}  # for a route that answers everybody
+FOR_OPERATORS = {"changes": OPERATE}  # for routes whose changes are not for everybody who writes
 
 
 async def known_callers_only(connection: Connection, handler: BaseRouteHandler) -> None:
-    """Refuse who has no token with the route's scope: reading for GET, else writing."""
+    """Refuse who has no token with the route's scope: reading for GET, else writing or more."""
     authorizer = authorizer_of(connection)
     if not await authorizer.is_required():
         _refuse_pages(connection)
     if handler.opt.get("open"):
         return
-    scope = READ if connection.scope.get("method") in SAFE_METHODS else WRITE
+    is_safe = connection.scope.get("method") in SAFE_METHODS
+    scope = READ if is_safe else handler.opt.get("changes", WRITE)
     principal = await authorizer.check(token_of(connection), scope)
     connection.state.principal = principal
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl
@@ -39,12 +39,13 @@ _RAW_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 # -- bodies ---------------------------------------------------------------------------------------
 
 
-async def read_body(request: AnyRequest) -> bytes:
+async def read_body(request: AnyRequest, kinds: Sequence[str] = ("application/json",)) -> bytes:
     """The body, if it says that it is plain JSON and comes in time; the route limits its size."""
     kind, _, parameters = request.headers.get("content-type", "").partition(";")
     charset = parameters.strip().lower().replace('"', "")
-    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):
-        raise HTTPException(status_code=415, detail="Content-Type: must be application/json")
+    if kind.strip().lower() not in kinds or charset not in ("", "charset=utf-8"):
+        detail = f"Content-Type: must be {' or '.join(kinds)}"
+        raise HTTPException(status_code=415, detail=detail)
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise HTTPException(status_code=415, detail="Content-Encoding: send the body as it is")
     try:

@@ -12,6 +12,7 @@ import uvicorn
 from litestar import Litestar
 
 from gnomon.gateways.config import ServerConfig
+from gnomon.gateways.rest.heads import TimedProtocol
 from gnomon.model.errors import ConfigurationError
 
 BACKLOG = 1024
@@ -56,6 +57,7 @@ async def serve(
     server = _Server(
         uvicorn.Config(
             app,
+            http=TimedProtocol,
             access_log=False,
             log_config=None,
             lifespan="off",

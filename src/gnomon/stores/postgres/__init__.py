@@ -11,9 +11,11 @@ from gnomon.contracts.store import ActionStore, Capabilities, Store
 from gnomon.stores.config import AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
 from gnomon.stores.postgres.connection import Database, open_database
+from gnomon.stores.postgres.entities import PostgresEntities
 from gnomon.stores.postgres.installation import PostgresInstallation
 from gnomon.stores.postgres.joining import JoinedActions, session_on
 from gnomon.stores.postgres.leases import PostgresLeases
+from gnomon.stores.postgres.limits import PostgresLimits
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.tokens import PostgresTokens
 from gnomon.stores.postgres.wakeups import PostgresWakeups
@@ -67,6 +69,8 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
             database, decoder, entropy=entropy, audit_kept_for=audit_kept_for
         ),
         tokens=PostgresTokens(database),
+        limits=PostgresLimits(database),
+        entities=PostgresEntities(database, entropy=entropy),
         wakeups=wakeups,
         close=partial(_close, wakeups, database),
         joining=partial(_joining, database, decoder),

@@ -18,7 +18,7 @@ import asyncpg
 
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import GnomonError, StoreUnavailable, check
-from gnomon.stores._queries import Query, in_schema, load
+from gnomon.queries import Query, in_schema, load
 from gnomon.stores.postgres.errors import translated_errors
 from gnomon.stores.postgres.migrations import VERSION
 

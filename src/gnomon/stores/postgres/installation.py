@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import Finding, Holding, Installation, Lapsed, Settle
 from gnomon.model.errors import InvalidRequest, SchemaMismatch, check
 from gnomon.model.transition import Missed, Verdict, transition
-from gnomon.stores._queries import in_schema
+from gnomon.queries import in_schema
 from gnomon.stores.postgres.connection import Database, PoolSession
 from gnomon.stores.postgres.migrations import FLOOR, VERSION, Migration, migrations
 from gnomon.stores.postgres.moving import move
@@ -28,17 +28,33 @@ ADOPT_BATCH = 500
 SKIPPED = "skipped when the database was adopted"
 ADOPTER = "adopt"
 
-DISTRIBUTED = (
-    "shard_lock",
-    "scheduled_action",
-    "incoming_queue",
-    "processing_queue",
-    "finished_action",
-    "attempt_log",
-    "audit",
-    "sql_success",
-)
-REFERENCE = ("migration", "installation", "worker", "token")
+# Which tables each migration made: those by shard, and those that every node has whole.
+DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
+    1: (
+        "shard_lock",
+        "scheduled_action",
+        "incoming_queue",
+        "processing_queue",
+        "finished_action",
+        "attempt_log",
+        "audit",
+        "sql_success",
+    ),
+    2: (
+        "entity",
+        "entity_change",
+        "stage_state",
+        "stage_queue",
+        "stage_feed",
+        "stage_outbox",
+        "stage_sweep",
+    ),
+}
+REFERENCE: Mapping[int, tuple[str, ...]] = {
+    1: ("migration", "installation", "worker", "token", "work_limit", "limit_grant"),
+    2: ("stage",),
+}
+BESIDE = "shard_lock"  # the table that the others live beside
 SURE_COMMITS = ("on", "remote_apply")
 LOCAL_COMMITS = ("on", "local", "remote_write", "remote_apply")
 
@@ -80,6 +96,8 @@ class PostgresInstallation:
             missing = [step for step in migrations() if step.version > found]
             for step in missing:
                 await self._apply(session, step)
+            if missing and (await session.fetch("has_citus"))[0][0]:
+                await self._distribute(session, [step.version for step in missing])
             if found == 0:
                 await self._install(session, shard_count)
             elif missing:
@@ -102,22 +120,18 @@ class PostgresInstallation:
         await session.fetch("note_migration", step.version, step.name)
 
     async def _install(self, session: PoolSession, shard_count: int) -> None:
-        if (await session.fetch("has_citus"))[0][0]:
-            await self._distribute(session)
         token = self._entropy.token()
         await session.fetch("install", token, shard_count, VERSION, FLOOR)
         await session.fetch("install_locks", shard_count)
 
-    async def _distribute(self, session: PoolSession) -> None:
+    async def _distribute(self, session: PoolSession, versions: Sequence[int]) -> None:
         """All tables beside each other by shard, so that one shard is one node's business."""
-        beside = "default"
-        for table in DISTRIBUTED:
-            name = in_schema(f"/*schema*/{table}", self._database.schema)
-            await session.fetch("distribute_table", name, beside)
-            beside = in_schema(f"/*schema*/{DISTRIBUTED[0]}", self._database.schema)
-        for table in REFERENCE:
-            name = in_schema(f"/*schema*/{table}", self._database.schema)
-            await session.fetch("reference_table", name)
+        schema = self._database.schema
+        for table in (name for version in versions for name in DISTRIBUTED.get(version, ())):
+            beside = "default" if table == BESIDE else in_schema(f"/*schema*/{BESIDE}", schema)
+            await session.fetch("distribute_table", in_schema(f"/*schema*/{table}", schema), beside)
+        for table in (name for version in versions for name in REFERENCE.get(version, ())):
+            await session.fetch("reference_table", in_schema(f"/*schema*/{table}", schema))
 
     async def open(self) -> Installation:
         rows = await self._database.fetch_wide("installation")

@@ -50,9 +50,15 @@ class PostgresLeases:
             held.update(row[0] for row in rows)
         async with self._database.transaction("heartbeat") as session:
             now = (await session.fetch("now"))[0][0]
-            await session.fetch("worker_lives", worker, owner, now)
-            alive = (await session.fetch("workers_alive", alive_for))[0][0]
-        return Pulse(held=frozenset(held), workers_alive=alive, now=now)
+            await session.fetch("worker_lives", worker, owner, now, len(held))
+            alive, shards, version = (await session.fetch("workers_alive", alive_for))[0]
+        return Pulse(
+            held=frozenset(held),
+            workers_alive=alive,
+            shards_held=shards,
+            limits_version=version,
+            now=now,
+        )
 
     async def release(self, holdings: Sequence[Holding]) -> None:
         for group in self._database.groups(holding.shard for holding in holdings):

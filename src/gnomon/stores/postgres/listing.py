@@ -15,7 +15,7 @@ from gnomon.contracts.store import Page, Selection
 from gnomon.model.action import Action, State
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.ids import ID_PATTERN
-from gnomon.stores._queries import in_schema
+from gnomon.queries import in_schema
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.rows import Decoder
 
@@ -127,7 +127,7 @@ def _conditions(selection: Selection) -> list[Condition]:
         found.append(Condition(_DUE, selection.due_before))
     for name, value in selection.labels.items():
         path = ["labels", name]
-        found.append(Condition("AND a.spec::jsonb #>> ${place}::text[]", path))
+        found.append(Condition("AND /*schema*/spec_json(a.spec) #>> ${place}::text[]", path))
         found.append(Condition("= ${place}::text", value))
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 
 from gnomon.model.errors import BugError, StoreUnavailable
-from gnomon.stores._queries import in_schema
+from gnomon.queries import in_schema
 from gnomon.stores.config import AUDIT_KEPT_FOR
 from gnomon.stores.postgres.connection import Database
 

@@ -405,6 +405,29 @@ CREATE TABLE gnomon.audit (
     actor text NOT NULL,
     id text NOT NULL
 );
+CREATE TABLE gnomon.entity (
+    changed_at timestamp with time zone NOT NULL,
+    epoch bigint NOT NULL,
+    version bigint NOT NULL,
+    saves bigint NOT NULL,
+    shard_id integer NOT NULL,
+    keeps_states boolean NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    doc text
+)
+WITH (fillfactor='80');
+CREATE TABLE gnomon.entity_change (
+    root uuid NOT NULL,
+    at timestamp with time zone NOT NULL,
+    epoch bigint NOT NULL,
+    version bigint NOT NULL,
+    shard_id integer NOT NULL,
+    depth integer NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    author text NOT NULL,
+    paths text NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.finished_action (
     guid uuid NOT NULL,
     created_at timestamp with time zone NOT NULL,
@@ -479,8 +502,21 @@ CREATE TABLE gnomon.installation (
     floor integer NOT NULL,
     system_identifier bigint NOT NULL,
     timeline bigint NOT NULL,
-    database_oid bigint NOT NULL
+    database_oid bigint NOT NULL,
+    limits_version bigint DEFAULT 0 NOT NULL
 );
+CREATE TABLE gnomon.limit_grant (
+    worker_id uuid NOT NULL,
+    asked_at timestamp with time zone NOT NULL,
+    since timestamp with time zone NOT NULL,
+    wanted integer NOT NULL,
+    counted integer NOT NULL,
+    allowed integer NOT NULL,
+    is_waiting boolean NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (fillfactor='10', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500');
 CREATE TABLE gnomon.migration (
     version integer NOT NULL,
     name text NOT NULL,
@@ -501,6 +537,36 @@ CREATE TABLE gnomon.processing_queue (
     owner text
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
+CREATE TABLE gnomon.stage_queue (
+    ready_at timestamp with time zone,
+    timer_at timestamp with time zone,
+    first_at timestamp with time zone NOT NULL,
+    root uuid NOT NULL,
+    seq bigint NOT NULL,
+    shard_id integer NOT NULL,
+    depth integer NOT NULL,
+    attempts integer NOT NULL,
+    lane smallint NOT NULL,
+    status text NOT NULL COLLATE pg_catalog."C",
+    entity_id text NOT NULL COLLATE pg_catalog."C",
+    stage text NOT NULL COLLATE pg_catalog."C",
+    reasons text[] NOT NULL,
+    error text,
+    note text,
+    CONSTRAINT stage_queue_status_check CHECK ((status = ANY (ARRAY['sleeping'::text, 'ready'::text, 'quarantined'::text, 'looping'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
+CREATE VIEW gnomon.queue_inverted AS
+ SELECT q.shard_id,
+    q.entity_id,
+    q.stage,
+    q.status,
+    q.lane,
+    q.ready_at,
+    q.timer_at,
+    q.seq,
+    q.attempts
+   FROM gnomon.stage_queue q;
 CREATE TABLE gnomon.scheduled_action (
     guid uuid NOT NULL,
     created_at timestamp with time zone NOT NULL,
@@ -545,6 +611,60 @@ CREATE TABLE gnomon.sql_success (
     at timestamp with time zone NOT NULL,
     occurrence_no bigint NOT NULL,
     shard_id integer NOT NULL
+);
+CREATE TABLE gnomon.stage (
+    first_seen_at timestamp with time zone NOT NULL,
+    last_seen_at timestamp with time zone NOT NULL,
+    revision integer NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C"
+);
+CREATE TABLE gnomon.stage_feed (
+    first_at timestamp with time zone NOT NULL,
+    seq bigint NOT NULL,
+    epoch bigint NOT NULL,
+    since bigint NOT NULL,
+    shard_id integer NOT NULL,
+    entity_id text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
+CREATE TABLE gnomon.stage_outbox (
+    at timestamp with time zone NOT NULL,
+    ready_at timestamp with time zone NOT NULL,
+    epoch bigint NOT NULL,
+    version bigint NOT NULL,
+    n bigint NOT NULL,
+    state_version bigint,
+    shard_id integer NOT NULL,
+    attempts integer NOT NULL,
+    state_revision integer,
+    sink text NOT NULL COLLATE pg_catalog."C",
+    entity_id text NOT NULL COLLATE pg_catalog."C",
+    author text NOT NULL,
+    paths text NOT NULL,
+    key text NOT NULL,
+    doc text,
+    state_type text,
+    state_body bytea,
+    error text
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
+CREATE TABLE gnomon.stage_state (
+    version bigint NOT NULL,
+    shard_id integer NOT NULL,
+    revision integer NOT NULL,
+    entity_id text NOT NULL COLLATE pg_catalog."C",
+    stage text NOT NULL COLLATE pg_catalog."C",
+    type text,
+    body bytea NOT NULL
+)
+WITH (fillfactor='80');
+CREATE TABLE gnomon.stage_sweep (
+    started_at timestamp with time zone NOT NULL,
+    shard_id integer NOT NULL,
+    ended boolean NOT NULL,
+    stage text NOT NULL COLLATE pg_catalog."C",
+    cursor text COLLATE pg_catalog."C",
+    reason text NOT NULL
 );
 CREATE VIEW gnomon.tasks AS
  SELECT a.id,
@@ -597,10 +717,20 @@ CREATE TABLE gnomon.token (
     name text NOT NULL COLLATE pg_catalog."C",
     scopes text[] NOT NULL
 );
+CREATE TABLE gnomon.work_limit (
+    rate double precision,
+    parallel integer,
+    burst integer,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT work_limit_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'target'::text, 'stage'::text])))
+)
+WITH (fillfactor='10', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500');
 CREATE TABLE gnomon.worker (
     worker_id uuid NOT NULL,
     started_at timestamp with time zone NOT NULL,
     heartbeat_at timestamp with time zone NOT NULL,
+    shards integer NOT NULL,
     owner text NOT NULL
 )
 WITH (fillfactor='10');
@@ -610,6 +740,10 @@ ALTER TABLE ONLY gnomon.attempt_log
     ADD CONSTRAINT attempt_log_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
 ALTER TABLE ONLY gnomon.attempt_log_default
     ADD CONSTRAINT attempt_log_default_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
+ALTER TABLE ONLY gnomon.entity_change
+    ADD CONSTRAINT entity_change_pkey PRIMARY KEY (shard_id, id, epoch, version);
+ALTER TABLE ONLY gnomon.entity
+    ADD CONSTRAINT entity_pkey PRIMARY KEY (shard_id, id);
 ALTER TABLE ONLY gnomon.finished_action
     ADD CONSTRAINT finished_action_pkey PRIMARY KEY (shard_id, id, guid, finished_at);
 ALTER TABLE ONLY gnomon.finished_action_default
@@ -618,6 +752,8 @@ ALTER TABLE ONLY gnomon.incoming_queue
     ADD CONSTRAINT incoming_queue_pkey PRIMARY KEY (shard_id, created_at, guid);
 ALTER TABLE ONLY gnomon.installation
     ADD CONSTRAINT installation_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY gnomon.limit_grant
+    ADD CONSTRAINT limit_grant_pkey PRIMARY KEY (kind, name, worker_id);
 ALTER TABLE ONLY gnomon.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
 ALTER TABLE ONLY gnomon.processing_queue
@@ -628,15 +764,31 @@ ALTER TABLE ONLY gnomon.shard_lock
     ADD CONSTRAINT shard_lock_pkey PRIMARY KEY (shard_id);
 ALTER TABLE ONLY gnomon.sql_success
     ADD CONSTRAINT sql_success_pkey PRIMARY KEY (guid, shard_id);
+ALTER TABLE ONLY gnomon.stage_feed
+    ADD CONSTRAINT stage_feed_pkey PRIMARY KEY (shard_id, entity_id);
+ALTER TABLE ONLY gnomon.stage_outbox
+    ADD CONSTRAINT stage_outbox_pkey PRIMARY KEY (shard_id, entity_id, sink, n);
+ALTER TABLE ONLY gnomon.stage
+    ADD CONSTRAINT stage_pkey PRIMARY KEY (name);
+ALTER TABLE ONLY gnomon.stage_queue
+    ADD CONSTRAINT stage_queue_pkey PRIMARY KEY (shard_id, entity_id, stage);
+ALTER TABLE ONLY gnomon.stage_state
+    ADD CONSTRAINT stage_state_pkey PRIMARY KEY (shard_id, entity_id, stage);
+ALTER TABLE ONLY gnomon.stage_sweep
+    ADD CONSTRAINT stage_sweep_pkey PRIMARY KEY (shard_id, stage);
 ALTER TABLE ONLY gnomon.token
     ADD CONSTRAINT token_digest_key UNIQUE (digest);
 ALTER TABLE ONLY gnomon.token
     ADD CONSTRAINT token_pkey PRIMARY KEY (token_id);
+ALTER TABLE ONLY gnomon.work_limit
+    ADD CONSTRAINT work_limit_pkey PRIMARY KEY (kind, name);
 ALTER TABLE ONLY gnomon.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (worker_id);
 CREATE INDEX attempt_log_id_idx ON ONLY gnomon.attempt_log USING btree (shard_id, id, began_at);
 CREATE INDEX attempt_log_default_shard_id_id_began_at_idx ON gnomon.attempt_log_default USING btree (shard_id, id, began_at);
 CREATE INDEX audit_at_idx ON gnomon.audit USING btree (at);
+CREATE INDEX entity_change_at_idx ON gnomon.entity_change USING brin (at);
+CREATE INDEX entity_kept_idx ON gnomon.entity USING btree (shard_id, id) WHERE keeps_states;
 CREATE INDEX finished_action_guid_idx ON ONLY gnomon.finished_action USING btree (guid);
 CREATE INDEX finished_action_default_guid_idx ON gnomon.finished_action_default USING btree (guid);
 CREATE INDEX finished_action_purge_idx ON ONLY gnomon.finished_action USING brin (purge_at);
@@ -648,6 +800,11 @@ CREATE INDEX processing_queue_running_idx ON gnomon.processing_queue USING btree
 CREATE INDEX scheduled_action_creator_idx ON gnomon.scheduled_action USING btree (creator) WHERE (creator IS NOT NULL);
 CREATE INDEX scheduled_action_expiry_idx ON gnomon.scheduled_action USING btree (shard_id, expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX scheduled_action_guid_idx ON gnomon.scheduled_action USING btree (guid);
+CREATE INDEX stage_feed_first_idx ON gnomon.stage_feed USING btree (shard_id, first_at);
+CREATE INDEX stage_outbox_ready_idx ON gnomon.stage_outbox USING btree (shard_id, ready_at, n);
+CREATE INDEX stage_queue_parked_idx ON gnomon.stage_queue USING btree (entity_id, stage) WHERE (status = ANY (ARRAY['quarantined'::text, 'looping'::text]));
+CREATE INDEX stage_queue_ready_idx ON gnomon.stage_queue USING btree (shard_id, stage, lane, ready_at) WHERE (status = 'ready'::text);
+CREATE INDEX stage_queue_timer_idx ON gnomon.stage_queue USING btree (shard_id, timer_at) WHERE ((timer_at IS NOT NULL) AND (status = ANY (ARRAY['sleeping'::text, 'ready'::text])));
 CREATE INDEX token_name_idx ON gnomon.token USING btree (name, created_at);
 ALTER INDEX gnomon.attempt_log_pkey ATTACH PARTITION gnomon.attempt_log_default_pkey;
 ALTER INDEX gnomon.attempt_log_id_idx ATTACH PARTITION gnomon.attempt_log_default_shard_id_id_began_at_idx;

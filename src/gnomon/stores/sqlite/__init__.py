@@ -20,8 +20,10 @@ from gnomon.stores.sqlite.connection import (
     Runner,
     ThreadRunner,
 )
+from gnomon.stores.sqlite.entities import SqliteEntities
 from gnomon.stores.sqlite.installation import SqliteInstallation
 from gnomon.stores.sqlite.leases import SqliteLeases
+from gnomon.stores.sqlite.limits import SqliteLimits
 from gnomon.stores.sqlite.tokens import SqliteTokens
 from gnomon.stores.sqlite.wakeups import SqliteWakeups
 from gnomon.stores.sqlite.work import SqliteWork
@@ -60,6 +62,8 @@ def open_sqlite(
             used, work, path=path, clock=clock, entropy=entropy, audit_kept_for=audit_kept_for
         ),
         tokens=SqliteTokens(used, clock),
+        limits=SqliteLimits(used, clock),
+        entities=SqliteEntities(used, clock, entropy),
         wakeups=SqliteWakeups(used),
         close=used.close if runner is None else _leave_open,
         joining=partial(_joining, path=path, runner=used, clock=clock),

@@ -69,6 +69,7 @@ def connect(path: str) -> sqlite3.Connection:
             check_same_thread=False,
             cached_statements=STATEMENTS_CACHED,
         )
+        connection.text_factory = _text
         if path != MEMORY:
             _use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
@@ -76,6 +77,11 @@ def connect(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     return connection
+
+
+def _text(stored: bytes) -> str:
+    """What others wrote need not be UTF-8; one such row must not spoil those beside it."""
+    return stored.decode("utf-8", "replace")
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -34,6 +34,8 @@ DOCTOR_QUERIES = (
     "doctor_scheduled",
     "doctor_lock_rows",
     "doctor_running",
+    "doctor_entity_rows",
+    "doctor_entity_times",
 )
 
 

@@ -75,12 +75,20 @@ class SqliteLeases:
     ) -> Pulse:
         def call(connection: Connection) -> Pulse:
             now = self._clock.now()
-            living = {"worker": worker.bytes, "owner": owner, "now": micros(now)}
-            connection.execute(SQL["heartbeat_worker"], living)
-            alive_since = {"alive_since": micros(now - alive_for)}
-            (alive,) = connection.execute(SQL["workers_alive"], alive_since).fetchone()
             held = self._beat(connection, holdings, micros(now))
-            return Pulse(held=held, workers_alive=alive, now=now)
+            living = {"worker": worker.bytes, "owner": owner, "now": micros(now)}
+            connection.execute(SQL["heartbeat_worker"], living | {"shards": len(held)})
+            alive_since = {"alive_since": micros(now - alive_for)}
+            alive, shards, version = connection.execute(
+                SQL["workers_alive"], alive_since
+            ).fetchone()
+            return Pulse(
+                held=held,
+                workers_alive=alive,
+                shards_held=shards,
+                limits_version=version,
+                now=now,
+            )
 
         return await self._runner.write(call)
 

@@ -89,7 +89,8 @@ def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
         parts.append("a.scheduled_at < :due_before")
         values["due_before"] = micros(selection.due_before)
     for number, (name, value) in enumerate(selection.labels.items()):
-        parts.append(f"json_extract(a.spec, :label_{number}) = :label_value_{number}")
+        found = f"CASE WHEN json_valid(a.spec) THEN json_extract(a.spec, :label_{number}) END"
+        parts.append(f"{found} = :label_value_{number}")
         values |= {f"label_{number}": f'$.labels."{name}"', f"label_value_{number}": value}
     return "".join(f" AND {part}" for part in parts), values
 

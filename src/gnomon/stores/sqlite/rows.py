@@ -11,7 +11,7 @@ import msgspec
 
 from gnomon.contracts.store import Draft
 from gnomon.model.action import Action, Attempt, Meta, State, Status
-from gnomon.model.codec import decode_spec, encode_spec
+from gnomon.model.codec import encode_spec, read_spec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -125,7 +125,7 @@ class LiveRow(NamedTuple):
             created_at=moment(self.created_at),
             updated_at=moment(self.updated_at),
         )
-        return Action(meta=meta, spec=decode_spec(self.spec), status=self.status())
+        return Action(meta=meta, spec=read_spec(self.spec), status=self.status())
 
 
 class FinishedRow(NamedTuple):
@@ -191,7 +191,7 @@ class FinishedRow(NamedTuple):
             reason=self.reason,
             finished_at=moment(self.finished_at),
         )
-        return Action(meta=meta, spec=decode_spec(self.spec), status=status)
+        return Action(meta=meta, spec=read_spec(self.spec), status=status)
 
 
 def draft_row(draft: Draft, now_us: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib import resources
 from typing import NamedTuple
 
-VERSION = 1  # what this program needs
+VERSION = 2  # what this program needs
 FLOOR = 1  # the oldest program that can use what this one installs
 
 _FILE = re.compile(r"(?P<version>\d{4})_(?P<name>\w+)\.sql")

@@ -13,6 +13,10 @@ SELECT
 FROM scheduled_action AS a
 LEFT JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid;
 
+CREATE VIEW queue_inverted AS
+SELECT shard_id, entity_id, stage, status, lane, ready_at, timer_at, seq, attempts
+FROM stage_queue;
+
 CREATE TABLE attempt_log (
     shard_id INTEGER NOT NULL,
     id TEXT NOT NULL,
@@ -38,6 +42,30 @@ CREATE TABLE audit (
     actor TEXT NOT NULL,
     id TEXT NOT NULL
 );
+
+CREATE TABLE entity (
+    id TEXT NOT NULL PRIMARY KEY,
+    shard_id INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    changed_at INTEGER NOT NULL,
+    saves INTEGER NOT NULL DEFAULT 0,
+    keeps_states INTEGER NOT NULL DEFAULT 0,
+    doc TEXT
+);
+
+CREATE TABLE entity_change (
+    shard_id INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    depth INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    root BLOB NOT NULL,
+    author TEXT NOT NULL,
+    paths TEXT NOT NULL,
+    PRIMARY KEY (id, epoch, version)
+) WITHOUT ROWID;
 
 CREATE TABLE finished_action (
     id TEXT NOT NULL,
@@ -86,8 +114,22 @@ CREATE TABLE installation (
     schema_version INTEGER NOT NULL,
     floor INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    inode INTEGER
+    inode INTEGER,
+    limits_version INTEGER NOT NULL DEFAULT 0
 );
+
+CREATE TABLE limit_grant (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    worker_id BLOB NOT NULL,
+    wanted INTEGER NOT NULL,
+    counted INTEGER NOT NULL,
+    allowed INTEGER NOT NULL,
+    is_waiting INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    asked_at INTEGER NOT NULL,
+    PRIMARY KEY (kind, name, worker_id)
+) WITHOUT ROWID;
 
 CREATE TABLE migration (
     version INTEGER NOT NULL PRIMARY KEY,
@@ -149,6 +191,86 @@ CREATE TABLE shard_lock (
     incoming_mark INTEGER
 );
 
+CREATE TABLE stage (
+    name TEXT NOT NULL PRIMARY KEY,
+    revision INTEGER NOT NULL,
+    first_seen_at INTEGER NOT NULL,
+    last_seen_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE stage_feed (
+    shard_id INTEGER NOT NULL,
+    entity_id TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    first_at INTEGER NOT NULL,
+    PRIMARY KEY (entity_id)
+) WITHOUT ROWID;
+
+CREATE TABLE stage_outbox (
+    shard_id INTEGER NOT NULL,
+    entity_id TEXT NOT NULL,
+    sink TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    ready_at INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    version INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    author TEXT NOT NULL,
+    paths TEXT NOT NULL,
+    key TEXT NOT NULL,
+    error TEXT,
+    state_version INTEGER,
+    state_revision INTEGER,
+    state_type TEXT,
+    state_body BLOB,
+    doc TEXT,
+    PRIMARY KEY (entity_id, sink, n)
+);
+
+CREATE TABLE stage_queue (
+    shard_id INTEGER NOT NULL,
+    entity_id TEXT NOT NULL,
+    stage TEXT NOT NULL,
+    lane INTEGER NOT NULL,
+    status TEXT NOT NULL CONSTRAINT stage_queue_status_check
+    CHECK (status IN ('sleeping', 'ready', 'quarantined', 'looping')),
+    ready_at INTEGER,
+    timer_at INTEGER,
+    first_at INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    depth INTEGER NOT NULL,
+    root BLOB NOT NULL,
+    reasons TEXT NOT NULL,
+    error TEXT,
+    note TEXT,
+    PRIMARY KEY (shard_id, entity_id, stage)
+) WITHOUT ROWID;
+
+CREATE TABLE stage_state (
+    shard_id INTEGER NOT NULL,
+    entity_id TEXT NOT NULL,
+    stage TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    type TEXT,
+    body BLOB NOT NULL,
+    PRIMARY KEY (entity_id, stage)
+);
+
+CREATE TABLE stage_sweep (
+    shard_id INTEGER NOT NULL,
+    stage TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended INTEGER NOT NULL,
+    cursor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (shard_id, stage)
+) WITHOUT ROWID;
+
 CREATE TABLE token (
     token_id BLOB NOT NULL PRIMARY KEY,
     digest BLOB NOT NULL CONSTRAINT token_digest_key UNIQUE,
@@ -161,14 +283,30 @@ CREATE TABLE token (
     live_max INTEGER
 );
 
+CREATE TABLE work_limit (
+    kind TEXT NOT NULL CONSTRAINT work_limit_kind_check CHECK (kind IN ('queue', 'target', 'stage')),
+    name TEXT NOT NULL,
+    parallel INTEGER,
+    rate REAL,
+    burst INTEGER,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
 CREATE TABLE worker (
     worker_id BLOB NOT NULL PRIMARY KEY,
     owner TEXT NOT NULL,
     started_at INTEGER NOT NULL,
-    heartbeat_at INTEGER NOT NULL
+    heartbeat_at INTEGER NOT NULL,
+    shards INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE INDEX attempt_log_id_idx ON attempt_log (id, began_at);
+
+CREATE INDEX entity_change_at_idx ON entity_change (at);
+
+CREATE INDEX entity_kept_idx ON entity (changed_at) WHERE keeps_states = 1;
+
+CREATE INDEX entity_shard_idx ON entity (shard_id, id);
 
 CREATE INDEX finished_action_purge_idx ON finished_action (purge_at, state);
 
@@ -185,5 +323,18 @@ CREATE INDEX scheduled_action_expiry_idx ON scheduled_action (shard_id, expires_
 WHERE expires_at IS NOT NULL;
 
 CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
+
+CREATE INDEX stage_feed_first_idx ON stage_feed (shard_id, first_at);
+
+CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, ready_at, n);
+
+CREATE INDEX stage_queue_parked_idx ON stage_queue (entity_id, stage)
+WHERE status IN ('quarantined', 'looping');
+
+CREATE INDEX stage_queue_ready_idx ON stage_queue (shard_id, stage, lane, ready_at)
+WHERE status = 'ready';
+
+CREATE INDEX stage_queue_timer_idx ON stage_queue (shard_id, timer_at)
+WHERE timer_at IS NOT NULL AND status IN ('sleeping', 'ready');
 
 CREATE INDEX token_name_idx ON token (name, created_at);

@@ -27,9 +27,8 @@ from gnomon.contracts.store import (
     Moved,
 )
 from gnomon.model.action import Attempt, Status
-from gnomon.model.codec import decode_spec
+from gnomon.model.codec import read_spec
 from gnomon.model.errors import check
-from gnomon.model.spec import Spec
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.results import Parameters, SqliteResults
 from gnomon.stores.sqlite.rows import (
@@ -64,7 +63,7 @@ class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     consecutive_interruptions: int
     occurrence_failures: int
     last_attempt: Attempt | None
-    spec: Spec
+    spec: str
     attempt_id: UUID | None = None  # of one that was begun already
 
 
@@ -355,7 +354,7 @@ def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> B
         id=row.id,
         guid=row.guid,
         attempt_id=attempt_id,
-        spec=row.spec,
+        spec=read_spec(row.spec),
         status=status,
         scheduled_at=due,
         began_at=began_at,
@@ -371,7 +370,7 @@ def lapsed_of(row: tuple[Any, ...], now: datetime) -> Lapsed:
         shard=live.shard_id,
         id=live.id,
         guid=UUID(bytes=live.guid),
-        spec=decode_spec(live.spec),
+        spec=read_spec(live.spec),
         status=live.status(),
         attempt=live.attempt(),
         running=bool(is_running),

@@ -28,6 +28,7 @@ CREATE TABLE /*schema*/installation (
     system_identifier bigint      NOT NULL,
     timeline          bigint      NOT NULL,
     database_oid      bigint      NOT NULL,
+    limits_version    bigint      NOT NULL DEFAULT 0,
     CONSTRAINT installation_pkey PRIMARY KEY (id)
 );
 
@@ -35,6 +36,7 @@ CREATE TABLE /*schema*/worker (
     worker_id    uuid        NOT NULL,
     started_at   timestamptz NOT NULL,
     heartbeat_at timestamptz NOT NULL,
+    shards       int         NOT NULL,
     owner        text        NOT NULL,
     CONSTRAINT worker_pkey PRIMARY KEY (worker_id)
 ) WITH (fillfactor = 10);
@@ -224,6 +226,31 @@ CREATE TABLE /*schema*/audit (
 );
 
 CREATE INDEX audit_at_idx ON /*schema*/audit (at);
+
+-- What may happen at once and how often. Its row is locked while the parallelism is shared out.
+CREATE TABLE /*schema*/work_limit (
+    rate     double precision,
+    parallel int,
+    burst    int,
+    kind     text COLLATE "C" NOT NULL,
+    name     text COLLATE "C" NOT NULL,
+    CONSTRAINT work_limit_pkey PRIMARY KEY (kind, name),
+    CONSTRAINT work_limit_kind_check CHECK (kind IN ('queue', 'target', 'stage'))
+) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- How much of a limit each worker may use, as it was told when it asked last.
+CREATE TABLE /*schema*/limit_grant (
+    worker_id  uuid        NOT NULL,
+    asked_at   timestamptz NOT NULL,
+    since      timestamptz NOT NULL,
+    wanted     int         NOT NULL,
+    counted    int         NOT NULL,
+    allowed    int         NOT NULL,
+    is_waiting boolean     NOT NULL,
+    kind       text COLLATE "C" NOT NULL,
+    name       text COLLATE "C" NOT NULL,
+    CONSTRAINT limit_grant_pkey PRIMARY KEY (kind, name, worker_id)
+) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- The way in by SQL (docs/reference/sql.md), for plain PostgreSQL. Who calls needs no right on any
 -- table: the functions have their owner's, and nobody may call them until `grant_sql` says so.

@@ -210,6 +210,22 @@ FROM (
     FROM /*schema*/processing_queue AS q
     JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
     WHERE q.running AND q.deadline_at < statement_timestamp() - $1::interval
+    UNION ALL
+    SELECT 'entity_row', q.entity_id,
+           format('in the queue of %s, but the entity does not live', q.stage)
+    FROM /*schema*/stage_queue AS q
+    LEFT JOIN /*schema*/entity AS e ON e.shard_id = q.shard_id AND e.id = q.entity_id
+    WHERE e.doc IS NULL
+    UNION ALL
+    SELECT 'entity_row', f.entity_id, 'to be asked about, but the entity does not live'
+    FROM /*schema*/stage_feed AS f
+    LEFT JOIN /*schema*/entity AS e ON e.shard_id = f.shard_id AND e.id = f.entity_id
+    WHERE e.doc IS NULL
+    UNION ALL
+    SELECT 'entity_time', q.entity_id, format('%s for %s without a time', q.status, q.stage)
+    FROM /*schema*/stage_queue AS q
+    WHERE CASE q.status WHEN 'ready' THEN q.ready_at IS NULL
+        WHEN 'sleeping' THEN q.timer_at IS NULL END
 ) AS found
 LIMIT $2::int;
 

@@ -8,7 +8,8 @@ CREATE TABLE installation (
     schema_version INTEGER NOT NULL,
     floor INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    inode INTEGER
+    inode INTEGER,
+    limits_version INTEGER NOT NULL DEFAULT 0
 );
 
 CREATE TABLE migration (
@@ -168,7 +169,32 @@ CREATE TABLE worker (
     worker_id BLOB NOT NULL PRIMARY KEY,
     owner TEXT NOT NULL,
     started_at INTEGER NOT NULL,
-    heartbeat_at INTEGER NOT NULL
+    heartbeat_at INTEGER NOT NULL,
+    shards INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- What may happen at once and how often.
+CREATE TABLE work_limit (
+    kind TEXT NOT NULL CONSTRAINT work_limit_kind_check CHECK (kind IN ('queue', 'target', 'stage')),
+    name TEXT NOT NULL,
+    parallel INTEGER,
+    rate REAL,
+    burst INTEGER,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+
+-- How much of a limit each worker may use, as it was told when it asked last.
+CREATE TABLE limit_grant (
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    worker_id BLOB NOT NULL,
+    wanted INTEGER NOT NULL,
+    counted INTEGER NOT NULL,
+    allowed INTEGER NOT NULL,
+    is_waiting INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    asked_at INTEGER NOT NULL,
+    PRIMARY KEY (kind, name, worker_id)
 ) WITHOUT ROWID;
 
 -- Who may call. Rows are never removed: a server that needs tokens must not forget that it does.

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gnomon.stores._queries import load
+from gnomon.queries import load
 
 SQL = {name: query.sql for name, query in load(__name__).items()}

@@ -24,12 +24,14 @@ UPDATE shard_lock SET
 WHERE shard_id = :shard AND lease_guid = :lease_guid;
 
 -- name: heartbeat_worker
-INSERT INTO worker (worker_id, owner, started_at, heartbeat_at)
-VALUES (:worker, :owner, :now, :now)
-ON CONFLICT (worker_id) DO UPDATE SET heartbeat_at = :now;
+INSERT INTO worker (worker_id, owner, started_at, heartbeat_at, shards)
+VALUES (:worker, :owner, :now, :now, :shards)
+ON CONFLICT (worker_id) DO UPDATE SET heartbeat_at = :now, shards = :shards;
 
 -- name: workers_alive
-SELECT count(*) FROM worker WHERE heartbeat_at >= :alive_since;
+SELECT count(*), coalesce(sum(shards), 0), (SELECT limits_version FROM installation)
+FROM worker
+WHERE heartbeat_at >= :alive_since;
 
 -- name: release
 UPDATE shard_lock SET lease_guid = NULL, owner = NULL, heartbeat_at = NULL

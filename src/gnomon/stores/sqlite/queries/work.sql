@@ -44,17 +44,18 @@ WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid);
 -- name: begin_due
 -- The fence of begin: the lease, due, not running, the current generation, active, not expired.
 -- All rows come as one JSON text: a row at a time would hand Python's lock over for each of them.
+-- The spec stays a text in it: one that was spoilt by others must not spoil the rows beside it.
 SELECT json_group_array(json_array(
     hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
     expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
-    occurrence_failures, json(last_attempt), json(spec)
+    occurrence_failures, json(last_attempt), spec
 ))
 FROM (
     SELECT
         q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
         a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-        a.last_attempt, a.spec
+        a.last_attempt, CAST(a.spec AS TEXT) AS spec
     FROM shard_lock AS l
     CROSS JOIN processing_queue AS q
     CROSS JOIN scheduled_action AS a
@@ -72,14 +73,14 @@ FROM (
 SELECT json_group_array(json_array(
     hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
     expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
-    occurrence_failures, json(last_attempt), json(spec)
+    occurrence_failures, json(last_attempt), spec
 ))
 FROM (
     SELECT
         q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
         a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-        a.last_attempt, a.spec
+        a.last_attempt, CAST(a.spec AS TEXT) AS spec
     FROM shard_lock AS l
     CROSS JOIN processing_queue AS q
     CROSS JOIN scheduled_action AS a
@@ -116,7 +117,7 @@ LIMIT 1;
 SELECT json_group_array(json_array(
     hex(q.guid), q.began_at, q.attempts - 1, a.id, a.timeout_us, a.created_at, a.occurrence_no,
     a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
-    a.consecutive_interruptions, a.occurrence_failures, json(a.last_attempt), json(a.spec),
+    a.consecutive_interruptions, a.occurrence_failures, json(a.last_attempt), CAST(a.spec AS TEXT),
     hex(q.attempt_id)
 ))
 FROM processing_queue AS q

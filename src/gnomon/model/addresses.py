@@ -1,4 +1,4 @@
-"""Which addresses a callback may go to: explicit lists, not what a library takes for public.
+"""Which addresses an effect may go to: explicit lists, not what a library takes for public.
 
 `ipaddress.is_global` changes between versions of Python and calls too much public. An IPv6 address
 that carries an IPv4 address is as forbidden as the address it carries; the ways of carrying it are

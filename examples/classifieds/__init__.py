@@ -1,0 +1,1 @@
+"""Classified ads and the four stages that look after them: `python -m examples.classifieds`."""

@@ -1,0 +1,269 @@
+"""`gnomon entity`: put, patch, look at and remove entities; why one is where it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from gnomon.cli import options
+from gnomon.cli.action import Target
+from gnomon.cli.connection import EntityVerbs, connect_entities
+from gnomon.cli.output import console, moment, print_json, print_table, say
+from gnomon.cli.running import run
+from gnomon.contracts.store.entities import Entity
+from gnomon.model.codec import parse_json
+from gnomon.model.errors import InvalidRequest
+from gnomon.stages.codec import DOCUMENT_BYTES_MAX, decode_document
+
+KEYS_MAX = 50_000
+
+noun = typer.Typer(
+    help="Put, patch, look at and remove entities; see why one is where it is.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+T = TypeVar("T")
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The entity's id.")]
+Text = Annotated[
+    str, typer.Argument(metavar="JSON", help="In place, @FILE, or - for standard input.")
+]
+IfVersion = Annotated[
+    int | None, typer.Option("--if-version", metavar="N", help="Only if it is at this version.")
+]
+Limit = Annotated[int, typer.Option("--limit", help="At most so many.")]
+
+
+def call(target: Target, work: Callable[[EntityVerbs], Awaitable[T]]) -> T:
+    """Call verbs of whatever the options name."""
+
+    async def calling() -> T:
+        settings, server, token = target
+        async with connect_entities(settings, server=server, token=token) as verbs:
+            return await work(verbs)
+
+    return run(calling())
+
+
+def read_json(text: str) -> Any:
+    """JSON that stands in place, in a file, or comes in. Errors: InvalidRequest."""
+    try:
+        if text == "-":
+            raw = sys.stdin.buffer.read(DOCUMENT_BYTES_MAX + 1)
+        elif text.startswith("@"):
+            raw = Path(text[1:]).read_bytes()
+        else:
+            raw = text.encode()
+    except OSError as exc:
+        raise InvalidRequest(f"{text[1:]} cannot be read: {exc.strerror}") from None
+    return parse_json(raw, bytes_max=DOCUMENT_BYTES_MAX, keys_max=KEYS_MAX)
+
+
+# -- change ---------------------------------------------------------------------------------------
+
+
+@noun.command(
+    "put",
+    epilog=options.examples(
+        """gnomon entity put ad-1 '{"make": "Lada", "price": 410000}'""",
+        "gnomon entity put ad-1 @ad.json --if-version 0",
+    ),
+)
+def put(
+    id: Id,
+    document: Text,
+    if_version: IfVersion = None,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Create an entity, or give it a new document; with --if-version 0 only create."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    given = read_json(document)
+    entity = call(target, lambda verbs: verbs.put(id, given, if_version=if_version))
+    show_changed(entity, as_json=json)
+
+
+@noun.command(
+    "patch",
+    epilog=options.examples(
+        """gnomon entity patch ad-1 '{"price": 400000, "video": null}'""",
+        """gnomon entity patch ad-1 '[{"op": "test", "path": "/price", "value": 400000}]'""",
+    ),
+)
+def patch(
+    id: Id,
+    patch: Text,
+    if_version: IfVersion = None,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Change some of an entity: an object is a JSON merge patch, a list a JSON patch."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    given = read_json(patch)
+    if not isinstance(given, dict | list):
+        raise InvalidRequest("a patch is an object (merge patch) or a list (JSON patch)")
+    entity = call(target, lambda verbs: verbs.patch(id, given, if_version=if_version))
+    show_changed(entity, as_json=json)
+
+
+@noun.command("delete", epilog=options.examples("gnomon entity delete ad-1"))
+def delete(
+    id: Id,
+    if_version: IfVersion = None,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+) -> None:
+    """Remove an entity from all queues, with its timers."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    call(target, lambda verbs: verbs.delete(id, if_version=if_version))
+    say(f"{id}: deleted")
+
+
+@noun.command(
+    "release",
+    epilog=options.examples(
+        "gnomon entity release ad-1", "gnomon entity release ad-1 --stage photos"
+    ),
+)
+def release(
+    id: Id,
+    stage: Annotated[str | None, typer.Option("--stage", help="This stage only.")] = None,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Let stages that gave an entity up look at it again."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    released = call(target, lambda verbs: verbs.release(id, stage))
+    if json:
+        print_json({"released": released})
+    else:
+        say(f"{id}: released in {released} stages")
+
+
+# -- look -----------------------------------------------------------------------------------------
+
+
+@noun.command("get", epilog=options.examples("gnomon entity get ad-1"))
+def get(
+    id: Id,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Show an entity's document; with --json with its version."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    entity = call(target, lambda verbs: verbs.get(id))
+    print_json(shown(entity) if json else shown(entity)["document"])
+
+
+@noun.command(
+    "list", epilog=options.examples("gnomon entity list --prefix ad- --limit 20 --after ad-7")
+)
+def list_entities(
+    prefix: Annotated[str, typer.Option("--prefix", help="Ids that begin so.")] = "",
+    after: Annotated[str | None, typer.Option("--after", help="Go on after this id.")] = None,
+    limit: Limit = 100,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """List entities in order of id."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    page = call(target, lambda verbs: verbs.page(after=after, prefix=prefix, limit=limit))
+    if json:
+        print_json({"entities": [shown(each) for each in page.entities], "next": page.next})
+        return
+    rows = [(each.id, each.version, each.changed_at, each.doc) for each in page.entities]
+    print_table(("id", "version", "changed", "document"), rows)
+    if page.next is not None:
+        say(f"more: --after {page.next}")
+
+
+@noun.command("explain", epilog=options.examples("gnomon entity explain ad-1"))
+def explain(
+    id: Id,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Say why an entity is in which queue, by what chain, and what it waits for."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    found = call(target, lambda verbs: verbs.explain(id))
+    if json:
+        print_json(found)
+    else:
+        console().print(str(found), soft_wrap=True, markup=False)
+
+
+@noun.command(
+    "parked",
+    epilog=options.examples("gnomon entity parked", "gnomon entity parked --stage photos --json"),
+)
+def parked(
+    stage: Annotated[str | None, typer.Option("--stage", help="Of this stage only.")] = None,
+    limit: Limit = 100,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """List entities that a stage gave up: they failed too often, or were in a loop."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    rows = call(target, lambda verbs: verbs.parked(stage=stage, limit=limit))
+    if json:
+        print_json({"parked": rows})
+        return
+    columns = ("entity", "stage", "status", "since", "failures", "error")
+    print_table(
+        columns,
+        [(r.entity_id, r.stage, r.status, r.since, r.attempts, r.error) for r in rows],
+    )
+
+
+def shown(entity: Entity) -> dict[str, Any]:
+    """An entity as JSON shows it."""
+    return {
+        "id": entity.id,
+        "epoch": entity.epoch,
+        "version": entity.version,
+        "changed_at": entity.changed_at,
+        "document": decode_document(entity.doc or "{}"),
+    }
+
+
+def show_changed(entity: Entity, *, as_json: bool) -> None:
+    """What a change made of it."""
+    if as_json:
+        print_json(shown(entity))
+    else:
+        say(f"{entity.id}: version {entity.version}, changed {moment(entity.changed_at)}")

@@ -1,0 +1,124 @@
+"""`gnomon limit`: what may happen at once and how often, changed while everything goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gnomon.cli import options
+from gnomon.cli.action import Target, call
+from gnomon.cli.output import print_json, print_table, say
+from gnomon.contracts.store import LimitUse
+from gnomon.model.limits import Limit, LimitKind
+
+noun = typer.Typer(
+    help="Limit queues and targets, at run time, over all workers together.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Kind = Annotated[LimitKind, typer.Argument(metavar="KIND", help="queue, target or stage.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's or target's name.")]
+
+
+@noun.command(
+    "set",
+    epilog=options.examples(
+        "gnomon limit set queue mail --parallel 10 --rate 50",
+        "gnomon limit set target billing --rate 0.5 --burst 5",
+        "gnomon limit set queue reports --parallel 0",
+    ),
+)
+def set_limit(
+    kind: Kind,
+    name: Name,
+    parallel: Annotated[
+        int | None, typer.Option("--parallel", help="Attempts at once; 0: none begin.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="Attempts begun a second, on the average.")
+    ] = None,
+    burst: Annotated[
+        int | None,
+        typer.Option("--burst", help="So many may come at once after a quiet time."),
+    ] = None,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Set a limit, or change it: what is not named has no limit any more."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    limit = Limit(kind=kind, name=name, parallel=parallel, rate=rate, burst=burst)
+    use = call(target, lambda verbs: verbs.set_limit(limit))
+    if json:
+        print_json(use)
+    else:
+        say(f"{limit.key}: {limit_text(use.limit)}")
+
+
+@noun.command("list", epilog=options.examples("gnomon limit list", "gnomon limit list --json"))
+def list_limits(
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """List all limits, and how much of them is in use."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    show_limits(call(target, lambda verbs: verbs.limits()), as_json=json)
+
+
+@noun.command("drop", epilog=options.examples("gnomon limit drop queue mail"))
+def drop(
+    kind: Kind,
+    name: Name,
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Have no such limit any more."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    use = call(target, lambda verbs: verbs.drop_limit(kind, name))
+    if json:
+        print_json(use)
+    else:
+        say(f"{use.limit.key}: dropped")
+
+
+def show_limits(uses: Sequence[LimitUse], *, as_json: bool) -> None:
+    """A table; `granted` is what workers may use at the moment, `wanted` what they would."""
+    if as_json:
+        print_json({"limits": uses})
+        return
+    columns = ("kind", "name", "parallel", "rate", "burst", "granted", "wanted")
+    rows = []
+    for use in uses:
+        limit = use.limit
+        rate = None if limit.rate is None else f"{limit.rate:g}/s"
+        has_use = limit.parallel is not None
+        rows.append(
+            (
+                limit.kind, limit.name, limit.parallel, rate, limit.burst,
+                use.granted if has_use else None, use.wanted if has_use else None,
+            )
+        )  # fmt: skip
+    print_table(columns, rows)
+
+
+def limit_text(limit: Limit) -> str:
+    """`10 at once, 50/s`."""
+    parts = [] if limit.parallel is None else [f"{limit.parallel} at once"]
+    if limit.rate is not None:
+        burst = "" if limit.burst is None else f" (up to {limit.burst} together)"
+        parts.append(f"{limit.rate:g}/s{burst}")
+    return ", ".join(parts)

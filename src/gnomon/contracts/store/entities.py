@@ -1,0 +1,490 @@
+"""Entities and their stages: documents with a version, per-stage queues, states, outbox.
+
+Stages are pure, so nothing is marked as running: a queue row stays until a commit removes it, and
+whoever owns the shard after a crash simply does it again. The fences are the shard's lease, the
+entity's (epoch, version), the state's version, and the queue row's `seq`.
+
+Documents and states cross the seam as JSON text (or, for states, the bytes of a protobuf message
+with its type); engines never look into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import IntEnum, StrEnum
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.store.value import Value
+from gnomon.contracts.store.work import Holding
+
+BACKOFF_FLOOR = timedelta(seconds=5)
+REASONS_MAX = 8
+
+
+class StageLane(IntEnum):
+    """Which of a stage's two queues: fresh changes, or the walk over the whole base."""
+
+    MAIN = 0
+    BACKGROUND = 1
+
+
+class RowStatus(StrEnum):
+    """What a queue row is. `running` and `orphan` are not stored: the owner knows the one, the
+    register of stages the other."""
+
+    SLEEPING = "sleeping"  # only a timer
+    READY = "ready"
+    QUARANTINED = "quarantined"
+    LOOPING = "looping"
+
+
+class Entity(Value, frozen=True):
+    """A stored entity. `doc` is None for a tombstone."""
+
+    id: str
+    shard: int
+    epoch: int
+    version: int
+    doc: str | None
+    changed_at: datetime
+
+
+class StageState(Value, frozen=True):
+    """A stage's private state beside an entity: JSON text, or a protobuf message's bytes."""
+
+    version: int
+    revision: int  # of the stage that wrote it
+    body: bytes
+    type: str | None = None  # the protobuf type's full name; None: JSON
+
+
+class ChangeNote(Value, frozen=True):
+    """One version of an entity: what changed, by whom, in which causal chain."""
+
+    version: int
+    paths: tuple[str, ...]
+    author: str  # `user`, a caller's name, or `stage:<name>`
+    root: UUID
+    depth: int
+    at: datetime
+
+
+class QueueRow(Value, frozen=True):
+    """An entity in a stage's queue."""
+
+    entity_id: str
+    stage: str
+    lane: StageLane
+    status: RowStatus
+    ready_at: datetime | None
+    timer_at: datetime | None
+    first_at: datetime
+    seq: int  # begins anywhere: a row that comes again must not be taken for the one that went
+    attempts: int
+    reasons: tuple[str, ...]
+    root: UUID
+    depth: int
+    error: str | None = None
+    note: str | None = None
+
+
+class EntityWrite(Value, frozen=True):
+    """A change from outside: a whole new document, or None for a delete."""
+
+    id: str
+    shard: int
+    doc: str | None
+    base: tuple[int, int] | None  # (epoch, version) it was made from; None: there was no entity
+    paths: tuple[str, ...]
+    author: str
+    root: UUID
+    publish: bool = False  # whether there is a relay that wants an outbox row
+
+
+class Offer(Value, frozen=True):
+    """Put an entity into a stage's queue, or only arm its timer (`ready` False).
+
+    Merged into a row that is ready: seq + 1, reasons joined to the `REASONS_MAX` newest, root and
+    depth are the offer's, ready_at the earlier (in backoff, which is attempts > 0 and not yet due,
+    no sooner than `BACKOFF_FLOOR` from now), lane the better; a row that changes lane is not ready
+    before now, so that it goes to the end of its new lane. A sleeping row becomes ready as if new,
+    its timer stays. A parked row is freed only if `frees` (a looping one only at depth 0 besides):
+    as if new, attempts 0, reasons joined. With `looping` the row is parked so, unless it is ready
+    (whatever readied it is not lost). A timer alone changes nothing but `timer_at`. Entities that
+    do not live get no rows.
+    """
+
+    stage: str
+    reason: str
+    root: UUID
+    depth: int = 0
+    ready: bool = True
+    lane: StageLane = StageLane.MAIN
+    wake: datetime | None = None  # arm the timer at the earlier of the two
+    delay: timedelta = timedelta(0)  # ready so much after the present
+    frees: bool = False  # a quarantined row too; a looping one if `depth` is 0
+    looping: str | None = None  # park the row as looping, with this proof, instead of readying it
+
+
+class Fed(Value, frozen=True):
+    """An entity whose outside changes have not been asked about: everything needed to ask."""
+
+    entity: Entity
+    seq: int
+    changes: tuple[ChangeNote, ...]  # since the last time it was asked about
+    states: Mapping[str, StageState]
+    waiting: Mapping[str, QueueRow]
+
+
+class Asked(Value, frozen=True):
+    """All stages were asked about a fed entity: the fence and what they want."""
+
+    entity_id: str
+    shard: int
+    lease_guid: UUID
+    seq: int
+    epoch: int
+    version: int  # asked about up to this one
+    offers: tuple[Offer, ...]
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """An entity at the head of a stage's queue, with all that its run needs."""
+
+    entity: Entity
+    row: QueueRow
+    states: Mapping[str, StageState]  # of all stages that have one
+    waiting: frozenset[str]  # the other stages in whose queue it is ready, and due
+    now: datetime
+
+
+class StateWrite(Value, frozen=True):
+    """A new state of the stage that commits."""
+
+    body: bytes
+    revision: int
+    type: str | None = None
+
+
+class Keep(StrEnum):
+    """Leave it as it is."""
+
+    KEEP = "keep"
+
+
+class Commit(Value, frozen=True):
+    """What a stage made of a claim."""
+
+    shard: int
+    lease_guid: UUID
+    entity_id: str
+    stage: str
+    seq: int  # of the claimed row
+    epoch: int
+    version: int  # that the document below is based on
+    doc: str | None  # None: unchanged
+    paths: tuple[str, ...]  # what changed
+    state_version: int  # as loaded; 0: there was none
+    root: UUID
+    depth: int  # of the change this makes
+    state: StateWrite | Keep = Keep.KEEP
+    wake: datetime | Keep | None = Keep.KEEP
+    note: str = ""
+    offers: tuple[Offer, ...] = ()  # from others asked about exactly this document
+    feed: bool = False  # they have not been asked: the shard's owner will
+    publish: bool = False  # an outbox row for the relay
+    after_save: bool = False  # an outbox row for this stage's own `after_save`
+
+
+class CommitKind(StrEnum):
+    """What became of a commit."""
+
+    SAVED = "saved"
+    MOVED = "moved"  # the entity has another version: nothing was written
+    STATE_MOVED = "state_moved"  # the state has: nothing was written
+    GONE = "gone"  # entity deleted or of another epoch; the row is gone too
+    LOST = "lost"  # the lease is another's
+
+
+class Committed(Value, frozen=True):
+    """The answer to a commit; with MOVED, what is there now and what changed since, oldest first.
+
+    Notes over an hour old may be missing from `since`: then it has fewer of them than versions.
+    """
+
+    kind: CommitKind
+    entity: Entity | None = None
+    since: tuple[ChangeNote, ...] = ()
+
+
+class SetBack(Value, frozen=True):
+    """A claim that did not come to a commit: what its row shall be. Fenced by lease and `seq`.
+
+    If `seq` has moved meanwhile, the row stays ready as it is, and only `attempts` and the error
+    are written.
+    """
+
+    shard: int
+    lease_guid: UUID
+    entity_id: str
+    stage: str
+    seq: int
+    status: RowStatus | None  # None: the run is not wanted: drop the row, keep its timer
+    delay: timedelta = timedelta(0)
+    counts: bool = False  # whether it is a failure of this entity
+    error: str | None = None
+    wake: datetime | None = None  # arm the timer at the earlier of the two
+
+
+class Outgoing(Value, frozen=True):
+    """An outbox row: a saved version on its way out. `sink` is a stage's name, or `` (relay)."""
+
+    shard: int
+    n: int
+    sink: str
+    entity_id: str
+    epoch: int
+    version: int
+    author: str
+    paths: tuple[str, ...]
+    doc: str | None  # None: deleted
+    state: StageState | None
+    key: str  # the receiver may recognise a repeat by it: `model.ids.save_key`
+    attempts: int
+    at: datetime
+
+
+class StageRecord(Value, frozen=True):
+    """A stage as the register knows it."""
+
+    name: str
+    revision: int  # the highest ever declared
+    first_seen_at: datetime
+    last_seen_at: datetime
+    waiting: int = 0
+    background: int = 0
+    parked: int = 0
+    sleeping: int = 0
+
+
+class SweepPage(Value, frozen=True):
+    """The next entities of a walk over one shard."""
+
+    entities: Sequence[Fed]  # `changes` is empty
+    cursor: str | None  # None: the walk has reached the end
+    reason: str
+    started_at: datetime  # which walk it is: no two of a stage have the same
+
+
+class Next(NamedTuple):
+    """When a stage's lane has something next."""
+
+    stage: str
+    lane: StageLane
+    at: datetime
+
+
+class Survey(Value, frozen=True):
+    """What the held shards have to do: the earliest of each kind."""
+
+    now: datetime
+    ready: Sequence[Next]
+    timer_at: datetime | None
+    fed: bool
+    outgoing_at: datetime | None
+    sweeps: Sequence[tuple[str, int]]  # (stage, shard) of held shards with an unfinished walk
+
+
+class EntityStore(Protocol):
+    """Entities, queues, states and outbox. Worker verbs take holdings or a lease as their fence."""
+
+    # -- from outside -----------------------------------------------------------------------------
+
+    async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
+        """Store changes from outside, each by compare-and-set on its base; None where it moved.
+
+        A stored one has version + 1 (a first one: version 1, epoch 1 or the tombstone's + 1), a
+        change note with depth 0, a feed row for the shard's owner, and an outbox row if `publish`.
+        A delete leaves a tombstone, removes its queue and feed rows, and writes an outbox row with
+        no document for the relay (if `publish`) and for every stage that has a state there; without
+        a base there is nothing to delete. Writes are made as if one after the other.
+        """
+        ...
+
+    async def get(self, entity_id: str, *, shard: int) -> Entity | None:
+        """The entity or its tombstone."""
+        ...
+
+    async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
+        """Living entities in order of their id."""
+        ...
+
+    async def state(
+        self, entity_id: str, stage: str, *, shard: int
+    ) -> tuple[Entity | None, StageState | None]:
+        """A stage's state, with its entity."""
+        ...
+
+    async def swap_state(
+        self,
+        entity_id: str,
+        stage: str,
+        *,
+        shard: int,
+        epoch: int,
+        version: int,  # expected; 0: there is none
+        state: StateWrite,
+        offer: Offer | None,
+    ) -> StageState | None:
+        """Compare-and-set on the state: what is stored then, or None if epoch or version differ.
+        The entity's version is untouched; `offer` wakes that stage alone."""
+        ...
+
+    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
+        """The entity in all queues."""
+        ...
+
+    async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
+        """The newest change notes that are still kept, newest first."""
+        ...
+
+    async def parked(
+        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
+    ) -> Sequence[QueueRow]:
+        """Quarantined and looping rows in order of (entity, stage)."""
+        ...
+
+    async def release(self, entity_id: str, stage: str | None, *, shard: int) -> int:
+        """Free parked rows by hand: ready now in the main lane, attempts 0, depth 0, new root,
+        reason `by hand` joined. How many."""
+        ...
+
+    # -- the register -----------------------------------------------------------------------------
+
+    async def declare(
+        self, stages: Mapping[str, int], *, formerly: Mapping[str, str], backfill: Collection[str]
+    ) -> Mapping[str, int | None]:
+        """Say which stages (name to revision) are served here: the revision known before, or None
+        for a new name. A higher revision is stored; `formerly` (new name to old) takes over the old
+        name's revision, queue, timers, states, walks and outbox if the new one is not known yet. In
+        the same transaction a walk begins (reason `sweep r<revision>`) for a raised revision, and
+        for a new name that is in `backfill`; a raised revision also frees the stage's parked rows,
+        for the same reason: ready now in the background lane, attempts 0, depth 0, new root."""
+        ...
+
+    async def stages(self) -> Sequence[StageRecord]:
+        """All stages ever declared and not forgotten, with what is in their queues."""
+        ...
+
+    async def forget(self, stage: str) -> int:
+        """Remove a stage's queue, timers, states, walks, outbox and register entry; how many rows
+        of queue and states went."""
+        ...
+
+    async def begin_sweep(
+        self, stage: str, *, reason: str, unless_within: timedelta | None = None
+    ) -> bool:
+        """Start a walk over all shards from the beginning (a walk on its way starts again); False,
+        and nothing happens, if one began within that time."""
+        ...
+
+    # -- the owner's ------------------------------------------------------------------------------
+
+    async def survey(self, holdings: Sequence[Holding]) -> Survey:
+        """What the held shards have to do next."""
+        ...
+
+    async def fire(self, holdings: Sequence[Holding], *, limit: int) -> int:
+        """Timers that are due become ready rows (reason `timer`, depth 0, new root), consumed by
+        the same statement. Parked rows keep theirs."""
+        ...
+
+    async def feed(
+        self, holdings: Sequence[Holding], *, limit: int, skip: Collection[str]
+    ) -> Sequence[Fed]:
+        """Entities with changes that nobody was asked about, oldest first; their changes likewise.
+        `waiting` has all their rows, whatever their status."""
+        ...
+
+    async def asked(self, answers: Sequence[Asked]) -> Sequence[bool]:
+        """Store what the stages want, and remove the feed row if its `seq` is the one read; False
+        where the lease is lost (nothing was written). If the entity is gone or of another epoch,
+        nothing is written either: there is nothing left to ask."""
+        ...
+
+    async def peek(
+        self,
+        holdings: Sequence[Holding],
+        stage: str,
+        lane: StageLane,
+        *,
+        limit: int,
+        skip: Collection[str],
+    ) -> Sequence[Claim]:
+        """The first due rows of a lane by `ready_at`, with entity and states. `skip`: entities."""
+        ...
+
+    async def claim_of(self, holding: Holding, entity_id: str, stage: str) -> Claim | None:
+        """One row anew, for another run of it; None if it is not ready any more."""
+        ...
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
+        """Save runs, each whole or not at all, all fenced, as if one after the other.
+
+        Saved: document with version + 1 and its change note (if `doc`), state with version + 1, the
+        timer, the offers (see `Offer`), the feed row (if `doc`), outbox rows (if document or state
+        changed; with the document and this stage's state as they are then), and the claimed row:
+        removed if its `seq` is the one claimed and no timer is left, sleeping if one is; left ready
+        if `seq` moved, with attempts 0; made anew, sleeping, if it is gone and `wake` is a moment.
+        Repeated, a commit is MOVED or STATE_MOVED, or harmless.
+        """
+        ...
+
+    async def set_back(self, rows: Sequence[SetBack]) -> Sequence[bool]:
+        """Write what became of claims without a commit; False where lease or `seq` did not hold."""
+        ...
+
+    async def sweep_page(
+        self, holding: Holding, stage: str, *, limit: int, backlog_max: int
+    ) -> SweepPage | None:
+        """The next entities of an unfinished walk; None if there is none, or while the stage's
+        background lane of this shard holds more than `backlog_max` ready rows."""
+        ...
+
+    async def swept(
+        self,
+        holding: Holding,
+        stage: str,
+        *,
+        started_at: datetime,
+        cursor: str | None,
+        answers: Sequence[Asked],
+    ) -> bool:
+        """Store the offers of a page (their `seq` is 0) and move the walk on; None ends it. False,
+        and nothing was written, if the lease is lost or the walk has been started again."""
+        ...
+
+    async def outgoing(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Outgoing]:
+        """Outbox rows that are due, in order; of one (sink, entity) never a later version before an
+        earlier one that is still there."""
+        ...
+
+    async def sent(self, rows: Sequence[Outgoing]) -> None:
+        """They have arrived: remove them. Repeating it is harmless."""
+        ...
+
+    async def unsent(
+        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
+    ) -> None:
+        """They have not: try again after the delay. Of a row that is gone nothing is written, nor
+        of those behind it."""
+        ...
+
+    async def purge_entities(self, *, limit: int) -> int:
+        """Change notes older than an hour that everybody was asked about; states of tombstones
+        after seven days. How many rows went."""
+        ...

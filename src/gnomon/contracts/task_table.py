@@ -1,0 +1,167 @@
+"""A table of SQL tasks: what its owner asks of an engine.
+
+The owner's memory is only a hint of what is due; each row is its own fence. Whoever holds the
+table's lease may take tasks, and a session may end only the task that its own row says it works on.
+Every call is one transaction, except `TaskSession.perform`, which is the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+from gnomon.contracts.store.value import Value
+from gnomon.model.task import GroupKey, Outcome, Task, Waiting
+
+
+class Mark(Value, frozen=True):
+    """How far a poll has seen: the highest id, and the plan up to which rows have come due."""
+
+    id: int
+    plan: datetime
+
+
+class Polled(Value, frozen=True):
+    """What a poll found."""
+
+    now: datetime
+    groups: frozenset[GroupKey]  # these have due rows that the mark had not seen
+    next_plan: datetime | None  # the earliest row that is not yet due
+    next_expiry: datetime | None  # the earliest end of `active` among the rows looked at
+    mark: Mark
+
+
+class Finished(Value, frozen=True):
+    """What became of a finish: whether it counted, and the task taken with it."""
+
+    recorded: bool  # False: the row is no longer this attempt's (deleted, stopped, taken over)
+    next: Task | None
+
+
+class Rescued(Value, frozen=True):
+    """What a rescue found: how many rows went back, and what others' backends still perform."""
+
+    count: int
+    others: Mapping[GroupKey, int]  # local WORK rows by group: alive, but no session of this table
+
+
+class TaskSession(Protocol):
+    """One connection that performs tasks of one group, one after the other."""
+
+    @property
+    def pid(self) -> int:
+        """The process number of the backend that performs the tasks, as in the column `pid`."""
+        ...
+
+    async def take(self, task_id: int, *, lease_guid: UUID) -> Task | None:
+        """TAKE or due PLAN becomes WORK, with `start` and `pid`; None if the row is not to be
+        taken any more (deleted, stopped, planned for later, expired, or the lease is lost)."""
+        ...
+
+    async def perform(self, task: Task) -> Outcome:
+        """Send the input and wait for its end, at most `task.timeout`; errors are in the outcome.
+
+        Where the input may share a transaction with its result, that transaction is left open for
+        `finish`. Errors: SessionLost when the connection broke, so that nothing is known.
+        """
+        ...
+
+    async def finish(
+        self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
+    ) -> Finished:
+        """Record the outcome if the row is still this attempt's (WORK, this pid, this start).
+
+        In the same transaction: the next repeat or the retry, the pauses of the group, the removal
+        of an empty result. If nothing was recorded, the input's own transaction is rolled back
+        where that is still possible. `then` is taken as by `take`, in the same round trip, after
+        the session was reset (unless `task.save`). Errors: SessionLost.
+        """
+        ...
+
+    async def cancel(self) -> None:
+        """Ask the server to stop what is performed now; `perform` then returns its error."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection, whatever it does. Never raises."""
+        ...
+
+
+class TaskTable(Protocol):
+    """One task table and the group sessions on it."""
+
+    @property
+    def name(self) -> str:
+        """`database.schema.table`, for people."""
+        ...
+
+    async def prepare(self) -> Sequence[str]:
+        """Create or repair the table, its type, indexes, views and hint; what was done.
+
+        Safe to repeat, and from several processes at once. Errors: ConfigurationError that says
+        exactly what the login may not.
+        """
+        ...
+
+    async def acquire(self, owner: str, *, lease: timedelta) -> UUID | None:
+        """Become the table's owner: a new lease, unless another's is alive (None).
+
+        A lease is dead when its beat has not moved for `lease` by the database's clock, or was
+        released. Rows that nobody works on go back to PLAN: all TAKE, all remote WORK, and local
+        WORK whose backend is gone.
+        """
+        ...
+
+    async def beat(self, lease_guid: UUID) -> bool:
+        """Keep the lease; False if it is another's now."""
+        ...
+
+    async def release(self, lease_guid: UUID) -> None:
+        """Give the lease back: the next owner need not wait."""
+        ...
+
+    async def poll(self, mark: Mark | None) -> Polled:
+        """Groups with rows that came due since `mark`; None: all groups with due rows."""
+        ...
+
+    async def window(self, key: GroupKey, *, limit: int) -> Sequence[Waiting]:
+        """The group's first due PLAN rows in order: greatest(max, 0) descending, then id."""
+        ...
+
+    async def mark_taken(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
+        """Due PLAN becomes TAKE: which of them."""
+        ...
+
+    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> None:
+        """TAKE, or WORK whose session the caller has closed, goes back to PLAN: no session could be
+        had, or it was given up, through no fault of the task's."""
+        ...
+
+    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> None:
+        """TAKE becomes FAIL with this error, `start` and `pid` stay empty; with the next repeat."""
+        ...
+
+    async def expire(self, *, lease_guid: UUID) -> int:
+        """Due PLAN rows beyond their `active` become GONE; repeating ones get their next row."""
+        ...
+
+    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:
+        """Local WORK rows whose backend is gone go back to PLAN; with `stale` also TAKE rows, which
+        the caller says it has none of."""
+        ...
+
+    async def listen(self, callback: Callable[[], None]) -> None:
+        """Call back when something may have come, until cancelled; may miss, never raises for a
+        lost connection. Returns at once where no hint could be installed."""
+        ...
+
+    async def open(self, key: GroupKey) -> TaskSession:
+        """A fresh session for a group. Errors: RemoteRefused (the text is the task's error),
+        Unavailable (the table's own server is away or full: nobody's fault)."""
+        ...
+
+    async def close(self) -> None:
+        """End all connections."""
+        ...

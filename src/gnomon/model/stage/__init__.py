@@ -1,0 +1,1 @@
+"""Stages over entities: the rules, without a store."""

@@ -1,0 +1,94 @@
+"""Held in check: the proof of a loop, the limit of depth, the bucket of wake-ups.
+
+Stages are functions of (entity, own state). So if the whole of (entity, all states) comes back
+within one causal chain, the chain can never end: that is proved, not guessed. Chains that grow
+instead of repeating are bounded by depth; wake-ups of one stage by others, by a bucket that only
+ever delays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+DEPTH_MAX = 16
+RING_MAX = 16
+CHAINS_MAX = 100_000  # remembered at once; an older chain is only bounded by depth
+BUCKETS_MAX = 100_000
+BURST_BESIDE_STAGES = 5
+REFILL_S = 60.0
+
+
+def digest_of(document: str, states: Mapping[str, bytes]) -> bytes:
+    """Eight bytes for an entity and all its states."""
+    hashed = hashlib.blake2b(document.encode(), digest_size=8)
+    for stage in sorted(states):
+        hashed.update(b"\x00" + stage.encode() + b"\x00" + states[stage])
+    return hashed.digest()
+
+
+@dataclass(slots=True)
+class _Chain:
+    steps: list[tuple[bytes, str]] = field(default_factory=list)  # what it was then, and by whom
+
+
+class Chains:
+    """The chains that are on their way, each with its last digests."""
+
+    def __init__(self) -> None:
+        self._chains: OrderedDict[tuple[str, UUID], _Chain] = OrderedDict()
+
+    def begin(self, entity_id: str, root: UUID, digest: bytes) -> None:
+        """What the entity was before the first step that is seen."""
+        key = (entity_id, root)
+        if key not in self._chains:
+            self._chains[key] = _Chain([(digest, "")])
+            if len(self._chains) > CHAINS_MAX:
+                self._chains.popitem(last=False)
+
+    def closes(self, entity_id: str, root: UUID, digest: bytes, stage: str) -> tuple[str, ...]:
+        """The stages of the circle that a step would close; empty: none."""
+        chain = self._chains.get((entity_id, root))
+        steps = [] if chain is None else chain.steps
+        for place, (seen, _) in enumerate(steps):
+            if seen == digest:
+                return (*(by for _, by in steps[place + 1 :]), stage)
+        return ()
+
+    def note(self, entity_id: str, root: UUID, digest: bytes, stage: str) -> None:
+        """A step was saved."""
+        chain = self._chains.setdefault((entity_id, root), _Chain())
+        self._chains.move_to_end((entity_id, root))
+        chain.steps.append((digest, stage))
+        del chain.steps[:-RING_MAX]
+
+    def path(self, entity_id: str, root: UUID) -> tuple[str, ...]:
+        """Who has taken the steps that are remembered."""
+        chain = self._chains.get((entity_id, root))
+        return () if chain is None else tuple(by for _, by in chain.steps if by)
+
+    def forget(self, entity_id: str, root: UUID) -> None:
+        """The chain has come to rest."""
+        self._chains.pop((entity_id, root), None)
+
+
+class Buckets:
+    """How often other stages may wake one stage for one entity; empty means later, never no."""
+
+    def __init__(self, stage_count: int) -> None:
+        self._burst = float(BURST_BESIDE_STAGES + stage_count)
+        self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+
+    def take(self, entity_id: str, stage: str, now_s: float) -> timedelta:
+        """Spend one wake-up; how much later it has to be."""
+        key = (entity_id, stage)
+        tokens, at = self._buckets.pop(key, (self._burst, now_s))
+        tokens = min(self._burst, tokens + (now_s - at) / REFILL_S) - 1.0
+        self._buckets[key] = (tokens, now_s)
+        if len(self._buckets) > BUCKETS_MAX:
+            self._buckets.popitem(last=False)
+        return timedelta(seconds=max(0.0, -tokens * REFILL_S))

@@ -1,0 +1,116 @@
+"""Who can wake whom: the graph of stages by what they write and watch.
+
+Used to order the stages of one entity, so that each sees the work of those before it, and to warn
+of circles and shared fields when a program starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gnomon.model.stage.paths import WHOLE, meet
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a stage watches and may write. An empty `watch` is everything."""
+
+    watch: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    def is_woken_by(self, paths: Sequence[str]) -> bool:
+        """Whether a change of these paths is its business."""
+        return not self.watch or meet(self.watch, paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What follows from all stages together."""
+
+    rank: Mapping[str, int]  # a stage comes after those that can wake it; circles share no order
+    before: Mapping[str, frozenset[str]]  # all whose work can lead to a stage's, circles left out
+    circles: tuple[tuple[str, ...], ...]  # stages that can wake each other for ever
+    shared: tuple[tuple[str, str], ...]  # pairs that may write the same field
+    own_echo: tuple[str, ...]  # stages that watch what they write: allowed, they are not asked
+
+
+def build_graph(stages: Mapping[str, Reach]) -> Graph:
+    """Look at all stages at once."""
+    names = sorted(stages)
+    wakes = {
+        name: [
+            other
+            for other in names
+            if other != name
+            and stages[name].writes
+            and stages[other].is_woken_by(stages[name].writes)
+        ]
+        for name in names
+    }
+    components = _components(names, wakes)  # in reverse order: who is woken comes first
+    rank = {
+        name: place for place, component in enumerate(reversed(components)) for name in component
+    }
+    return Graph(
+        rank=rank,
+        before={name: _before(name, wakes, rank) for name in names},
+        circles=tuple(tuple(sorted(each)) for each in reversed(components) if len(each) > 1),
+        shared=tuple(
+            (one, other)
+            for place, one in enumerate(names)
+            for other in names[place + 1 :]
+            if meet(stages[one].writes, stages[other].writes)
+        ),
+        own_echo=tuple(name for name in names if _hears_itself(stages[name])),
+    )
+
+
+def _before(
+    name: str, wakes: Mapping[str, Sequence[str]], rank: Mapping[str, int]
+) -> frozenset[str]:
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        woken = waiting.pop()
+        wakers = {each for each in wakes if woken in wakes[each]} - found
+        found |= wakers
+        waiting += wakers
+    return frozenset(each for each in found if rank[each] < rank[name])
+
+
+def _hears_itself(reach: Reach) -> bool:
+    return bool(reach.writes) and reach.is_woken_by(reach.writes) and reach.watch != (WHOLE,)
+
+
+def _components(names: Sequence[str], wakes: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Strongly connected components (Tarjan, without recursion), sinks first."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+    for start in names:
+        if start in index:
+            continue
+        way = [(start, iter(wakes[start]))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        while way:
+            name, rest = way[-1]
+            for other in rest:
+                if other not in index:
+                    index[other] = low[other] = len(index)
+                    stack.append(other)
+                    way.append((other, iter(wakes[other])))
+                    break
+                if other in stack:
+                    low[name] = min(low[name], index[other])
+            else:
+                way.pop()
+                if way:
+                    low[way[-1][0]] = min(low[way[-1][0]], low[name])
+                if low[name] == index[name]:
+                    place = stack.index(name)
+                    found.append(stack[place:])
+                    del stack[place:]
+    return found

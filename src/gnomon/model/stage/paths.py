@@ -1,0 +1,89 @@
+"""Paths into a JSON document: what a stage watches, what it may write, what a change touched.
+
+A path is its keys joined by dots: `photos.a1.url`; a dot or backslash inside a key is written with
+a backslash before it. The empty path, also written `*`, is the whole document. Lists are leaves:
+they are replaced whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+WHOLE = ""
+PATHS_MAX = 64  # a change with more is told by its first keys only
+
+Json = object
+
+
+def normal(path: str) -> str:
+    """The one way to write a path."""
+    return WHOLE if path == "*" else path
+
+
+def join(parent: str, key: str) -> str:
+    """The path of a key below another path."""
+    escaped = key.replace("\\", "\\\\").replace(".", "\\.") if "." in key or "\\" in key else key
+    return f"{parent}.{escaped}" if parent else escaped
+
+
+def covers(outer: str, inner: str) -> bool:
+    """Whether `inner` is `outer` or lies below it."""
+    return outer in (WHOLE, inner) or inner.startswith(outer + ".")
+
+
+def meet(some: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether a path of the one kind is, contains or is contained in one of the other kind."""
+    others = tuple(others)
+    return any(covers(a, b) or covers(b, a) for a in some for b in others)
+
+
+def all_within(paths: Iterable[str], allowed: Iterable[str]) -> bool:
+    """Whether every path lies in an allowed one."""
+    return not outside(paths, allowed)
+
+
+def outside(paths: Iterable[str], allowed: Iterable[str]) -> list[str]:
+    """The paths that lie in none of the allowed ones."""
+    allowed = tuple(allowed)
+    return [path for path in paths if not any(covers(each, path) for each in allowed)]
+
+
+def changed_paths(before: Json, after: Json) -> tuple[str, ...]:
+    """Where two documents differ, sorted; equal documents: nothing."""
+    found = sorted(_differences(before, after, WHOLE))
+    if len(found) <= PATHS_MAX:
+        return tuple(found)
+    firsts = sorted({_first_key(path) for path in found})
+    return tuple(firsts) if len(firsts) <= PATHS_MAX else (WHOLE,)
+
+
+def _differences(before: Json, after: Json, path: str) -> Iterator[str]:
+    if before is after:
+        return
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in before.keys() | after.keys():
+            if key in before and key in after:
+                yield from _differences(before[key], after[key], join(path, key))
+            else:
+                yield join(path, key)
+    elif not same(before, after):
+        yield path
+
+
+def same(one: Json, other: Json) -> bool:
+    """Equal as JSON: `1`, `1.0` and `true` are three different things."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
+def _first_key(path: str) -> str:
+    start = 0
+    while (dot := path.find(".", start)) >= 0:
+        backslashes = len(path[:dot]) - len(path[:dot].rstrip("\\"))
+        if backslashes % 2 == 0:
+            return path[:dot]
+        start = dot + 1
+    return path

@@ -1,0 +1,201 @@
+"""After a change: which stages want to look at the entity, and how soon.
+
+Few are asked: not the author, not one that does not watch what changed, not one in whose queue the
+entity is already. A stage that fails to answer gets the entity anyway. A circle that is proved, or
+a chain that is too deep, is parked with its proof; a stage woken too often is woken later.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.store.entities import Offer, StageLane
+from gnomon.model.outcome import cut
+from gnomon.model.stage.chain import Buckets
+from gnomon.model.stage.graph import Graph, build_graph
+from gnomon.stages.capacity import AskBreaker
+from gnomon.stages.served import Served, View
+from gnomon.stages.stage import Wake
+
+REASON_CHARS_MAX = 200
+SLOW_ASK_S = 0.005
+ASK_FAILED = "ask failed"
+UNASKED = "unasked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change that stages are asked about."""
+
+    paths: tuple[str, ...]
+    author: str  # `user`, a caller's name, or `stage:<name>`
+    reason: str
+    root: UUID
+    depth: int
+    circle: tuple[str, ...] = ()  # the stages of a proved loop that this change closes
+    trail: tuple[str, ...] = ()  # who made the changes before it in its chain
+
+
+class Asker:
+    """Asks the stages that are served here."""
+
+    def __init__(
+        self, stages: Mapping[str, Served], *, env: Env, depth_max: int, grain: timedelta
+    ) -> None:
+        self.graph, self._stages = _in_order(stages)
+        self._clock = env.clock
+        self._observer = env.observer
+        self._depth_max = depth_max
+        self._grain_s = grain.total_seconds()
+        self._buckets = Buckets(len(stages))
+        self._breakers: defaultdict[str, AskBreaker] = defaultdict(AskBreaker)
+
+    def relearn(self) -> None:
+        """A stage has described itself anew: the order of all may be another one."""
+        self.graph, self._stages = _in_order(self._stages)
+
+    def offers(self, view: View, change: Change, waiting: Collection[str]) -> tuple[Offer, ...]:
+        """What the stages want of a changed entity."""
+        found = []
+        for name, stage in self._stages.items():
+            if change.author == author_of(name) or not stage.info.reach.is_woken_by(change.paths):
+                continue
+            offer = self._offer(stage, view, change, is_waiting=name in waiting)
+            if offer is not None:
+                found.append(offer)
+        return tuple(found)
+
+    def sweep_offer(self, name: str, view: View, *, reason: str, root: UUID) -> Offer | None:
+        """What one stage wants of an entity that a walk came by."""
+        stage = self._stages[name]
+        change = Change(paths=(), author="", reason=reason, root=root, depth=0)
+        if not stage.asks_here:
+            return self._ready(stage, change, f"{UNASKED}: {reason}", lane=StageLane.BACKGROUND)
+        return self._asked(stage, view, change, lane=StageLane.BACKGROUND)
+
+    def timer(self, name: str, entity_id: str, at: datetime) -> datetime:
+        """A moment as it is stored: spread by the stage's wish, rounded up to the grain."""
+        spread = self._stages[name].info.spread
+        if spread:
+            at += spread * _fraction(f"{name}\x00{entity_id}")
+        if not self._grain_s:
+            return at
+        late_s = math.ceil(at.timestamp() / self._grain_s) * self._grain_s - at.timestamp()
+        return at + timedelta(seconds=late_s) if late_s > 0 else at
+
+    def _offer(
+        self, stage: Served, view: View, change: Change, *, is_waiting: bool
+    ) -> Offer | None:
+        if is_waiting:
+            offer: Offer | None = self._ready(stage, change, change.reason)
+        elif stage.asks_here:
+            offer = self._asked(stage, view, change)
+        else:
+            offer = self._ready(stage, change, f"{UNASKED}: {change.reason}")
+        if offer is None or not offer.ready or change.depth == 0:
+            return offer
+        return self._held_in_check(offer, view, change)
+
+    def _asked(
+        self, stage: Served, view: View, change: Change, lane: StageLane = StageLane.MAIN
+    ) -> Offer | None:
+        name = stage.info.name
+        breaker, began = self._breakers[name], self._clock.monotonic()
+        try:
+            answer = stage.ask(view)
+        except Exception as exc:  # noqa: BLE001 - the attempt boundary: queued anyway
+            breaker.count(began, failed=True)
+            self._observer.count("stage_asks", stage=name, answer="failed")
+            reason = cut(f"{ASK_FAILED}: {type(exc).__name__}: {exc}", REASON_CHARS_MAX)
+            delay = timedelta(seconds=breaker.pause_s(began))
+            return self._ready(stage, change, reason, lane=lane, delay=delay)
+        breaker.count(began, failed=False)
+        took_s = self._clock.monotonic() - began
+        if took_s > SLOW_ASK_S:
+            self._observer.event("slow_ask", stage=name, took_s=took_s, entity=view.entity_id)
+        shown = "later" if isinstance(answer, Wake) else "yes" if answer else "no"
+        self._observer.count("stage_asks", stage=name, answer=shown)
+        if isinstance(answer, Wake):
+            return self._armed(stage, view, change, answer.at)
+        return self._ready(stage, change, change.reason, lane=lane) if answer else None
+
+    def _armed(
+        self, stage: Served, view: View, change: Change, at: datetime | None
+    ) -> Offer | None:
+        if at is None:
+            return None
+        wake = self.timer(stage.info.name, view.entity_id, at)
+        return Offer(
+            stage=stage.info.name, reason=change.reason, root=change.root, ready=False, wake=wake
+        )
+
+    def _ready(
+        self,
+        stage: Served,
+        change: Change,
+        reason: str,
+        lane: StageLane = StageLane.MAIN,
+        delay: timedelta = timedelta(0),
+    ) -> Offer:
+        return Offer(
+            stage=stage.info.name,
+            reason=cut(reason, REASON_CHARS_MAX),
+            root=change.root,
+            depth=change.depth,
+            lane=lane,
+            delay=delay,
+            frees=True,
+        )
+
+    def _held_in_check(self, offer: Offer, view: View, change: Change) -> Offer:
+        """A wake-up by another stage: park it if it is a loop, delay it if there are too many."""
+        proof = None
+        if offer.stage in change.circle:
+            proof = f"loop: {' → '.join((*change.circle, change.circle[0]))}"
+        elif change.depth >= self._depth_max:
+            trail = " → ".join((*change.trail, offer.stage))
+            proof = f"depth limit {self._depth_max}: {trail}"
+        if proof is not None:
+            self._observer.count("stage_loops", stage=offer.stage)
+            self._observer.event(
+                "stage_loop", stage=offer.stage, entity=view.entity_id, proof=proof
+            )
+        delay = self._buckets.take(view.entity_id, offer.stage, self._clock.monotonic())
+        return Offer(
+            stage=offer.stage,
+            reason=offer.reason,
+            root=offer.root,
+            depth=offer.depth,
+            lane=offer.lane,
+            delay=max(delay, offer.delay),
+            frees=offer.frees,
+            looping=proof,
+        )
+
+
+def _in_order(stages: Mapping[str, Served]) -> tuple[Graph, dict[str, Served]]:
+    graph = build_graph({name: each.info.reach for name, each in stages.items()})
+    return graph, dict(sorted(stages.items(), key=lambda each: graph.rank[each[0]]))
+
+
+def author_of(stage: str) -> str:
+    """How a stage signs its changes."""
+    return f"stage:{stage}"
+
+
+def reason_of(version: int, author: str, paths: Sequence[str]) -> str:
+    """`change v12 by user: price`."""
+    shown = ", ".join(path or "everything" for path in paths[:5])
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return f"change v{version} by {author.removeprefix('stage:')}: {shown}{more}"
+
+
+def _fraction(text: str) -> float:
+    return zlib.crc32(text.encode()) / 2**32

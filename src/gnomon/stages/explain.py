@@ -1,0 +1,165 @@
+"""Why an entity is where it is, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gnomon.contracts.store.entities import (
+    ChangeNote,
+    Entity,
+    QueueRow,
+    RowStatus,
+    StageLane,
+    StageRecord,
+)
+
+ORPHAN_AFTER = timedelta(minutes=2)  # so long after its last sign a stage counts as not served
+
+
+class StageExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """An entity in one stage's queue."""
+
+    stage: str
+    status: str  # sleeping, ready, quarantined, looping, orphan
+    since: datetime
+    lane: str
+    attempts: int
+    next_try_at: datetime | None
+    timer_at: datetime | None
+    reasons: tuple[str, ...]
+    chain: tuple[str, ...]  # who changed what led here: user → predict-price → rank
+    depth: int
+    waits_for: str
+    last_error: str | None = None
+    last_note: str | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """An entity in all queues, and its last changes."""
+
+    id: str
+    epoch: int
+    version: int
+    changed_at: datetime
+    stages: tuple[StageExplanation, ...]
+    changes: tuple[ChangeNote, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.id} v{self.version}, changed {self.changed_at:%Y-%m-%d %H:%M:%S}"]
+        lines += [_line(each) for each in self.stages] or ["  in no queue, no timers"]
+        for note in self.changes[:10]:
+            shown = ", ".join(path or "everything" for path in note.paths[:5])
+            who = note.author.removeprefix("stage:")
+            lines.append(f"  v{note.version} {note.at:%Y-%m-%d %H:%M:%S} by {who}: {shown}")
+        return "\n".join(lines)
+
+
+class ParkedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An entity that a stage gave up."""
+
+    entity_id: str
+    stage: str
+    status: RowStatus
+    since: datetime
+    attempts: int
+    reasons: tuple[str, ...]
+    depth: int
+    error: str | None  # the last failure, or the proof of the loop
+
+
+def parked_row(row: QueueRow) -> ParkedRow:
+    """A row of the store as callers see it."""
+    return ParkedRow(
+        entity_id=row.entity_id,
+        stage=row.stage,
+        status=row.status,
+        since=row.first_at,
+        attempts=row.attempts,
+        reasons=row.reasons,
+        depth=row.depth,
+        error=row.error,
+    )
+
+
+def explained(
+    entity: Entity,
+    rows: Sequence[QueueRow],
+    changes: Sequence[ChangeNote],
+    register: Sequence[StageRecord],
+    *,
+    now: datetime,
+) -> Explanation:
+    """Put together what the store knows."""
+    served = {each.name for each in register if now - each.last_seen_at < ORPHAN_AFTER}
+    return Explanation(
+        id=entity.id,
+        epoch=entity.epoch,
+        version=entity.version,
+        changed_at=entity.changed_at,
+        stages=tuple(
+            _explained(row, changes, is_served=row.stage in served, now=now)
+            for row in sorted(rows, key=lambda row: row.stage)
+        ),
+        changes=tuple(changes),
+    )
+
+
+def _explained(
+    row: QueueRow, changes: Sequence[ChangeNote], *, is_served: bool, now: datetime
+) -> StageExplanation:
+    status = row.status.value if is_served else "orphan"
+    return StageExplanation(
+        stage=row.stage,
+        status=status,
+        since=row.first_at,
+        lane=StageLane(row.lane).name.lower(),
+        attempts=row.attempts,
+        next_try_at=row.ready_at if row.status is RowStatus.READY else None,
+        timer_at=row.timer_at,
+        reasons=row.reasons,
+        chain=_chain(row, changes),
+        depth=row.depth,
+        waits_for=_waits_for(row, is_served=is_served, now=now),
+        last_error=row.error,
+        last_note=row.note,
+    )
+
+
+def _chain(row: QueueRow, changes: Sequence[ChangeNote]) -> tuple[str, ...]:
+    steps = sorted((n for n in changes if n.root == row.root), key=lambda note: note.version)
+    return (*(note.author.removeprefix("stage:") for note in steps), row.stage) if steps else ()
+
+
+def _waits_for(row: QueueRow, *, is_served: bool, now: datetime) -> str:
+    if not is_served:
+        return "no process serves this stage"
+    if row.status is RowStatus.QUARANTINED:
+        return "a change of what it watches, a new revision, or `gnomon entity release`"
+    if row.status is RowStatus.LOOPING:
+        return "a change from outside, a new revision, or `gnomon entity release`"
+    if row.status is RowStatus.SLEEPING:
+        return f"its timer in {_span(row.timer_at, now)}"
+    if row.ready_at is not None and row.ready_at > now:
+        what = "its next try" if row.attempts else "its time"
+        return f"{what} in {_span(row.ready_at, now)}"
+    return "its turn"
+
+
+def _span(at: datetime | None, now: datetime) -> str:
+    if at is None or at <= now:
+        return "a moment"
+    left = at - now
+    if left >= timedelta(days=2):
+        return f"{left.days} days"
+    return str(timedelta(seconds=int(left.total_seconds())))
+
+
+def _line(each: StageExplanation) -> str:
+    why = "; ".join(each.reasons) or "no reason noted"
+    chain = f" [{' → '.join(each.chain)}, depth {each.depth}]" if each.chain else ""
+    error = f"; last error: {each.last_error}" if each.last_error else ""
+    tries = f", {each.attempts} failures" if each.attempts else ""
+    return f"  {each.stage}: {each.status}, waits for {each.waits_for}{tries}: {why}{chain}{error}"

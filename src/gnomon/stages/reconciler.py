@@ -1,0 +1,485 @@
+"""The owner's loop over entities: fire timers, ask about changes, claim, walk, then rest.
+
+Nothing here is needed for safety: the store's fences answer for whatever it does too early, too
+late or twice. For one entity only one stage works at a time, because this loop, in the process
+that holds the entity's shard, does not claim it again meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from gnomon.clock import DatabaseClock
+from gnomon.contracts.companion import Ownership
+from gnomon.contracts.env import Env
+from gnomon.contracts.store import Holding
+from gnomon.contracts.store.entities import (
+    Asked,
+    Claim,
+    EntityStore,
+    Fed,
+    Offer,
+    StageLane,
+    Survey,
+)
+from gnomon.model.errors import Unavailable
+from gnomon.stages.asking import Asker, Change, reason_of
+from gnomon.stages.config import StagesConfig
+from gnomon.stages.line import Line
+from gnomon.stages.running import Runs
+from gnomon.stages.served import OutageError, Served
+from gnomon.stages.walking import Walker, view_of_fed
+
+FEED_BATCH = 200
+FIRE_BATCH = 1_000
+OLD_BACKGROUND = timedelta(hours=1)  # a background row so old counts as main
+NAP_S = 0.001
+DECLARE_EVERY_S = 30.0
+
+
+class Reconciler:
+    """Brings entities to the stages served here, in the shards this process holds."""
+
+    def __init__(
+        self,
+        store: EntityStore,
+        stages: Sequence[Served],
+        *,
+        ownership: Ownership,
+        shard_count: int,
+        env: Env,
+        config: StagesConfig | None = None,
+        publishes: bool = False,
+        saved: Callable[[], None] = lambda: None,  # told after each save
+    ) -> None:
+        self._store = store
+        self._ownership = ownership
+        self._shard_count = shard_count
+        self._config = config or StagesConfig()
+        self._clock = env.clock
+        self._entropy = env.entropy
+        self._observer = env.observer
+        self.time = DatabaseClock(env.clock)
+        by_name = {served.info.name: served for served in stages}
+        self.asker = Asker(
+            by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
+        )
+        self._runs = Runs(
+            store,
+            self.asker,
+            config=self._config,
+            env=env,
+            publishes=publishes,
+            saved=self._saved,
+        )
+        self._tell_saved = saved
+        self.tell_starved: Callable[[], None] = lambda: None  # when a stage may not do what it has
+        ranked = sorted(stages, key=lambda served: self.asker.graph.rank[served.info.name])
+        self._lines: Mapping[str, Line] = {each.info.name: Line(each) for each in ranked}
+        self._walker = Walker(store, self.asker, self._lines, env=env, offered=self._offered)
+        self._busy: set[str] = set()  # entities that a stage works on, or is about to
+        self._unblocked = 0  # how often: what was looked for before the last time may be there now
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._survey: Survey | None = None
+        self._survey_at = 0.0
+        self._is_stale = True  # something happened since the last survey
+        self._declare_at = 0.0
+        self._is_announced = False
+        self._fed = False
+        self._held: frozenset[int] = frozenset()
+
+    # -- what others tell it ----------------------------------------------------------------------
+
+    def hint(self, shards: Collection[int]) -> None:
+        """Something may have changed in these shards."""
+        if not shards or not self._held.isdisjoint(shards):
+            self._unblock()
+            self._is_stale = self._fed = True
+            self._wake.set()
+
+    def wake(self) -> None:
+        """Look again."""
+        self._unblock()
+        self._is_stale = True
+        self._wake.set()
+
+    def redescribed(self) -> None:
+        """A stage elsewhere is another one now: order and declaration follow."""
+        self.asker.relearn()
+        rank = self.asker.graph.rank
+        self._lines = dict(sorted(self._lines.items(), key=lambda each: rank[each[0]]))
+        for line in self._lines.values():
+            line.capacity.info = line.served.info
+        self._declare_at, self._is_announced = 0.0, False
+        self.wake()
+
+    @property
+    def lines(self) -> Mapping[str, Line]:
+        """The stages' work in this process."""
+        return self._lines
+
+    @property
+    def in_hand(self) -> int:
+        """Calls on their way."""
+        return len(self._tasks)
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    async def declare(self) -> None:
+        """Tell the register which stages are served here; warn of what looks wrong with them."""
+        every = [line.served.info for line in self._lines.values()]
+        infos = [info for info in every if info.revision]
+        known = await self._store.declare(
+            {info.name: info.revision for info in infos},
+            formerly={info.name: info.formerly for info in infos if info.formerly},
+            backfill=[info.name for info in infos if info.backfill],
+        )
+        for info in infos:
+            before = known.get(info.name)
+            if not self._is_announced and before is not None and before > info.revision:
+                self._observer.event(
+                    "stage_outdated", stage=info.name, revision=info.revision, known=before
+                )
+        if self._is_announced:
+            return
+        self._is_announced = True
+        for circle in self.asker.graph.circles:
+            self._observer.event("stages_may_loop", stages=", ".join(circle))
+        for one, other in self.asker.graph.shared:
+            self._observer.event("stages_share_fields", stages=f"{one}, {other}")
+
+    async def keep_reconciling(self) -> None:
+        """Work until cancelled; an unavailable store is waited for."""
+        while True:
+            try:
+                await self._declare_in_time()
+                busy = await self.step()
+            except Unavailable as exc:
+                self._observer.count("store_errors", operation="reconcile")
+                self._observer.event("reconcile_failed", error=str(exc))
+                await asyncio.sleep(self._config.poll.total_seconds())
+                continue
+            if busy:
+                await asyncio.sleep(0)
+            else:
+                await self._rest()
+
+    async def _declare_in_time(self) -> None:
+        """Again and again, so that the register knows that the stages are served."""
+        now = self._clock.monotonic()
+        if now < self._declare_at:
+            return
+        await self.declare()
+        self._declare_at = now + DECLARE_EVERY_S
+        for line in self._lines.values():
+            info = line.served.info
+            if info.sweep_every is not None:
+                await self._store.begin_sweep(
+                    info.name, reason="sweep in turn", unless_within=info.sweep_every
+                )
+
+    async def idle(self) -> None:
+        """Wait until no call is on its way; those that follow from it included."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def drain(self, within: timedelta) -> None:
+        """Let calls end; those that do not are dropped: their rows are still in the queue."""
+        for line in self._lines.values():
+            self._let_go(line)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within.total_seconds())
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def step(self) -> bool:
+        """One round; True if there may be more to do at once."""
+        self._wake.clear()
+        holdings = self._ownership.trusted()
+        self._note_holdings(holdings)
+        if not holdings:
+            self._survey_at = self._clock.monotonic() + self._config.poll.total_seconds()
+            return False
+        did = await self._fire(holdings)
+        did = await self._ask(holdings) or did
+        did = await self._claim_all(holdings) or did
+        if self._survey is not None and await self._walker.walk(
+            self._survey.sweeps, holdings, self.time.now()
+        ):
+            self._is_stale = did = True
+        if not did and self._is_due_for_survey():
+            did = await self._look(holdings)
+        return did
+
+    def _note_holdings(self, holdings: Sequence[Holding]) -> None:
+        held = frozenset(each.shard for each in holdings)
+        if held != self._held:
+            self._held = held
+            self._is_stale = self._fed = True
+        for line in self._lines.values():
+            line.capacity.share = len(held) / self._shard_count
+
+    async def _rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._rest_s()):
+                await self._wake.wait()
+
+    def _rest_s(self) -> float:
+        now, time = self._clock.monotonic(), self.time.now()
+        rest_s = self._survey_at - now
+        timer_at = self._survey.timer_at if self._survey else None
+        for at in (timer_at, *self._open_times(now)):
+            if at is not None:
+                rest_s = min(rest_s, (at - time).total_seconds())
+        for line in self._lines.values():
+            if line.next_at and not line.capacity.free(now) and line.capacity.next_at(now) > now:
+                rest_s = min(rest_s, line.capacity.next_at(now) - now)
+        return max(rest_s, NAP_S)
+
+    def _open_times(self, now: float) -> list[datetime]:
+        lines = (line for line in self._lines.values() if line.capacity.free(now))
+        return [at for line in lines for at in line.open_times()]
+
+    def next_at(self) -> datetime | None:
+        """When something is due next, as of the last survey; for those who own the time."""
+        times = [self._due_at(line) for line in self._lines.values() if line.next_at]
+        if self._survey and self._survey.timer_at:
+            times.append(self._survey.timer_at)
+        if self._survey and self._survey.outgoing_at:
+            times.append(self._survey.outgoing_at)
+        return min(times, default=None)
+
+    def _due_at(self, line: Line) -> datetime:
+        """When its next row is ready and it has room."""
+        now = self._clock.monotonic()
+        room_in_s = line.capacity.next_at(now) - now
+        rounded = timedelta(seconds=room_in_s, microseconds=1 if room_in_s else 0)
+        return max(self.time.now() + rounded, min(line.next_at.values()))
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def _is_due_for_survey(self) -> bool:
+        return self._is_stale or self._clock.monotonic() >= self._survey_at
+
+    async def _look(self, holdings: Sequence[Holding]) -> bool:
+        """Learn what there is to do; True if some of it is due."""
+        self._is_stale = False
+        if self._clock.monotonic() >= self._survey_at:
+            self._unblock()  # there may be what nobody told of
+        self._survey_at = self._clock.monotonic() + self._config.poll.total_seconds()
+        survey = self._survey = await self._store.survey(holdings)
+        self.time.observe(survey.now)
+        self._fed = self._fed or survey.fed
+        for line in self._lines.values():
+            line.next_at.clear()
+        for each in survey.ready:
+            if each.stage in self._lines:
+                self._lines[each.stage].next_at[each.lane] = each.at
+        now = self._clock.monotonic()
+        is_due = any(at <= survey.now for at in self._open_times(now))
+        is_fired = survey.timer_at is not None and survey.timer_at <= survey.now
+        is_walking = any(stage in self._lines for stage, _ in survey.sweeps)
+        return is_due or survey.fed or is_fired or is_walking
+
+    def _saved(self, offers: Sequence[Offer]) -> None:
+        """A commit of ours was saved, with these offers."""
+        self._offered(offers)
+        self._tell_saved()
+
+    def _offered(self, offers: Sequence[Offer]) -> None:
+        """Rows were put into queues by a commit of ours."""
+        now = self.time.now()
+        for offer in offers:
+            line = self._lines.get(offer.stage)
+            if offer.ready and offer.looping is None and line is not None:
+                line.note(offer.lane, now + offer.delay)
+            if offer.wake is not None:
+                self._is_stale = True
+        self._wake.set()
+
+    # -- timers and changes -----------------------------------------------------------------------
+
+    async def _fire(self, holdings: Sequence[Holding]) -> bool:
+        timer_at = self._survey.timer_at if self._survey else None
+        if timer_at is None or timer_at > self.time.now():
+            return False
+        fired = await self._store.fire(holdings, limit=FIRE_BATCH)
+        self._unblock()
+        self._is_stale = True
+        if not fired:
+            await self._look(holdings)
+        else:
+            self._observer.count("stage_timers", fired)
+        return fired > 0
+
+    async def _ask(self, holdings: Sequence[Holding]) -> bool:
+        """Ask the stages about what others changed."""
+        if not self._fed:
+            return False
+        fed = await self._store.feed(holdings, limit=FEED_BATCH, skip=())
+        self._fed = len(fed) >= FEED_BATCH
+        if not fed:
+            return False
+        answers = [answer for each in fed if (answer := self._answer(each)) is not None]
+        for answer, stored in zip(answers, await self._store.asked(answers), strict=True):
+            if stored:
+                self._offered(answer.offers)
+        self._is_stale = True
+        return True
+
+    def _answer(self, fed: Fed) -> Asked | None:
+        entity = fed.entity
+        held = self._ownership.holding(entity.shard)
+        if held is None:
+            return None
+        offers: tuple[Offer, ...] = ()
+        if entity.doc is not None and fed.changes:
+            newest = fed.changes[-1]
+            paths = tuple(sorted({path for note in fed.changes for path in note.paths}))
+            change = Change(
+                paths=paths,
+                author=newest.author if len(fed.changes) == 1 else "",
+                reason=reason_of(newest.version, newest.author, paths),
+                root=newest.root,
+                depth=0,
+            )
+            waiting = {name for name, row in fed.waiting.items() if row.status == "ready"}
+            offers = self.asker.offers(view_of_fed(fed, self.time.now()), change, waiting)
+        return Asked(
+            entity_id=entity.id,
+            shard=entity.shard,
+            lease_guid=held.lease_guid,
+            seq=fed.seq,
+            epoch=entity.epoch,
+            version=entity.version,
+            offers=offers,
+        )
+
+    # -- claiming ---------------------------------------------------------------------------------
+
+    async def _claim_all(self, holdings: Sequence[Holding]) -> bool:
+        did = False
+        for line in self._lines.values():
+            if line.capacity.free(self._clock.monotonic()):
+                did = await self._claim(line, holdings) or did
+                self._start(line)
+            elif line.is_waiting and not line.capacity.granted:
+                self.tell_starved()
+        return did
+
+    async def _claim(self, line: Line, holdings: Sequence[Holding]) -> bool:
+        """Load entities for a stage, main lane first, the background lane in its turn."""
+        room = self._config.claim_ahead - len(line.claimed)
+        if room < self._config.claim_ahead // 2:
+            return False
+        lanes = [StageLane.MAIN, StageLane.BACKGROUND]
+        background_at = line.next_at.get(StageLane.BACKGROUND)
+        is_old = background_at is not None and background_at < self.time.now() - OLD_BACKGROUND
+        if line.capacity.background_first() or is_old:
+            lanes.reverse()
+            limits = [max(1, room // 10), room]
+        else:
+            limits = [room, room]
+        did = False
+        for lane, limit in zip(lanes, limits, strict=True):
+            room = self._config.claim_ahead - len(line.claimed)
+            if room > 0:
+                did = await self._peek(line, lane, min(limit, room), holdings) or did
+        return did
+
+    async def _peek(
+        self, line: Line, lane: StageLane, limit: int, holdings: Sequence[Holding]
+    ) -> bool:
+        at = line.next_at.get(lane)
+        if at is None or at > self.time.now() or lane in line.blocked:
+            return False
+        del line.next_at[lane]
+        skip = () if line.served.info.alongside else tuple(self._busy)
+        unblocked = self._unblocked
+        claims = await self._store.peek(
+            holdings, line.served.info.name, lane, limit=limit, skip=skip
+        )
+        if len(claims) >= limit:
+            line.note(lane, at)
+        taken = [claim for claim in claims if self._is_its_turn(line, claim)]
+        line.claimed.extend(taken)
+        if not line.served.info.alongside:
+            self._busy.update(claim.entity.id for claim in taken)
+        is_main = lane is StageLane.MAIN
+        line.capacity.claimed(
+            main=len(taken) if is_main else 0, background=0 if is_main else len(taken)
+        )
+        self._is_stale = True
+        if not taken and unblocked == self._unblocked:
+            line.blocked.add(lane)
+        return bool(taken)
+
+    def _is_its_turn(self, line: Line, claim: Claim) -> bool:
+        """Stages that can wake this one come first, if they can work now."""
+        if line.served.info.alongside:
+            return True
+        now = self._clock.monotonic()
+        first = claim.waiting & self.asker.graph.before[line.served.info.name]
+        return not any(
+            self._lines[name].capacity.free(now) and not self._lines[name].served.info.alongside
+            for name in first
+        )
+
+    def _start(self, line: Line) -> None:
+        info = line.served.info
+        while line.claimed and line.capacity.free(self._clock.monotonic()):
+            batch = [line.claimed.popleft() for _ in range(min(info.batch, len(line.claimed)))]
+            line.capacity.began(len(batch))
+            task = asyncio.create_task(self._perform(line, batch), name=f"stage-{info.name}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _perform(self, line: Line, claims: list[Claim]) -> None:
+        held = [(claim, self._ownership.holding(claim.entity.shard)) for claim in claims]
+        ours = [(claim, holding) for claim, holding in held if holding is not None]
+        try:
+            if ours:
+                await self._runs.perform(
+                    line.served, [claim for claim, _ in ours], [holding for _, holding in ours]
+                )
+            line.capacity.went_well()
+        except OutageError as exc:
+            wanted_s = exc.after.total_seconds() if exc.after else 0.0
+            pause_s = line.capacity.was_away(self._clock.monotonic(), at_least_s=wanted_s)
+            self._let_go(line)
+            self._observer.event(
+                "stage_away", stage=line.served.info.name, error=str(exc), pause_s=pause_s
+            )
+        except Unavailable as exc:
+            self._observer.count("store_errors", operation="reconcile")
+            self._observer.event("reconcile_failed", error=str(exc))
+        except Exception as exc:  # noqa: BLE001 - the service loop boundary: its rows are still there
+            self._observer.count("stage_bugs", stage=line.served.info.name)
+            self._observer.event(
+                "stage_bug", stage=line.served.info.name, error=f"{type(exc).__name__}: {exc}"
+            )
+        finally:
+            line.capacity.ended()
+            if not line.served.info.alongside:
+                self._busy.difference_update(claim.entity.id for claim in claims)
+            self._unblock()
+            self._is_stale = True
+            self._wake.set()
+            self._start(line)
+
+    def _unblock(self) -> None:
+        self._unblocked += 1
+        for line in self._lines.values():
+            line.blocked.clear()
+
+    def _let_go(self, line: Line) -> None:
+        """Forget what was claimed ahead: other stages need not wait for this one."""
+        if not line.served.info.alongside:
+            self._busy.difference_update(claim.entity.id for claim in line.claimed)
+        line.claimed.clear()

@@ -1,0 +1,206 @@
+"""Where saved versions go: a function, or a receiver that an executor reaches.
+
+An executor's effect is one save as one JSON object, the same for all of them. Of one entity the
+saves leave one after the other, each after the acknowledgement of the one before; different
+entities do not wait for each other. At least once: a receiver knows a repeat by its key, and by a
+version that is not higher than what it has.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.executor import Executor, Order
+from gnomon.contracts.store.entities import Outgoing, StageState
+from gnomon.model.errors import ConfigurationError
+from gnomon.model.outcome import Failed
+from gnomon.model.spec import Effect, Http, Kafka, Rabbitmq
+from gnomon.stages.codec import EntityCodec
+from gnomon.stages.config import StagesConfig
+from gnomon.stages.delivering import AT_ONCE, deliver_in_order
+from gnomon.stages.stage import Saved
+
+JSON_TYPE = "application/json"
+_MARKS = "!#$&'()*+,-./:;<=>?@[]_~"  # visible ASCII stays readable; the rest is percent-encoded
+
+
+class NotDeliveredError(Exception):
+    """The receiver did not acknowledge it."""
+
+
+ToEffect = Callable[[Outgoing], Effect]
+
+
+class FunctionRelay:
+    """Calls a function of this process with each save."""
+
+    def __init__(
+        self,
+        function: Callable[[Saved[Any, Any]], Awaitable[None]],
+        *,
+        entity: Any = dict,
+        at_once: int = AT_ONCE,
+    ) -> None:
+        self._function = function
+        self._entities = EntityCodec(entity)
+        self._at_once = at_once
+
+    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+        return await deliver_in_order(rows, self._deliver, at_once=self._at_once)
+
+    async def _deliver(self, row: Outgoing) -> None:
+        await self._function(
+            Saved(
+                id=row.entity_id,
+                version=row.version,
+                entity=None if row.doc is None else self._entities.decode(row.doc),
+                state=None if row.state is None else _plain(row.state),
+                author=row.author,
+                changed=row.paths,
+                key=row.key,
+            )
+        )
+
+    async def close(self) -> None: ...
+
+
+class EffectRelay:
+    """Sends saves through an executor. It is the executor's owner who closes it."""
+
+    def __init__(
+        self, executor: Executor, effect_of: ToEffect, *, env: Env, timeout: timedelta
+    ) -> None:
+        self._executor = executor
+        self._effect_of = effect_of
+        self._clock = env.clock
+        self._entropy = env.entropy
+        self._timeout = timeout
+
+    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+        return await deliver_in_order(rows, self._deliver)
+
+    async def _deliver(self, row: Outgoing) -> None:
+        outcome = await self._executor.execute(self._order(row))
+        if isinstance(outcome, Failed):
+            raise NotDeliveredError(outcome.error)
+
+    def _order(self, row: Outgoing) -> Order:
+        return Order(
+            id=row.entity_id,
+            guid=self._entropy.token(),
+            key=row.key,
+            attempt_id=self._entropy.guid(),
+            attempt_no=row.attempts + 1,
+            occurrence_no=row.version,
+            scheduled_at=row.at,
+            deadline=self._clock.now() + self._timeout,
+            timeout_s=self._timeout.total_seconds(),
+            effect=self._effect_of(row),
+        )
+
+    async def close(self) -> None: ...
+
+
+def relay_of(
+    config: StagesConfig,
+    kinds: Mapping[str, tuple[str, Any]],
+    executors: Mapping[type[Effect], Executor],
+    *,
+    env: Env,
+) -> EffectRelay | None:
+    """The relay that the settings name. `kinds`: of every target, its kind and itself.
+
+    Errors: ConfigurationError.
+    """
+    if config.relay is None:
+        return None
+    kind, target = kinds.get(config.relay, ("", None))
+    made: Mapping[str, tuple[type[Effect], ToEffect]] = {
+        "kafka": (Kafka, lambda row: kafka_record(config, row)),
+        "rabbitmq": (Rabbitmq, lambda row: rabbitmq_message(config, row)),
+        "http": (Http, lambda row: http_call(config.relay_url or target.url_prefix, row)),
+    }
+    if kind not in made:
+        raise ConfigurationError(
+            "stages.relay", f"must name a target of kind {', '.join(made)} (got {config.relay!r})"
+        )
+    effect, effect_of = made[kind]
+    return EffectRelay(executors[effect], effect_of, env=env, timeout=config.relay_timeout)
+
+
+# -- effects --------------------------------------------------------------------------------------
+
+
+def kafka_record(config: StagesConfig, row: Outgoing) -> Kafka:
+    """Keyed by the entity, so that its saves stay in one partition."""
+    return Kafka(
+        target=config.relay or "",
+        topic=config.relay_topic,
+        key=row.entity_id,
+        value=message_of(row).decode(),
+        headers={"content-type": JSON_TYPE, **headers_of(row)},
+    )
+
+
+def rabbitmq_message(config: StagesConfig, row: Outgoing) -> Rabbitmq:
+    """Its message id is the save's key."""
+    return Rabbitmq(
+        target=config.relay or "",
+        exchange=config.relay_exchange,
+        routing_key=config.relay_routing_key,
+        body=message_of(row).decode(),
+        content_type=JSON_TYPE,
+        headers=headers_of(row),
+    )
+
+
+def http_call(url: str, row: Outgoing) -> Http:
+    """A POST with the save's key as its Webhook-Id."""
+    return Http("POST", url, headers=headers_of(row), json=msgspec.Raw(message_of(row)))
+
+
+def headers_of(row: Outgoing) -> dict[str, str]:
+    """What a receiver may want to know before it reads the message; executors add the key."""
+    return {
+        "entity-id": row.entity_id,
+        "entity-epoch": str(row.epoch),
+        "entity-version": str(row.version),
+        "entity-author": quote(row.author, safe=_MARKS),
+    }
+
+
+def message_of(row: Outgoing) -> bytes:
+    """A save as JSON: the entity, the state saved with it, and how it came about."""
+    return msgspec.json.encode(
+        {
+            "id": row.entity_id,
+            "epoch": row.epoch,
+            "version": row.version,
+            "author": row.author,
+            "changed": row.paths,
+            "at": row.at.astimezone(UTC),
+            "key": row.key,
+            "deleted": row.doc is None,
+            "entity": None if row.doc is None else msgspec.Raw(row.doc.encode()),
+            "state": None if row.state is None else _told(row.state),
+        }
+    )
+
+
+def _told(state: StageState) -> dict[str, object]:
+    head: dict[str, object] = {"version": state.version, "revision": state.revision}
+    if state.type is None:
+        return {**head, "json": msgspec.Raw(state.body)}
+    return {**head, "type": state.type, "message": base64.b64encode(state.body).decode()}
+
+
+def _plain(state: StageState) -> object:
+    """JSON as values; a protobuf message as its bytes."""
+    return msgspec.json.decode(state.body) if state.type is None else state.body

@@ -1,0 +1,402 @@
+"""One claim, from the call of the stage to the commit: conflicts, failures, loops.
+
+A conflict is no failure. If what changed meanwhile touches neither what the stage watches nor what
+it wrote, its patch is applied on top; otherwise the stage runs again on the new document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import msgspec
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.store import Holding
+from gnomon.contracts.store.entities import (
+    Claim,
+    Commit,
+    CommitKind,
+    Committed,
+    EntityStore,
+    Offer,
+    RowStatus,
+    SetBack,
+    StageState,
+    StateWrite,
+)
+from gnomon.contracts.store.entities import Keep as KeepStored
+from gnomon.model.errors import InvalidRequest
+from gnomon.model.outcome import cut
+from gnomon.model.stage.chain import Chains, digest_of
+from gnomon.model.stage.patch import apply_patch, touched_paths
+from gnomon.model.stage.paths import changed_paths, meet, outside
+from gnomon.stages.asking import ASK_FAILED, UNASKED, Asker, Change, author_of, reason_of
+from gnomon.stages.codec import UndecodableError, decode_document, encode_document
+from gnomon.stages.committer import Committer
+from gnomon.stages.config import StagesConfig
+from gnomon.stages.served import Answer, OutageError, Ran, Served, View
+from gnomon.stages.stage import Keep, Quarantine, Retry, Wake
+
+RERUNS_MAX = 3
+MERGES_MAX = 10
+ERROR_CHARS_MAX = 2_000
+NOTE_CHARS_MAX = 500
+CONFLICT_MIN_S = 1.0
+CONFLICT_SPREAD_S = 4.0
+STATE_CAS = "state-cas"
+DOUBTFUL = (ASK_FAILED, UNASKED, STATE_CAS)  # nobody has said yes to these
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A commit, and what is noted in memory when it is saved."""
+
+    commit: Commit
+    digest: bytes | None  # of entity and states after it, if the document changes
+
+
+class Runs:
+    """Performs claims of the stages served here."""
+
+    def __init__(
+        self,
+        store: EntityStore,
+        asker: Asker,
+        *,
+        config: StagesConfig,
+        env: Env,
+        publishes: bool,
+        saved: Callable[[Sequence[Offer]], None],
+    ) -> None:
+        self._store = store
+        self._asker = asker
+        self._config = config
+        self._clock = env.clock
+        self._entropy = env.entropy
+        self._observer = env.observer
+        self._publishes = publishes
+        self._saved = saved
+        self._committer = Committer(store, limit=config.commit_batch)
+        self._chains = Chains()
+
+    async def perform(
+        self, served: Served, claims: Sequence[Claim], holding: Sequence[Holding]
+    ) -> None:
+        """Call the stage for these and see every one through. Errors: OutageError, after all rows
+        were set back without blame; Unavailable when the store is away."""
+        fences = {claim.entity.id: held for claim, held in zip(claims, holding, strict=True)}
+        wanted, began = list(claims), self._clock.monotonic()
+        try:
+            wanted = await self._still_wanted(served, claims, fences)
+            if not wanted:
+                return
+            began = self._clock.monotonic()
+            answers = await self._call(served, [view_of(claim) for claim in wanted])
+        except OutageError as exc:
+            pairs = [(claim, fences[claim.entity.id]) for claim in wanted]
+            await self._excuse(served, pairs, exc)
+            raise
+        self._observer.observe(
+            "stage_call_seconds", self._clock.monotonic() - began, stage=served.info.name
+        )
+        saves = [
+            self._see_through(served, claim, fences[claim.entity.id], answer)
+            for claim, answer in zip(wanted, answers, strict=True)
+        ]
+        if len(saves) == 1:
+            await saves[0]
+        else:
+            await asyncio.gather(*saves)
+
+    # -- asking again and calling -----------------------------------------------------------------
+
+    async def _still_wanted(
+        self, served: Served, claims: Sequence[Claim], fences: dict[str, Holding]
+    ) -> list[Claim]:
+        """Drop what the stage cleanly refuses, of those that nobody has said yes to yet."""
+        doubtful = [claim for claim in claims if _is_doubtful(claim.row.reasons)]
+        if not doubtful:
+            return list(claims)
+        answers = await served.ask_many([view_of(claim) for claim in doubtful])
+        refused = {}
+        for claim, answer in zip(doubtful, answers, strict=True):
+            if answer is False or isinstance(answer, Wake):
+                at = answer.at if isinstance(answer, Wake) else None
+                refused[claim.entity.id] = self._refused(claim, fences[claim.entity.id], at)
+        await asyncio.gather(*(self._committer.set_back(row) for row in refused.values()))
+        return [claim for claim in claims if claim.entity.id not in refused]
+
+    def _refused(self, claim: Claim, held: Holding, at: datetime | None) -> SetBack:
+        wake = None if at is None else self._asker.timer(claim.row.stage, claim.entity.id, at)
+        return self._set_back(claim, held, None, wake=wake)
+
+    async def _call(self, served: Served, views: Sequence[View]) -> Sequence[Answer]:
+        """Call the stage; a failing batch is halved until the culprit is alone."""
+        try:
+            async with asyncio.timeout(self._config.call_timeout.total_seconds()):
+                return await served.process(views)
+        except OutageError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - the attempt boundary
+            if len(views) == 1:
+                return [exc]
+        half = len(views) // 2
+        return [*await self._call(served, views[:half]), *await self._call(served, views[half:])]
+
+    # -- committing -------------------------------------------------------------------------------
+
+    async def _see_through(
+        self, served: Served, claim: Claim, held: Holding, answer: Answer
+    ) -> None:
+        reruns = merges = 0
+        while True:
+            built = self._built(served, claim, held, answer)
+            if isinstance(built, SetBack):
+                await self._committer.set_back(built)
+                return
+            committed = await self._committer.commit(built.commit)
+            if (
+                committed.kind is not CommitKind.MOVED
+                and committed.kind is not CommitKind.STATE_MOVED
+            ):
+                self._ended(served, claim, built, committed)
+                return
+            if merges < MERGES_MAX and _is_mergeable(served, answer, committed):
+                merges += 1
+                self._observer.count("stage_conflicts", stage=served.info.name, solved="merged")
+                assert committed.entity is not None
+                claim = msgspec.structs.replace(claim, entity=committed.entity)
+                continue
+            self._observer.count("stage_conflicts", stage=served.info.name, solved="again")
+            reruns += 1
+            if reruns > RERUNS_MAX:
+                await self._committer.set_back(self._later(claim, held))
+                return
+            again = await self._store.claim_of(held, claim.entity.id, served.info.name)
+            if again is None:
+                return
+            claim = again
+            try:
+                [answer] = await self._call(served, [view_of(claim)])
+            except OutageError as exc:
+                await self._excuse(served, [(claim, held)], exc)
+                return
+
+    def _built(
+        self, served: Served, claim: Claim, held: Holding, answer: Answer
+    ) -> Built | SetBack:
+        if isinstance(answer, Exception):
+            return self._failed(served, claim, held, answer)
+        assert claim.entity.doc is not None
+        before = decode_document(claim.entity.doc)
+        try:
+            after = apply_patch(before, answer.patch)
+            paths = changed_paths(before, after)
+            text = encode_document(after) if paths else None
+        except InvalidRequest as exc:
+            return self._bug(claim, held, f"the patch is not valid: {exc}")
+        foreign = outside(paths, served.info.reach.writes)
+        if foreign:
+            shown = ", ".join(foreign[:5])
+            return self._bug(claim, held, f"wrote outside its `writes`: {shown}")
+        return self._commit_of(served, claim, held, answer, text=text, paths=paths)
+
+    def _commit_of(
+        self,
+        served: Served,
+        claim: Claim,
+        held: Holding,
+        ran: Ran,
+        *,
+        text: str | None,
+        paths: tuple[str, ...],
+    ) -> Built:
+        name, entity, row = served.info.name, claim.entity, claim.row
+        offers: tuple[Offer, ...] = ()
+        digest = None
+        if text is not None:
+            offers, digest = self._consequences(name, claim, ran, text, paths)
+        own = claim.states.get(name)
+        commit = Commit(
+            shard=held.shard,
+            lease_guid=held.lease_guid,
+            entity_id=entity.id,
+            stage=name,
+            seq=row.seq,
+            epoch=entity.epoch,
+            version=entity.version,
+            doc=text,
+            paths=paths,
+            state_version=0 if own is None else own.version,
+            root=row.root,
+            depth=row.depth + 1,
+            state=_new_state(own, ran.state),
+            wake=self._timer(name, entity.id, ran.wake),
+            note=cut(ran.note, NOTE_CHARS_MAX),
+            offers=offers,
+            publish=self._publishes,
+            after_save=served.info.wants_saves,
+        )
+        return Built(commit, digest)
+
+    def _timer(
+        self, name: str, entity_id: str, wake: datetime | Keep | None
+    ) -> datetime | KeepStored | None:
+        if isinstance(wake, Keep):
+            return KeepStored.KEEP
+        return None if wake is None else self._asker.timer(name, entity_id, wake)
+
+    def _consequences(
+        self, name: str, claim: Claim, ran: Ran, text: str, paths: tuple[str, ...]
+    ) -> tuple[tuple[Offer, ...], bytes]:
+        """Ask the others about the new document, with the proof of a loop if it closes one."""
+        entity, row = claim.entity, claim.row
+        bodies = {stage: state.body for stage, state in claim.states.items()}
+        assert entity.doc is not None
+        self._chains.begin(entity.id, row.root, digest_of(entity.doc, bodies))
+        if ran.state is not None:
+            bodies[name] = ran.state.body
+        digest = digest_of(text, bodies)
+        author = author_of(name)
+        change = Change(
+            paths=paths,
+            author=author,
+            reason=reason_of(entity.version + 1, author, paths),
+            root=row.root,
+            depth=row.depth + 1,
+            circle=self._chains.closes(entity.id, row.root, digest, name),
+            trail=(*self._chains.path(entity.id, row.root), name),
+        )
+        view = replace(view_of(claim), text=text, version=entity.version + 1)
+        return self._asker.offers(view, change, claim.waiting), digest
+
+    def _ended(self, served: Served, claim: Claim, built: Built, committed: Committed) -> None:
+        name = served.info.name
+        shown = committed.kind.value
+        if committed.kind is CommitKind.SAVED:
+            if built.digest is None:
+                shown = "unchanged"
+            else:
+                self._chains.note(claim.entity.id, claim.row.root, built.digest, name)
+                if not built.commit.offers:
+                    self._chains.forget(claim.entity.id, claim.row.root)
+            self._saved(built.commit.offers)
+        self._observer.count("stage_runs", stage=name, outcome=shown)
+
+    # -- failing ----------------------------------------------------------------------------------
+
+    def _failed(self, served: Served, claim: Claim, held: Holding, error: Exception) -> SetBack:
+        name, failures = served.info.name, claim.row.attempts + 1
+        text = cut(f"{type(error).__name__}: {error}", ERROR_CHARS_MAX)
+        is_hopeless = isinstance(error, Quarantine | UndecodableError)
+        if is_hopeless or failures >= self._config.failures_max:
+            self._observer.count("stage_runs", stage=name, outcome="quarantined")
+            self._observer.event(
+                "stage_quarantined", stage=name, entity=claim.entity.id, error=text
+            )
+            return self._set_back(claim, held, RowStatus.QUARANTINED, error=text, counts=True)
+        self._observer.count("stage_runs", stage=name, outcome="failed")
+        delay = error.after if isinstance(error, Retry) and error.after else self._backoff(failures)
+        return self._set_back(claim, held, RowStatus.READY, delay=delay, error=text, counts=True)
+
+    def _backoff(self, failures: int) -> timedelta:
+        doubled = self._config.retry_min * (1 << min(failures - 1, 40))
+        return min(self._config.retry_max, doubled) * (0.8 + 0.4 * self._entropy.fraction())
+
+    def _bug(self, claim: Claim, held: Holding, problem: str) -> SetBack:
+        self._observer.count("stage_runs", stage=claim.row.stage, outcome="quarantined")
+        self._observer.event(
+            "stage_quarantined", stage=claim.row.stage, entity=claim.entity.id, error=problem
+        )
+        error = f"a bug of the stage: {problem}"
+        return self._set_back(claim, held, RowStatus.QUARANTINED, error=error, counts=True)
+
+    def _later(self, claim: Claim, held: Holding) -> SetBack:
+        delay = CONFLICT_MIN_S + CONFLICT_SPREAD_S * self._entropy.fraction()
+        return self._set_back(claim, held, RowStatus.READY, delay=timedelta(seconds=delay))
+
+    async def _excuse(
+        self, served: Served, pairs: Sequence[tuple[Claim, Holding]], error: OutageError
+    ) -> None:
+        """The stage is away: its rows wait, and nobody's attempts are burned."""
+        self._observer.count("stage_runs", len(pairs), stage=served.info.name, outcome="outage")
+        text = cut(f"the stage is away: {error}", ERROR_CHARS_MAX)
+        delay = self._config.retry_min
+        rows = [
+            self._set_back(claim, held, RowStatus.READY, delay=delay, error=text)
+            for claim, held in pairs
+        ]
+        await asyncio.gather(*(self._committer.set_back(row) for row in rows))
+
+    def _set_back(
+        self,
+        claim: Claim,
+        held: Holding,
+        status: RowStatus | None,
+        *,
+        delay: timedelta = timedelta(0),
+        error: str | None = None,
+        counts: bool = False,
+        wake: datetime | None = None,
+    ) -> SetBack:
+        return SetBack(
+            shard=held.shard,
+            lease_guid=held.lease_guid,
+            entity_id=claim.entity.id,
+            stage=claim.row.stage,
+            seq=claim.row.seq,
+            status=status,
+            delay=delay,
+            counts=counts,
+            error=error,
+            wake=wake,
+        )
+
+
+def view_of(claim: Claim) -> View:
+    """A claim as a stage is shown it."""
+    assert claim.entity.doc is not None
+    return View(
+        entity_id=claim.entity.id,
+        epoch=claim.entity.epoch,
+        version=claim.entity.version,
+        text=claim.entity.doc,
+        states=claim.states,
+        now=claim.now,
+        reasons=frozenset(claim.row.reasons),
+        attempt=claim.row.attempts + 1,
+    )
+
+
+def _new_state(own: StageState | None, wanted: StateWrite | None) -> StateWrite | KeepStored:
+    """What to store; a state that is as it was is no change."""
+    if wanted is None:
+        return KeepStored.KEEP
+    if own is None or (own.body, own.revision, own.type) != (
+        wanted.body, wanted.revision, wanted.type,
+    ):  # fmt: skip
+        return wanted
+    return KeepStored.KEEP
+
+
+def _is_doubtful(reasons: Sequence[str]) -> bool:
+    """Whether nobody has said yes: every reason came without an answer of the stage."""
+    return all(reason.startswith(DOUBTFUL) for reason in reasons)
+
+
+def _is_mergeable(served: Served, answer: Answer, committed: Committed) -> bool:
+    """Whether what changed meanwhile is none of the stage's business."""
+    reach = served.info.reach
+    if (
+        isinstance(answer, Exception)
+        or committed.kind is not CommitKind.MOVED
+        or committed.entity is None
+        or not committed.since
+        or not reach.watch
+    ):
+        return False
+    mine = (*reach.watch, *touched_paths(answer.patch))
+    return not any(meet(mine, note.paths) for note in committed.since)

@@ -1,0 +1,286 @@
+"""A stage as the reconciler uses it, whether its code is here or behind gRPC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from gnomon.contracts.observer import Observer
+from gnomon.contracts.store.entities import Outgoing, StageState, StateWrite
+from gnomon.model.errors import ConfigurationError
+from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.stage.graph import Reach
+from gnomon.model.stage.patch import Patch
+from gnomon.stages.codec import EntityCodec, StateCodec, UndecodableError, declared_types
+from gnomon.stages.delivering import deliver_in_order
+from gnomon.stages.stage import KEEP, Done, Item, Keep, Saved, Stage, Wake
+
+BATCH_MAX = 1_000
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)/(s|min|h)")
+_UNIT_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(slots=True)
+class View:
+    """An entity in front of a stage, still as stored."""
+
+    entity_id: str
+    epoch: int
+    version: int
+    text: str
+    states: Mapping[str, StageState]
+    now: datetime
+    reasons: frozenset[str]
+    attempt: int = 1
+    decoded: dict[int, Any] = field(default_factory=dict)  # by codec: stages share a type
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a stage made of a view, ready for storing."""
+
+    patch: Patch
+    state: StateWrite | None = None  # None: keep
+    wake: datetime | Keep | None = KEEP
+    note: str = ""
+
+
+class OutageError(Exception):
+    """The stage itself is not there: nothing is wrong with the entity."""
+
+    def __init__(self, why: str, *, after: timedelta | None = None) -> None:
+        super().__init__(why)
+        self.after = after  # leave it alone at least so long, it says
+
+
+Answer: TypeAlias = Ran | Exception
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageInfo:
+    """What the reconciler needs to know of a stage before it calls it."""
+
+    name: str
+    reach: Reach
+    revision: int = 1  # 0: elsewhere, and has not described itself yet
+    parallel: int = 16
+    rate: float | None = None  # calls a second
+    batch: int = 1
+    alongside: bool = False
+    backfill: bool = True
+    formerly: str | None = None
+    spread: timedelta = timedelta(0)
+    sweep_every: timedelta | None = None
+    latest: bool = False
+    wants_saves: bool = False  # it has an `after_save`
+
+
+class Served(Protocol):
+    """A stage that can be asked and called."""
+
+    @property
+    def info(self) -> StageInfo: ...
+
+    @property
+    def asks_here(self) -> bool:
+        """Whether `ask` is a function call; if not, it is asked in batches when its turn comes."""
+        ...
+
+    def ask(self, view: View) -> bool | Wake:
+        """`should_process`. May raise anything."""
+        ...
+
+    async def ask_many(self, views: Sequence[View]) -> Sequence[bool | Wake | Exception]:
+        """`should_process` of several; an exception in a place is that one's failure."""
+        ...
+
+    async def process(self, views: Sequence[View]) -> Sequence[Answer]:
+        """One answer per view, in order. Errors: anything, for the whole batch; OutageError if the
+        stage is away."""
+        ...
+
+    async def after_save(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+        """Tell it of saves: None where it has accepted."""
+        ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A stage that is elsewhere: what it is, it says itself, now and then anew."""
+
+    async def keep_described(self, observer: Observer, changed: Callable[[], None]) -> None:
+        """Learn what it is, until cancelled; `changed` is told when its `info` is another one."""
+        ...
+
+    async def close(self) -> None:
+        """Hang up; the next call connects again."""
+        ...
+
+
+class LocalStage:
+    """A stage whose code is in this process."""
+
+    asks_here = True
+
+    def __init__(self, stage: Stage[Any, Any], entity: Any = None) -> None:
+        self._stage = stage
+        entity_type, state_type = declared_types(type(stage))
+        self._entities = EntityCodec(entity if entity_type is Any and entity else entity_type)
+        self._states = StateCodec(state_type, stage.revision)
+        self.info = info_of(stage)
+        self._batched = type(stage).process_many is not Stage.process_many
+
+    def __repr__(self) -> str:
+        return f"LocalStage({self.info.name!r})"
+
+    def ask(self, view: View) -> bool | Wake:
+        return self._stage.should_process(self._item(view))
+
+    async def ask_many(self, views: Sequence[View]) -> Sequence[bool | Wake | Exception]:
+        answers: list[bool | Wake | Exception] = []
+        for view in views:
+            try:
+                answers.append(self.ask(view))
+            except Exception as exc:  # noqa: BLE001 - the attempt boundary
+                answers.append(exc)
+        return answers
+
+    async def process(self, views: Sequence[View]) -> Sequence[Answer]:
+        items: list[Item[Any, Any] | Exception] = []
+        for view in views:
+            try:
+                items.append(self._item(view))
+            except Exception as exc:  # noqa: BLE001 - the attempt boundary: `migrate` is the user's
+                items.append(exc)
+        good = [item for item in items if isinstance(item, Item)]
+        answers = iter(await self._call(good))
+        return [item if isinstance(item, Exception) else self._ran(next(answers)) for item in items]
+
+    async def _call(self, items: list[Item[Any, Any]]) -> Sequence[Done[Any] | Exception | None]:
+        if not items:
+            return []
+        if not self._batched and len(items) == 1:
+            try:
+                return [await self._stage.process(items[0])]
+            except Exception as exc:  # noqa: BLE001 - the attempt boundary
+                return [exc]
+        answers = await self._stage.process_many(items)
+        if len(answers) != len(items):
+            raise ValueError(f"process_many answered {len(answers)} of {len(items)} entities")
+        return answers
+
+    def _ran(self, answer: Done[Any] | Exception | None) -> Answer:
+        if isinstance(answer, Exception):
+            return answer
+        if answer is None:
+            return Ran(patch={})
+        try:
+            state = None if answer.state is KEEP else self._states.encode(answer.state)
+        except Exception as exc:  # noqa: BLE001 - the attempt boundary
+            return exc
+        return Ran(patch=answer.patch, state=state, wake=answer.wake, note=answer.note)
+
+    async def after_save(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+        async def tell(row: Outgoing) -> None:
+            await self._stage.after_save(self._saved(row))
+
+        return await deliver_in_order(rows, tell, at_once=self._stage.parallel)
+
+    def _saved(self, row: Outgoing) -> Saved[Any, Any]:
+        state = row.state
+        return Saved(
+            id=row.entity_id,
+            version=row.version,
+            entity=None if row.doc is None else self._entities.decode(row.doc),
+            state=None if state is None else self._states.decode(state, self._stage.migrate),
+            author=row.author,
+            changed=row.paths,
+            key=row.key,
+        )
+
+    def _item(self, view: View) -> Item[Any, Any]:
+        codec = self._entities
+        entity = view.decoded.get(id(codec.kind))
+        if entity is None:
+            entity = view.decoded[id(codec.kind)] = codec.decode(view.text)
+        state = view.states.get(self.info.name)
+        return Item(
+            id=view.entity_id,
+            version=view.version,
+            entity=entity,
+            state=None if state is None else self._states.decode(state, self._stage.migrate),
+            now=view.now,
+            reasons=view.reasons,
+            attempt=view.attempt,
+        )
+
+
+def info_of(stage: Stage[Any, Any]) -> StageInfo:
+    """Check a stage's declaration. Errors: ConfigurationError."""
+    name = getattr(stage, "name", None)
+    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
+        raise ConfigurationError(
+            f"stage {type(stage).__name__}.name",
+            "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -",
+        )
+    kind = type(stage)
+    path = f"stage {name}"
+    _check(
+        kind.process is not Stage.process or kind.process_many is not Stage.process_many,
+        path,
+        "has neither process nor process_many",
+    )
+    _check(stage.revision >= 1, f"{path}.revision", "must be at least 1")
+    _check(stage.parallel >= 1, f"{path}.parallel", "must be at least 1")
+    _check(1 <= stage.batch <= BATCH_MAX, f"{path}.batch", f"must be 1 to {BATCH_MAX}")
+    for option in ("watch", "writes"):
+        value = getattr(stage, option)
+        _check(isinstance(value, tuple), f"{path}.{option}", "must be a tuple of paths")
+    return StageInfo(
+        name=name,
+        reach=stage.reach(),
+        revision=stage.revision,
+        parallel=stage.parallel,
+        rate=None if stage.rate is None else parse_rate(stage.rate, f"{path}.rate"),
+        batch=stage.batch,
+        alongside=stage.alongside,
+        backfill=stage.backfill,
+        formerly=stage.formerly,
+        spread=stage.spread,
+        sweep_every=stage.sweep_every,
+        latest=stage.latest,
+        wants_saves=kind.after_save is not Stage.after_save,
+    )
+
+
+def parse_rate(text: str, path: str = "rate") -> float:
+    """`50/s`, `100/min` or `1000/h` as calls a second."""
+    found = _RATE.fullmatch(text.replace(" ", ""))
+    if not found or float(found[1]) <= 0:
+        raise ConfigurationError(path, f"must be like 50/s, 100/min or 1000/h (got {text!r})")
+    return float(found[1]) / _UNIT_S[found[2]]
+
+
+def _check(holds: object, path: str, problem: str) -> None:
+    if not holds:
+        raise ConfigurationError(path, problem)
+
+
+__all__ = [
+    "BATCH_MAX",
+    "Answer",
+    "Distant",
+    "LocalStage",
+    "OutageError",
+    "Ran",
+    "Served",
+    "StageInfo",
+    "UndecodableError",
+    "View",
+    "info_of",
+    "parse_rate",
+]

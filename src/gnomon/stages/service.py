@@ -1,0 +1,290 @@
+"""The stages of a program, and the life of their reconciler and relay beside the actions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
+
+from gnomon.contracts.companion import Ownership
+from gnomon.contracts.env import Env
+from gnomon.contracts.store import Installation, Store
+from gnomon.contracts.store.entities import Entity, StageRecord
+from gnomon.model.errors import ConfigurationError, Unavailable
+from gnomon.model.stage.patch import Patch
+from gnomon.stages.codec import StateCodec, declared_types
+from gnomon.stages.config import StagesConfig
+from gnomon.stages.entities import USER, Entities, document_of
+from gnomon.stages.explain import Explanation, ParkedRow
+from gnomon.stages.limiting import StageLimits
+from gnomon.stages.reconciler import Reconciler
+from gnomon.stages.relay import Relay, RelayTarget
+from gnomon.stages.served import Distant, LocalStage, Served
+from gnomon.stages.stage import Stage
+
+if TYPE_CHECKING:
+    from gnomon.stages.remote import RemoteOptions
+
+E = TypeVar("E")
+STAGES_MAX = 256
+PURGE_EVERY_S = 60.0
+PURGE_LIMIT = 5_000
+
+
+class Home(Protocol):
+    """Where stages live: an open app."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def installation(self) -> Installation: ...
+
+    @property
+    def env(self) -> Env: ...
+
+    @property
+    def stages_config(self) -> StagesConfig:
+        """What was configured for its stages."""
+        ...
+
+    def attach(self, stages: Stages[Any]) -> None:
+        """Let its worker serve these stages."""
+        ...
+
+
+class Stages(Generic[E]):
+    """Entities of one kind and the stages that look after them.
+
+    `async with App(url) as app: ads = Stages(app, entity=Ad); ads.add(Expire(), …)`; the stages
+    work while `app.work(stop)` does. The verbs work without it, too.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        entity: type[E] | None = None,
+        relay: RelayTarget | None = None,
+        config: StagesConfig | None = None,
+    ) -> None:
+        self._home = home
+        self._entity = entity
+        self._relay = relay
+        self._given = config
+        self._served: dict[str, Served] = {}
+        self._codecs: dict[str, StateCodec] = {}
+        home.attach(self)
+
+    def __repr__(self) -> str:
+        return f"Stages({', '.join(self._served)})"
+
+    def add(self, *stages: Stage[Any, Any]) -> None:
+        """Serve these stages here. Errors: ConfigurationError."""
+        for stage in stages:
+            self.serve(LocalStage(stage, self._entity))
+            _, state_type = declared_types(type(stage))
+            self._codecs[stage.name] = StateCodec(state_type, stage.revision)
+
+    def serve(self, served: Served) -> None:
+        """Serve a stage that is already bound: a remote one."""
+        name = served.info.name
+        if name in self._served:
+            raise ConfigurationError(f"stage {name}", "is there twice")
+        if len(self._served) >= STAGES_MAX:
+            raise ConfigurationError("stages", f"are more than {STAGES_MAX}")
+        self._served[name] = served
+
+    def remote(self, name: str, address: str, **options: Unpack[RemoteOptions]) -> None:
+        """Serve a stage that another service is; it describes itself when there is a worker.
+
+        Errors: ConfigurationError.
+        """
+        from gnomon.stages.remote import RemoteStage, StageEndpoint  # gRPC is large
+
+        endpoint = StageEndpoint(name=name, address=address, **options)
+        self.serve(RemoteStage(endpoint, deadline_max=self._config.call_timeout * 0.9))
+
+    def move_to(self, home: Home) -> None:
+        """Live in another app: the one that a command made, instead of the program's own."""
+        self._home = home
+        home.attach(self)
+
+    @property
+    def _config(self) -> StagesConfig:
+        return self._given or self._home.stages_config
+
+    def companion(self, ownership: Ownership, relay: RelayTarget | None = None) -> StageWorker:
+        """What the worker keeps while it holds shards; `relay` is the configured one."""
+        return StageWorker(
+            self._home.store,
+            list(self._served.values()),
+            self._relay or relay,
+            ownership=ownership,
+            shard_count=self._home.installation.shard_count,
+            env=self._home.env,
+            config=self._config,
+        )
+
+    # -- verbs ------------------------------------------------------------------------------------
+
+    @property
+    def entities(self) -> Entities:
+        """The verbs, untyped."""
+        return Entities(
+            self._home.store,
+            self._home.installation,
+            entropy=self._home.env.entropy,
+            publishes=self._relay is not None or self._config.relay is not None,
+        )
+
+    async def put(
+        self, entity_id: str, document: E, *, if_version: int | None = None, by: str = USER
+    ) -> Entity:
+        """Create or replace an entity."""
+        return await self.entities.put(entity_id, document, if_version=if_version, by=by)
+
+    async def patch(
+        self, entity_id: str, patch: Patch, *, if_version: int | None = None, by: str = USER
+    ) -> Entity:
+        """Change some of an entity's fields."""
+        return await self.entities.patch(entity_id, patch, if_version=if_version, by=by)
+
+    async def delete(self, entity_id: str, *, if_version: int | None = None) -> None:
+        """Remove an entity."""
+        await self.entities.delete(entity_id, if_version=if_version)
+
+    async def get(self, entity_id: str) -> E:
+        """An entity's document, as the declared type."""
+        found: E = document_of(await self.entities.get(entity_id), self._entity)
+        return found
+
+    def state(self, stage: str, entity_id: str) -> StateHandle:
+        """A stage's private state, to read and to compare and set."""
+        codec = self._codecs.get(stage) or StateCodec(Any, 1)
+        return StateHandle(self.entities, stage, entity_id, codec)
+
+    async def sweep(self, stage: str) -> bool:
+        """Walk the whole base for a stage, in the background lane."""
+        return await self.entities.sweep(stage)
+
+    async def explain(self, entity_id: str) -> Explanation:
+        """Why it is in which queue, by what chain, waiting for what."""
+        return await self.entities.explain(entity_id)
+
+    async def stages(self) -> Sequence[StageRecord]:
+        """What the register knows of all stages."""
+        return await self.entities.stages()
+
+    async def parked(self, stage: str | None = None) -> Sequence[ParkedRow]:
+        """What waits for a person."""
+        return await self.entities.parked(stage=stage)
+
+
+class StateHandle:
+    """One stage's state beside one entity."""
+
+    def __init__(self, entities: Entities, stage: str, entity_id: str, codec: StateCodec) -> None:
+        self._entities = entities
+        self._stage = stage
+        self._entity_id = entity_id
+        self._codec = codec
+
+    async def read(self) -> tuple[Any, int]:
+        """The state (None if there is none) and its version. Errors: NotFound."""
+        _, state = await self._entities.state(self._stage, self._entity_id)
+        if state is None:
+            return None, 0
+        return self._codec.decode(state, lambda value, _: value), state.version
+
+    async def swap(self, new: Any, *, version: int, wake: bool = True) -> bool:
+        """Store it if the state is still at this version; wakes the stage."""
+        write = self._codec.encode(new)
+        stored = await self._entities.swap_state(
+            self._stage, self._entity_id, write, version=version, wake=wake
+        )
+        return stored is not None
+
+
+class StageWorker:
+    """Reconciler and relay of one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        stages: Sequence[Served],
+        target: RelayTarget | None,
+        *,
+        ownership: Ownership,
+        shard_count: int,
+        env: Env,
+        config: StagesConfig,
+    ) -> None:
+        self._stages = stages
+        self._has_relay = target is not None
+        self._observer = env.observer
+        self._entropy = env.entropy
+        self._entities = store.entities
+        self._ownership = ownership
+        self._is_outgoing = self._publishes_anything()
+        self.reconciler = Reconciler(
+            store.entities,
+            stages,
+            ownership=ownership,
+            shard_count=shard_count,
+            env=env,
+            config=config,
+            publishes=target is not None,
+            saved=self._saved,
+        )
+        self.limits = StageLimits(
+            store.limits, self.reconciler.lines, worker=ownership.worker, env=env
+        )
+        self.reconciler.tell_starved = self.limits.wake
+        self.relay = Relay(
+            store.entities, stages, target, ownership=ownership, env=env, config=config
+        )
+
+    def _saved(self) -> None:
+        if self._is_outgoing:
+            self.relay.wake()
+
+    def hint(self, shards: Collection[int]) -> None:
+        self.reconciler.hint(shards)
+        self.relay.wake()
+
+    async def keep_working(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.reconciler.keep_reconciling(), name="reconciler")
+            group.create_task(self.relay.keep_relaying(), name="relay")
+            group.create_task(self.limits.keep_asking(self.reconciler.wake), name="stage-limits")
+            group.create_task(self._keep_purging(), name="entity-janitor")
+            for each in self._distant():
+                describing = each.keep_described(self._observer, self._redescribed)
+                group.create_task(describing, name="describer")
+
+    async def _keep_purging(self) -> None:
+        """Remove change notes and tombstones' states past their time; not all at one moment."""
+        while True:
+            with suppress(Unavailable):
+                if self._ownership.trusted():
+                    await self._entities.purge_entities(limit=PURGE_LIMIT)
+            await asyncio.sleep(PURGE_EVERY_S * (0.5 + self._entropy.fraction()))
+
+    def _redescribed(self) -> None:
+        self._is_outgoing = self._publishes_anything()
+        self.reconciler.redescribed()
+
+    def _publishes_anything(self) -> bool:
+        return self._has_relay or any(each.info.wants_saves for each in self._stages)
+
+    def _distant(self) -> list[Distant]:
+        return [each for each in self._stages if isinstance(each, Distant)]
+
+    async def drain(self, within: timedelta) -> None:
+        await self.reconciler.drain(within)
+        await self.limits.leave()
+        for each in self._distant():
+            await each.close()

@@ -1,0 +1,149 @@
+"""What a user writes: a stage. Five words: should_process, process, Done, Wake, after_save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import ClassVar, Generic, TypeVar
+
+from gnomon.model.stage.graph import Reach
+from gnomon.model.stage.patch import Patch
+from gnomon.model.stage.paths import normal
+
+E = TypeVar("E")
+S = TypeVar("S")
+
+__all__ = [
+    "KEEP",
+    "Done",
+    "Item",
+    "Keep",
+    "Quarantine",
+    "Retry",
+    "Saved",
+    "Stage",
+    "Wake",
+]
+
+
+class Keep(Enum):
+    """Leave it as it was."""
+
+    KEEP = "keep"
+
+
+KEEP = Keep.KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Generic[E, S]):
+    """An entity as a stage sees it."""
+
+    id: str
+    version: int
+    entity: E
+    state: S | None  # private to this stage
+    now: datetime  # the store's clock; a stage never asks the system for the time
+    reasons: frozenset[str]  # why it is here
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """An answer of `should_process`: not now, but ask me no later than this; None: never."""
+
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[S]):
+    """What a stage made of an entity."""
+
+    patch: Patch = field(default_factory=dict)  # JSON merge patch, or a list: JSON patch
+    state: S | Keep = KEEP
+    wake: datetime | Keep | None = KEEP  # a moment: replace; None: cancel; KEEP: as it was
+    note: str = ""  # one line for the history
+
+
+@dataclass(frozen=True, slots=True)
+class Saved(Generic[E, S]):
+    """A saved version, for `after_save`. It may come more than once, with the same key."""
+
+    id: str
+    version: int
+    entity: E | None  # None: deleted
+    state: S | None
+    author: str
+    changed: tuple[str, ...]
+    key: str
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the entity is gone."""
+        return self.entity is None
+
+
+class Retry(Exception):  # noqa: N818 - an answer with a name, not a fault
+    """Raised by `process`: not possible now; again after a while."""
+
+    def __init__(self, why: str, *, after: timedelta | None = None) -> None:
+        super().__init__(why)
+        self.after = after
+
+
+class Quarantine(Exception):  # noqa: N818 - likewise
+    """Raised by `process`: this entity needs a person; leave it until it changes."""
+
+
+class Stage(Generic[E, S]):
+    """A pure function over entities: it may be called again at will.
+
+    `process` may read the outside world but not change it; what must happen outside is done in
+    `after_save`, from what was saved.
+    """
+
+    name: ClassVar[str]
+    watch: ClassVar[tuple[str, ...]] = ()  # paths it reads; empty: everything
+    writes: ClassVar[tuple[str, ...]] = ()  # paths it may change; `*`: everything
+    revision: ClassVar[int] = 1  # raise it to walk the whole base again
+    parallel: ClassVar[int] = 16  # calls at once, whole installation
+    rate: ClassVar[str | None] = None  # "50/s", whole installation
+    batch: ClassVar[int] = 1  # > 1: process_many gets up to this many
+    alongside: ClassVar[bool] = False  # may run while another stage works on the same entity
+    backfill: ClassVar[bool] = True  # a new stage walks the whole base once
+    formerly: ClassVar[str | None] = None  # the name it had before
+    spread: ClassVar[timedelta] = timedelta(0)  # timers get a stable delay of up to this
+    sweep_every: ClassVar[timedelta | None] = None  # walk the base again, so often
+    latest: ClassVar[bool] = False  # after_save: only the newest of several saves
+
+    def should_process(self, it: Item[E, S]) -> bool | Wake:  # noqa: ARG002 - for those who override
+        """Whether it wants the entity now, or later. Must be very fast; asked after changes."""
+        return True
+
+    async def process(self, it: Item[E, S]) -> Done[S] | None:
+        """Look at the entity and say what to change; None: nothing."""
+        raise NotImplementedError(f"{type(self).__name__} has neither process nor process_many")
+
+    async def process_many(self, its: Sequence[Item[E, S]]) -> Sequence[Done[S] | Exception | None]:
+        """Several at once, answers by position; an exception in a place fails that entity alone."""
+        answers: list[Done[S] | Exception | None] = []
+        for it in its:
+            try:
+                answers.append(await self.process(it))
+            except Exception as exc:  # noqa: BLE001 - the attempt boundary: it fails this one alone
+                answers.append(exc)
+        return answers
+
+    async def after_save(self, saved: Saved[E, S]) -> None:
+        """Act outside, on what was saved; at least once, with a stable key."""
+
+    def migrate(self, state: S, from_revision: int) -> S:  # noqa: ARG002 - likewise
+        """Bring a state that an older revision wrote up to date."""
+        return state
+
+    @classmethod
+    def reach(cls) -> Reach:
+        """What it watches and may write, in the one way to write paths."""
+        return Reach(tuple(map(normal, cls.watch)), tuple(map(normal, cls.writes)))

@@ -1,0 +1,96 @@
+"""Walks over the whole base, in the background lane: a new stage, a raised revision, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.store import Holding
+from gnomon.contracts.store.entities import Asked, EntityStore, Fed, Offer
+from gnomon.stages.asking import Asker
+from gnomon.stages.line import Line
+from gnomon.stages.served import View
+
+PAGE = 100
+BACKLOG_MIN = 16
+
+
+class Walker:
+    """Shows the entities of the held shards to a stage, page by page."""
+
+    def __init__(
+        self,
+        store: EntityStore,
+        asker: Asker,
+        lines: Mapping[str, Line],
+        *,
+        env: Env,
+        offered: Callable[[Sequence[Offer]], None],
+    ) -> None:
+        self._store = store
+        self._asker = asker
+        self._lines = lines
+        self._clock = env.clock
+        self._entropy = env.entropy
+        self._offered = offered
+
+    async def walk(
+        self, walks: Sequence[tuple[str, int]], holdings: Sequence[Holding], now: datetime
+    ) -> bool:
+        """Go on with each walk by a page; True if any went on."""
+        did = False
+        by_shard = {held.shard: held for held in holdings}
+        for stage, shard in walks:
+            line, held = self._lines.get(stage), by_shard.get(shard)
+            if line is not None and held is not None:
+                did = await self._page(line, held, len(holdings), now) or did
+        return did
+
+    async def _page(self, line: Line, held: Holding, shards: int, now: datetime) -> bool:
+        info = line.served.info
+        # The queue can never overflow: the walk stops while the stage has enough to do.
+        backlog_max = max(BACKLOG_MIN, 2 * info.batch * info.parallel // shards)
+        page = await self._store.sweep_page(held, info.name, limit=PAGE, backlog_max=backlog_max)
+        if page is None:
+            return False
+        answers = [self._asked(line, held, fed, page.reason, now) for fed in page.entities]
+        wanted = [answer for answer in answers if answer.offers]
+        moved_on = await self._store.swept(
+            held, info.name, started_at=page.started_at, cursor=page.cursor, answers=wanted
+        )
+        if moved_on:
+            for answer in wanted:
+                self._offered(answer.offers)
+        return True
+
+    def _asked(self, line: Line, held: Holding, fed: Fed, reason: str, now: datetime) -> Asked:
+        offer = self._asker.sweep_offer(
+            line.served.info.name,
+            view_of_fed(fed, now),
+            reason=reason,
+            root=self._entropy.token(),
+        )
+        return Asked(
+            entity_id=fed.entity.id,
+            shard=held.shard,
+            lease_guid=held.lease_guid,
+            seq=0,
+            epoch=fed.entity.epoch,
+            version=fed.entity.version,
+            offers=() if offer is None else (offer,),
+        )
+
+
+def view_of_fed(fed: Fed, now: datetime) -> View:
+    """An entity as stages are asked about it."""
+    assert fed.entity.doc is not None
+    return View(
+        entity_id=fed.entity.id,
+        epoch=fed.entity.epoch,
+        version=fed.entity.version,
+        text=fed.entity.doc,
+        states=fed.states,
+        now=now,
+        reasons=frozenset(),
+    )

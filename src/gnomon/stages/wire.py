@@ -1,0 +1,328 @@
+"""Stages over gRPC: views and answers as messages, for both sides of the wire.
+
+What comes from a service is looked at before it is believed: positions, echoes, JSON, times. A
+state's protobuf message is carried as bytes with the name of its type and never unpacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from gnomon.contracts.store.entities import Outgoing, StageState, StateWrite
+from gnomon.model.errors import InvalidRequest, InvalidSpec
+from gnomon.model.stage.patch import Patch
+from gnomon.stages.codec import (
+    STATE_BYTES_MAX,
+    UndecodableError,
+    canonical_json,
+    check_type_name,
+)
+from gnomon.stages.served import Answer, Ran, View
+from gnomon.stages.stage import KEEP, Quarantine, Retry, Wake
+from gnomon.v1 import stage_pb2 as pb
+
+TYPE_PREFIX = "type.googleapis.com/"
+MESSAGE_CHARS_MAX = 2_000
+RETRY_AFTER_MAX = timedelta(days=30)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class RemoteError(Exception):
+    """A stage elsewhere failed, or answered what cannot be."""
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+def write_time(moment: datetime) -> Timestamp:
+    """A moment as a message. Errors: RemoteError, for one without a zone."""
+    if moment.tzinfo is None:
+        raise RemoteError("a time must have a zone")
+    seconds, micros = divmod((moment - _EPOCH) // _MICROSECOND, 1_000_000)
+    return Timestamp(seconds=seconds, nanos=micros * 1000)
+
+
+def read_time(message: Timestamp) -> datetime:
+    """A message as a moment. Errors: RemoteError."""
+    try:
+        # Up, not down: a timer must not fire before its time.
+        micros = timedelta(microseconds=-(-message.nanos // 1000))
+        return _EPOCH + timedelta(seconds=message.seconds) + micros
+    except OverflowError:
+        raise RemoteError("a time must be between the years 1 and 9999") from None
+
+
+def read_duration(message: Duration) -> timedelta:
+    """A duration as a message; what is longer than a month is a month."""
+    if not 0 <= message.seconds < RETRY_AFTER_MAX.total_seconds():
+        return RETRY_AFTER_MAX if message.seconds > 0 else timedelta(0)
+    return timedelta(seconds=message.seconds, microseconds=max(0, message.nanos) // 1000)
+
+
+def write_duration(value: timedelta) -> Duration:
+    """A duration as a message."""
+    seconds, micros = divmod(value // _MICROSECOND, 1_000_000)
+    return Duration(seconds=seconds, nanos=micros * 1000)
+
+
+# -- states ---------------------------------------------------------------------------------------
+
+
+def write_state(state: StageState | StateWrite) -> pb.StageState:
+    """A state as a message."""
+    version = state.version if isinstance(state, StageState) else 0
+    if state.type is None:
+        return pb.StageState(version=version, revision=state.revision, json=state.body)
+    carried = AnyMessage(type_url=TYPE_PREFIX + state.type, value=state.body)
+    return pb.StageState(version=version, revision=state.revision, message=carried)
+
+
+def read_state(message: pb.StageState, *, revision: int) -> StateWrite:
+    """A state to be stored, written by a revision. Errors: InvalidSpec."""
+    match message.WhichOneof("body"):
+        case "json":
+            try:
+                body = canonical_json(message.json)
+            except InvalidRequest as exc:
+                raise InvalidSpec("state.json", f"must be JSON: {exc}") from None
+            kind = None
+        case "message":
+            body = message.message.value
+            kind = check_type_name(message.message.type_url.rpartition("/")[2])
+        case _:
+            raise InvalidSpec("state", "must have a message or json")
+    if len(body) > STATE_BYTES_MAX:
+        raise InvalidSpec("state", f"must have at most {STATE_BYTES_MAX} bytes", got=len(body))
+    return StateWrite(body=body, revision=revision, type=kind)
+
+
+# -- items ----------------------------------------------------------------------------------------
+
+
+def write_item(view: View, stage: str) -> pb.Item:
+    """An entity in front of a stage, as a message."""
+    state = view.states.get(stage)
+    return pb.Item(
+        entity=pb.Entity(
+            id=view.entity_id, epoch=view.epoch, version=view.version, document=view.text.encode()
+        ),
+        state=None if state is None else write_state(state),
+        now=write_time(view.now),
+        reasons=sorted(view.reasons),
+        attempt=view.attempt,
+    )
+
+
+def read_item(message: pb.Item, stage: str) -> View:
+    """A message as a local stage is shown it. Errors: UndecodableError, RemoteError."""
+    entity = message.entity
+    try:
+        text = entity.document.decode()
+    except UnicodeDecodeError:
+        raise UndecodableError("the entity is not UTF-8") from None
+    states = {}
+    if message.HasField("state"):
+        states[stage] = _stored(message.state)
+    return View(
+        entity_id=entity.id,
+        epoch=entity.epoch,
+        version=entity.version,
+        text=text,
+        states=states,
+        now=read_time(message.now),
+        reasons=frozenset(message.reasons),
+        attempt=message.attempt,
+    )
+
+
+def _stored(message: pb.StageState) -> StageState:
+    write = read_state(message, revision=message.revision)
+    return StageState(
+        version=message.version, revision=write.revision, body=write.body, type=write.type
+    )
+
+
+# -- answers of should_process --------------------------------------------------------------------
+
+
+def write_answer(answer: bool | Wake | Exception) -> pb.Answer:  # noqa: FBT001 - a value
+    """An answer as a message. To be woken never is a no; who fails to say no gets the entity."""
+    if isinstance(answer, Exception):
+        return pb.Answer(process=True)
+    if isinstance(answer, Wake):
+        return pb.Answer() if answer.at is None else pb.Answer(wake=write_time(answer.at))
+    return pb.Answer(process=bool(answer))
+
+
+def read_answers(
+    message: pb.ShouldProcessResponse, count: int
+) -> Sequence[bool | Wake | Exception]:
+    """The answers by position. Errors: RemoteError."""
+    if len(message.answers) != count:
+        raise RemoteError(f"answered {len(message.answers)} of {count} asks")
+    return [_read_answer(answer) for answer in message.answers]
+
+
+def _read_answer(message: pb.Answer) -> bool | Wake | Exception:
+    if message.WhichOneof("answer") != "wake":
+        return message.process
+    try:
+        return Wake(read_time(message.wake))
+    except RemoteError as exc:
+        return exc
+
+
+# -- outcomes of process --------------------------------------------------------------------------
+
+
+def write_outcome(view: View, answer: Answer) -> pb.Outcome:
+    """What a stage made of a view, as a message."""
+    try:
+        done = None if isinstance(answer, Exception) else _write_done(answer)
+        failure = _write_failure(answer) if isinstance(answer, Exception) else None
+    except (RemoteError, TypeError, ValueError, OverflowError, RecursionError) as exc:
+        done, failure = None, _write_failure(exc)
+    return pb.Outcome(entity_id=view.entity_id, version=view.version, done=done, failure=failure)
+
+
+def _write_done(ran: Ran) -> pb.Done:
+    done = pb.Done(note=ran.note[:MESSAGE_CHARS_MAX])
+    if isinstance(ran.patch, list):
+        done.json_patch = msgspec.json.encode(ran.patch)
+    elif ran.patch:
+        done.merge_patch = msgspec.json.encode(ran.patch)
+    if ran.state is not None:
+        done.state.CopyFrom(write_state(ran.state))
+    if ran.wake is None:
+        done.cancel_timer = True
+    elif isinstance(ran.wake, datetime):
+        done.wake.CopyFrom(write_time(ran.wake))
+    return done
+
+
+def _write_failure(error: Exception) -> pb.Failure:
+    if isinstance(error, Quarantine | UndecodableError):
+        kind = pb.FAILURE_KIND_QUARANTINE
+        text = str(error)
+    else:
+        kind = pb.FAILURE_KIND_RETRY
+        text = str(error) if isinstance(error, Retry) else f"{type(error).__name__}: {error}"
+    failure = pb.Failure(kind=kind, message=text[:MESSAGE_CHARS_MAX])
+    if isinstance(error, Retry) and error.after is not None:
+        failure.retry_after.CopyFrom(write_duration(error.after))
+    return failure
+
+
+def read_outcomes(
+    message: pb.ProcessResponse, views: Sequence[View], *, revision: int
+) -> Sequence[Answer]:
+    """The answers by position. Errors: RemoteError, when they are not those to the views."""
+    if len(message.outcomes) != len(views):
+        raise RemoteError(f"answered {len(message.outcomes)} of {len(views)} entities")
+    for outcome, view in zip(message.outcomes, views, strict=True):
+        if (outcome.entity_id, outcome.version) != (view.entity_id, view.version):
+            told = f"{outcome.entity_id[:200]!r} v{outcome.version}"
+            raise RemoteError(f"mixed up: {view.entity_id!r} v{view.version} answered as {told}")
+    return [_read_outcome(outcome, revision) for outcome in message.outcomes]
+
+
+def _read_outcome(message: pb.Outcome, revision: int) -> Answer:
+    match message.WhichOneof("result"):
+        case "done":
+            try:
+                return _read_done(message.done, revision)
+            except (InvalidRequest, RemoteError) as exc:
+                return RemoteError(f"the answer is not valid: {exc}")
+        case "failure":
+            return _read_failure(message.failure)
+    return RemoteError("the outcome has neither done nor failure")
+
+
+def _read_done(done: pb.Done, revision: int) -> Ran:
+    wake: Any = KEEP
+    if done.WhichOneof("timer") == "wake":
+        wake = read_time(done.wake)
+    elif done.cancel_timer:
+        wake = None
+    return Ran(
+        patch=_read_patch(done),
+        state=read_state(done.state, revision=revision) if done.HasField("state") else None,
+        wake=wake,
+        note=done.note,
+    )
+
+
+def _read_patch(done: pb.Done) -> Patch:
+    patch: Patch = {}
+    match done.WhichOneof("update"):
+        case "merge_patch":
+            patch = _read_json(done.merge_patch, dict, "merge_patch must be a JSON object")
+        case "json_patch":
+            patch = _read_json(done.json_patch, list[dict[str, Any]], "json_patch must be a list")
+    return patch
+
+
+def _read_json(raw: bytes, kind: Any, problem: str) -> Any:
+    """How deep it goes is looked at when the patched document is stored."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        raise RemoteError(f"{problem}: {str(exc)[:200]}") from None
+
+
+def _read_failure(failure: pb.Failure) -> Exception:
+    text = failure.message[:MESSAGE_CHARS_MAX]
+    if failure.kind == pb.FAILURE_KIND_QUARANTINE:
+        return Quarantine(text)
+    if failure.HasField("retry_after"):
+        return Retry(text, after=read_duration(failure.retry_after))
+    return RemoteError(text)
+
+
+# -- saves ----------------------------------------------------------------------------------------
+
+
+def write_saved(row: Outgoing) -> pb.Saved:
+    """A saved version as a message."""
+    return pb.Saved(
+        entity=pb.Entity(
+            id=row.entity_id,
+            epoch=row.epoch,
+            version=row.version,
+            document=b"" if row.doc is None else row.doc.encode(),
+        ),
+        state=None if row.state is None else write_state(row.state),
+        author=row.author,
+        changed=row.paths,
+        deleted=row.doc is None,
+        key=row.key,
+    )
+
+
+def read_saved(message: pb.Saved, stage: str, *, now: datetime) -> Outgoing:
+    """A message as a local stage is told it. Errors: InvalidSpec, UnicodeDecodeError."""
+    entity = message.entity
+    return Outgoing(
+        shard=0,
+        n=0,
+        sink=stage,
+        entity_id=entity.id,
+        epoch=entity.epoch,
+        version=entity.version,
+        author=message.author,
+        paths=tuple(message.changed),
+        doc=None if message.deleted else entity.document.decode(),
+        state=_stored(message.state) if message.HasField("state") else None,
+        key=message.key,
+        attempts=0,
+        at=now,
+    )

@@ -1,0 +1,210 @@
+"""Entities and stages in PostgreSQL. Each group of verbs has a module of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from gnomon.contracts.clock import Entropy
+from gnomon.contracts.store import Holding
+from gnomon.contracts.store.entities import (
+    Asked,
+    ChangeNote,
+    Claim,
+    Commit,
+    Committed,
+    Entity,
+    EntityWrite,
+    Fed,
+    Offer,
+    Outgoing,
+    QueueRow,
+    SetBack,
+    StageLane,
+    StageRecord,
+    StageState,
+    StateWrite,
+    Survey,
+    SweepPage,
+)
+from gnomon.stores.postgres.connection import Database
+from gnomon.stores.postgres.entities import (
+    asking,
+    claimed,
+    committing,
+    looking,
+    outbox,
+    register,
+    writing,
+)
+from gnomon.stores.postgres.entities.rows import entity_of, note_of, queue_row_of, state_of
+from gnomon.stores.postgres.entities.saving import Key
+
+_LAST_CHAR = "\U0010ffff"
+
+
+class PostgresEntities:
+    """The `EntityStore` of this engine."""
+
+    def __init__(self, database: Database, *, entropy: Entropy) -> None:
+        self._database = database
+        self._entropy = entropy
+
+    # -- from outside -----------------------------------------------------------------------------
+
+    async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
+        return await writing.write(self._database, writes)
+
+    async def get(self, entity_id: str, *, shard: int) -> Entity | None:
+        rows = await self._database.fetch("entity_get", shard, entity_id)
+        return entity_of(rows[0]) if rows else None
+
+    async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
+        query = "entity_list" if self._database.many_shards else "entity_list_plainly"
+        below = prefix + _LAST_CHAR if prefix else None
+        rows = await self._database.fetch_wide(query, after or "", prefix, below, limit)
+        return [entity_of(row) for row in rows]
+
+    async def state(
+        self, entity_id: str, stage: str, *, shard: int
+    ) -> tuple[Entity | None, StageState | None]:
+        rows = await self._database.fetch("entity_state", shard, entity_id, stage)
+        return (entity_of(rows[0]), state_of(rows[0], 6)) if rows else (None, None)
+
+    async def swap_state(
+        self,
+        entity_id: str,
+        stage: str,
+        *,
+        shard: int,
+        epoch: int,
+        version: int,
+        state: StateWrite,
+        offer: Offer | None,
+    ) -> StageState | None:
+        return await writing.swap_state(
+            self._database,
+            Key(shard, entity_id),
+            stage,
+            epoch=epoch,
+            version=version,
+            state=state,
+            offer=offer,
+        )
+
+    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
+        rows = await self._database.fetch("entity_rows", shard, entity_id)
+        return [queue_row_of(row) for row in rows]
+
+    async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
+        rows = await self._database.fetch("entity_changes", shard, entity_id, limit)
+        return [note_of(row) for row in rows]
+
+    async def parked(
+        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
+    ) -> Sequence[QueueRow]:
+        entity_id, after_stage = after or ("", "")
+        rows = await self._database.fetch_wide("parked", entity_id, after_stage, stage, limit)
+        return [queue_row_of(row) for row in rows]
+
+    async def release(self, entity_id: str, stage: str | None, *, shard: int) -> int:
+        root = self._entropy.token()
+        return await writing.release(self._database, Key(shard, entity_id), stage, root=root)
+
+    # -- the register -----------------------------------------------------------------------------
+
+    async def declare(
+        self, stages: Mapping[str, int], *, formerly: Mapping[str, str], backfill: Collection[str]
+    ) -> Mapping[str, int | None]:
+        return await register.declare(
+            self._database, self._entropy, stages, formerly=formerly, backfill=backfill
+        )
+
+    async def stages(self) -> Sequence[StageRecord]:
+        return await register.stages(self._database)
+
+    async def forget(self, stage: str) -> int:
+        return await register.forget(self._database, stage)
+
+    async def begin_sweep(
+        self, stage: str, *, reason: str, unless_within: timedelta | None = None
+    ) -> bool:
+        return await register.begin_sweep(
+            self._database, stage, reason=reason, unless_within=unless_within
+        )
+
+    # -- the owner's ------------------------------------------------------------------------------
+
+    async def survey(self, holdings: Sequence[Holding]) -> Survey:
+        return await looking.survey(self._database, holdings)
+
+    async def fire(self, holdings: Sequence[Holding], *, limit: int) -> int:
+        seed = self._entropy.token()
+        return await looking.fire(self._database, holdings, limit=limit, seed=seed)
+
+    async def feed(
+        self, holdings: Sequence[Holding], *, limit: int, skip: Collection[str]
+    ) -> Sequence[Fed]:
+        return await asking.feed(self._database, holdings, limit=limit, skip=skip)
+
+    async def asked(self, answers: Sequence[Asked]) -> Sequence[bool]:
+        return await asking.asked(self._database, answers)
+
+    async def peek(
+        self,
+        holdings: Sequence[Holding],
+        stage: str,
+        lane: StageLane,
+        *,
+        limit: int,
+        skip: Collection[str],
+    ) -> Sequence[Claim]:
+        return await looking.peek(self._database, holdings, stage, lane, limit=limit, skip=skip)
+
+    async def claim_of(self, holding: Holding, entity_id: str, stage: str) -> Claim | None:
+        return await looking.claim_of(self._database, holding, entity_id, stage)
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
+        return await committing.commit(self._database, commits)
+
+    async def set_back(self, rows: Sequence[SetBack]) -> Sequence[bool]:
+        return await claimed.set_back(self._database, rows)
+
+    async def sweep_page(
+        self, holding: Holding, stage: str, *, limit: int, backlog_max: int
+    ) -> SweepPage | None:
+        return await asking.sweep_page(
+            self._database, holding, stage, limit=limit, backlog_max=backlog_max
+        )
+
+    async def swept(
+        self,
+        holding: Holding,
+        stage: str,
+        *,
+        started_at: datetime,
+        cursor: str | None,
+        answers: Sequence[Asked],
+    ) -> bool:
+        return await asking.swept(
+            self._database,
+            holding,
+            stage,
+            started_at=started_at,
+            cursor=cursor,
+            answers=answers,
+        )
+
+    async def outgoing(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Outgoing]:
+        return await outbox.outgoing(self._database, holdings, limit=limit)
+
+    async def sent(self, rows: Sequence[Outgoing]) -> None:
+        await outbox.sent(self._database, rows)
+
+    async def unsent(
+        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
+    ) -> None:
+        await outbox.unsent(self._database, rows, delay=delay, error=error, counts=counts)
+
+    async def purge_entities(self, *, limit: int) -> int:
+        return await register.purge(self._database, limit=limit)

@@ -1,0 +1,147 @@
+"""What the stages are to be asked about, by changes and by walks, and what they answered."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from gnomon.contracts.store import Holding
+from gnomon.contracts.store.entities import Asked, Fed, SweepPage
+from gnomon.stores.postgres.connection import Database, Row, Session
+from gnomon.stores.postgres.entities.looking import first_rows
+from gnomon.stores.postgres.entities.offering import Offered, make_offers
+from gnomon.stores.postgres.entities.rows import entity_of, notes_of, queue_rows_of, states_of
+from gnomon.stores.postgres.entities.saving import Key, apart, columns, lock_entities
+
+
+async def feed(
+    database: Database, holdings: Sequence[Holding], *, limit: int, skip: Collection[str]
+) -> list[Fed]:
+    skipped = list(skip)
+
+    async def look(
+        chosen: Sequence[Holding], most: int, share: int, only: tuple[int, ...]
+    ) -> Sequence[Row]:
+        shards = [holding.shard for holding in chosen]
+        return await database.fetch("feed_ids", shards, most, share, skipped, *only)
+
+    rows = await first_rows(database, holdings, limit, look)
+    leases = {holding.shard: holding.lease_guid for holding in holdings}
+    found: dict[int, Fed] = {}
+    for group in database.groups(row[0] for row in rows):
+        chosen = [rows[place] for place in group.places]
+        fed = await _fed(database, chosen, leases, group.shards)
+        found.update((group.places[place], each) for place, each in fed.items())
+    return [found[place] for place in sorted(found)]
+
+
+async def _fed(
+    session: Session, rows: Sequence[Row], leases: dict[int, UUID], only: tuple[int, ...]
+) -> dict[int, Fed]:
+    """Living entities of held shards by their place, out of (shard, id, seq, epoch, since)."""
+    found = await session.fetch(
+        "fed",
+        [row[0] for row in rows],
+        [leases[row[0]] for row in rows],
+        [row[1] for row in rows],
+        [row[3] for row in rows],
+        [row[4] for row in rows],
+        *only,
+    )
+    return {row[0] - 1: _fed_of(row, rows[row[0] - 1][2]) for row in found}
+
+
+def _fed_of(row: Row, seq: int) -> Fed:
+    return Fed(
+        entity=entity_of(row, 1),
+        seq=seq,
+        states=states_of(row, 7),
+        waiting=queue_rows_of(row, 12, row[1]),
+        changes=notes_of(row, 25),
+    )
+
+
+async def asked(database: Database, answers: Sequence[Asked]) -> list[bool]:
+    stored: dict[int, bool] = {}
+    for group in database.groups(answer.shard for answer in answers):
+        chosen = [answers[place] for place in group.places]
+        async with database.transaction("asked") as session:
+            shards = [answer.shard for answer in chosen]
+            leases = [answer.lease_guid for answer in chosen]
+            rows = await session.fetch("held", shards, leases, *group.shards)
+            held = {(row[0], row[1]) for row in rows}
+            kept = [answer for answer in chosen if (answer.shard, answer.lease_guid) in held]
+            for batch in apart(kept, _key):
+                await _store_answers(session, batch, group.shards)
+        for place in group.places:
+            stored[place] = (answers[place].shard, answers[place].lease_guid) in held
+    return [stored[place] for place in range(len(answers))]
+
+
+async def _store_answers(session: Session, answers: list[Asked], only: tuple[int, ...]) -> None:
+    answers.sort(key=_key)
+    locked = await lock_entities(session, [_key(answer) for answer in answers], only)
+    alive = [
+        answer
+        for answer, found in zip(answers, locked, strict=True)
+        if found is not None and found.lives and found.epoch == answer.epoch
+    ]
+    offered = [Offered(_key(answer), offer) for answer in alive for offer in answer.offers]
+    await make_offers(session, offered, only)
+    fed = [answer for answer in alive if answer.seq]
+    if not fed:
+        return
+    keys = columns([_key(answer) for answer in fed])
+    rows = await session.fetch("feed_done", *keys, [answer.seq for answer in fed], *only)
+    done = {row[0] for row in rows}
+    left = [answer for answer in fed if answer.entity_id not in done]
+    if left:
+        keys = columns([_key(answer) for answer in left])
+        await session.fetch("feed_on", *keys, [answer.version for answer in left], *only)
+
+
+def _key(answer: Asked) -> Key:
+    return Key(answer.shard, answer.entity_id)
+
+
+# -- walks ---------------------------------------------------------------------------------------
+
+
+async def sweep_page(
+    database: Database, holding: Holding, stage: str, *, limit: int, backlog_max: int
+) -> SweepPage | None:
+    shard, lease = holding.shard, holding.lease_guid
+    async with database.transaction("sweep_page") as session:
+        walks = await session.fetch("sweep_at", shard, lease, stage, backlog_max)
+        if not walks:
+            return None
+        reason, started_at, after = walks[0]
+        ids = [row[0] for row in await session.fetch("sweep_ids", shard, after, limit)]
+        rows = [(shard, name, 0, 0, 0) for name in ids]
+        fed = await _fed(session, rows, {shard: lease}, database.only(shard)) if ids else {}
+    return SweepPage(
+        entities=[fed[place] for place in sorted(fed)],
+        cursor=ids[-1] if len(ids) == limit else None,
+        reason=reason,
+        started_at=started_at,
+    )
+
+
+async def swept(
+    database: Database,
+    holding: Holding,
+    stage: str,
+    *,
+    started_at: datetime,
+    cursor: str | None,
+    answers: Sequence[Asked],
+) -> bool:
+    shard, lease = holding.shard, holding.lease_guid
+    async with database.transaction("swept") as session:
+        rows = await session.fetch("sweep_on", shard, lease, stage, started_at, cursor)
+        if not rows:
+            return False
+        for batch in apart(answers, _key):
+            await _store_answers(session, batch, database.only(shard))
+    return True

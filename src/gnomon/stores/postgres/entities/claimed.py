@@ -1,0 +1,140 @@
+"""The rows that runs were claimed by: locked, and settled by what became of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+from gnomon.contracts.store.entities import Commit, Keep, RowStatus, SetBack
+from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.entities.saving import Key, RowId, apart
+
+A = TypeVar("A", Commit, SetBack)
+
+
+class Facts(NamedTuple):
+    """What decides about a claim, in the order of `claim_lock`. All that may be NULL is so where
+    the row is gone."""
+
+    entity_row: RowId | None
+    epoch: int
+    version: int
+    lives: bool | None
+    moved: bool | None
+    held: bool
+    state_version: int | None
+    queue_row: RowId | None
+    seq: int | None
+    status: str
+    timer_at: datetime | None
+    attempts: int
+    now: datetime
+
+
+class Settled(NamedTuple):
+    """What becomes of a queue row that stays."""
+
+    row_id: RowId
+    status: str
+    delay: timedelta | None  # None: ready when it was
+    timer_at: datetime | None
+    attempts: int
+    error: str | None = None
+    note: str | None = None
+
+
+async def lock_claims(session: Session, claims: Sequence[A], only: tuple[int, ...]) -> list[Facts]:
+    """Lock the entities and the claimed rows, and learn what is so while they are locked."""
+    arguments = (
+        [claim.shard for claim in claims],
+        [claim.lease_guid for claim in claims],
+        [claim.entity_id for claim in claims],
+        [claim.stage for claim in claims],
+        *only,
+    )
+    rows = await session.fetch("claim_lock", *arguments)
+    if any(row[4] for row in rows):
+        rows = await session.fetch("claim_lock", *arguments)
+    return [Facts(*row) for row in rows]
+
+
+async def settle_commits(
+    session: Session, commits: Sequence[tuple[Commit, Facts]], only: tuple[int, ...]
+) -> None:
+    """The claimed rows of commits that are saved: they go, sleep, or stay ready."""
+    removed: list[RowId] = []
+    settled: list[Settled] = []
+    for commit, facts in commits:
+        row_id = facts.queue_row
+        if row_id is None:
+            continue
+        timer_at = facts.timer_at if isinstance(commit.wake, Keep) else commit.wake
+        status = facts.status if facts.seq != commit.seq else RowStatus.SLEEPING
+        if status == RowStatus.SLEEPING and timer_at is None:
+            removed.append(row_id)
+        else:
+            note = commit.note or None
+            settled.append(Settled(row_id, status, None, timer_at, 0, note=note))
+    await _settle(session, removed, settled, only)
+
+
+async def _settle(
+    session: Session,
+    removed: Sequence[RowId],
+    settled: Sequence[Settled],
+    only: tuple[int, ...],
+) -> None:
+    if removed:
+        await session.fetch("queue_remove", removed, *only)
+    if settled:
+        await session.fetch("queue_settle", *map(list, zip(*settled, strict=True)), *only)
+
+
+# -- rows that are set back -----------------------------------------------------------------------
+
+
+async def set_back(database: Database, rows: Sequence[SetBack]) -> list[bool]:
+    answers: dict[int, bool] = {}
+    for group in database.groups(row.shard for row in rows):
+        async with database.transaction("set_back") as session:
+            for places in apart(group.places, lambda place: _key(rows[place])):
+                places.sort(key=lambda place: _key(rows[place]))
+                chosen = [rows[place] for place in places]
+                found = await _set_back(session, chosen, group.shards)
+                answers.update(zip(places, found, strict=True))
+    return [answers[place] for place in range(len(rows))]
+
+
+async def _set_back(session: Session, rows: Sequence[SetBack], only: tuple[int, ...]) -> list[bool]:
+    found = await lock_claims(session, rows, only)
+    removed: list[RowId] = []
+    settled: list[Settled] = []
+    for row, facts in zip(rows, found, strict=True):
+        if not facts.held or facts.queue_row is None:
+            continue
+        outcome = _outcome(row, facts, facts.queue_row)
+        if outcome is None:
+            removed.append(facts.queue_row)
+        else:
+            settled.append(outcome)
+    await _settle(session, removed, settled, only)
+    return [facts.held and facts.seq == row.seq for row, facts in zip(rows, found, strict=True)]
+
+
+def _outcome(row: SetBack, facts: Facts, row_id: RowId) -> Settled | None:
+    """What becomes of a row that was claimed in vain; None if it goes."""
+    attempts = facts.attempts + row.counts
+    if facts.seq != row.seq:
+        return Settled(row_id, facts.status, None, facts.timer_at, attempts, row.error)
+    timers = [at for at in (facts.timer_at, row.wake) if at is not None]
+    timer_at = min(timers, default=None)
+    if row.status is None or row.status is RowStatus.SLEEPING:
+        if timer_at is None:
+            return None
+        return Settled(row_id, RowStatus.SLEEPING, None, timer_at, 0)
+    return Settled(row_id, row.status, row.delay, timer_at, attempts, row.error)
+
+
+def _key(row: SetBack) -> Key:
+    return Key(row.shard, row.entity_id)

@@ -1,0 +1,175 @@
+"""What the owner of shards looks at: what there is to do, and what is due.
+
+A look over many shards takes a share of each, for all of them may have more than is wanted; only if
+that is too little, and a shard had more, it takes all it can. So the order is by time within a
+shard, and between shards as far as that share reaches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from gnomon.contracts.store import Holding
+from gnomon.contracts.store.entities import (
+    BACKOFF_FLOOR,
+    Claim,
+    Entity,
+    Next,
+    QueueRow,
+    RowStatus,
+    StageLane,
+    Survey,
+)
+from gnomon.stores.postgres.connection import Database, Row
+from gnomon.stores.postgres.entities.rows import states_of
+from gnomon.stores.postgres.entities.saving import Key, columns
+
+SHARE_MIN = 8
+
+Look = Callable[[Sequence[Holding], int, int, tuple[int, ...]], Awaitable[Sequence[Row]]]
+
+
+async def first_rows(
+    database: Database, holdings: Sequence[Holding], limit: int, look: Look
+) -> list[Row]:
+    """The first rows of all shards: each begins with its shard and ends with its time."""
+    found: list[Row] = []
+    for group in database.groups(holding.shard for holding in holdings):
+        chosen = [holdings[place] for place in group.places]
+        found += await _first_rows(chosen, limit, look, group.shards)
+    if not database.many_shards:
+        found.sort(key=lambda row: row[-1])
+    return found[:limit]
+
+
+async def _first_rows(
+    holdings: Sequence[Holding], limit: int, look: Look, only: tuple[int, ...]
+) -> Sequence[Row]:
+    share = min(limit, limit // len(holdings) + SHARE_MIN)
+    rows = await look(holdings, limit, share, only)
+    if share < limit and _has_more(rows, limit, share):
+        rows = await look(holdings, limit, limit, only)
+    return rows
+
+
+def _has_more(rows: Sequence[Row], limit: int, share: int) -> bool:
+    """Fewer than wanted, though a shard gave its whole share."""
+    counts = Counter(row[0] for row in rows)
+    return len(rows) < limit and max(counts.values(), default=0) >= share
+
+
+# -- claims ---------------------------------------------------------------------------------------
+
+
+async def peek(
+    database: Database,
+    holdings: Sequence[Holding],
+    stage: str,
+    lane: StageLane,
+    *,
+    limit: int,
+    skip: Collection[str],
+) -> list[Claim]:
+    skipped = list(skip)
+
+    async def look(
+        chosen: Sequence[Holding], most: int, share: int, only: tuple[int, ...]
+    ) -> Sequence[Row]:
+        shards = [holding.shard for holding in chosen]
+        return await database.fetch("peek_ids", shards, stage, lane, most, share, skipped, *only)
+
+    rows = await first_rows(database, holdings, limit, look)
+    return await _claims(database, holdings, [Key(row[0], row[1]) for row in rows], stage)
+
+
+async def claim_of(
+    database: Database, holding: Holding, entity_id: str, stage: str
+) -> Claim | None:
+    claims = await _claims(database, [holding], [Key(holding.shard, entity_id)], stage)
+    return claims[0] if claims else None
+
+
+async def _claims(
+    database: Database, holdings: Sequence[Holding], keys: Sequence[Key], stage: str
+) -> list[Claim]:
+    leases = {holding.shard: holding.lease_guid for holding in holdings}
+    found: dict[int, Claim] = {}
+    for group in database.groups(key.shard for key in keys):
+        shards, ids = columns([keys[place] for place in group.places])
+        held = [leases[shard] for shard in shards]
+        for row in await database.fetch("claims", shards, held, ids, stage, *group.shards):
+            place = group.places[row[0] - 1]
+            found[place] = _claim_of(row, keys[place], stage)
+    return [found[place] for place in sorted(found)]
+
+
+def _claim_of(row: Row, key: Key, stage: str) -> Claim:
+    entity = Entity(
+        id=key.id, shard=key.shard, epoch=row[1], version=row[2], doc=row[3], changed_at=row[4]
+    )
+    queued = QueueRow(
+        entity_id=key.id, stage=stage, lane=StageLane(row[5]), status=RowStatus.READY,
+        ready_at=row[6], timer_at=row[7], first_at=row[8], seq=row[9], attempts=row[10],
+        reasons=tuple(row[11]), root=row[12], depth=row[13], error=row[14], note=row[15],
+    )  # fmt: skip
+    return Claim(
+        entity=entity,
+        row=queued,
+        states=states_of(row, 16),
+        waiting=frozenset(row[21] or ()),
+        now=row[22],
+    )
+
+
+# -- when there is what to do ---------------------------------------------------------------------
+
+
+async def survey(database: Database, holdings: Sequence[Holding]) -> Survey:
+    rows: list[Row] = []
+    for group in database.groups(holding.shard for holding in holdings):
+        chosen = [holdings[place] for place in group.places]
+        rows += await database.fetch("survey_stages", *_fence(chosen), *group.shards)
+    now: datetime = rows[0][4] if rows else (await database.fetch("now"))[0][0]
+    ready: dict[tuple[str, int], datetime] = {}
+    for kind, stage, lane, at, _ in rows:
+        if kind == "ready":
+            ready[stage, lane] = min(at, ready.get((stage, lane), at))
+    return Survey(
+        now=now,
+        ready=[Next(stage, StageLane(lane), at) for (stage, lane), at in ready.items()],
+        timer_at=_earliest(rows, "timer"),
+        fed=_earliest(rows, "feed") is not None,
+        outgoing_at=_earliest(rows, "outbox"),
+        sweeps=[(row[1], row[2]) for row in rows if row[0] == "sweep"],
+    )
+
+
+def _earliest(rows: Sequence[Row], kind: str) -> datetime | None:
+    return min((row[3] for row in rows if row[0] == kind and row[3] is not None), default=None)
+
+
+async def fire(database: Database, holdings: Sequence[Holding], *, limit: int, seed: UUID) -> int:
+    count = 0
+    for group in database.groups(holding.shard for holding in holdings):
+        fence = _fence([holdings[place] for place in group.places])
+        share = min(limit, limit // len(group.places) + SHARE_MIN)
+        while count < limit:
+            left = limit - count
+            rows = await database.fetch(
+                "fire", *fence, left, share, seed, BACKOFF_FLOOR, *group.shards
+            )
+            count += len(rows)
+            if share >= limit or not _has_more(rows, left, share):
+                break
+            share = limit
+    return count
+
+
+def _fence(holdings: Sequence[Holding]) -> tuple[list[int], list[UUID]]:
+    return (
+        [holding.shard for holding in holdings],
+        [holding.lease_guid for holding in holdings],
+    )

@@ -1,0 +1,129 @@
+"""The register of stages, and the upkeep of what they leave behind."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+
+from gnomon.contracts.clock import Entropy
+from gnomon.contracts.store.entities import RowStatus, StageLane, StageRecord
+from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.entities.saving import Key, columns, lock_entities
+
+NOTES_KEPT_FOR = timedelta(hours=1)
+STATES_KEPT_FOR = timedelta(days=7)
+
+
+async def declare(
+    database: Database,
+    entropy: Entropy,
+    stages: Mapping[str, int],
+    *,
+    formerly: Mapping[str, str],
+    backfill: Collection[str],
+) -> dict[str, int | None]:
+    async with database.transaction("declare") as session:
+        await _take_over(database, session, formerly)
+        now = (await session.fetch("now"))[0][0]
+        names = sorted(stages)
+        revisions = [stages[name] for name in names]
+        rows = await session.fetch("stages_declare", names, revisions, now)
+        known = {name: None if is_new else revision for name, revision, is_new in rows}
+        for name in names:
+            before = known[name]
+            reason = f"sweep r{stages[name]}"
+            if before is None and name in backfill:
+                await session.fetch("sweep_begin", name, reason, None)
+            elif before is not None and before < stages[name]:
+                await session.fetch("stage_raise", name, stages[name])
+                await session.fetch("sweep_begin", name, reason, None)
+                await session.fetch("stage_free", name, reason, entropy.token())
+    return known
+
+
+async def _take_over(database: Database, session: Session, formerly: Mapping[str, str]) -> None:
+    """All that an old name has becomes the new one's, if that is not known yet."""
+    if not formerly:
+        return
+    rows = await session.fetch("stages_known", [*formerly, *formerly.values()])
+    known = {row[0] for row in rows}
+    for new, old in sorted(formerly.items()):
+        if new in known or old not in known:
+            continue
+        if not await session.fetch("stage_rename", old, new):
+            continue
+        for shard in range(await database.shard_count(session)):
+            for table in ("queue", "states", "outbox", "sweep"):
+                await session.fetch(f"{table}_rename", shard, old, new)
+
+
+async def stages(database: Database) -> list[StageRecord]:
+    records = await database.fetch_wide("stages_list")
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for stage, status, lane, count in await database.fetch_wide("stages_count"):
+        counts[stage][_kind(status, lane)] += count
+    return [
+        StageRecord(
+            name=name,
+            revision=revision,
+            first_seen_at=first_seen_at,
+            last_seen_at=last_seen_at,
+            **counts[name],
+        )
+        for name, revision, first_seen_at, last_seen_at in records
+    ]
+
+
+def _kind(status: str, lane: int) -> str:
+    if status == RowStatus.READY:
+        return "background" if lane == StageLane.BACKGROUND else "waiting"
+    return "sleeping" if status == RowStatus.SLEEPING else "parked"
+
+
+async def forget(database: Database, stage: str) -> int:
+    gone = 0
+    async with database.transaction("forget") as session:
+        for shard in range(await database.shard_count(session)):
+            gone += len(await session.fetch("queue_forget", shard, stage))
+            gone += len(await session.fetch("states_forget", shard, stage))
+            await session.fetch("outbox_forget", shard, stage)
+            await session.fetch("sweep_forget", shard, stage)
+        await session.fetch("stage_forget", stage)
+    return gone
+
+
+async def begin_sweep(
+    database: Database, stage: str, *, reason: str, unless_within: timedelta | None
+) -> bool:
+    return bool(await database.fetch("sweep_begin", stage, reason, unless_within))
+
+
+async def purge(database: Database, *, limit: int) -> int:
+    gone = 0
+    for group in database.groups(range(await database.shard_count())):
+        if gone < limit:
+            rows = await database.fetch_wide(
+                "purge_notes", NOTES_KEPT_FOR, limit - gone, *group.shards
+            )
+            gone += len(rows)
+        if gone < limit:
+            gone += await _purge_states(database, limit - gone, group.shards)
+    return gone
+
+
+async def _purge_states(database: Database, limit: int, only: tuple[int, ...]) -> int:
+    async with database.transaction("purge_entities") as session:
+        rows = await session.fetch("tombstones", STATES_KEPT_FOR, limit, *only)
+        keys = [Key(*row) for row in rows]
+        if not keys:
+            return 0
+        locked = await lock_entities(session, keys, only)
+        found = [
+            (key, row.row_id)
+            for key, row in zip(keys, locked, strict=True)
+            if row is not None and not row.lives
+        ]
+        gone = await session.fetch("states_drop", *columns([key for key, _ in found]), *only)
+        await session.fetch("tombstones_emptied", [row_id for _, row_id in found], *only)
+        return len(gone)

@@ -1,0 +1,158 @@
+"""What saves consist of: locks in one order, notes, the feed, states, the outbox.
+
+Everything here happens inside a transaction that has locked the entities concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from gnomon.contracts.store.entities import StateWrite
+from gnomon.stores.postgres.connection import Session
+from gnomon.stores.postgres.entities.rows import text_of
+
+T = TypeVar("T")
+
+RowId = tuple[int, int]  # where a locked row is
+RELAY = ""  # the sink that is no stage's
+
+
+class Key(NamedTuple):
+    """Which entity, in the order of locking."""
+
+    shard: int
+    id: str
+
+
+class Locked(NamedTuple):
+    """An entity's row, locked."""
+
+    row_id: RowId
+    epoch: int
+    version: int
+    lives: bool
+
+
+class Note(NamedTuple):
+    """A new version of an entity."""
+
+    key: Key
+    epoch: int
+    version: int
+    paths: Sequence[str]
+    author: str
+    root: UUID
+    depth: int
+    at: datetime
+
+
+class Publication(NamedTuple):
+    """A save on its way out, with the state of a stage if one is named."""
+
+    key: Key
+    sink: str
+    stage: str | None
+    author: str
+    paths: Sequence[str]
+    save_key: str
+    at: datetime
+
+
+class StateSave(NamedTuple):
+    """A new state; `version` is its own."""
+
+    key: Key
+    stage: str
+    version: int
+    state: StateWrite
+
+
+def apart(things: Iterable[T], key_of: Callable[[T], Hashable]) -> Iterator[list[T]]:
+    """Split so that no key is twice in a batch, and each finds what the one before it left."""
+    left = list(things)
+    while left:
+        batch: dict[Hashable, T] = {}
+        others = [thing for thing in left if batch.setdefault(key_of(thing), thing) is not thing]
+        yield list(batch.values())
+        left = others
+
+
+async def lock_entities(
+    session: Session, keys: Sequence[Key], only: tuple[int, ...]
+) -> list[Locked | None]:
+    """The row of each, None where there is none. The keys are sorted, whoever calls."""
+    found: list[Locked | None] = [None] * len(keys)
+    for place, *row in await session.fetch("entity_lock", *columns(keys), *only):
+        found[place - 1] = Locked(*row)
+    return found
+
+
+async def write_notes(session: Session, notes: Sequence[Note], only: tuple[int, ...]) -> None:
+    if notes:
+        await session.fetch(
+            "entity_note",
+            *columns([note.key for note in notes]),
+            [note.epoch for note in notes],
+            [note.version for note in notes],
+            [text_of(note.paths) for note in notes],
+            [note.author for note in notes],
+            [note.root for note in notes],
+            [note.depth for note in notes],
+            [note.at for note in notes],
+            *only,
+        )
+
+
+async def add_to_feed(session: Session, notes: Sequence[Note], only: tuple[int, ...]) -> None:
+    """The stages are to be asked about these changes."""
+    if notes:
+        await session.fetch(
+            "feed_add",
+            *columns([note.key for note in notes]),
+            [note.epoch for note in notes],
+            [note.version - 1 for note in notes],
+            *only,
+        )
+
+
+async def save_states(session: Session, saves: Sequence[StateSave], only: tuple[int, ...]) -> None:
+    if saves:
+        await session.fetch(
+            "state_save",
+            *columns([save.key for save in saves]),
+            [save.stage for save in saves],
+            [save.version for save in saves],
+            [save.state.revision for save in saves],
+            [save.state.type for save in saves],
+            [save.state.body for save in saves],
+            *only,
+        )
+
+
+async def publish(
+    session: Session, publications: Sequence[Publication], only: tuple[int, ...]
+) -> None:
+    if publications:
+        await session.fetch(
+            "publish",
+            *columns([each.key for each in publications]),
+            [each.sink for each in publications],
+            [each.stage for each in publications],
+            [each.author for each in publications],
+            [text_of(each.paths) for each in publications],
+            [each.save_key for each in publications],
+            [each.at for each in publications],
+            *only,
+        )
+
+
+def columns(keys: Sequence[Key]) -> tuple[list[int], list[str]]:
+    return [key.shard for key in keys], [key.id for key in keys]
+
+
+def sparse(column: list[Any]) -> list[Any]:
+    """A column that has nothing but None is as good as empty: `unnest` fills it up."""
+    return [] if column.count(None) == len(column) else column

@@ -1,0 +1,212 @@
+"""Changes from outside: documents, deletes, states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from gnomon.contracts.store.entities import Entity, EntityWrite, Offer, StageState, StateWrite
+from gnomon.model.ids import save_key
+from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.entities.offering import Offered, make_offers
+from gnomon.stores.postgres.entities.saving import (
+    RELAY,
+    Key,
+    Locked,
+    Note,
+    Publication,
+    RowId,
+    StateSave,
+    add_to_feed,
+    apart,
+    columns,
+    lock_entities,
+    publish,
+    save_states,
+    write_notes,
+)
+
+
+class Put(NamedTuple):
+    """A write that may be made, and what it makes."""
+
+    place: int  # in the caller's list
+    write: EntityWrite
+    key: Key
+    epoch: int
+    version: int
+    row_id: RowId | None  # None: the id was never used
+
+
+class Stored(NamedTuple):
+    """A write that was made."""
+
+    put: Put
+    at: datetime
+
+
+async def write(database: Database, writes: Sequence[EntityWrite]) -> list[Entity | None]:
+    answers: list[Entity | None] = [None] * len(writes)
+    for group in database.groups(each.shard for each in writes):
+        async with database.transaction("write") as session:
+            for places in apart(group.places, lambda place: _key(writes[place])):
+                for stored in await _write(session, writes, places, group.shards):
+                    answers[stored.put.place] = _entity(stored)
+    return answers
+
+
+async def _write(
+    session: Session, writes: Sequence[EntityWrite], places: list[int], only: tuple[int, ...]
+) -> list[Stored]:
+    places.sort(key=lambda place: _key(writes[place]))
+    keys = [_key(writes[place]) for place in places]
+    locked = await lock_entities(session, keys, only)
+    puts = [
+        put
+        for place, key, found in zip(places, keys, locked, strict=True)
+        if (put := _put(place, writes[place], key, found)) is not None
+    ]
+    stored = await _create(session, [put for put in puts if put.row_id is None], only)
+    stored += await _change(session, [put for put in puts if put.row_id is not None], only)
+    await _follow(session, stored, only)
+    return stored
+
+
+def _put(place: int, write: EntityWrite, key: Key, found: Locked | None) -> Put | None:
+    """What a write makes of an entity; None where its base is another."""
+    if found is not None and found.lives:
+        if write.base != (found.epoch, found.version):
+            return None
+        return Put(place, write, key, found.epoch, found.version + 1, found.row_id)
+    if write.base is not None or write.doc is None:
+        return None
+    if found is None:
+        return Put(place, write, key, 1, 1, None)
+    return Put(place, write, key, found.epoch + 1, 1, found.row_id)
+
+
+async def _create(session: Session, puts: Sequence[Put], only: tuple[int, ...]) -> list[Stored]:
+    if not puts:
+        return []
+    docs = [put.write.doc for put in puts]
+    rows = await session.fetch("entity_create", *columns([put.key for put in puts]), docs, *only)
+    made = {row[0]: row[1] for row in rows}  # without those that somebody made just now
+    return [Stored(put, made[put.key.id]) for put in puts if put.key.id in made]
+
+
+async def _change(session: Session, puts: Sequence[Put], only: tuple[int, ...]) -> list[Stored]:
+    if not puts:
+        return []
+    rows = await session.fetch(
+        "entity_put",
+        [put.row_id for put in puts],
+        [put.epoch for put in puts],
+        [put.version for put in puts],
+        [put.write.doc for put in puts],
+        *only,
+    )
+    made = {row[0]: row[1] for row in rows}
+    return [Stored(put, made[put.key.id]) for put in puts]
+
+
+async def _follow(session: Session, stored: Sequence[Stored], only: tuple[int, ...]) -> None:
+    """All that comes with a new version: its note, rows that go, who is to be asked and told."""
+    notes = [_note(each) for each in stored]
+    await write_notes(session, notes, only)
+    gone = [each for each in stored if each.put.write.doc is None]
+    publications = [_publication(each, RELAY) for each in stored if each.put.write.publish]
+    if gone:
+        publications += await _clear(session, gone, only)
+    revived = [each.put.key for each in stored if each.put.epoch > 1 and each.put.version == 1]
+    if revived:
+        await session.fetch("states_drop", *columns(revived), *only)
+    living = [
+        note for note, each in zip(notes, stored, strict=True) if each.put.write.doc is not None
+    ]
+    await add_to_feed(session, living, only)
+    await publish(session, publications, only)
+
+
+async def _clear(
+    session: Session, gone: Sequence[Stored], only: tuple[int, ...]
+) -> list[Publication]:
+    """Entities leave all queues; their stages that have a state are to be told."""
+    keys = columns([each.put.key for each in gone])
+    rows = await session.fetch("queue_lock_all", *keys, *only)
+    if rows:
+        await session.fetch("queue_remove", [row[0] for row in rows], *only)
+    await session.fetch("feed_drop", *keys, *only)
+    stated = await session.fetch("stages_with_state", *keys, *only)
+    return [_publication(gone[place - 1], stage) for place, stage in stated]
+
+
+def _publication(stored: Stored, sink: str) -> Publication:
+    put = stored.put
+    return Publication(
+        put.key,
+        sink,
+        sink or None,
+        put.write.author,
+        put.write.paths,
+        save_key(put.key.id, put.epoch, put.version),
+        stored.at,
+    )
+
+
+def _note(stored: Stored) -> Note:
+    put = stored.put
+    write = put.write
+    return Note(
+        put.key, put.epoch, put.version, write.paths, write.author, write.root, 0, stored.at
+    )
+
+
+def _entity(stored: Stored) -> Entity:
+    put = stored.put
+    return Entity(
+        id=put.key.id,
+        shard=put.key.shard,
+        epoch=put.epoch,
+        version=put.version,
+        doc=put.write.doc,
+        changed_at=stored.at,
+    )
+
+
+def _key(write: EntityWrite) -> Key:
+    return Key(write.shard, write.id)
+
+
+async def swap_state(
+    database: Database,
+    key: Key,
+    stage: str,
+    *,
+    epoch: int,
+    version: int,
+    state: StateWrite,
+    offer: Offer | None,
+) -> StageState | None:
+    only = database.only(key.shard)
+    async with database.transaction("swap_state") as session:
+        (locked,) = await lock_entities(session, [key], only)
+        if locked is None or not locked.lives or locked.epoch != epoch:
+            return None
+        rows = await session.fetch("state_versions", *columns([key]), [stage], *only)
+        if version != (rows[0][0] if rows else 0):
+            return None
+        await session.fetch("entity_touch", [locked.row_id], *only)
+        await save_states(session, [StateSave(key, stage, version + 1, state)], only)
+        await make_offers(session, [] if offer is None else [Offered(key, offer)], only)
+    return StageState(
+        version=version + 1, revision=state.revision, body=state.body, type=state.type
+    )
+
+
+async def release(database: Database, key: Key, stage: str | None, *, root: UUID) -> int:
+    only = database.only(key.shard)
+    async with database.transaction("release") as session:
+        await lock_entities(session, [key], only)
+        return len(await session.fetch("release_parked", key.shard, key.id, stage, root))

@@ -1,0 +1,110 @@
+"""Limits in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from uuid import UUID
+
+from gnomon.contracts.store import LOCAL, Claim, LimitTable, LimitUse
+from gnomon.model.limits import Limit, LimitKey, LimitKind, Share
+from gnomon.stores._sharing import SHOWN_FOR, Grant, Present, share_out
+from gnomon.stores.postgres.connection import Database, Row, Session
+
+AUDIT_SHARD = 0  # a limit belongs to no shard; its entries lie together
+
+
+class PostgresLimits:
+    """The `LimitStore` of this engine."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def set(self, limit: Limit, *, guid: UUID, actor: str = LOCAL) -> None:
+        async with self._database.transaction("set_limit") as session:
+            row = (limit.kind, limit.name, limit.parallel, limit.rate, limit.burst)
+            if not await session.fetch("set_limit", *row):
+                return
+            if limit.parallel is None:
+                await session.fetch("clear_grants", *limit.key)
+            await _note_change(session, "set_limit", limit.key, guid, actor)
+
+    async def drop(self, key: LimitKey, *, guid: UUID, actor: str = LOCAL) -> bool:
+        async with self._database.transaction("drop_limit") as session:
+            if not await session.fetch("drop_limit", *key):
+                return False
+            await session.fetch("clear_grants", *key)
+            await _note_change(session, "drop_limit", key, guid, actor)
+        return True
+
+    async def table(self) -> LimitTable:
+        # The version first: a change that comes between is read twice, and not missed.
+        version = (await self._database.fetch_wide("limits_version"))[0][0]
+        rows = await self._database.fetch_wide("limits", SHOWN_FOR)
+        return LimitTable(version=version, uses=[_use_of(row) for row in rows])
+
+    async def share(
+        self, worker: UUID, claims: Mapping[LimitKey, Claim], *, alive_for: timedelta
+    ) -> Mapping[LimitKey, int]:
+        async with self._database.transaction("share_limits") as session:
+            parallel = await _locked(session, claims)
+            if not parallel:
+                return {}
+            now, workers, held = (await session.fetch("living_shards", alive_for))[0]
+            present = Present(now, alive_for, dict(zip(workers, held, strict=True)))
+            rows = await session.fetch("limit_grants", *_columns(parallel))
+            grants = [_grant_of(row) for row in rows]
+            sharing = share_out(worker, claims, parallel, grants, present)
+            await _put(session, worker, sharing.put)
+            if sharing.drop:
+                keys = _columns(grant.key for grant in sharing.drop)
+                await session.fetch("drop_grants", *keys, [each.worker for each in sharing.drop])
+        return sharing.allowed
+
+
+async def _note_change(session: Session, verb: str, key: LimitKey, guid: UUID, actor: str) -> None:
+    now = (await session.fetch("count_limits_version"))[0][0]
+    await session.fetch("audit", now, guid, AUDIT_SHARD, 1, verb, actor, str(key))
+
+
+async def _locked(session: Session, claims: Iterable[LimitKey]) -> dict[LimitKey, int]:
+    """The limits that have a parallelism, locked one after the other, everywhere in one order."""
+    found = {}
+    for key in sorted(claims):
+        rows = await session.fetch("lock_limit", *key)
+        if rows and rows[0][0] is not None:
+            found[key] = int(rows[0][0])
+    return found
+
+
+async def _put(session: Session, worker: UUID, grants: list[Grant]) -> None:
+    shares = [grant.share for grant in grants]
+    await session.fetch(
+        "put_grants",
+        worker,
+        grants[0].asked_at,
+        *_columns(grant.key for grant in grants),
+        [grant.wanted for grant in grants],
+        [share.counted for share in shares],
+        [share.allowed for share in shares],
+        [share.is_waiting for share in shares],
+        [share.since for share in shares],
+    )
+
+
+def _columns(keys: Iterable[LimitKey]) -> tuple[list[str], list[str]]:
+    """Kinds and names as arrays."""
+    found = list(keys)
+    return [key.kind for key in found], [key.name for key in found]
+
+
+def _grant_of(row: Row) -> Grant:
+    kind, name, worker, wanted, counted, allowed, is_waiting, since, asked_at = row
+    share = Share(allowed, counted, is_waiting, since)
+    return Grant(LimitKey(LimitKind(kind), name), worker, wanted, share, asked_at)
+
+
+def _use_of(row: Row) -> LimitUse:
+    kind, name, parallel, rate, burst, granted, wanted = row
+    limit = Limit(kind=LimitKind(kind), name=name, parallel=parallel, rate=rate, burst=burst)
+    return LimitUse(limit=limit, granted=granted, wanted=wanted)

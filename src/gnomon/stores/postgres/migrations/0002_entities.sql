@@ -1,0 +1,154 @@
+-- 0002: entities and their stages.
+-- Changes: new tables and a view, nothing else.
+-- The previous release: knows none of them and goes on.
+--
+-- Every key leads with shard_id, as in 0001: an entity and all that belongs to it live together. What
+-- belongs to an entity is only written by who has locked its row, except for timers that fire and
+-- outbox rows that leave. Texts that are JSON arrays (`paths`) are so because they travel in arrays.
+
+-- `saves` numbers the outbox rows of an id through all its epochs. No column that a save changes is in
+-- an index, so that a save is written beside the row as it was.
+CREATE TABLE /*schema*/entity (
+    changed_at   timestamptz NOT NULL,
+    epoch        bigint      NOT NULL,
+    version      bigint      NOT NULL,
+    saves        bigint      NOT NULL,
+    shard_id     int         NOT NULL,
+    keeps_states boolean     NOT NULL,
+    id           text COLLATE "C" NOT NULL,
+    doc          text,
+    CONSTRAINT entity_pkey PRIMARY KEY (shard_id, id)
+) WITH (fillfactor = 80);
+
+-- Tombstones whose states are still kept.
+CREATE INDEX entity_kept_idx ON /*schema*/entity (shard_id, id) WHERE keeps_states;
+
+CREATE TABLE /*schema*/entity_change (
+    root     uuid        NOT NULL,
+    at       timestamptz NOT NULL,
+    epoch    bigint      NOT NULL,
+    version  bigint      NOT NULL,
+    shard_id int         NOT NULL,
+    depth    int         NOT NULL,
+    id       text COLLATE "C" NOT NULL,
+    author   text        NOT NULL,
+    paths    text        NOT NULL,
+    CONSTRAINT entity_change_pkey PRIMARY KEY (shard_id, id, epoch, version)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+
+-- For the janitor, and for next to nothing at each insert.
+CREATE INDEX entity_change_at_idx ON /*schema*/entity_change USING brin (at);
+
+CREATE TABLE /*schema*/stage_state (
+    version   bigint NOT NULL,
+    shard_id  int    NOT NULL,
+    revision  int    NOT NULL,
+    entity_id text COLLATE "C" NOT NULL,
+    stage     text COLLATE "C" NOT NULL,
+    type      text,
+    body      bytea  NOT NULL,
+    CONSTRAINT stage_state_pkey PRIMARY KEY (shard_id, entity_id, stage)
+) WITH (fillfactor = 80);
+
+-- An entity is in a stage's queue at most once. `seq` is what a commit must find unchanged to remove
+-- the row; it begins with the time in µs, so that a row that comes back never looks like the old one.
+CREATE TABLE /*schema*/stage_queue (
+    ready_at  timestamptz,
+    timer_at  timestamptz,
+    first_at  timestamptz NOT NULL,
+    root      uuid        NOT NULL,
+    seq       bigint      NOT NULL,
+    shard_id  int         NOT NULL,
+    depth     int         NOT NULL,
+    attempts  int         NOT NULL,
+    lane      smallint    NOT NULL,
+    status    text COLLATE "C" NOT NULL,
+    entity_id text COLLATE "C" NOT NULL,
+    stage     text COLLATE "C" NOT NULL,
+    reasons   text[]      NOT NULL,
+    error     text,
+    note      text,
+    CONSTRAINT stage_queue_status_check
+        CHECK (status IN ('sleeping', 'ready', 'quarantined', 'looping'))
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+
+CREATE INDEX stage_queue_ready_idx
+    ON /*schema*/stage_queue (shard_id, stage, lane, ready_at) WHERE status = 'ready';
+
+-- Parked rows keep their timers, which do not fire: they would be in the way of the others.
+CREATE INDEX stage_queue_timer_idx
+    ON /*schema*/stage_queue (shard_id, timer_at)
+    WHERE timer_at IS NOT NULL AND status IN ('sleeping', 'ready');
+
+CREATE INDEX stage_queue_parked_idx
+    ON /*schema*/stage_queue (entity_id, stage) WHERE status IN ('quarantined', 'looping');
+
+ALTER TABLE /*schema*/stage_queue
+    ADD CONSTRAINT stage_queue_pkey PRIMARY KEY (shard_id, entity_id, stage);
+
+-- The queue by entity: for readers.
+CREATE VIEW /*schema*/queue_inverted AS
+SELECT q.shard_id, q.entity_id, q.stage, q.status, q.lane, q.ready_at, q.timer_at, q.seq, q.attempts
+FROM /*schema*/stage_queue AS q;
+
+-- Entities with changes that no stage was asked about: those of this epoch after version `since`.
+CREATE TABLE /*schema*/stage_feed (
+    first_at  timestamptz NOT NULL,
+    seq       bigint      NOT NULL,
+    epoch     bigint      NOT NULL,
+    since     bigint      NOT NULL,
+    shard_id  int         NOT NULL,
+    entity_id text COLLATE "C" NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+
+CREATE INDEX stage_feed_first_idx ON /*schema*/stage_feed (shard_id, first_at);
+
+ALTER TABLE /*schema*/stage_feed
+    ADD CONSTRAINT stage_feed_pkey PRIMARY KEY (shard_id, entity_id);
+
+-- Saves on their way out. `n` is the entity's number of the save: in order for each sink and entity.
+CREATE TABLE /*schema*/stage_outbox (
+    at             timestamptz NOT NULL,
+    ready_at       timestamptz NOT NULL,
+    epoch          bigint      NOT NULL,
+    version        bigint      NOT NULL,
+    n              bigint      NOT NULL,
+    state_version  bigint,
+    shard_id       int         NOT NULL,
+    attempts       int         NOT NULL,
+    state_revision int,
+    sink           text COLLATE "C" NOT NULL,
+    entity_id      text COLLATE "C" NOT NULL,
+    author         text        NOT NULL,
+    paths          text        NOT NULL,
+    key            text        NOT NULL,
+    doc            text,
+    state_type     text,
+    state_body     bytea,
+    error          text
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+
+CREATE INDEX stage_outbox_ready_idx ON /*schema*/stage_outbox (shard_id, ready_at, n);
+
+ALTER TABLE /*schema*/stage_outbox
+    ADD CONSTRAINT stage_outbox_pkey PRIMARY KEY (shard_id, entity_id, sink, n);
+
+-- The register: every stage that was ever declared and not forgotten.
+CREATE TABLE /*schema*/stage (
+    first_seen_at timestamptz NOT NULL,
+    last_seen_at  timestamptz NOT NULL,
+    revision      int         NOT NULL,
+    name          text COLLATE "C" NOT NULL,
+    CONSTRAINT stage_pkey PRIMARY KEY (name)
+);
+
+-- Walks over the entities of a shard; one that has ended stays, to tell when it began.
+CREATE TABLE /*schema*/stage_sweep (
+    started_at timestamptz NOT NULL,
+    shard_id   int         NOT NULL,
+    ended      boolean     NOT NULL,
+    stage      text COLLATE "C" NOT NULL,
+    cursor     text COLLATE "C",
+    reason     text        NOT NULL,
+    CONSTRAINT stage_sweep_pkey PRIMARY KEY (shard_id, stage)
+);

@@ -1,0 +1,79 @@
+-- Saves on their way out. An entity's rows for one sink have growing numbers; `unsent` puts off those
+-- behind a row together with it, so that a row is due before another only if it may be sent first, but
+-- for the rows of saves made since: those wait behind the one that is put off.
+
+-- name: outgoing shard-local
+-- $1 shards, $2 lease guids, $3 limit, $4 limit per shard
+SELECT
+    f.shard_id, f.n, f.sink, f.entity_id, f.epoch, f.version, f.author, f.paths, f.doc,
+    f.state_version, f.state_revision, f.state_type, f.state_body, f.key, f.attempts, f.at,
+    f.ready_at
+FROM unnest($1::int[], $2::uuid[]) AS h (shard_id, lease_guid)
+CROSS JOIN LATERAL (
+    SELECT l.shard_id
+    FROM /*schema*/shard_lock AS l
+    WHERE l.shard_id = h.shard_id AND l.lease_guid = h.lease_guid
+      /*one-shard: AND l.shard_id = $5*/
+    LIMIT 1
+) AS held
+CROSS JOIN LATERAL (
+    SELECT n.*
+    FROM /*schema*/stage_outbox AS n
+    WHERE n.shard_id = h.shard_id AND n.ready_at <= statement_timestamp()
+      /*one-shard: AND n.shard_id = $5*/
+      AND NOT EXISTS (
+          SELECT FROM /*schema*/stage_outbox AS p
+          WHERE p.shard_id = n.shard_id AND p.entity_id = n.entity_id AND p.sink = n.sink
+            AND p.n < n.n AND p.ready_at > n.ready_at /*one-shard: AND p.shard_id = $5*/
+          OFFSET 0
+      )
+    ORDER BY n.ready_at, n.n
+    LIMIT $4::int
+) AS f
+ORDER BY f.ready_at, f.n, f.entity_id
+LIMIT $3::int;
+
+-- name: sent shard-local
+-- $1 shards, $2 entities, $3 sinks, $4 numbers
+DELETE FROM /*schema*/stage_outbox AS o
+WHERE o.ctid = ANY (ARRAY(
+    SELECT r.row_id
+    FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[]) AS u (shard_id, id, sink, n)
+    CROSS JOIN LATERAL (
+        SELECT p.ctid AS row_id
+        FROM /*schema*/stage_outbox AS p
+        WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.sink = u.sink AND p.n = u.n
+          /*one-shard: AND p.shard_id = $5*/
+        LIMIT 1
+    ) AS r
+)) /*one-shard: AND o.shard_id = $5*/;
+
+-- name: unsent shard-local
+-- Put rows off that are still there, and those behind them with them. A repeat counts once more; that
+-- does no harm.
+-- $1 shards, $2 entities, $3 sinks, $4 numbers, $5 delay, $6 error, $7 what it counts
+WITH behind AS MATERIALIZED (
+    SELECT r.row_id, bool_or(r.n = u.n) AS is_it
+    FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[]) AS u (shard_id, id, sink, n)
+    CROSS JOIN LATERAL (
+        SELECT p.n
+        FROM /*schema*/stage_outbox AS p
+        WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.sink = u.sink AND p.n = u.n
+          /*one-shard: AND p.shard_id = $8*/
+        LIMIT 1
+    ) AS there
+    CROSS JOIN LATERAL (
+        SELECT p.ctid AS row_id, p.n
+        FROM /*schema*/stage_outbox AS p
+        WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.sink = u.sink AND p.n >= u.n
+          /*one-shard: AND p.shard_id = $8*/
+        OFFSET 0
+    ) AS r
+    GROUP BY r.row_id
+)
+UPDATE /*schema*/stage_outbox AS o
+SET ready_at = statement_timestamp() + $5::interval,
+    attempts = o.attempts + CASE WHEN b.is_it THEN $7::int ELSE 0 END,
+    error = CASE WHEN b.is_it THEN $6::text ELSE o.error END
+FROM behind AS b
+WHERE o.ctid = b.row_id /*one-shard: AND o.shard_id = $8*/;

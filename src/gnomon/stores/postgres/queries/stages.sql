@@ -1,0 +1,654 @@
+-- Queues and states of stages: what the owner of a shard does. See entities.sql about locks,
+-- actions.sql about `one-shard:`, and work.sql about plans.
+
+-- name: claim_lock shard-local
+-- Lock entities and their claimed rows, with what decides about them: whether the lease is still held,
+-- and the state's version. If an entity was written while it was waited for (`moved`), these are of
+-- the time before: then the caller asks again. Whoever changes a state counts a save, so that it shows.
+-- $1 shards, $2 lease guids, $3 ids, $4 stages
+SELECT
+    e.row_id, e.epoch, e.version, e.lives, e.row_id <> o.row_id AS moved,
+    l.held IS NOT NULL, s.version, q.row_id, q.seq, q.status, q.timer_at, q.attempts,
+    statement_timestamp()
+FROM unnest($1::int[], $2::uuid[], $3::text[], $4::text[])
+    WITH ORDINALITY AS u (shard_id, lease_guid, id, stage, place)
+LEFT JOIN LATERAL (
+    SELECT n.ctid AS row_id
+    FROM /*schema*/entity AS n
+    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $5*/
+    LIMIT 1
+) AS o ON true
+LEFT JOIN LATERAL (
+    SELECT n.ctid AS row_id, n.epoch, n.version, n.doc IS NOT NULL AS lives
+    FROM /*schema*/entity AS n
+    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $5*/
+    LIMIT 1
+    FOR NO KEY UPDATE
+) AS e ON true
+LEFT JOIN LATERAL (
+    SELECT true AS held
+    FROM /*schema*/shard_lock AS n
+    WHERE n.shard_id = u.shard_id AND n.lease_guid = u.lease_guid
+      /*one-shard: AND n.shard_id = $5*/
+    LIMIT 1
+) AS l ON true
+LEFT JOIN LATERAL (
+    SELECT n.version
+    FROM /*schema*/stage_state AS n
+    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = u.stage
+      /*one-shard: AND n.shard_id = $5*/
+    LIMIT 1
+) AS s ON true
+LEFT JOIN LATERAL (
+    SELECT n.ctid AS row_id, n.seq, n.status, n.timer_at, n.attempts
+    FROM /*schema*/stage_queue AS n
+    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = u.stage
+      /*one-shard: AND n.shard_id = $5*/
+    LIMIT 1
+    FOR UPDATE
+) AS q ON true
+ORDER BY u.place;
+
+-- name: commit_plain many-shards
+-- Commits in one statement and without locks ahead: everything is compared as this statement sees it,
+-- and written by ctid, so that a row that somebody else has written meanwhile is left alone. For an
+-- entity that means that the commit is not done: the caller decides about it with claim_lock. A claimed
+-- row that is left alone has another `seq` by now; the caller settles it. Whoever changes an entity or
+-- a state of it writes the entity's row, so that none of it is missed. What changes neither needs no
+-- lock at all: it may as well have been earlier. Gives the places of what was saved, and how many of
+-- the claimed rows were settled.
+-- $1 shards, $2 lease guids, $3 ids, $4 stages, $5 seqs, $6 epochs, $7 versions, $8 state versions,
+-- $9 documents (NULL: unchanged), $10 paths, $11 roots, $12 depths, $13 whether the timer is set,
+-- $14 timers, $15 notes, $16 keys, $17 for the relay, $18 for the stage itself, $19 revisions,
+-- $20 types, $21 states (NULL: unchanged)
+WITH want AS MATERIALIZED (
+    SELECT
+        u.*, e.row_id, q.row_id AS queue_row, u.doc IS NOT NULL OR u.body IS NOT NULL AS counts,
+        CASE WHEN u.sets_timer THEN u.wake ELSE q.timer_at END AS timer_at
+    FROM unnest(
+        $1::int[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
+        $8::bigint[], $9::text[], $10::text[], $11::uuid[], $12::int[], $13::boolean[],
+        $14::timestamptz[], $15::text[], $16::text[], $17::boolean[], $18::boolean[], $19::int[],
+        $20::text[], $21::bytea[]
+    ) WITH ORDINALITY AS u (
+        shard_id, lease_guid, id, stage, seq, epoch, version, state_version, doc, paths, root, depth,
+        sets_timer, wake, note, key, for_relay, for_stage, revision, type, body, place
+    )
+    CROSS JOIN LATERAL (
+        SELECT n.shard_id
+        FROM /*schema*/shard_lock AS n
+        WHERE n.shard_id = u.shard_id AND n.lease_guid = u.lease_guid
+        LIMIT 1
+    ) AS held
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id
+        FROM /*schema*/entity AS n
+        WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.epoch = u.epoch
+          AND n.version = u.version AND n.doc IS NOT NULL
+        LIMIT 1
+    ) AS e
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id, n.timer_at
+        FROM /*schema*/stage_queue AS n
+        WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = u.stage AND n.seq = u.seq
+        LIMIT 1
+    ) AS q
+    LEFT JOIN LATERAL (
+        SELECT n.version
+        FROM /*schema*/stage_state AS n
+        WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = u.stage
+        LIMIT 1
+    ) AS s ON true
+    WHERE coalesce(s.version, 0) = coalesce(u.state_version, 0)
+), saved AS (
+    UPDATE /*schema*/entity AS e
+    SET version = e.version + (w.doc IS NOT NULL)::int, doc = coalesce(w.doc, e.doc),
+        changed_at = CASE WHEN w.doc IS NULL THEN e.changed_at ELSE statement_timestamp() END,
+        saves = e.saves + 1
+    FROM want AS w
+    WHERE e.ctid = w.row_id AND w.counts
+    RETURNING
+        w.place, w.queue_row, w.timer_at, w.note, e.shard_id, e.id, e.epoch, e.version, e.saves,
+        e.doc, w.doc IS NOT NULL AS is_new, w.stage, w.state_version, w.paths, w.root, w.depth,
+        w.key, w.for_relay, w.for_stage, w.revision, w.type, w.body
+), done AS MATERIALIZED (
+    SELECT s.place, s.queue_row, s.timer_at, s.note FROM saved AS s
+    UNION ALL
+    SELECT w.place, w.queue_row, w.timer_at, w.note FROM want AS w WHERE NOT w.counts
+), removed AS (
+    DELETE FROM /*schema*/stage_queue AS q
+    USING done AS d
+    WHERE q.ctid = d.queue_row AND d.timer_at IS NULL
+    RETURNING d.place
+), asleep AS (
+    UPDATE /*schema*/stage_queue AS q
+    SET status = 'sleeping', ready_at = NULL, timer_at = d.timer_at, attempts = 0, error = NULL,
+        reasons = '{}', note = coalesce(d.note, q.note)
+    FROM done AS d
+    WHERE q.ctid = d.queue_row AND d.timer_at IS NOT NULL
+    RETURNING d.place
+), noted AS (
+    INSERT INTO /*schema*/entity_change
+        (shard_id, id, epoch, version, paths, author, root, depth, at)
+    SELECT s.shard_id, s.id, s.epoch, s.version, s.paths, 'stage:' || s.stage, s.root, s.depth,
+           statement_timestamp()
+    FROM saved AS s
+    WHERE s.is_new
+), stated AS (
+    INSERT INTO /*schema*/stage_state (shard_id, entity_id, stage, version, revision, type, body)
+    SELECT s.shard_id, s.id, s.stage, coalesce(s.state_version, 0) + 1, s.revision, s.type, s.body
+    FROM saved AS s
+    WHERE s.body IS NOT NULL
+    ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
+    SET version = excluded.version, revision = excluded.revision, type = excluded.type,
+        body = excluded.body
+), published AS (
+    INSERT INTO /*schema*/stage_outbox (
+        shard_id, entity_id, sink, n, epoch, version, author, paths, key, doc, state_version,
+        state_revision, state_type, state_body, attempts, at, ready_at
+    )
+    SELECT
+        s.shard_id, s.id, k.sink, s.saves, s.epoch, s.version, 'stage:' || s.stage, s.paths, s.key,
+        s.doc, t.version, t.revision, t.type, t.body, 0, statement_timestamp(), statement_timestamp()
+    FROM saved AS s
+    CROSS JOIN LATERAL (
+        SELECT '' AS sink WHERE s.for_relay UNION ALL SELECT s.stage WHERE s.for_stage
+    ) AS k
+    LEFT JOIN LATERAL (
+        SELECT coalesce(s.state_version, 0) + 1 AS version, s.revision, s.type, s.body
+        WHERE s.body IS NOT NULL
+        UNION ALL
+        SELECT n.version, n.revision, n.type, n.body
+        FROM /*schema*/stage_state AS n
+        WHERE n.shard_id = s.shard_id AND n.entity_id = s.id AND n.stage = s.stage
+          AND s.body IS NULL
+        LIMIT 1
+    ) AS t ON true
+)
+SELECT d.place, (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep)
+FROM done AS d;
+
+-- name: held shard-local
+-- Which leases are still held.
+-- $1 shards, $2 lease guids
+SELECT l.shard_id, l.lease_guid
+FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, lease_guid)
+CROSS JOIN LATERAL (
+    SELECT n.shard_id, n.lease_guid
+    FROM /*schema*/shard_lock AS n
+    WHERE n.shard_id = u.shard_id AND n.lease_guid = u.lease_guid
+      /*one-shard: AND n.shard_id = $3*/
+    LIMIT 1
+) AS l;
+
+-- name: queue_settle shard-local
+-- What becomes of rows that are locked and stay. An error is kept until another one or a success.
+-- $1 row ids, $2 statuses, $3 delays from now (NULL: as it was), $4 timers, $5 attempts, $6 errors,
+-- $7 notes (NULL: as it was)
+UPDATE /*schema*/stage_queue AS q
+SET status = u.status, timer_at = u.timer_at, attempts = u.attempts,
+    error = CASE WHEN u.attempts = 0 THEN u.error ELSE coalesce(u.error, q.error) END,
+    note = coalesce(u.note, q.note),
+    ready_at = CASE
+        WHEN u.status <> 'ready' THEN NULL
+        WHEN u.delay IS NULL THEN q.ready_at
+        ELSE statement_timestamp() + u.delay
+    END,
+    reasons = CASE WHEN u.status = 'sleeping' THEN '{}' ELSE q.reasons END
+FROM unnest(
+    $1::tid[], $2::text[], $3::interval[], $4::timestamptz[], $5::int[], $6::text[], $7::text[]
+) AS u (row_id, status, delay, timer_at, attempts, error, note)
+WHERE q.ctid = u.row_id /*one-shard: AND q.shard_id = $8*/;
+
+-- name: offer_ready shard-local
+-- Put entities, which are locked and live, into queues, or merge the offer into the row that is
+-- there: see `Offer`. `first_at` of what is offered is the present. See 0002 about `seq`.
+-- $1 shards, $2 ids, $3 stages, $4 lanes (NULL: main), $5 delays (NULL: none), $6 reasons, $7 roots,
+-- $8 depths, $9 whether parked rows are freed, $10 floor in backoff
+INSERT INTO /*schema*/stage_queue AS q (
+    shard_id, entity_id, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root, depth
+)
+SELECT
+    l.shard_id, u.id, u.stage, coalesce(u.lane, 0), 'ready',
+    statement_timestamp() + coalesce(u.delay, '0'), statement_timestamp(),
+    (date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0,
+    ARRAY[u.reason], u.root, u.depth
+FROM unnest(
+    $1::int[], $2::text[], $3::text[], $4::smallint[], $5::interval[], $6::text[], $7::uuid[],
+    $8::int[]
+) AS u (shard_id, id, stage, lane, delay, reason, root, depth)
+JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
+WHERE true /*one-shard: AND l.shard_id = $11*/
+ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
+SET status = 'ready', seq = q.seq + 1, root = excluded.root, depth = excluded.depth,
+    reasons = (array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
+        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) - 6, 1):],
+    lane = CASE WHEN q.status = 'ready' THEN least(q.lane, excluded.lane) ELSE excluded.lane END,
+    first_at = CASE WHEN q.status = 'ready' THEN q.first_at ELSE excluded.first_at END,
+    attempts = CASE WHEN q.status = 'ready' THEN q.attempts ELSE 0 END,
+    ready_at = CASE
+        WHEN q.status <> 'ready' THEN excluded.ready_at
+        ELSE greatest(
+            least(q.ready_at, CASE
+                WHEN q.attempts > 0 AND q.ready_at > excluded.first_at
+                THEN greatest(excluded.ready_at, excluded.first_at + $10::interval)
+                ELSE excluded.ready_at
+            END),
+            CASE WHEN excluded.lane < q.lane THEN excluded.first_at ELSE '-infinity' END
+        )
+    END
+WHERE q.status IN ('sleeping', 'ready')
+   OR ($9::boolean AND (q.status = 'quarantined' OR excluded.depth = 0));
+
+-- name: offer_timer shard-local
+-- Arm timers at the earlier of the two. Nothing else changes.
+-- $1 shards, $2 ids, $3 stages, $4 timers, $5 roots, $6 depths
+INSERT INTO /*schema*/stage_queue AS q (
+    shard_id, entity_id, stage, lane, status, timer_at, first_at, seq, attempts, reasons, root, depth
+)
+SELECT
+    l.shard_id, u.id, u.stage, 0, 'sleeping', u.timer_at, statement_timestamp(),
+    (date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0, '{}', u.root, u.depth
+FROM unnest($1::int[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::int[])
+    AS u (shard_id, id, stage, timer_at, root, depth)
+JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
+WHERE true /*one-shard: AND l.shard_id = $7*/
+ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
+SET timer_at = least(q.timer_at, excluded.timer_at)
+WHERE q.timer_at IS NULL OR q.timer_at > excluded.timer_at;
+
+-- name: offer_looping shard-local
+-- Park rows with the proof of a loop, unless they are ready.
+-- $1 shards, $2 ids, $3 stages, $4 lanes, $5 reasons, $6 roots, $7 depths, $8 proofs
+INSERT INTO /*schema*/stage_queue AS q (
+    shard_id, entity_id, stage, lane, status, first_at, seq, attempts, reasons, root, depth, error
+)
+SELECT
+    l.shard_id, u.id, u.stage, u.lane, 'looping', statement_timestamp(),
+    (date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0, ARRAY[u.reason], u.root,
+    u.depth, u.proof
+FROM unnest(
+    $1::int[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::uuid[], $7::int[], $8::text[]
+) AS u (shard_id, id, stage, lane, reason, root, depth, proof)
+JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
+WHERE true /*one-shard: AND l.shard_id = $9*/
+ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
+SET status = 'looping', error = excluded.error, seq = q.seq + 1, root = excluded.root,
+    depth = excluded.depth,
+    reasons = (array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
+        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) - 6, 1):]
+WHERE q.status <> 'ready';
+
+-- name: fire shard-local
+-- Timers that are due become ready rows, as an offer to the main lane would: see offer_ready. Who is
+-- writing a row meanwhile is not waited for.
+-- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 seed of the new roots,
+-- $6 floor in backoff
+WITH due AS MATERIALIZED (
+    SELECT t.row_id
+    FROM unnest($1::int[], $2::uuid[]) AS h (shard_id, lease_guid)
+    CROSS JOIN LATERAL (
+        SELECT n.shard_id
+        FROM /*schema*/shard_lock AS n
+        WHERE n.shard_id = h.shard_id AND n.lease_guid = h.lease_guid
+          /*one-shard: AND n.shard_id = $7*/
+        LIMIT 1
+    ) AS held
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id, n.timer_at
+        FROM /*schema*/stage_queue AS n
+        WHERE n.shard_id = h.shard_id AND n.timer_at <= statement_timestamp()
+          AND n.status IN ('sleeping', 'ready') /*one-shard: AND n.shard_id = $7*/
+        ORDER BY n.timer_at
+        LIMIT $4::int
+        FOR UPDATE SKIP LOCKED
+    ) AS t
+    ORDER BY t.timer_at
+    LIMIT $3::int
+)
+UPDATE /*schema*/stage_queue AS q
+SET status = 'ready', timer_at = NULL, lane = 0, seq = q.seq + 1, depth = 0,
+    root = md5($5::uuid::text || q.entity_id || '/' || q.stage)::uuid,
+    reasons = (array_remove(q.reasons, 'timer') || 'timer'::text)[
+        greatest(cardinality(array_remove(q.reasons, 'timer')) - 6, 1):],
+    first_at = CASE WHEN q.status = 'ready' THEN q.first_at ELSE statement_timestamp() END,
+    attempts = CASE WHEN q.status = 'ready' THEN q.attempts ELSE 0 END,
+    ready_at = CASE
+        WHEN q.status <> 'ready' THEN statement_timestamp()
+        ELSE greatest(
+            least(q.ready_at, statement_timestamp() + CASE
+                WHEN q.attempts > 0 AND q.ready_at > statement_timestamp() THEN $6::interval
+                ELSE interval '0'
+            END),
+            CASE WHEN q.lane > 0 THEN statement_timestamp() ELSE '-infinity' END
+        )
+    END
+FROM due AS d
+WHERE q.ctid = d.row_id /*one-shard: AND q.shard_id = $7*/
+RETURNING q.shard_id;
+
+-- name: peek_ids shard-local
+-- The first due rows of a lane.
+-- $1 shards, $2 stage, $3 lane, $4 limit, $5 limit per shard, $6 entities to leave out
+SELECT f.shard_id, f.entity_id, f.ready_at
+FROM unnest($1::int[]) AS h (shard_id)
+CROSS JOIN LATERAL (
+    SELECT q.shard_id, q.entity_id, q.ready_at
+    FROM /*schema*/stage_queue AS q
+    WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
+      AND q.ready_at <= statement_timestamp() AND q.status = 'ready'
+      AND q.entity_id <> ALL ($6::text[]) /*one-shard: AND q.shard_id = $7*/
+    ORDER BY q.ready_at
+    LIMIT $5::int
+) AS f
+ORDER BY f.ready_at, f.entity_id
+LIMIT $4::int;
+
+-- name: claims shard-local
+-- Ready rows of a stage, with all that a run needs. That they are ready is not said where they are
+-- looked up: the index of ready rows is not meant.
+-- $1 shards, $2 lease guids, $3 ids, $4 stage
+SELECT
+    u.place, e.epoch, e.version, e.doc, e.changed_at,
+    q.lane, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts, q.reasons, q.root, q.depth,
+    q.error, q.note, s.stages, s.versions, s.revisions, s.types, s.bodies, o.stages,
+    statement_timestamp()
+FROM unnest($1::int[], $2::uuid[], $3::text[])
+    WITH ORDINALITY AS u (shard_id, lease_guid, id, place)
+CROSS JOIN LATERAL (
+    SELECT n.shard_id
+    FROM /*schema*/shard_lock AS n
+    WHERE n.shard_id = u.shard_id AND n.lease_guid = u.lease_guid
+      /*one-shard: AND n.shard_id = $5*/
+    LIMIT 1
+) AS held
+CROSS JOIN LATERAL (
+    SELECT n.*
+    FROM /*schema*/stage_queue AS n
+    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = $4::text
+      /*one-shard: AND n.shard_id = $5*/
+    LIMIT 1
+) AS q
+CROSS JOIN LATERAL (
+    SELECT n.*
+    FROM /*schema*/entity AS n
+    WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.doc IS NOT NULL
+      /*one-shard: AND n.shard_id = $5*/
+    LIMIT 1
+) AS e
+CROSS JOIN LATERAL (
+    SELECT array_agg(n.stage) AS stages, array_agg(n.version) AS versions,
+           array_agg(n.revision) AS revisions, array_agg(n.type) AS types,
+           array_agg(n.body) AS bodies
+    FROM /*schema*/stage_state AS n
+    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $5*/
+) AS s
+CROSS JOIN LATERAL (
+    SELECT array_agg(n.stage) FILTER (
+        WHERE n.status = 'ready' AND n.ready_at <= statement_timestamp() AND n.stage <> $4::text
+    ) AS stages
+    FROM /*schema*/stage_queue AS n
+    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $5*/
+) AS o
+WHERE q.status = 'ready';
+
+-- name: feed_ids shard-local
+-- Entities that somebody is to be asked about, those that wait longest first.
+-- $1 shards, $2 limit, $3 limit per shard, $4 entities to leave out
+SELECT f.shard_id, f.entity_id, f.seq, f.epoch, f.since, f.first_at
+FROM unnest($1::int[]) AS h (shard_id)
+CROSS JOIN LATERAL (
+    SELECT n.*
+    FROM /*schema*/stage_feed AS n
+    WHERE n.shard_id = h.shard_id AND n.entity_id <> ALL ($4::text[])
+      /*one-shard: AND n.shard_id = $5*/
+    ORDER BY n.first_at
+    LIMIT $3::int
+) AS f
+ORDER BY f.first_at, f.entity_id
+LIMIT $2::int;
+
+-- name: fed shard-local
+-- Living entities with all that is needed to ask the stages about them.
+-- $1 shards, $2 lease guids, $3 ids, $4 epochs of the changes, $5 versions before them
+SELECT
+    u.place, e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
+    s.stages, s.versions, s.revisions, s.types, s.bodies,
+    q.stages, q.lanes, q.statuses, q.ready_ats, q.timer_ats, q.first_ats, q.seqs, q.attempts,
+    q.reasons, q.roots, q.depths, q.errors, q.notes,
+    c.versions, c.paths, c.authors, c.roots, c.depths, c.ats
+FROM unnest($1::int[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[])
+    WITH ORDINALITY AS u (shard_id, lease_guid, id, epoch, since, place)
+CROSS JOIN LATERAL (
+    SELECT n.shard_id
+    FROM /*schema*/shard_lock AS n
+    WHERE n.shard_id = u.shard_id AND n.lease_guid = u.lease_guid
+      /*one-shard: AND n.shard_id = $6*/
+    LIMIT 1
+) AS held
+CROSS JOIN LATERAL (
+    SELECT n.*
+    FROM /*schema*/entity AS n
+    WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.doc IS NOT NULL
+      /*one-shard: AND n.shard_id = $6*/
+    LIMIT 1
+) AS e
+CROSS JOIN LATERAL (
+    SELECT array_agg(n.stage) AS stages, array_agg(n.version) AS versions,
+           array_agg(n.revision) AS revisions, array_agg(n.type) AS types,
+           array_agg(n.body) AS bodies
+    FROM /*schema*/stage_state AS n
+    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $6*/
+) AS s
+CROSS JOIN LATERAL (
+    SELECT array_agg(n.stage) AS stages, array_agg(n.lane) AS lanes, array_agg(n.status) AS statuses,
+           array_agg(n.ready_at) AS ready_ats, array_agg(n.timer_at) AS timer_ats,
+           array_agg(n.first_at) AS first_ats, array_agg(n.seq) AS seqs,
+           array_agg(n.attempts) AS attempts, array_agg(array_to_json(n.reasons)::text) AS reasons,
+           array_agg(n.root) AS roots, array_agg(n.depth) AS depths, array_agg(n.error) AS errors,
+           array_agg(n.note) AS notes
+    FROM /*schema*/stage_queue AS n
+    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $6*/
+) AS q
+CROSS JOIN LATERAL (
+    SELECT array_agg(o.version) AS versions, array_agg(o.paths) AS paths,
+           array_agg(o.author) AS authors, array_agg(o.root) AS roots, array_agg(o.depth) AS depths,
+           array_agg(o.at) AS ats
+    FROM (
+        SELECT n.*
+        FROM /*schema*/entity_change AS n
+        WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.epoch = u.epoch AND n.version > u.since
+          /*one-shard: AND n.shard_id = $6*/
+        ORDER BY n.version
+    ) AS o
+) AS c
+ORDER BY u.place;
+
+-- name: entity_since shard-local
+-- Entities as they are, with their changes since a version.
+-- $1 shards, $2 ids, $3 versions
+SELECT
+    e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
+    c.versions, c.paths, c.authors, c.roots, c.depths, c.ats
+FROM unnest($1::int[], $2::text[], $3::bigint[])
+    WITH ORDINALITY AS u (shard_id, id, since, place)
+CROSS JOIN LATERAL (
+    SELECT n.*
+    FROM /*schema*/entity AS n
+    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $4*/
+    LIMIT 1
+) AS e
+CROSS JOIN LATERAL (
+    SELECT array_agg(o.version) AS versions, array_agg(o.paths) AS paths,
+           array_agg(o.author) AS authors, array_agg(o.root) AS roots, array_agg(o.depth) AS depths,
+           array_agg(o.at) AS ats
+    FROM (
+        SELECT n.*
+        FROM /*schema*/entity_change AS n
+        WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.epoch = e.epoch AND n.version > u.since
+          /*one-shard: AND n.shard_id = $4*/
+        ORDER BY n.version
+    ) AS o
+) AS c
+ORDER BY u.place;
+
+-- name: feed_done shard-local
+-- The stages were asked about these, unless they changed meanwhile. Their entities are locked.
+-- $1 shards, $2 ids, $3 seqs
+DELETE FROM /*schema*/stage_feed AS f
+WHERE f.ctid = ANY (ARRAY(
+    SELECT r.row_id
+    FROM unnest($1::int[], $2::text[], $3::bigint[]) AS u (shard_id, id, seq)
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id
+        FROM /*schema*/stage_feed AS n
+        WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.seq = u.seq
+          /*one-shard: AND n.shard_id = $4*/
+        LIMIT 1
+    ) AS r
+)) /*one-shard: AND f.shard_id = $4*/
+RETURNING f.entity_id;
+
+-- name: feed_on shard-local
+-- Of those that changed meanwhile: asked about up to a version.
+-- $1 shards, $2 ids, $3 versions
+WITH there AS MATERIALIZED (
+    SELECT r.row_id, u.version
+    FROM unnest($1::int[], $2::text[], $3::bigint[]) AS u (shard_id, id, version)
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id
+        FROM /*schema*/stage_feed AS n
+        WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $4*/
+        LIMIT 1
+    ) AS r
+)
+UPDATE /*schema*/stage_feed AS f
+SET since = greatest(f.since, t.version)
+FROM there AS t
+WHERE f.ctid = t.row_id /*one-shard: AND f.shard_id = $4*/;
+
+-- name: survey_stages shard-local
+-- What held shards have to do: the earliest of every lane, by leaping from lane to lane in the index;
+-- the earliest timer; whether somebody is to be asked; the earliest outbox row that is not behind
+-- another one of its entity; the walks.
+-- $1 shards, $2 lease guids
+WITH RECURSIVE held AS MATERIALIZED (
+    SELECT n.shard_id
+    FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, lease_guid)
+    CROSS JOIN LATERAL (
+        SELECT l.shard_id
+        FROM /*schema*/shard_lock AS l
+        WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
+          /*one-shard: AND l.shard_id = $3*/
+        LIMIT 1
+    ) AS n
+), lane AS (
+    SELECT h.shard_id, f.stage, f.lane, f.ready_at
+    FROM held AS h
+    CROSS JOIN LATERAL (
+        SELECT q.stage, q.lane, q.ready_at
+        FROM /*schema*/stage_queue AS q
+        WHERE q.shard_id = h.shard_id AND q.status = 'ready' /*one-shard: AND q.shard_id = $3*/
+        ORDER BY q.stage, q.lane, q.ready_at
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT p.shard_id, n.stage, n.lane, n.ready_at
+    FROM lane AS p
+    CROSS JOIN LATERAL (
+        SELECT q.stage, q.lane, q.ready_at
+        FROM /*schema*/stage_queue AS q
+        WHERE q.shard_id = p.shard_id AND (q.stage, q.lane) > (p.stage, p.lane)
+          AND q.status = 'ready' /*one-shard: AND q.shard_id = $3*/
+        ORDER BY q.stage, q.lane, q.ready_at
+        LIMIT 1
+    ) AS n
+)
+SELECT 'ready' AS kind, l.stage, l.lane::int, min(l.ready_at) AS at, statement_timestamp() AS now
+FROM lane AS l
+GROUP BY l.stage, l.lane
+UNION ALL
+SELECT 'timer', NULL, NULL, min(t.timer_at), statement_timestamp()
+FROM held AS h
+CROSS JOIN LATERAL (
+    SELECT q.timer_at
+    FROM /*schema*/stage_queue AS q
+    WHERE q.shard_id = h.shard_id AND q.timer_at IS NOT NULL AND q.status IN ('sleeping', 'ready')
+      /*one-shard: AND q.shard_id = $3*/
+    ORDER BY q.timer_at
+    LIMIT 1
+) AS t
+UNION ALL
+SELECT 'feed', NULL, NULL, min(f.first_at), statement_timestamp()
+FROM held AS h
+CROSS JOIN LATERAL (
+    SELECT n.first_at
+    FROM /*schema*/stage_feed AS n
+    WHERE n.shard_id = h.shard_id /*one-shard: AND n.shard_id = $3*/
+    ORDER BY n.first_at
+    LIMIT 1
+) AS f
+UNION ALL
+SELECT 'outbox', NULL, NULL, min(o.ready_at), statement_timestamp()
+FROM held AS h
+CROSS JOIN LATERAL (
+    SELECT n.ready_at
+    FROM /*schema*/stage_outbox AS n
+    WHERE n.shard_id = h.shard_id /*one-shard: AND n.shard_id = $3*/
+      AND NOT EXISTS (
+          SELECT FROM /*schema*/stage_outbox AS p
+          WHERE p.shard_id = n.shard_id AND p.entity_id = n.entity_id AND p.sink = n.sink
+            AND p.n < n.n AND p.ready_at > n.ready_at /*one-shard: AND p.shard_id = $3*/
+          OFFSET 0
+      )
+    ORDER BY n.ready_at, n.n
+    LIMIT 1
+) AS o
+UNION ALL
+SELECT 'sweep', w.stage, w.shard_id, NULL, statement_timestamp()
+FROM held AS h
+CROSS JOIN LATERAL (
+    SELECT n.stage, n.shard_id
+    FROM /*schema*/stage_sweep AS n
+    WHERE n.shard_id = h.shard_id AND NOT n.ended /*one-shard: AND n.shard_id = $3*/
+    OFFSET 0
+) AS w;
+
+-- name: sweep_at shard-local
+-- An unfinished walk of a held shard, unless the stage has enough to do there.
+-- $1 shard, $2 lease guid, $3 stage, $4 ready rows at most
+SELECT w.reason, w.started_at, coalesce(w.cursor, '')
+FROM /*schema*/stage_sweep AS w
+WHERE w.shard_id = $1::int AND w.stage = $3::text AND NOT w.ended
+  AND EXISTS (
+      SELECT FROM /*schema*/shard_lock AS l
+      WHERE l.shard_id = $1::int AND l.lease_guid = $2::uuid
+      OFFSET 0
+  )
+  AND NOT EXISTS (
+      SELECT FROM /*schema*/stage_queue AS q
+      WHERE q.shard_id = $1::int AND q.stage = $3::text AND q.lane = 1 AND q.status = 'ready'
+      OFFSET $4::int LIMIT 1
+  );
+
+-- name: sweep_ids shard-local
+-- The next living entities of a shard.
+-- $1 shard, $2 after, $3 limit
+SELECT e.id
+FROM /*schema*/entity AS e
+WHERE e.shard_id = $1::int AND e.id > $2::text AND e.doc IS NOT NULL
+ORDER BY e.id
+LIMIT $3::int;
+
+-- name: sweep_on shard-local
+-- Move a walk on, or end it, if it is still the one and the shard is still held.
+-- $1 shard, $2 lease guid, $3 stage, $4 which walk, $5 cursor (NULL: the end)
+UPDATE /*schema*/stage_sweep AS w
+SET cursor = $5::text, ended = $5::text IS NULL
+WHERE w.shard_id = $1::int AND w.stage = $3::text AND w.started_at = $4::timestamptz AND NOT w.ended
+  AND EXISTS (
+      SELECT FROM /*schema*/shard_lock AS l
+      WHERE l.shard_id = $1::int AND l.lease_guid = $2::uuid
+      OFFSET 0
+  )
+RETURNING w.stage;

@@ -1,0 +1,22 @@
+"""Entities and their stages in SQLite.
+
+Every verb is one write transaction, so what it read stays true until it has written: fences are
+compared in Python, and rows are written one by one.
+"""
+
+from __future__ import annotations
+
+from gnomon.stores.sqlite.entities.commits import SqliteCommits
+from gnomon.stores.sqlite.entities.outbox import SqliteOutbox
+from gnomon.stores.sqlite.entities.outside import SqliteOutside
+from gnomon.stores.sqlite.entities.owner import SqliteOwner
+from gnomon.stores.sqlite.entities.register import SqliteRegister
+from gnomon.stores.sqlite.entities.sweeps import SqliteSweeps
+
+__all__ = ["SqliteEntities"]
+
+
+class SqliteEntities(
+    SqliteOutside, SqliteRegister, SqliteOwner, SqliteCommits, SqliteSweeps, SqliteOutbox
+):
+    """The `EntityStore` of this engine."""

@@ -1,0 +1,204 @@
+"""What becomes of claims: commits, and what is set back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gnomon.contracts.store.entities import (
+    ChangeNote,
+    Commit,
+    CommitKind,
+    Committed,
+    Keep,
+    Offer,
+    RowStatus,
+    SetBack,
+)
+from gnomon.model.ids import save_key
+from gnomon.stores.sqlite.entities.offers import (
+    READY,
+    asleep,
+    earlier,
+    load_row,
+    replace_row,
+)
+from gnomon.stores.sqlite.entities.outbox import Save
+from gnomon.stores.sqlite.entities.picture import Change, Picture
+from gnomon.stores.sqlite.entities.rows import Connection, Leases, StoredRow, note_of
+from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.rows import duration_us, micros_or_none
+
+
+class SqliteCommits(EntityVerbs):
+    """The part of the `EntityStore` that writes what became of claims."""
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
+        return await self._runner.write(lambda connection: self._commit(connection, commits))
+
+    def _commit(self, connection: Connection, commits: Sequence[Commit]) -> list[Committed]:
+        leases = Leases(connection)
+        keys = [(commit.entity_id, commit.stage) for commit in commits]
+        picture = Picture(connection, keys, now_us=self._now_us(), seq=self._new_seq())
+        answers = [
+            _commit(connection, picture, commit)
+            if leases.holds(commit.shard, commit.lease_guid)
+            else Committed(kind=CommitKind.LOST)
+            for commit in commits
+        ]
+        picture.write_back()
+        return answers
+
+    async def set_back(self, rows: Sequence[SetBack]) -> Sequence[bool]:
+        def call(connection: Connection) -> list[bool]:
+            leases = Leases(connection)
+            now_us = self._now_us()
+            return [
+                leases.holds(row.shard, row.lease_guid) and _set_back(connection, row, now_us)
+                for row in rows
+            ]
+
+        return await self._runner.write(call)
+
+
+# -- commit ---------------------------------------------------------------------------------------
+
+
+def _commit(connection: Connection, picture: Picture, commit: Commit) -> Committed:
+    entity = picture.entities.get(commit.entity_id)
+    if entity is None or entity.epoch != commit.epoch:
+        return Committed(kind=CommitKind.GONE)
+    if entity.version != commit.version:
+        picture.write_back()  # it may have been moved by this very batch
+        return _moved(connection, commit)
+    state = picture.states.get((commit.entity_id, commit.stage))
+    if commit.state_version != (0 if state is None else state.version):
+        return Committed(kind=CommitKind.STATE_MOVED)
+    _save(connection, picture, commit)
+    return Committed(kind=CommitKind.SAVED)
+
+
+def _moved(connection: Connection, commit: Commit) -> Committed:
+    wanted = {"id": commit.entity_id, "epoch": commit.epoch, "since": commit.version}
+    since: tuple[ChangeNote, ...] = tuple(
+        note_of(row) for row in connection.execute(SQL["changes_since"], wanted)
+    )
+    entity = load_entity(connection, commit.entity_id)
+    return Committed(kind=CommitKind.MOVED, entity=entity, since=since)
+
+
+def _save(connection: Connection, picture: Picture, commit: Commit) -> None:
+    if commit.doc is not None:
+        change = Change(
+            shard=commit.shard,
+            entity_id=commit.entity_id,
+            doc=commit.doc,
+            paths=commit.paths,
+            author=author_of(commit.stage),
+            root=commit.root,
+            depth=commit.depth,
+        )
+        picture.change(change, feed=commit.feed)
+    if not isinstance(commit.state, Keep):
+        key = (commit.entity_id, commit.stage)
+        picture.put_state(commit.state, key, shard=commit.shard)
+    _finish_row(picture, commit)
+    for offer in commit.offers:
+        picture.offer(offer, shard=commit.shard, entity_id=commit.entity_id)
+    sinks = [""] * commit.publish + [commit.stage] * commit.after_save
+    if sinks and (commit.doc is not None or not isinstance(commit.state, Keep)):
+        picture.publish(_save_of(connection, picture, commit), sinks)
+
+
+def _finish_row(picture: Picture, commit: Commit) -> None:
+    """The claimed row goes, or sleeps if a timer is left; but not if something came meanwhile."""
+    key = (commit.entity_id, commit.stage)
+    row = picture.rows.get(key)
+    timer_at = _timer(commit.wake, None if row is None else row.timer_at)
+    note = commit.note or None
+    if row is None:
+        picture.offer(_timer_alone(commit), shard=commit.shard, entity_id=commit.entity_id)
+    elif row.seq != commit.seq:
+        picture.put_row(row._replace(timer_at=timer_at, attempts=0, error=None, note=note))
+    elif timer_at is None:
+        del picture.rows[key]
+    else:
+        picture.put_row(asleep(row)._replace(timer_at=timer_at, note=note))
+
+
+def _timer_alone(commit: Commit) -> Offer:
+    """For a row that is gone, though its stage wants to be woken."""
+    wake = commit.wake if isinstance(commit.wake, datetime) else None
+    return Offer(
+        stage=commit.stage, reason="", root=commit.root, depth=commit.depth, ready=False, wake=wake
+    )
+
+
+def _timer(wake: datetime | Keep | None, before: int | None) -> int | None:
+    return before if isinstance(wake, Keep) else micros_or_none(wake)
+
+
+def _save_of(connection: Connection, picture: Picture, commit: Commit) -> Save:
+    """What goes out: document and state as they are now."""
+    version = picture.entities[commit.entity_id].version
+    state = picture.states.get((commit.entity_id, commit.stage))
+    is_new = state is not None and not isinstance(commit.state, Keep)
+    return Save(
+        shard=commit.shard,
+        entity_id=commit.entity_id,
+        n=0,
+        epoch=commit.epoch,
+        version=version,
+        author=author_of(commit.stage),
+        paths=commit.paths,
+        doc=_document(connection, picture, commit) if commit.doc is None else commit.doc,
+        state=state,
+        key=save_key(
+            commit.entity_id,
+            commit.epoch,
+            version,
+            state=(commit.stage, state.version) if state is not None and is_new else None,
+        ),
+        now_us=picture.now_us,
+    )
+
+
+def _document(connection: Connection, picture: Picture, commit: Commit) -> str | None:
+    """The document that a commit left as it was."""
+    picture.write_back()  # it may have been saved by this very batch
+    entity = load_entity(connection, commit.entity_id)
+    return None if entity is None else entity.doc
+
+
+def author_of(stage: str) -> str:
+    return f"stage:{stage}"
+
+
+# -- set back -------------------------------------------------------------------------------------
+
+
+def _set_back(connection: Connection, back: SetBack, now_us: int) -> bool:
+    row = load_row(connection, back.shard, back.entity_id, back.stage)
+    if row is None:
+        return False
+    counted = row._replace(
+        attempts=row.attempts + back.counts,
+        error=row.error if back.error is None else back.error,
+    )
+    if row.seq != back.seq:
+        replace_row(connection, row, counted)
+        return False
+    timer_at = earlier(row.timer_at, micros_or_none(back.wake))
+    replace_row(connection, row, _put_back(counted._replace(timer_at=timer_at), back, now_us))
+    return True
+
+
+def _put_back(row: StoredRow, back: SetBack, now_us: int) -> StoredRow | None:
+    match back.status:
+        case RowStatus.READY:
+            return row._replace(status=READY, ready_at=now_us + duration_us(back.delay))
+        case RowStatus.QUARANTINED | RowStatus.LOOPING:
+            return row._replace(status=str(back.status), ready_at=None)
+        case None | RowStatus.SLEEPING:
+            return None if row.timer_at is None else asleep(row)

@@ -1,0 +1,282 @@
+"""Entities from outside: write, read, states, what is parked, upkeep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from gnomon.contracts.store.entities import (
+    ChangeNote,
+    Entity,
+    EntityWrite,
+    Offer,
+    QueueRow,
+    StageLane,
+    StageState,
+    StateWrite,
+)
+from gnomon.model.ids import save_key
+from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
+from gnomon.stores.sqlite.entities.outbox import Save, outgoing_rows
+from gnomon.stores.sqlite.entities.picture import Picture
+from gnomon.stores.sqlite.entities.rows import (
+    Connection,
+    EntityRow,
+    Parameters,
+    encode_texts,
+    note_of,
+    read_rows,
+    state_of,
+)
+from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.rows import duration_us, moment
+
+BY_HAND = "by hand"
+PARKED = ("quarantined", "looping")
+CHANGES_KEPT_FOR = timedelta(hours=1)
+STATES_KEPT_FOR = timedelta(days=7)  # of tombstones
+_LAST_CHAR = "\U0010ffff"
+
+
+class Written(NamedTuple):
+    """A change that was stored; `saves` numbers what goes out with it."""
+
+    epoch: int
+    version: int
+    saves: int
+
+
+class SqliteOutside(EntityVerbs):
+    """The part of the `EntityStore` that everybody may use."""
+
+    # -- write ------------------------------------------------------------------------------------
+
+    async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
+        def call(connection: Connection) -> list[Entity | None]:
+            now_us, seq = self._now_us(), self._new_seq()
+            return [_write(connection, write, now_us, seq) for write in writes]
+
+        return await self._runner.write(call)
+
+    # -- read -------------------------------------------------------------------------------------
+
+    async def get(self, entity_id: str, *, shard: int) -> Entity | None:
+        del shard  # it follows from the id
+        return await self._runner.read(lambda connection: load_entity(connection, entity_id))
+
+    async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
+        wanted: Parameters = {
+            "after": after or "",
+            "since": max(after or "", prefix),
+            "prefix_end": prefix + _LAST_CHAR,
+            "limit": limit,
+        }
+        return await self._runner.read(
+            lambda connection: [
+                EntityRow._make(row).entity()
+                for row in connection.execute(SQL["list_entities"], wanted)
+            ]
+        )
+
+    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
+        wanted = {"shard": shard, "id": entity_id}
+        return await self._runner.read(
+            lambda connection: [row.queue_row() for row in read_rows(connection, "rows", wanted)]
+        )
+
+    async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
+        del shard
+        wanted = {"id": entity_id, "limit": limit}
+        return await self._runner.read(
+            lambda connection: [note_of(row) for row in connection.execute(SQL["changes"], wanted)]
+        )
+
+    # -- states -----------------------------------------------------------------------------------
+
+    async def state(
+        self, entity_id: str, stage: str, *, shard: int
+    ) -> tuple[Entity | None, StageState | None]:
+        del shard
+        return await self._runner.read(
+            lambda connection: (
+                load_entity(connection, entity_id),
+                _state(connection, entity_id, stage),
+            )
+        )
+
+    async def swap_state(
+        self,
+        entity_id: str,
+        stage: str,
+        *,
+        shard: int,
+        epoch: int,
+        version: int,
+        state: StateWrite,
+        offer: Offer | None,
+    ) -> StageState | None:
+        key = (entity_id, stage)
+
+        def call(connection: Connection) -> StageState | None:
+            picture = Picture(connection, [key], now_us=self._now_us(), seq=self._new_seq())
+            entity, found = picture.entities.get(entity_id), picture.states.get(key)
+            if entity is None or entity.epoch != epoch:
+                return None
+            if version != (0 if found is None else found.version):
+                return None
+            picture.put_state(state, key, shard=shard)
+            if offer is not None:
+                picture.offer(offer, shard=shard, entity_id=entity_id)
+            picture.write_back()
+            return picture.states[key]
+
+        return await self._runner.write(call)
+
+    # -- parked -----------------------------------------------------------------------------------
+
+    async def parked(
+        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
+    ) -> Sequence[QueueRow]:
+        after_entity, after_stage = after or ("", "")
+        wanted: Parameters = {
+            "stage": stage,
+            "after_entity": after_entity,
+            "after_stage": after_stage,
+            "limit": limit,
+        }
+        return await self._runner.read(
+            lambda connection: [row.queue_row() for row in read_rows(connection, "parked", wanted)]
+        )
+
+    async def release(self, entity_id: str, stage: str | None, *, shard: int) -> int:
+        wanted = {"shard": shard, "id": entity_id}
+
+        def call(connection: Connection) -> int:
+            parked = [
+                row
+                for row in read_rows(connection, "rows", wanted)
+                if row.status in PARKED and stage in (None, row.stage)
+            ]
+            now_us = self._now_us()
+            for row in parked:
+                offer = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
+                replace_row(connection, row, merged(row, offer, now_us))
+            return len(parked)
+
+        return await self._runner.write(call)
+
+    # -- upkeep -----------------------------------------------------------------------------------
+
+    async def purge_entities(self, *, limit: int) -> int:
+        return await self._runner.write(lambda connection: self._purge(connection, limit))
+
+    def _purge(self, connection: Connection, limit: int) -> int:
+        now_us = self._now_us()
+        bounds: Parameters = {
+            "changed_before": now_us - duration_us(CHANGES_KEPT_FOR),
+            "deleted_before": now_us - duration_us(STATES_KEPT_FOR),
+            "limit": limit,
+        }
+        gone: int = connection.execute(SQL["purge_changes"], bounds).rowcount
+        for (entity_id,) in connection.execute(SQL["purge_kept"], bounds).fetchall():
+            gone += connection.execute(SQL["clear_states"], {"id": entity_id}).rowcount
+            connection.execute(SQL["keep_no_states"], {"id": entity_id})
+        return gone
+
+
+def _state(connection: Connection, entity_id: str, stage: str) -> StageState | None:
+    wanted = {"id": entity_id, "stage": stage}
+    found = connection.execute(SQL["get_state"], wanted).fetchone()
+    return None if found is None else state_of(*found)
+
+
+def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) -> Entity | None:
+    """One change, with all that follows from it."""
+    written = _compare_and_set(connection, write, now_us)
+    if written is None:
+        return None
+    epoch, version, _ = written
+    row = _change_row(write, written, now_us, seq)
+    connection.execute(SQL["note_change"], row)
+    if write.doc is None:
+        _bury(connection, write, written, now_us)
+    else:
+        connection.execute(SQL["feed_entity"], row)
+        if version == 1:
+            connection.execute(SQL["clear_states"], row)
+    if write.publish:
+        _put_outgoing(connection, _save_of(write, written, now_us), "")
+    return Entity(
+        id=write.id,
+        shard=write.shard,
+        epoch=epoch,
+        version=version,
+        doc=write.doc,
+        changed_at=moment(now_us),
+    )
+
+
+def _compare_and_set(connection: Connection, write: EntityWrite, now_us: int) -> Written | None:
+    """What was written; None if the base is not what is there."""
+    row: Parameters = {
+        "id": write.id,
+        "shard": write.shard,
+        "doc": write.doc,
+        "now": now_us,
+        "saves": write.publish or write.doc is None,
+    }
+    if write.base is None:
+        if write.doc is None:
+            return None
+        found = connection.execute(SQL["create_entity"], row).fetchall()
+    else:
+        row["epoch"], row["version"] = write.base
+        found = connection.execute(SQL["change_entity"], row).fetchall()
+    return Written._make(found[0]) if found else None
+
+
+def _change_row(write: EntityWrite, written: Written, now_us: int, seq: int) -> Parameters:
+    return {
+        "shard": write.shard,
+        "id": write.id,
+        "epoch": written.epoch,
+        "version": written.version,
+        "depth": 0,
+        "now": now_us,
+        "root": write.root.bytes,
+        "author": write.author,
+        "paths": encode_texts(write.paths),
+        "seq": seq,
+    }
+
+
+def _bury(connection: Connection, write: EntityWrite, written: Written, now_us: int) -> None:
+    """Nothing waits for it any more; the stages that have a state there shall know."""
+    gone = {"shard": write.shard, "id": write.id}
+    connection.execute(SQL["clear_queue"], gone)
+    connection.execute(SQL["clear_feed"], gone)
+    save = _save_of(write, written, now_us)
+    for stage, *state in connection.execute(SQL["states_of"], gone).fetchall():
+        _put_outgoing(connection, save._replace(state=state_of(*state)), stage)
+
+
+def _put_outgoing(connection: Connection, save: Save, sink: str) -> None:
+    connection.executemany(SQL["put_outgoing"], outgoing_rows(save, [sink]))
+
+
+def _save_of(write: EntityWrite, written: Written, now_us: int) -> Save:
+    return Save(
+        shard=write.shard,
+        entity_id=write.id,
+        n=written.saves,
+        epoch=written.epoch,
+        version=written.version,
+        author=write.author,
+        paths=write.paths,
+        doc=write.doc,
+        state=None,
+        key=save_key(write.id, written.epoch, written.version),
+        now_us=now_us,
+    )

@@ -1,0 +1,254 @@
+"""What the owner of a shard looks at: what there is to do, timers, feed, the heads of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from gnomon.contracts.store import Holding
+from gnomon.contracts.store.entities import (
+    Asked,
+    ChangeNote,
+    Claim,
+    Entity,
+    Fed,
+    Next,
+    Offer,
+    RowStatus,
+    StageLane,
+    StageState,
+    Survey,
+)
+from gnomon.stores.sqlite.entities.offers import merged
+from gnomon.stores.sqlite.entities.picture import Picture
+from gnomon.stores.sqlite.entities.rows import (
+    Connection,
+    EntityRow,
+    Leases,
+    StoredRow,
+    encode_ids,
+    first_of,
+    held_shards,
+    note_of,
+    read_rows,
+    state_of,
+)
+from gnomon.stores.sqlite.entities.verbs import EntityVerbs
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.rows import micros, moment, moment_or_none
+
+TIMER = "timer"
+
+
+class Loaded(NamedTuple):
+    """Living entities by id, with all that belongs to them."""
+
+    entities: Mapping[str, Entity]
+    states: Mapping[str, Mapping[str, StageState]]
+    rows: Mapping[str, Mapping[str, StoredRow]]
+
+
+class SqliteOwner(EntityVerbs):
+    """The part of the `EntityStore` by which an owner finds its work."""
+
+    async def survey(self, holdings: Sequence[Holding]) -> Survey:
+        return await self._runner.read(lambda connection: self._survey(connection, holdings))
+
+    def _survey(self, connection: Connection, holdings: Sequence[Holding]) -> Survey:
+        shards = [holding.shard for holding in holdings]
+        wanted = {"shards": encode_ids(shards)}
+        found = connection.execute(SQL["survey_times"], wanted).fetchall()
+        timers = [timer_at for timer_at, _, _ in found if timer_at is not None]
+        outgoing = [ready_at for _, _, ready_at in found if ready_at is not None]
+        return Survey(
+            now=self._clock.now(),
+            ready=_lanes(connection, shards),
+            timer_at=moment_or_none(min(timers, default=None)),
+            fed=any(is_fed for _, is_fed, _ in found),
+            outgoing_at=moment_or_none(min(outgoing, default=None)),
+            sweeps=connection.execute(SQL["survey_sweeps"], wanted).fetchall(),
+        )
+
+    # -- timers -----------------------------------------------------------------------------------
+
+    async def fire(self, holdings: Sequence[Holding], *, limit: int) -> int:
+        def call(connection: Connection) -> int:
+            now_us = self._now_us()
+            shards = held_shards(connection, holdings)
+            due = first_of(connection, "due_timers", shards, limit=limit, now=now_us)
+            keys = [(entity_id, stage) for _, entity_id, stage, _ in due]
+            picture = Picture(connection, keys, now_us=now_us, seq=self._new_seq())
+            for key in keys:
+                row = picture.rows[key]._replace(timer_at=None)
+                offer = Offer(stage=row.stage, reason=TIMER, root=self._entropy.token())
+                picture.put_row(merged(row, offer, now_us))
+            picture.write_back()
+            return len(due)
+
+        return await self._runner.write(call)
+
+    # -- feed -------------------------------------------------------------------------------------
+
+    async def feed(
+        self, holdings: Sequence[Holding], *, limit: int, skip: Collection[str]
+    ) -> Sequence[Fed]:
+        return await self._runner.read(
+            lambda connection: _feed(connection, held_shards(connection, holdings), limit, skip)
+        )
+
+    async def asked(self, answers: Sequence[Asked]) -> Sequence[bool]:
+        def call(connection: Connection) -> list[bool]:
+            leases = Leases(connection)
+            held = [leases.holds(answer.shard, answer.lease_guid) for answer in answers]
+            told = [answer for answer, is_held in zip(answers, held, strict=True) if is_held]
+            told = store_offers(connection, told, now_us=self._now_us(), seq=self._new_seq())
+            _answer_feed(connection, told)
+            return held
+
+        return await self._runner.write(call)
+
+    # -- claims -----------------------------------------------------------------------------------
+
+    async def peek(
+        self,
+        holdings: Sequence[Holding],
+        stage: str,
+        lane: StageLane,
+        *,
+        limit: int,
+        skip: Collection[str],
+    ) -> Sequence[Claim]:
+        def call(connection: Connection) -> list[Claim]:
+            heads = first_of(
+                connection, "peek", held_shards(connection, holdings), limit=limit, skip=skip,
+                stage=stage, lane=int(lane), now=self._now_us(),
+            )  # fmt: skip
+            return self._claims(connection, [entity_id for _, entity_id, _ in heads], stage)
+
+        return await self._runner.read(call)
+
+    async def claim_of(self, holding: Holding, entity_id: str, stage: str) -> Claim | None:
+        def call(connection: Connection) -> Claim | None:
+            if not held_shards(connection, [holding]):
+                return None
+            claims = self._claims(connection, [entity_id], stage)
+            return claims[0] if claims else None
+
+        return await self._runner.read(call)
+
+    def _claims(self, connection: Connection, ids: Sequence[str], stage: str) -> list[Claim]:
+        """Claims of those that are ready for the stage."""
+        now = self._clock.now()
+        loaded = load(connection, ids)
+        found = (_claim(loaded, entity_id, stage, now) for entity_id in ids)
+        return [claim for claim in found if claim is not None]
+
+
+def load(connection: Connection, ids: Iterable[str]) -> Loaded:
+    """Those of the entities that live: three statements, however many there are."""
+    wanted = {"ids": encode_ids(ids)}
+    entities = {
+        row[0]: EntityRow._make(row).entity()
+        for row in connection.execute(SQL["load_entities"], wanted)
+    }
+    states: dict[str, dict[str, StageState]] = {}
+    for entity_id, stage, *state in connection.execute(SQL["load_states"], wanted):
+        states.setdefault(entity_id, {})[stage] = state_of(*state)
+    rows: dict[str, dict[str, StoredRow]] = {}
+    for row in read_rows(connection, "load_rows", wanted):
+        rows.setdefault(row.entity_id, {})[row.stage] = row
+    return Loaded(entities, states, rows)
+
+
+def _claim(loaded: Loaded, entity_id: str, stage: str, now: datetime) -> Claim | None:
+    rows = loaded.rows.get(entity_id, {})
+    row = rows.get(stage)
+    if entity_id not in loaded.entities or row is None or row.status != RowStatus.READY:
+        return None
+    now_us = micros(now)
+    return Claim(
+        entity=loaded.entities[entity_id],
+        row=row.queue_row(),
+        states=loaded.states.get(entity_id, {}),
+        waiting=frozenset(
+            other.stage
+            for other in rows.values()
+            if other is not row and other.ready_at is not None and other.ready_at <= now_us
+        ),
+        now=now,
+    )
+
+
+def store_offers(
+    connection: Connection, answers: Sequence[Asked], *, now_us: int, seq: int
+) -> list[Asked]:
+    """Store what the stages want of the entities that are still those they were asked about."""
+    keys = [(answer.entity_id, "") for answer in answers]
+    picture = Picture(connection, keys, now_us=now_us, seq=seq)
+    good = []
+    for answer in answers:
+        entity = picture.entities.get(answer.entity_id)
+        if entity is None or entity.epoch != answer.epoch:
+            continue
+        good.append(answer)
+        for offer in answer.offers:
+            picture.offer(offer, shard=answer.shard, entity_id=answer.entity_id)
+    picture.write_back()
+    return good
+
+
+def _answer_feed(connection: Connection, answers: Sequence[Asked]) -> None:
+    """Nothing is left to ask, or only what came after this version."""
+    rows = [
+        {
+            "id": answer.entity_id,
+            "seq": answer.seq,
+            "epoch": answer.epoch,
+            "version": answer.version,
+        }
+        for answer in answers
+    ]
+    connection.executemany(SQL["answer_feed"], rows)
+    connection.executemany(SQL["ask_since"], rows)
+
+
+def _feed(
+    connection: Connection, shards: Sequence[int], limit: int, skip: Collection[str]
+) -> list[Fed]:
+    found = first_of(connection, "feed", shards, limit=limit, skip=skip)
+    loaded = load(connection, [entity_id for _, entity_id, *_ in found])
+    fed = []
+    for _, entity_id, epoch, since, seq, _ in found:
+        wanted = {"id": entity_id, "epoch": epoch, "since": since}
+        changes = tuple(note_of(row) for row in connection.execute(SQL["changes_since"], wanted))
+        if entity_id in loaded.entities:
+            fed.append(fed_of(loaded, entity_id, seq=seq, changes=changes))
+    return fed
+
+
+def fed_of(
+    loaded: Loaded, entity_id: str, *, seq: int = 0, changes: tuple[ChangeNote, ...] = ()
+) -> Fed:
+    return Fed(
+        entity=loaded.entities[entity_id],
+        seq=seq,
+        changes=changes,
+        states=loaded.states.get(entity_id, {}),
+        waiting={stage: row.queue_row() for stage, row in loaded.rows.get(entity_id, {}).items()},
+    )
+
+
+def _lanes(connection: Connection, shards: Sequence[int]) -> list[Next]:
+    """The earliest of each lane in all of the shards."""
+    earliest: dict[tuple[str, int], int] = {}
+    for shard in shards:
+        lane = ("", -1)
+        while row := connection.execute(
+            SQL["lane_with_row_after"], {"shard": shard, "stage": lane[0], "lane": lane[1]}
+        ).fetchone():
+            lane = (row[0], row[1])
+            earliest[lane] = min(row[2], earliest.get(lane, row[2]))
+    return [
+        Next(stage, StageLane(lane), moment(at)) for (stage, lane), at in sorted(earliest.items())
+    ]

@@ -1,0 +1,180 @@
+"""Rows of entities, queues and states to values and back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from heapq import merge
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.store import Holding
+from gnomon.contracts.store.entities import (
+    ChangeNote,
+    Entity,
+    QueueRow,
+    RowStatus,
+    StageLane,
+    StageState,
+)
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.rows import moment, moment_or_none
+
+Connection = sqlite3.Connection
+Parameters = dict[str, Any]
+
+_ENCODER = msgspec.json.Encoder()
+_TEXTS = msgspec.json.Decoder(tuple[str, ...])
+
+
+def encode_texts(texts: Sequence[str]) -> str:
+    return _ENCODER.encode(texts).decode()
+
+
+def decode_texts(text: str) -> tuple[str, ...]:
+    return _TEXTS.decode(text)
+
+
+def encode_ids(ids: Iterable[object]) -> str:
+    """Many values as one parameter, for `json_each`."""
+    return _ENCODER.encode(list(ids)).decode()
+
+
+class EntityRow(NamedTuple):
+    """An entity, in the order of the queries."""
+
+    id: str
+    shard_id: int
+    epoch: int
+    version: int
+    changed_at: int
+    doc: str | None
+
+    def entity(self) -> Entity:
+        return Entity(
+            id=self.id,
+            shard=self.shard_id,
+            epoch=self.epoch,
+            version=self.version,
+            doc=self.doc,
+            changed_at=moment(self.changed_at),
+        )
+
+
+class StoredRow(NamedTuple):
+    """A row of a stage's queue, in the order of the queries."""
+
+    entity_id: str
+    stage: str
+    shard_id: int
+    lane: int
+    status: str
+    ready_at: int | None
+    timer_at: int | None
+    first_at: int
+    seq: int
+    attempts: int
+    reasons: str
+    root: UUID
+    depth: int
+    error: str | None
+    note: str | None
+
+    def key(self) -> Parameters:
+        return {"shard_id": self.shard_id, "entity_id": self.entity_id, "stage": self.stage}
+
+    def values(self) -> Parameters:
+        return self._asdict() | {"root": self.root.bytes}
+
+    def queue_row(self) -> QueueRow:
+        return QueueRow(
+            entity_id=self.entity_id,
+            stage=self.stage,
+            lane=StageLane(self.lane),
+            status=RowStatus(self.status),
+            ready_at=moment_or_none(self.ready_at),
+            timer_at=moment_or_none(self.timer_at),
+            first_at=moment(self.first_at),
+            seq=self.seq,
+            attempts=self.attempts,
+            reasons=decode_texts(self.reasons),
+            root=self.root,
+            depth=self.depth,
+            error=self.error,
+            note=self.note,
+        )
+
+
+_STORED_ROWS = msgspec.json.Decoder(list[StoredRow])
+
+
+def read_rows(connection: Connection, query: str, wanted: Parameters) -> list[StoredRow]:
+    """The rows of a query that gives them as one JSON text."""
+    (text,) = connection.execute(SQL[query], wanted).fetchone()
+    return _STORED_ROWS.decode(text)
+
+
+def state_of(version: int, revision: int, body: bytes, kind: str | None) -> StageState:
+    return StageState(version=version, revision=revision, body=body, type=kind)
+
+
+def note_of(row: tuple[Any, ...]) -> ChangeNote:
+    version, paths, author, root, depth, at = row
+    return ChangeNote(
+        version=version,
+        paths=decode_texts(paths),
+        author=author,
+        root=UUID(bytes=root),
+        depth=depth,
+        at=moment(at),
+    )
+
+
+class Leases:
+    """Which leases are good, each looked up once in a transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._known: dict[tuple[int, bytes], bool] = {}
+
+    def holds(self, shard: int, lease_guid: UUID) -> bool:
+        key = (shard, lease_guid.bytes)
+        if key not in self._known:
+            wanted = {"shard": shard, "lease_guid": key[1]}
+            found = self._connection.execute(SQL["holds_lease"], wanted).fetchone()
+            self._known[key] = found is not None
+        return self._known[key]
+
+
+def held_shards(connection: Connection, holdings: Sequence[Holding]) -> list[int]:
+    leases = Leases(connection)
+    return [each.shard for each in holdings if leases.holds(each.shard, each.lease_guid)]
+
+
+def first_of(
+    connection: Connection,
+    query: str,
+    shards: Sequence[int],
+    *,
+    limit: int,
+    skip: Iterable[str] = (),
+    **parameters: object,
+) -> list[tuple[Any, ...]]:
+    """The first rows of all shards together, in the order of a query that is ordered within each.
+
+    Cursors are lazy: of each shard no more is read than one row beyond what is taken. The second
+    column is the entity, for `skip`.
+    """
+    skipped = frozenset(skip)
+    cursors = [connection.execute(SQL[query], {**parameters, "shard": shard}) for shard in shards]
+    found: list[tuple[Any, ...]] = []
+    for row in merge(*cursors):
+        if len(found) >= limit:
+            break
+        if row[1] not in skipped:
+            found.append(row)
+    for cursor in cursors:  # what is open here would be in the way of what is written next
+        cursor.close()
+    return found

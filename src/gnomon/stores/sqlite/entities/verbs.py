@@ -1,0 +1,32 @@
+"""What all verbs of the entity store have."""
+
+from __future__ import annotations
+
+from gnomon.contracts.clock import Clock, Entropy
+from gnomon.contracts.store.entities import Entity
+from gnomon.stores.sqlite.connection import Runner
+from gnomon.stores.sqlite.entities.rows import Connection, EntityRow
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.rows import micros
+
+
+class EntityVerbs:
+    """The runner, the time, and where rows begin."""
+
+    def __init__(self, runner: Runner, clock: Clock, entropy: Entropy) -> None:
+        self._runner = runner
+        self._clock = clock
+        self._entropy = entropy
+
+    def _now_us(self) -> int:
+        return micros(self._clock.now())
+
+    def _new_seq(self) -> int:
+        """Where the `seq` of rows begins that a verb makes: 48 random bits."""
+        return self._entropy.token().int >> 80
+
+
+def load_entity(connection: Connection, entity_id: str) -> Entity | None:
+    """The entity or its tombstone."""
+    found = connection.execute(SQL["get_entity"], {"id": entity_id}).fetchone()
+    return None if found is None else EntityRow._make(found).entity()

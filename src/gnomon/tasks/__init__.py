@@ -1,0 +1,1 @@
+"""SQL tasks: the owner of each task table, and its engines."""

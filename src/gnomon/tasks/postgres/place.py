@@ -1,0 +1,235 @@
+"""What the table and its sessions share: where it is, its statements, its own connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from psycopg import Error as PsycopgError
+from psycopg import pq
+
+from gnomon.contracts.env import Env
+from gnomon.model.errors import ConfigurationError, InvalidSpec, Unavailable
+from gnomon.model.secret import Secret
+from gnomon.model.task import Outcome, Task
+from gnomon.model.task.conf import TaskEntry
+from gnomon.model.task.repeat import next_cron, read_cron
+from gnomon.tasks.postgres.control import BEGIN, COMMIT, NO_PARAMS, Control, Refused
+from gnomon.tasks.postgres.queries import TableNames, quoted, statements
+from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from
+from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
+
+TAKEN_OVER = "taken over, now with "
+TAKEN_OVER_STATE = "22P02"
+OPTION_BYTES_MAX = 256  # a longer group is set by a statement: the first message is short
+OF_EVERY_TASK = (
+    "begin", "constraints", "take", "finish", "guard", "commit", "reset", "reset_role", "tidy"
+)  # fmt: skip
+TRUE, FALSE = b"t", b"f"
+# Whatever the statistics say, a table of any size is read by its indexes, and in their order.
+PLANNER = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off"
+
+
+class Recorded(NamedTuple):
+    """What a finish came to."""
+
+    is_recorded: bool
+    next: Taken | None
+
+
+NOT_RECORDED = Recorded(is_recorded=False, next=None)
+
+
+class Place:
+    """One task table, as its login sees it."""
+
+    def __init__(self, dsn: Secret, entry: TaskEntry, *, env: Env, result_bytes_max: int) -> None:
+        self.entry = entry
+        self.env = env
+        self.result_bytes_max = result_bytes_max
+        self._dsn = dsn
+        self.pids: set[int] = set()  # of our own sessions
+        self.names = TableNames(entry.schema, entry.table, f"{quoted(entry.schema)}.state")
+        self.statements: Mapping[str, Statement] = statements(self.names)
+        self.results = Control(
+            self.control_options, clock=env.clock
+        )  # ends of tasks that have no session here
+
+    # -- connecting -------------------------------------------------------------------------------
+
+    def options(self) -> dict[str, str]:
+        """How the table's login connects."""
+        found = {**parsed(self._dsn.reveal()), "dbname": self.entry.data, "user": self.entry.user}
+        if self.entry.password is not None:
+            found["password"] = self.entry.password.reveal()
+        found["client_encoding"] = "UTF8"
+        found.setdefault("gssencmode", "disable")  # asking for it costs a round trip
+        return found
+
+    def control_options(self) -> dict[str, str]:
+        """The same for statements of ours."""
+        found = self.options()
+        found["application_name"] = f"gnomon tasks {self.entry.schema}.{self.entry.table}"
+        found["options"] = _joined(found.get("options"), PLANNER)
+        return found
+
+    def session_options(self, group: str | None) -> dict[str, str]:
+        """The same for tasks: the server ends a task whose client is gone."""
+        found = self.options()
+        found["application_name"] = self.application_name(group or "")
+        found["options"] = _joined(
+            found.get("options"),
+            "-c client_connection_check_interval=1000",
+            self.task_options(group),
+        )
+        return found
+
+    def task_options(self, group: str | None) -> str:
+        """What a task can ask about itself, for a connection's beginning."""
+        parts = [
+            f"-c pg_task.schema={_option(self.entry.schema)}",
+            f"-c pg_task.table={_option(self.entry.table)}",
+        ]
+        if group is not None and len(group.encode("utf-8", "replace")) <= OPTION_BYTES_MAX:
+            parts.append(f"-c pg_task.group={_option(group)}")
+        return " ".join(parts)
+
+    def application_name(self, group: str) -> str:
+        """Under which a task is seen in the server's list of activities; as long as it may be."""
+        name = f"pg_task {self.entry.schema} {self.entry.table} {group}".rstrip()
+        return name.encode()[:63].decode("utf-8", "ignore")
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def know(self, state_type: str) -> None:
+        """Note of what type the column `state` is."""
+        self.names = self.names._replace(state_type=state_type)
+        self.statements = statements(self.names)
+
+    def take_step(
+        self, task_id: int, pid: int, lease_guid: UUID, *, alone: bool, name: str | None
+    ) -> Step:
+        """Take a task; `alone` in a transaction of its own; `name` for a session that takes it for
+        itself, and is to be known by this name."""
+        params = (
+            as_bytes(task_id),
+            as_bytes(lease_guid),
+            as_bytes(pid),
+            TRUE if alone else FALSE,
+            FALSE if name is None else TRUE,
+            as_bytes(name or ""),
+        )
+        return self.statements["take"], params
+
+    def finish_steps(
+        self, taken: Taken, outcome: Outcome, *, pid: int, now: datetime, shares: bool
+    ) -> list[Step]:
+        """Record how a task ended."""
+        task = taken.task
+        fence = (as_bytes(task.id), as_bytes(pid), as_bytes(task.start.isoformat(" ")))
+        name = "finish_pausing" if task.max < 0 else "finish"
+        steps: list[Step] = [
+            (
+                self.statements[name],
+                (
+                    *fence,
+                    None if outcome.output is None else as_bytes(outcome.output),
+                    None if outcome.error is None else as_bytes(outcome.error),
+                    next_cron_of(taken.cron, max(task.plan, now)),
+                    TRUE if shares else FALSE,
+                ),
+            )
+        ]
+        steps.append((self.statements["guard"], fence))
+        if outcome.output is None and outcome.error is None:
+            steps.append((self.statements["remove"], fence))
+        return steps
+
+    async def finish_apart(
+        self, taken: Taken, outcome: Outcome, *, pid: int, now: datetime, then: Step | None
+    ) -> Recorded:
+        """Record a task that its session cannot record itself. Errors: Unavailable, Refused."""
+        steps = [(BEGIN, NO_PARAMS)]
+        steps += self.finish_steps(taken, outcome, pid=pid, now=now, shares=False)
+        if then is not None:
+            steps.append(then)
+        steps.append((COMMIT, NO_PARAMS))
+        try:
+            results = await self.results.together(steps)
+        except Refused as exc:
+            if is_taken_over(exc.sqlstate, exc.words):
+                return NOT_RECORDED
+            raise
+        following = taken_from(results[-2]) if then is not None else None
+        return Recorded(is_recorded(results[1]), following)
+
+    async def terminate(self, pid: int) -> None:
+        """End a backend that does not listen. Never raises."""
+        with suppress(Unavailable, Refused, TimeoutError):
+            async with asyncio.timeout(2):
+                await self.results.rows(self.statements["terminate"], as_bytes(pid))
+
+
+def is_recorded(result: Result) -> bool:
+    """Whether `finish` wrote its row."""
+    return result.ntuples > 0
+
+
+def is_taken_over(sqlstate: str, words: str) -> bool:
+    """Whether `finish` met a row that is another attempt's."""
+    return sqlstate == TAKEN_OVER_STATE and TAKEN_OVER in words
+
+
+def next_cron_of(cron: str | None, after: datetime) -> bytes | None:
+    """When a cron has its task come again; never, if it cannot be read."""
+    try:
+        known = read_cron(cron)
+    except InvalidSpec:
+        return None
+    moment = None if known is None else next_cron(known, after=after)
+    return None if moment is None else as_bytes(moment.isoformat(" "))
+
+
+def present(task: Task, elapsed_s: float) -> datetime:
+    """The database's present, so long after the task was taken."""
+    return task.start + timedelta(seconds=elapsed_s)
+
+
+def parsed(conninfo: str) -> dict[str, str]:
+    """A connection string or URL, taken apart. Errors: ConfigurationError, without the string."""
+    try:
+        options = pq.Conninfo.parse(conninfo.encode())
+    except (PsycopgError, UnicodeError):
+        raise ConfigurationError("tasks.dsn", "is not a connection string") from None
+    return {
+        option.keyword.decode(): option.val.decode() for option in options if option.val is not None
+    }
+
+
+def _joined(*options: str | None) -> str:
+    return " ".join(option for option in options if option)
+
+
+def _option(value: str) -> str:
+    """A value within `options`, where blanks divide."""
+    return "".join("\\" + char if char == "\\" or char.isspace() else char for char in value)
+
+
+async def warm(wire: Wire, known: Mapping[str, Statement]) -> None:
+    """Prepare what every session needs. Errors: WireLost."""
+    names = (
+        "begin",
+        "constraints",
+        "take",
+        "finish",
+        "guard",
+        "commit",
+        "reset",
+        "reset_role",
+        "tidy",
+    )
+    await wire.prepare([known[name] for name in names])

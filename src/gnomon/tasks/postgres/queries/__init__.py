@@ -1,0 +1,96 @@
+"""The SQL of task tables: named statements, with the table's own names put in.
+
+Besides the schema these files have marks for what differs from table to table, always before
+something that keeps the file valid SQL: `/*task*/task` is the table, `/*state*/state` its type,
+`/*include again*/1` another block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gnomon.queries import load
+from gnomon.tasks.postgres.wire import Statement
+
+QUERIES = load("gnomon.tasks.postgres.queries")
+
+# 64 bits of the pair (group, remote): an index of any text, without its length.
+KEY = "hashtextextended(coalesce({remote}, ''), hashtextextended({group}, 0))"
+BINARY = frozenset({"take"})  # its values are numbers and times: no setting changes their form
+FRAGMENTS = frozenset({"again", "paused"})
+
+_INCLUDE = re.compile(r"/\*include (\w+)\*/(?:SELECT )?1\b")
+_KEY = re.compile(r'/\*key( [\w-]+)?\*/hashtextextended\([\w.$"]+(?:::text)?, 0\)')
+_NAME = re.compile(r"/\*name\*/task(\w*)")
+
+
+class TableNames(NamedTuple):
+    """What a statement must know of its table."""
+
+    schema: str
+    table: str
+    state_type: str  # as SQL, with its schema
+
+    @property
+    def qualified(self) -> str:
+        """Schema and table, as SQL."""
+        return f"{quoted(self.schema)}.{quoted(self.table)}"
+
+    @property
+    def waiting(self) -> str:
+        """The view that says why tasks wait, as SQL."""
+        return f"{quoted(self.schema)}.{quoted(self.table + '_waiting')}"
+
+
+def quoted(name: str) -> str:
+    """An identifier, as SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A string, as SQL, whatever `standard_conforming_strings` is."""
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    return f"E'{escaped}'" if "\\" in text else f"'{escaped}'"
+
+
+def plain(name: str, *, prepared: bool = True) -> Statement:
+    """A statement that is the same for all tables."""
+    return Statement(name.encode() if prepared else b"", QUERIES[name].sql.encode())
+
+
+def statements(names: TableNames) -> Mapping[str, Statement]:
+    """All statements for one table."""
+    return {
+        name: Statement(name.encode(), render(query.sql, names).encode(), name in BINARY)
+        for name, query in QUERIES.items()
+        if name not in FRAGMENTS
+    }
+
+
+def render(sql: str, names: TableNames) -> str:
+    """One statement for one table."""
+    sql = _INCLUDE.sub(lambda found: QUERIES[found[1]].sql.rstrip(";"), sql)
+    sql = _KEY.sub(_key, sql)
+    sql = _NAME.sub(lambda found: quoted(names.table + found[1]), sql)
+    return (
+        sql.replace("/*task*/task", names.qualified)
+        .replace("/*owner*/gnomon_task_owner", f"{quoted(names.schema)}.gnomon_task_owner")
+        .replace("/*hint*/gnomon_task_hint", f"{quoted(names.schema)}.gnomon_task_hint")
+        .replace("/*next*/gnomon_task_next", f"{quoted(names.schema)}.gnomon_task_next")
+        .replace("/*task_name*/'task'", literal(names.qualified))
+        .replace("/*waiting*/task_waiting", names.waiting)
+        .replace("/*table*/'task'", literal(names.table))
+        .replace("/*schema*/public", quoted(names.schema))
+        .replace("/*state*/state", names.state_type)
+        .replace("/*again*/gnomon_task_again", f"{quoted(names.schema)}.gnomon_task_again")
+    )
+
+
+def _key(found: re.Match[str]) -> str:
+    alias = (found[1] or "").strip()
+    if not alias:
+        return KEY.format(group="$1::text", remote="$2::text")
+    before = "" if alias == "-" else f"{alias}."  # of an index: it has but one table
+    return KEY.format(group=f'{before}"group"', remote=f"{before}remote")

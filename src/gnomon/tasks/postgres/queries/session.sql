@@ -1,0 +1,45 @@
+-- name: begin
+BEGIN
+
+-- name: commit
+COMMIT
+
+-- name: rollback
+ROLLBACK
+
+-- name: discard
+DISCARD ALL
+
+-- name: reset
+RESET ALL
+
+-- name: reset_role
+-- RESET ALL leaves the role alone.
+RESET ROLE
+
+-- name: own_role
+-- For a session that keeps what its task has set.
+SET LOCAL ROLE NONE
+
+-- name: own_path
+SET LOCAL search_path = pg_catalog
+
+-- name: constraints
+-- Deferred constraints are checked while the settings are still the task's.
+SET CONSTRAINTS ALL IMMEDIATE
+
+-- name: discard_plans
+-- A plan that was made for a small table is a bad one when it has grown.
+DISCARD PLANS
+
+-- name: tidy
+-- Locks of the session go; whether it has anything that only DISCARD ALL removes.
+SELECT pg_advisory_unlock_all(),
+    pg_my_temp_schema() <> 0
+    OR EXISTS (SELECT FROM pg_listening_channels())
+    OR EXISTS (SELECT FROM pg_prepared_statements AS p WHERE NOT p.name LIKE 'gnomon %')
+    OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable)
+
+-- name: set_id
+SELECT set_config('pg_task.id', $1::text, false), set_config('pg_task.group', $2::text, false),
+    set_config('application_name', $3::text, false)

@@ -1,0 +1,137 @@
+"""A session on another server: performs there, and records here."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from gnomon.contracts.task_table import Finished
+from gnomon.model.errors import Unavailable
+from gnomon.model.task import GroupKey, Outcome, SessionLost, Task
+from gnomon.model.task.text import ErrorFields, plain_error
+from gnomon.tasks.postgres.control import NO_PARAMS, Refused
+from gnomon.tasks.postgres.performing import error_of, outcome_of, perform_input
+from gnomon.tasks.postgres.place import Place, Recorded, present
+from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from
+from gnomon.tasks.postgres.session import cron_problem, end_transaction, lost_error
+from gnomon.tasks.postgres.wire import Step, Wire, WireLost, is_error
+
+
+class RemoteSession:
+    """One connection to where a group's `remote` leads."""
+
+    def __init__(self, place: Place, wire: Wire, key: GroupKey) -> None:
+        self._place = place
+        self._wire = wire
+        self._key = key
+        self._clock = place.env.clock
+        self._taken: Taken | None = None
+        self._taken_at = 0.0
+
+    @property
+    def pid(self) -> int:
+        return self._wire.pid
+
+    async def take(self, task_id: int, *, lease_guid: UUID) -> Task | None:
+        if not self._wire.is_open:
+            raise SessionLost(plain_error("the session has ended"))
+        statement, params = self._take_step(task_id, lease_guid, alone=True)
+        try:
+            results = await self._place.results.together([(statement, params)])
+        except (Unavailable, Refused) as exc:
+            raise SessionLost(plain_error(str(exc))) from None
+        return self._note_taken(taken_from(results[0]))
+
+    def _take_step(self, task_id: int, lease_guid: UUID, *, alone: bool) -> Step:
+        return self._place.take_step(task_id, self.pid, lease_guid, alone=alone, name=None)
+
+    def _note_taken(self, taken: Taken | None) -> Task | None:
+        self._taken = taken
+        self._taken_at = self._clock.monotonic()
+        return None if taken is None else taken.task
+
+    async def perform(self, task: Task) -> Outcome:
+        """Whatever becomes of the connection is the task's own end: its server is not ours."""
+        taken = self._current(task)
+        problem = cron_problem(taken)
+        if problem is not None:
+            return Outcome("", problem)
+        try:
+            await self._tell(task)
+            ended = await perform_input(
+                self._wire, taken, shares=False, bytes_max=self._place.result_bytes_max
+            )
+            if ended.is_farewell:
+                self._wire.close()
+            if self._wire.is_open:
+                error = await end_transaction(self._wire, keeps=ended.error is None)
+                if error is not None and ended.error is None:
+                    ended = ended._replace(error=error)
+        except WireLost as exc:
+            self._wire.close()
+            return Outcome("", lost_error(taken, str(exc)))
+        return outcome_of(taken, ended)
+
+    async def _tell(self, task: Task) -> None:
+        """What the task can ask about itself."""
+        name = self._place.application_name(self._key.group)
+        params = (as_bytes(task.id), as_bytes(self._key.group), as_bytes(name))
+        await self._wire.pipeline([(self._place.statements["set_id"], params)])
+
+    async def finish(
+        self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
+    ) -> Finished:
+        taken = self._current(task)
+        following = None
+        if await self._reset(task) and then is not None:
+            following = self._take_step(then, lease_guid, alone=False)
+        try:
+            recorded = await self._place.finish_apart(
+                taken, outcome, pid=self.pid, now=self._now(task), then=following
+            )
+        except Refused as exc:
+            recorded = await self._finish_refused(taken, exc)
+        except Unavailable as exc:
+            raise SessionLost(plain_error(str(exc))) from None
+        return Finished(recorded.is_recorded, self._note_taken(recorded.next))
+
+    async def _finish_refused(self, taken: Taken, refused: Refused) -> Recorded:
+        """The end could not be written as it was: then the reason is the end."""
+        fields = ErrorFields(message=refused.words, sqlstate=refused.sqlstate)
+        outcome = Outcome("", error_of(taken, fields))
+        try:
+            return await self._place.finish_apart(
+                taken, outcome, pid=self.pid, now=self._now(taken.task), then=None
+            )
+        except (Unavailable, Refused) as exc:
+            raise SessionLost(plain_error(str(exc))) from None
+
+    async def _reset(self, task: Task) -> bool:
+        """Remove what the task left behind; whether the session can be used again."""
+        if not self._wire.is_open:
+            return False
+        if task.save:
+            return True
+        try:
+            (result,) = await self._wire.pipeline([(self._place.statements["discard"], NO_PARAMS)])
+        except WireLost:
+            return False
+        self._wire.forget_prepared()
+        if is_error(result):
+            self._wire.close()
+        return self._wire.is_open
+
+    async def cancel(self) -> None:
+        await self._wire.cancel()
+
+    async def close(self) -> None:
+        self._wire.close()
+
+    def _current(self, task: Task) -> Taken:
+        taken = self._taken
+        assert taken is not None
+        assert taken.task.id == task.id
+        return taken
+
+    def _now(self, task: Task) -> datetime:
+        return present(task, self._clock.monotonic() - self._taken_at)

@@ -1,0 +1,124 @@
+"""Rows of the table, from and to the text that the server exchanges."""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from gnomon.model.task import GroupKey, Task
+from gnomon.model.task.text import Verbosity
+from gnomon.tasks.postgres.wire import Result
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH_OF_SERVER = datetime(2000, 1, 1, tzinfo=UTC)
+FIRST = datetime.min.replace(tzinfo=UTC)
+LAST = datetime.max.replace(tzinfo=UTC)
+DAYS_PER_MONTH = 30
+ZERO = timedelta(0)
+YES, NUL = b"\x01", b"\x00"
+# At these levels PostgreSQL leaves the statement of an ERROR out of its log.
+WITHOUT_STATEMENT = frozenset({b"log", b"fatal", b"panic"})
+_VERBOSITIES: dict[bytes, Verbosity] = {b"terse": "terse", b"verbose": "verbose"}
+_INT, _LONG = struct.Struct(">i").unpack, struct.Struct(">q").unpack
+_INTERVAL = struct.Struct(">qii").unpack
+
+
+class Taken(NamedTuple):
+    """A task, and what its session must know besides."""
+
+    task: Task
+    cron: str | None
+    verbosity: Verbosity
+    has_statement: bool  # in its error text
+
+
+def taken_from(result: Result) -> Taken | None:
+    """The row of `take`, in the server's own form, if there is one."""
+    if result.ntuples == 0:
+        return None
+    values = [result.get_value(0, column) for column in range(20)]
+    remote, cron = values[2], (values[17] or b"").strip()
+    task = Task(
+        id=_LONG(_of(values[0]))[0],
+        key=GroupKey(text_of(values[1]), None if remote is None else text_of(remote)),
+        input=text_of(values[3]),
+        plan=_moment(values[4]),
+        start=_moment(values[5]),
+        max=_INT(_of(values[6]))[0],
+        count=_INT(_of(values[7]))[0],
+        live_s=_length(values[8]).total_seconds(),
+        timeout=_length(values[9]),
+        save=values[10] == YES,
+        header=values[11] == YES,
+        string=values[12] == YES,
+        delimiter=_char(values[13]),
+        quote=_char(values[14]),
+        escape=_char(values[15]),
+        null=text_of(values[16]),
+    )
+    return Taken(
+        task,
+        text_of(cron) or None,
+        _VERBOSITIES.get(_of(values[18]), "default"),
+        values[19] not in WITHOUT_STATEMENT,
+    )
+
+
+def _moment(value: bytes | None) -> datetime:
+    return _after(EPOCH_OF_SERVER, _LONG(_of(value))[0])
+
+
+def _length(value: bytes | None) -> timedelta:
+    """An interval as a length of time; months have thirty days."""
+    micros, days, months = _INTERVAL(_of(value))
+    if not (micros or days or months):
+        return ZERO
+    try:
+        return timedelta(days=days + DAYS_PER_MONTH * months, microseconds=micros)
+    except OverflowError:
+        return timedelta.max
+
+
+def _char(value: bytes | None) -> str:
+    """A "char": one byte of whatever it was a part of; a zero byte is no character."""
+    return "" if value == NUL else _of(value).decode("utf-8", "surrogateescape")
+
+
+def _of(value: bytes | None) -> bytes:
+    assert value is not None
+    return value
+
+
+def text_of(value: bytes | None) -> str:
+    """A text; bytes that are no UTF-8 keep their place, so that they can go back as they came."""
+    return _of(value).decode("utf-8", "surrogateescape")
+
+
+def moment_of(value: bytes | None) -> datetime:
+    """A time, sent as microseconds: no setting of the session changes how these look.
+
+    Beyond our calendar it is the end of it."""
+    return _after(EPOCH, int(_of(value)))
+
+
+def _after(epoch: datetime, micros: int) -> datetime:
+    try:
+        return epoch + timedelta(microseconds=micros)
+    except OverflowError:
+        return FIRST if micros < 0 else LAST
+
+
+def moment_or_none(value: bytes | None) -> datetime | None:
+    return None if value is None else moment_of(value)
+
+
+def as_bytes(value: object) -> bytes:
+    """A parameter."""
+    return str(value).encode("utf-8", "surrogateescape")
+
+
+def array_of(numbers: object) -> bytes:
+    """Numbers as an array parameter."""
+    assert isinstance(numbers, list | tuple | set | frozenset)
+    return ("{" + ",".join(str(number) for number in numbers) + "}").encode()

@@ -1,0 +1,310 @@
+"""A session on the table's own server: takes, performs and records on one connection.
+
+Two round trips a task: the input; then its end, the commit, and the next task. Whatever a task
+leaves behind in its session is removed in between, unless it says `save`; our own statements stay
+prepared as long as nothing can have disturbed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from gnomon.contracts.task_table import Finished
+from gnomon.model.errors import InvalidSpec, Unavailable
+from gnomon.model.task import GroupKey, Outcome, SessionLost, Task
+from gnomon.model.task.repeat import read_cron
+from gnomon.model.task.text import ErrorFields, error_text, plain_error
+from gnomon.tasks.postgres.control import COMMIT, NO_PARAMS, PLANS_FOR_S, ROLLBACK, Refused, rows_of
+from gnomon.tasks.postgres.performing import Ended, error_of, outcome_of, perform_input
+from gnomon.tasks.postgres.place import (
+    NOT_RECORDED,
+    Place,
+    Recorded,
+    is_recorded,
+    is_taken_over,
+    present,
+)
+from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from
+from gnomon.tasks.postgres.statement import shares_transaction
+from gnomon.tasks.postgres.wire import (
+    Result,
+    Step,
+    TransactionStatus,
+    Wire,
+    WireLost,
+    error_fields,
+    is_error,
+)
+
+OWN = ("own_role", "own_path")  # for one transaction, whatever the session has
+LOGIN = "session_authorization"
+READ_ONLY_STATE = "25006"
+# Through nobody's fault: the same end may be recorded at a second try.
+PASSING_STATES = frozenset({"40001", "40P01", "55P03", "57014"})
+
+
+class LocalSession:
+    """One connection of the table's login."""
+
+    def __init__(self, place: Place, wire: Wire, key: GroupKey) -> None:
+        self._place = place
+        self._wire = wire
+        self._pid = wire.pid
+        self._login = wire.parameter(LOGIN)
+        self._name = place.application_name(key.group)
+        self._clock = place.env.clock
+        self._taken: Taken | None = None
+        self._taken_at = 0.0
+        self._planned_at = self._clock.monotonic()
+        self._is_light = True  # the input was one that leaves our prepared statements alone
+        self._is_saved = False  # it has settings of a task that saved them
+        self._is_performing = False
+        place.pids.add(self._pid)
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    # -- take -------------------------------------------------------------------------------------
+
+    async def take(self, task_id: int, *, lease_guid: UUID) -> Task | None:
+        step = self._place.take_step(task_id, self._pid, lease_guid, alone=True, name=self._name)
+        before = ["begin", *OWN] if self._is_saved else []
+        after = ["commit"] if self._is_saved else []
+        results = await self._pipeline([*self._named(before), step, *self._named(after)])
+        for result in results:
+            if is_error(result):
+                raise self._broken(error_text(error_fields(result)))
+        return self._note_taken(taken_from(results[len(before)]))
+
+    def _note_taken(self, taken: Taken | None) -> Task | None:
+        self._taken = taken
+        self._taken_at = self._clock.monotonic()
+        return None if taken is None else taken.task
+
+    # -- perform ----------------------------------------------------------------------------------
+
+    async def perform(self, task: Task) -> Outcome:
+        taken = self._current(task)
+        problem = cron_problem(taken)
+        if problem is not None:
+            return Outcome("", problem)
+        wire = self._wire
+        plain_strings = wire.parameter("standard_conforming_strings") != "off"
+        shares = shares_transaction(task.input, plain_strings=plain_strings)
+        self._is_performing = True
+        try:
+            ended = await perform_input(
+                wire, taken, shares=shares, bytes_max=self._place.result_bytes_max
+            )
+            if ended.is_farewell:
+                assert ended.error is not None
+                raise self._broken(error_of(taken, ended.error))
+            error = await self._end_transaction(ended, shares=shares)
+        except WireLost as exc:
+            raise self._broken(lost_error(taken, str(exc))) from None
+        self._is_performing = not wire.is_open
+        self._is_light = shares and wire.is_open and wire.parameter(LOGIN) == self._login
+        if error is not None and ended.error is None:
+            ended = ended._replace(error=error)
+        return outcome_of(taken, ended)
+
+    async def _end_transaction(self, ended: Ended, *, shares: bool) -> ErrorFields | None:
+        """Only what shares its transaction with a good result keeps it open."""
+        if not self._wire.is_open or (shares and ended.error is None):
+            return None
+        return await end_transaction(self._wire, keeps=ended.error is None)
+
+    # -- finish -----------------------------------------------------------------------------------
+
+    async def finish(
+        self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
+    ) -> Finished:
+        taken = self._current(task)
+        if not self._wire.is_open:
+            return await self._finish_apart(taken, outcome)
+        following = self._take_step(then, lease_guid)
+        recorded = await self._record(taken, outcome, following)
+        if isinstance(recorded, ErrorFields):
+            recorded = await self._record_again(taken, outcome, recorded, following)
+        return Finished(recorded.is_recorded, self._note_taken(recorded.next))
+
+    def _take_step(self, then: int | None, lease_guid: UUID) -> Step | None:
+        if then is None:
+            return None
+        return self._place.take_step(then, self._pid, lease_guid, alone=False, name=self._name)
+
+    async def _record(
+        self, taken: Taken, outcome: Outcome, following: Step | None
+    ) -> Recorded | ErrorFields:
+        """Write the end of a task; what the server objected to, if it did."""
+        shares = self._wire.transaction == TransactionStatus.INTRANS
+        if not self._is_light:
+            await self._clear(taken.task)
+        before = self._steps_before(taken.task, shares=shares)
+        finish = self._place.finish_steps(
+            taken, outcome, pid=self._pid, now=self._now(taken.task), shares=shares
+        )
+        steps = [*before, *finish]
+        if following is not None:
+            steps.append(following)
+        commit_at = len(steps)
+        steps += self._steps_after(taken.task)
+        results = await self._pipeline(steps)
+        failed = next((result for result in results if is_error(result)), None)
+        if failed is not None:
+            return await self._after_refusal(error_fields(failed))
+        self._is_saved = taken.task.save
+        taken_next = taken_from(results[commit_at - 1]) if following is not None else None
+        if len(results) > commit_at + 1 and _is_dirty(results[commit_at + 1]):
+            await self._discard(taken_next)
+        return Recorded(is_recorded(results[len(before)]), taken_next)
+
+    async def _clear(self, task: Task) -> None:
+        """After an input that may have done anything to its session."""
+        if task.save:
+            self._wire.forget_prepared()
+        else:
+            await self._discard()
+
+    def _steps_before(self, task: Task, *, shares: bool) -> list[Step]:
+        names = ["rollback"] if self._wire.transaction == TransactionStatus.INERROR else []
+        if task.save:
+            names += OWN if shares else ["begin", *OWN]
+        else:
+            names += ["reset", "reset_role"] if shares else ["reset", "reset_role", "begin"]
+        return self._named(names)
+
+    def _steps_after(self, task: Task) -> list[Step]:
+        names = ["commit"] if task.save else ["commit", "tidy"]
+        now = self._clock.monotonic()
+        if now - self._planned_at > PLANS_FOR_S:
+            self._planned_at = now
+            names.append("discard_plans")
+        return self._named(names)
+
+    def _named(self, names: Sequence[str]) -> list[Step]:
+        return [(self._place.statements[name], NO_PARAMS) for name in names]
+
+    async def _after_refusal(self, fields: ErrorFields) -> Recorded | ErrorFields:
+        """Nothing was written: back to a session that can begin again."""
+        if self._wire.transaction != TransactionStatus.IDLE:
+            await self._pipeline([(self._place.statements["rollback"], NO_PARAMS)])
+        if is_taken_over(fields.sqlstate, fields.message):
+            await self._discard()
+            return NOT_RECORDED
+        return fields
+
+    async def _record_again(
+        self, taken: Taken, outcome: Outcome, fields: ErrorFields, following: Step | None
+    ) -> Recorded:
+        """The end could not be recorded, and what shared its transaction is undone with it: then
+        the reason is the end. An input that could not write has lost nothing."""
+        is_undone = self._is_light and outcome.error is None
+        is_same = fields.sqlstate == READ_ONLY_STATE or (
+            not is_undone and fields.sqlstate in PASSING_STATES
+        )
+        await self._discard()
+        self._is_light = True
+        again = outcome if is_same else Outcome("", error_of(taken, fields))
+        recorded = await self._record(taken, again, following)
+        if isinstance(recorded, ErrorFields):
+            raise self._broken(error_of(taken, recorded))
+        return recorded
+
+    async def _finish_apart(self, taken: Taken, outcome: Outcome) -> Finished:
+        """The connection is gone, but the end of the task is known."""
+        if self._is_performing:
+            await self._place.terminate(self._pid)
+        try:
+            recorded = await self._place.finish_apart(
+                taken, outcome, pid=self._pid, now=self._now(taken.task), then=None
+            )
+        except (Unavailable, Refused) as exc:
+            raise self._broken(plain_error(str(exc))) from None
+        self._taken = None
+        return Finished(recorded.is_recorded, None)
+
+    async def _discard(self, following: Taken | None = None) -> None:
+        """Remove all that a session can have, our prepared statements too."""
+        known = self._place.statements
+        (result,) = await self._pipeline([(known["discard"], NO_PARAMS)])
+        if is_error(result):
+            raise self._broken(error_text(error_fields(result)))
+        self._wire.forget_prepared()
+        if following is not None:
+            task = following.task
+            params = (as_bytes(task.id), as_bytes(task.key.group), as_bytes(self._name))
+            await self._pipeline([(known["set_id"], params)])
+
+    # -- ending it --------------------------------------------------------------------------------
+
+    async def cancel(self) -> None:
+        await self._wire.cancel()
+
+    async def close(self) -> None:
+        if self._is_performing:
+            await self._place.terminate(self._pid)
+        self._wire.close()
+        self._place.pids.discard(self._pid)
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    def _current(self, task: Task) -> Taken:
+        taken = self._taken
+        assert taken is not None
+        assert taken.task.id == task.id
+        return taken
+
+    def _now(self, task: Task) -> datetime:
+        return present(task, self._clock.monotonic() - self._taken_at)
+
+    async def _pipeline(self, steps: list[Step]) -> list[Result]:
+        if not self._wire.is_open:
+            raise SessionLost(plain_error("the session has ended"))
+        try:
+            return await self._wire.pipeline(steps)
+        except WireLost as exc:
+            raise self._broken(plain_error("!PQconsumeInput", str(exc))) from None
+
+    def _broken(self, words: str) -> SessionLost:
+        self._is_performing = False
+        self._wire.close()
+        return SessionLost(words)
+
+
+def _is_dirty(result: Result) -> bool:
+    rows = rows_of(result)
+    return bool(rows) and rows[0][1] == b"t"
+
+
+def cron_problem(taken: Taken) -> str | None:
+    """The error of a task whose `cron` says nothing: found before it is performed."""
+    try:
+        read_cron(taken.cron)
+    except InvalidSpec as exc:
+        return plain_error(f"cron {exc.problem}", f"cron is {taken.cron}.")
+    return None
+
+
+def lost_error(taken: Taken, words: str) -> str:
+    """The error of a task whose connection broke, in the original's words."""
+    return error_of(taken, ErrorFields(message="!PQconsumeInput", detail=words))
+
+
+async def end_transaction(wire: Wire, *, keeps: bool = True) -> ErrorFields | None:
+    """What an input leaves open is committed, as the original does, or undone after an error.
+
+    The error of that commit, if it has one. Errors: WireLost.
+    """
+    if wire.transaction == TransactionStatus.IDLE:
+        return None
+    keeps = keeps and wire.transaction == TransactionStatus.INTRANS
+    await wire.send((COMMIT if keeps else ROLLBACK).sql)
+    failed: ErrorFields | None = None
+    while (result := await wire.next_result()) is not None:
+        if failed is None and is_error(result):
+            failed = error_fields(result)
+    return failed

@@ -1,0 +1,435 @@
+"""A connection to a PostgreSQL server: libpq itself, waited for by asyncio.
+
+Drivers for applications prepare, adapt and hide; a task needs what they hide: one input with many
+results, their text as the server sent it, every field of an error, and several statements in one
+round trip. The socket stays registered with the event loop for the connection's whole life, so
+that a wait costs one future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import resource
+import struct
+import termios
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from psycopg import Error as PsycopgError
+from psycopg import pq
+
+from gnomon.model.task.text import ErrorFields
+
+CLOSED = (
+    "server closed the connection unexpectedly\n"
+    "\tThis probably means the server terminated abnormally\n"
+    "\tbefore or while processing the request."
+)
+
+Result = pq.abc.PGresult
+Status = pq.ExecStatus
+TransactionStatus = pq.TransactionStatus
+Diagnostic = pq.DiagnosticField
+BAD_STATUSES = (Status.FATAL_ERROR, Status.BAD_RESPONSE, Status.NONFATAL_ERROR)
+FATAL_SEVERITIES = ("FATAL", "PANIC")
+
+
+class WireLost(Exception):  # noqa: N818 - likewise
+    """The connection broke."""
+
+
+class TooManyBytes(Exception):  # noqa: N818 - likewise
+    """The server sends more than may be kept for one result."""
+
+
+class Statement(NamedTuple):
+    """A statement of ours: prepared under its name on each connection that needs it."""
+
+    name: bytes
+    sql: bytes
+    is_binary: bool = False  # its values come as the server has them, not as text
+
+
+Params = Sequence[bytes | None] | None
+Step = tuple[Statement, Params]
+
+
+class Wire:
+    """One connection; one caller at a time."""
+
+    def __init__(self, connection: pq.abc.PGconn) -> None:
+        self._connection = connection
+        self._fd = connection.socket
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._lost: str | None = None
+        self._unread_bytes_max = 0  # 0: as many as come
+        self._unread_bytes = 0  # at most: what libpq leaves on the socket is counted again
+        self._resident_bytes = 0  # of this process, when half of that had come
+        self._prepared: dict[bytes, bytes] = {}  # under which name
+        self._generation = 0  # of prepared statements
+        self.on_notify: Callable[[], None] | None = None
+        self.pid = connection.backend_pid
+        connection.nonblocking = 1
+        self._loop.add_reader(self._fd, self._on_readable)
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._lost is None
+
+    @property
+    def transaction(self) -> pq.TransactionStatus:
+        return pq.TransactionStatus(self._connection.transaction_status)
+
+    @property
+    def used_password(self) -> bool:
+        return bool(self._connection.used_password)
+
+    def parameter(self, name: str) -> str:
+        """A setting that the server keeps us informed of."""
+        return (self._connection.parameter_status(name.encode()) or b"").decode()
+
+    def encrypted(self, password: str, user: str) -> str:
+        """What a server may be told of a password."""
+        return self._connection.encrypt_password(password.encode(), user.encode()).decode()
+
+    # -- statements of ours -----------------------------------------------------------------------
+
+    async def pipeline(self, steps: Sequence[Step]) -> list[Result]:
+        """Statements in one round trip, up to the first error: the others are not performed.
+
+        Errors: WireLost. An error of the server's is a result.
+        """
+        connection = self._connection
+        connection.enter_pipeline_mode()
+        counts = [self._send(statement, params) for statement, params in steps]
+        connection.pipeline_sync()
+        if connection.flush():
+            await self._flush()
+        results = [await self.last_of(count) for count in counts]
+        await self.synced()
+        for result in results:
+            if result.status in BAD_STATUSES:
+                self.forget_prepared()  # which of them have been prepared is not known
+                break
+        return results
+
+    async def prepare(self, statements: Sequence[Statement]) -> None:
+        """Prepare statements before they are needed. Errors: WireLost."""
+        connection = self._connection
+        connection.enter_pipeline_mode()
+        for statement in statements:
+            name = self._prepared[statement.name] = self._name_of(statement)
+            connection.send_prepare(name, statement.sql)
+        connection.pipeline_sync()
+        await self._flush()
+        results = [await self.last_of(1) for _ in statements]
+        await self.synced()
+        if any(result.status in BAD_STATUSES for result in results):
+            self.forget_prepared()
+
+    def forget_prepared(self) -> None:
+        """Whether our statements are still there is not known: others take their place."""
+        self._prepared.clear()
+        self._generation += 1
+
+    def _name_of(self, statement: Statement) -> bytes:
+        return b"gnomon %d %s" % (self._generation, statement.name)
+
+    def _send(self, statement: Statement, params: Params) -> int:
+        """Put a statement into the pipeline; how many results it has."""
+        connection = self._connection
+        if not statement.name:
+            connection.send_query_params(statement.sql, params)
+            return 1
+        name, count = self._prepared.get(statement.name), 1
+        if name is None:
+            name = self._prepared[statement.name] = self._name_of(statement)
+            connection.send_prepare(name, statement.sql)
+            count = 2
+        connection.send_query_prepared(name, params, result_format=int(statement.is_binary))
+        return count
+
+    async def last_of(self, count: int) -> Result:
+        """The last of a statement's results, or the first that is an error."""
+        connection = self._connection
+        found: Result | None = None
+        for _ in range(count):
+            while connection.is_busy():
+                await self._readable()
+            result = self._received(connection.get_result())
+            if result is None:
+                raise WireLost(self._lost or CLOSED)
+            if found is None or found.status not in BAD_STATUSES:
+                found = result
+            while connection.is_busy():
+                await self._readable()
+            connection.get_result()  # the end of this one
+        assert found is not None
+        return found
+
+    async def synced(self) -> None:
+        """Read the end of a pipeline."""
+        result = await self.next_result()
+        while result is not None and result.status != Status.PIPELINE_SYNC:
+            result = await self.next_result()
+        if result is None:
+            raise WireLost(self._lost or CLOSED)
+        self._connection.exit_pipeline_mode()
+
+    # -- the user's input -------------------------------------------------------------------------
+
+    async def send(self, text: bytes) -> None:
+        """An input of any number of statements. Its results follow, until there are no more."""
+        self._connection.send_query(text)
+        await self._flush()
+
+    async def send_between(self, before: Statement, text: bytes, after: Statement) -> list[int]:
+        """One statement of the user's between two of ours, in one round trip; how many results
+        the two have."""
+        connection = self._connection
+        connection.enter_pipeline_mode()
+        count_before = self._send(before, None)
+        connection.send_query_params(text, None)
+        count_after = self._send(after, None)
+        connection.pipeline_sync()
+        if connection.flush():
+            await self._flush()
+        return [count_before, count_after]
+
+    def chunked(self, rows: int) -> None:
+        """Give the next result in pieces of so many rows, so that it need not fit into memory."""
+        self._connection.set_chunked_rows_mode(rows)
+
+    def limit_unread(self, bytes_max: int) -> None:
+        """From now on about so many bytes may come between two results; 0: any number."""
+        self._unread_bytes_max = bytes_max
+        self._unread_bytes = 0
+
+    async def next_result(self) -> Result | None:
+        """The next result, or None at the end. Errors: WireLost, TooManyBytes."""
+        connection = self._connection
+        while connection.is_busy():
+            await self._readable()
+        self._unread_bytes = self._resident_bytes = 0
+        return self._received(connection.get_result())
+
+    def _received(self, result: Result | None) -> Result | None:
+        """A result of the server's. What libpq makes of the end of a connection is none."""
+        if self._lost is not None and result is not None and is_own_error(result):
+            raise WireLost(self._lost)
+        return result
+
+    async def copied_out(self) -> bytes | None:
+        """A piece of what COPY TO STDOUT sends, or None at its end."""
+        while True:
+            try:
+                count, data = self._connection.get_copy_data(1)
+            except PsycopgError:
+                return None  # the result that follows says why
+            if count > 0:
+                self._unread_bytes = 0
+                return bytes(data)
+            if count < 0:
+                return None
+            await self._readable()
+
+    async def refuse_copy_in(self, reason: bytes) -> None:
+        """There is nothing to be copied in."""
+        self._connection.put_copy_end(reason)
+        await self._flush()
+
+    # -- ending it --------------------------------------------------------------------------------
+
+    async def cancel(self, *, timeout_s: float = 5.0) -> None:
+        """Ask the server to stop what it does; returns when it was told. Never raises for a
+        server that does not answer."""
+        try:
+            cancelling = self._connection.cancel_conn()
+            cancelling.start()
+            async with asyncio.timeout(timeout_s):
+                await poll_until_done(cancelling.poll, lambda: cancelling.socket)
+            cancelling.finish()
+        except (PsycopgError, OSError, TimeoutError):
+            return
+
+    def close(self) -> None:
+        """End the connection, whatever it does. May be called again."""
+        if self._lost is None:
+            self._lose("the connection was closed")
+        self._connection.finish()
+
+    # -- the socket -------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self._unread_bytes_max:
+            self._unread_bytes += _readable_bytes(self._fd)
+        try:
+            self._connection.consume_input()
+        except PsycopgError as exc:
+            self._lose(_words(exc))
+            return
+        waiter = self._waiter
+        if waiter is not None:
+            if not waiter.done():
+                waiter.set_result(None)
+        else:
+            self._while_idle()
+
+    def _while_idle(self) -> None:
+        """Nobody waits: a notification, a notice, or the server's farewell."""
+        connection = self._connection
+        connection.is_busy()  # lets libpq read what came
+        self.take_notifies()
+        if connection.status == pq.ConnStatus.BAD:
+            self._lose(CLOSED)
+
+    def take_notifies(self) -> None:
+        """Pass on what came, also between the results of a statement."""
+        is_told = False
+        while self._connection.notifies() is not None:
+            is_told = True
+        if is_told and self.on_notify is not None:
+            self.on_notify()
+
+    def _lose(self, words: str) -> None:
+        self._lost = words
+        self._loop.remove_reader(self._fd)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def _readable(self) -> None:
+        if self._lost is not None:
+            raise WireLost(self._lost)
+        if self._unread_bytes_max and 2 * self._unread_bytes > self._unread_bytes_max:
+            self._check_unread()
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _check_unread(self) -> None:
+        """libpq does not say how much it holds: it is much only if our memory has grown as well."""
+        resident_bytes = _resident_bytes()
+        if not self._resident_bytes:
+            self._resident_bytes = resident_bytes
+        grown_bytes = resident_bytes - self._resident_bytes
+        if self._unread_bytes > self._unread_bytes_max < 2 * grown_bytes:
+            raise TooManyBytes
+
+    async def _flush(self) -> None:
+        try:
+            while self._connection.flush():
+                await self._writable()
+        except PsycopgError as exc:
+            if self._lost is None:
+                self._lose(_words(exc))
+            raise WireLost(self._lost or CLOSED) from None
+
+    async def _writable(self) -> None:
+        waiter = self._loop.create_future()
+        self._loop.add_writer(self._fd, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            self._loop.remove_writer(self._fd)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _readable_bytes(fd: int) -> int:
+    found: int = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\x00" * 4))[0]
+    return found
+
+
+def _resident_bytes() -> int:
+    """How much memory this process has; where that is not told, the most that it ever had."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _words(exc: PsycopgError) -> str:
+    """What libpq says, without what psycopg puts before it."""
+    text = str(exc).strip()
+    return text.removeprefix("consuming input failed: ").removeprefix("flushing failed: ") or CLOSED
+
+
+async def poll_until_done(poll: Callable[[], int], socket: Callable[[], int]) -> bool:
+    """Let libpq take its steps; False if it gave up."""
+    loop = asyncio.get_running_loop()
+    state = pq.PollingStatus.WRITING
+    while True:
+        state = pq.PollingStatus(poll())
+        if state == pq.PollingStatus.OK:
+            return True
+        if state == pq.PollingStatus.FAILED:
+            return False
+        waiter: asyncio.Future[None] = loop.create_future()
+        fd = socket()  # may change: libpq tries one address after the other
+        is_reading = state == pq.PollingStatus.READING
+        add, remove = (
+            (loop.add_reader, loop.remove_reader)
+            if is_reading
+            else (loop.add_writer, loop.remove_writer)
+        )
+        add(fd, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            remove(fd)
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+def error_fields(result: Result) -> ErrorFields:
+    """What an error result says, field by field."""
+
+    def field(code: pq.DiagnosticField) -> str | None:
+        value = result.error_field(code)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    message = field(Diagnostic.MESSAGE_PRIMARY)
+    if message is None:  # libpq's own: no server said it
+        words = (result.error_message or b"").decode("utf-8", "replace").strip()
+        return ErrorFields(message=words, sqlstate="08006")
+    return ErrorFields(
+        message=message,
+        severity=field(Diagnostic.SEVERITY) or "ERROR",
+        sqlstate=field(Diagnostic.SQLSTATE) or "XX000",
+        detail=field(Diagnostic.MESSAGE_DETAIL),
+        hint=field(Diagnostic.MESSAGE_HINT),
+        position=field(Diagnostic.STATEMENT_POSITION),
+        query=field(Diagnostic.INTERNAL_QUERY),
+        query_position=field(Diagnostic.INTERNAL_POSITION),
+        context=field(Diagnostic.CONTEXT),
+        function=field(Diagnostic.SOURCE_FUNCTION),
+        file=field(Diagnostic.SOURCE_FILE),
+        line=field(Diagnostic.SOURCE_LINE),
+    )
+
+
+def is_error(result: Result) -> bool:
+    return result.status in BAD_STATUSES
+
+
+def is_own_error(result: Result) -> bool:
+    """Whether libpq says it, and not a server."""
+    return is_error(result) and result.error_field(Diagnostic.SEVERITY_NONLOCALIZED) is None
+
+
+def is_farewell(result: Result) -> bool:
+    """Whether the server ended the connection with this error."""
+    severity = result.error_field(Diagnostic.SEVERITY_NONLOCALIZED)
+    return severity is not None and severity.decode() in FATAL_SEVERITIES

@@ -1,0 +1,143 @@
+"""Rows whose session broke: they go back to PLAN, unless the task itself breaks its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from gnomon.contracts.task_table import Rescued
+from gnomon.model.task import GroupKey
+from gnomon.tasks.tenure import Tenure
+
+ALONE_MAX = 3  # a task that lost its session so often in a row, and it alone, becomes FAIL
+TOGETHER_MAX = 10  # the same where others lost theirs at that time, or the server was away
+AGAIN_S = 0.1  # while a backend that is to end has not ended
+KNOWN_MAX = 10_000
+
+
+class _Loss(msgspec.Struct):
+    """A row that was with a session that broke."""
+
+    key: GroupKey
+    words: str
+    is_performed: bool
+
+
+class _Record(msgspec.Struct):
+    """How often in a row a task lost its session."""
+
+    alone: int = 0
+    together: int = 0
+
+    @property
+    def is_enough(self) -> bool:
+        return self.alone >= ALONE_MAX or self.alone + self.together >= TOGETHER_MAX
+
+
+class Rescuer:
+    """Watches over rows that nobody performs."""
+
+    def __init__(self, tenure: Tenure, *, on_back: Callable[[GroupKey], None]) -> None:
+        self._tenure = tenure
+        self._table = tenure.table
+        self._on_back = on_back
+        self._losses: dict[int, _Loss] = {}
+        self._records: dict[int, _Record] = {}
+        self._woken = asyncio.Event()
+        self._is_server_lost = False
+
+    def lost(self, key: GroupKey, task_id: int, words: str, *, is_performed: bool) -> None:
+        """A session broke while it had this row."""
+        self._losses[task_id] = _Loss(key, words, is_performed)
+        self._woken.set()
+
+    def ended(self, task_id: int) -> None:
+        """A task ended with a session that holds: what was before is forgotten."""
+        if self._records:
+            self._records.pop(task_id, None)
+
+    def wake(self) -> None:
+        """Another `reset` counts from now on."""
+        self._woken.set()
+
+    def server_lost(self) -> None:
+        """The server was away: what broke now is not one task's fault."""
+        self._is_server_lost = True
+
+    async def watch(self) -> None:
+        """Rescue at once when something was lost, and every `reset`, until cancelled.
+
+        Errors: Unavailable.
+        """
+        reset_at = self._tenure.now()  # the last time
+        while True:
+            due_s = reset_at + self._tenure.entry.reset.total_seconds() - self._tenure.now()
+            is_reset = due_s <= 0 and self._takes_nothing()
+            if is_reset:
+                reset_at = self._tenure.now()
+            rescued = await self._rescue(is_reset=is_reset)
+            is_over = not rescued.others and not self._losses
+            await self._rest(max(AGAIN_S, due_s) if is_over else AGAIN_S)
+
+    def _takes_nothing(self) -> bool:
+        """Only rows that are sent away are TAKE for a while; with none of them, TAKE is stuck."""
+        return not self._tenure.connecting_count
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    async def _rescue(self, *, is_reset: bool) -> Rescued:
+        self._woken.clear()
+        losses = dict(self._losses)
+        rescued = await self._table.rescue(lease_guid=self._tenure.lease_guid, stale=is_reset)
+        self._tenure.admission.set_others(rescued.others)
+        if rescued.count:
+            self._tenure.event("tasks_rescued", count=rescued.count)
+            self._tenure.count("tasks_rescued", rescued.count)
+        is_together = self._is_server_lost or len(losses) > 1
+        for task_id, loss in losses.items():
+            if not rescued.others.get(loss.key):
+                await self._settle(task_id, loss, is_together=is_together)
+        if not self._losses:
+            self._is_server_lost = False
+        return rescued
+
+    async def _settle(self, task_id: int, loss: _Loss, *, is_together: bool) -> None:
+        """The backend is gone, so the row is PLAN again or has ended."""
+        if loss.key.remote is not None:
+            await self._table.untake([task_id], lease_guid=self._tenure.lease_guid)
+        if loss.is_performed and self._note(task_id, is_together=is_together).is_enough:
+            await self._fail(task_id, loss)
+        del self._losses[task_id]
+        self._tenure.admission.release(loss.key, task_id)
+        self._on_back(loss.key)
+
+    def _note(self, task_id: int, *, is_together: bool) -> _Record:
+        if len(self._records) >= KNOWN_MAX:
+            self._records.clear()
+        record = self._records.setdefault(task_id, _Record())
+        if is_together:
+            record.together += 1
+        else:
+            record.alone += 1
+        return record
+
+    async def _fail(self, task_id: int, loss: _Loss) -> None:
+        lease_guid = self._tenure.lease_guid
+        if await self._table.mark_taken([task_id], lease_guid=lease_guid):
+            await self._table.refuse(task_id, loss.words, lease_guid=lease_guid)
+            self._tenure.count("tasks_finished", state="FAIL")
+            self._tenure.event("task_broke_sessions", id=task_id)
+        self._records.pop(task_id, None)
+
+    def forget(self) -> None:
+        """The table is another's now: so are its rows."""
+        for task_id, loss in self._losses.items():
+            self._tenure.admission.release(loss.key, task_id)
+        self._losses.clear()

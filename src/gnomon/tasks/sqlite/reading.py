@@ -1,0 +1,112 @@
+"""The rows of a task table in a SQLite file, for those who look at them from outside."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from gnomon.contracts.task_rows import TEXT_CHARS_SHOWN, TaskDetail, TaskDraft, TaskSummary
+from gnomon.model.errors import InvalidSpec, StoreUnavailable
+from gnomon.tasks.sqlite.queries import queries_for
+from gnomon.tasks.sqlite.rows import moment_of, text_of
+from gnomon.tasks.sqlite.thread import OwnThread
+
+T = TypeVar("T")
+LOCK_S = 5.0
+_MOMENTS = ("plan", "start", "stop", "until")
+_FLAGS = ("delete", "drift")
+
+
+class SqliteTaskRows:
+    """The `TaskRows` of this engine; each call has a connection of its own."""
+
+    def __init__(self, path: Path, *, table: str) -> None:
+        self._path = path
+        self._sql = queries_for(table)
+        self._thread = OwnThread("gnomon-task-rows")
+
+    async def page(
+        self, *, states: Sequence[str], group: str | None, after: int, limit: int
+    ) -> Sequence[TaskSummary]:
+        values = {
+            "states": ",".join(states) or None,
+            "group": group,
+            "after": after,
+            "limit": limit,
+            "chars": TEXT_CHARS_SHOWN,
+        }
+
+        def call(connection: sqlite3.Connection) -> list[TaskSummary]:
+            found = connection.execute(self._sql["task_page"], values).fetchall()
+            return [msgspec.convert(_values(row), TaskSummary) for row in found]
+
+        return await self._call(call)
+
+    async def get(self, task_id: int) -> TaskDetail | None:
+        return await self._call(lambda connection: self._detail(connection, task_id))
+
+    async def insert(self, draft: TaskDraft) -> TaskDetail:
+        given = msgspec.structs.asdict(draft)
+        given["plan"] = None if draft.plan is None else text_of(draft.plan)
+
+        def call(connection: sqlite3.Connection) -> TaskDetail:
+            task_id = connection.execute(self._sql["insert_task"], given).lastrowid
+            assert task_id is not None
+            connection.execute(self._sql["fill_task"], {**given, "id": task_id})
+            detail = self._detail(connection, task_id)
+            assert detail is not None
+            return detail
+
+        return await self._call(call)
+
+    async def stop(self, task_id: int) -> TaskDetail | None:
+        return await self._change("stop_task", task_id)
+
+    async def plan(self, task_id: int) -> TaskDetail | None:
+        return await self._change("plan_task", task_id)
+
+    async def close(self) -> None:
+        self._thread.close()
+
+    async def _change(self, verb: str, task_id: int) -> TaskDetail | None:
+        def call(connection: sqlite3.Connection) -> TaskDetail | None:
+            connection.execute(self._sql[verb], {"id": task_id})
+            return self._detail(connection, task_id)
+
+        return await self._call(call)
+
+    def _detail(self, connection: sqlite3.Connection, task_id: int) -> TaskDetail | None:
+        row = connection.execute(self._sql["task_detail"], {"id": task_id}).fetchone()
+        return None if row is None else msgspec.convert(_values(row), TaskDetail)
+
+    async def _call(self, call: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._thread.call(lambda: self._in_transaction(call))
+
+    def _in_transaction(self, call: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            connection = sqlite3.connect(self._path, timeout=LOCK_S)
+            connection.row_factory = sqlite3.Row
+            try:
+                with connection:
+                    return call(connection)
+            finally:
+                connection.close()
+        except sqlite3.IntegrityError as exc:
+            raise InvalidSpec("task", str(exc)) from None
+        except sqlite3.Error as exc:
+            raise StoreUnavailable(f"SQLite: {exc}; safe to repeat") from exc
+
+
+def _values(row: sqlite3.Row) -> Mapping[str, Any]:
+    found = dict(row)
+    for name in _MOMENTS:
+        if found.get(name) is not None:
+            found[name] = moment_of(found[name])
+    for name in _FLAGS:
+        if name in found:
+            found[name] = bool(found[name])
+    return found

@@ -1,0 +1,276 @@
+"""A task table in a SQLite file: the lease is a row of the file, and so is the fence.
+
+There is one writer at a time. Whoever performs a task that writes is that writer until its end, so
+that others wait, and so does the beat: it needs not be written while nobody else could take over.
+Tasks that only read are performed beside each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+from gnomon.contracts.clock import Clock, Entropy
+from gnomon.contracts.task_table import Mark, Polled, Rescued
+from gnomon.model.errors import StoreUnavailable
+from gnomon.model.task import GroupKey, RemoteRefused, Waiting
+from gnomon.model.task.text import plain_error
+from gnomon.sqlite_box import MIB, BoxRefusal
+from gnomon.tasks.sqlite.books import Books
+from gnomon.tasks.sqlite.box import BUSY, TaskBox
+from gnomon.tasks.sqlite.performer import Performer
+from gnomon.tasks.sqlite.schema import prepare
+from gnomon.tasks.sqlite.session import SqliteTaskSession
+from gnomon.tasks.sqlite.thread import OwnThread
+
+T = TypeVar("T")
+
+RESULT_BYTES_MAX = 64 * MIB
+LOCK_S = 5.0  # for other processes that write to the file
+TURN_S = 0.05  # how often a beat looks whether it is needed still
+LISTEN_S = 0.01  # how long an insert of another process may stay unnoticed
+AGAIN_S = 1.0  # to wait before a file that could not be read is looked at again
+NO_REMOTE = plain_error("remote tasks need PostgreSQL", "This table is in a SQLite file.")
+
+
+class SqliteTaskTable:
+    """The `TaskTable` of this engine. Not for the scheduler's own file, which is refused."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        table: str = "task",
+        clock: Clock,
+        entropy: Entropy,
+        result_bytes_max: int = RESULT_BYTES_MAX,
+    ) -> None:
+        self._path = path
+        self._table = table
+        self._clock = clock
+        self._entropy = entropy
+        self._result_bytes_max = result_bytes_max
+        self._books = Books(table, clock=clock)
+        self._thread = OwnThread("gnomon-task-table")
+        self._box: TaskBox | None = None
+        self._turn = asyncio.Lock()
+        self._sessions: set[SqliteTaskSession] = set()
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"SqliteTaskTable({self.name})"
+
+    @property
+    def name(self) -> str:
+        return f"{self._path.stem}.main.{self._table}"
+
+    async def prepare(self) -> Sequence[str]:
+        return await self._thread.call(lambda: prepare(self._path, self._table))
+
+    # -- the lease --------------------------------------------------------------------------------
+
+    async def acquire(self, owner: str, *, lease: timedelta) -> UUID | None:
+        books, lease_guid = self._books, self._entropy.token()
+        owned = await self._read(lambda box: books.owned(box, lease))
+        if owned == "by a live one":
+            return None
+
+        def call(box: TaskBox) -> UUID | None:
+            if books.owned(box, lease) == "by a live one":
+                return None
+            books.acquire(box, lease_guid, owner, performed=self._performed())
+            return lease_guid
+
+        try:
+            # Whoever writes now may be the silent owner, whom a long task has kept from beating:
+            # so there is no waiting for the moment at which it lets go.
+            within_s = LOCK_S if owned == "by nobody" else 0.0
+            return await self._write(call, within_s=within_s)
+        except _FileBusyError:
+            return None
+
+    async def beat(self, lease_guid: UUID) -> bool:
+        while not any(session.is_in_charge(lease_guid) for session in self._sessions):
+            try:
+                async with asyncio.timeout(TURN_S):
+                    await self._turn.acquire()
+            except TimeoutError:
+                continue
+            try:
+                return await self._write_now(lambda box: self._books.beat(box, lease_guid), LOCK_S)
+            finally:
+                self._turn.release()
+        return True
+
+    async def release(self, lease_guid: UUID) -> None:
+        await self._write(lambda box: self._books.release(box, lease_guid))
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    async def poll(self, mark: Mark | None) -> Polled:
+        return await self._read(lambda box: self._books.poll(box, mark))
+
+    async def window(self, key: GroupKey, *, limit: int) -> Sequence[Waiting]:
+        if key.remote is not None:
+            return []
+        return await self._read(lambda box: self._books.window(box, key.group, limit))
+
+    async def listen(self, callback: Callable[[], None]) -> None:
+        loop, stop = asyncio.get_running_loop(), threading.Event()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                loop.call_soon_threadsafe(callback)
+
+        thread = OwnThread("gnomon-task-listener")
+        watching = thread.call(lambda: self._watch(stop, tell))
+        thread.close()
+        try:
+            await asyncio.shield(watching)
+        finally:
+            stop.set()
+
+    def _watch(self, stop: threading.Event, tell: Callable[[], None]) -> None:
+        """In a thread of its own: looks whether others have committed to the file."""
+        version: int | None = None
+        while not stop.is_set():
+            try:
+                with closing(self._new_box()) as box:
+                    box.open()
+                    while not stop.wait(LISTEN_S):
+                        found = box.data_version()
+                        if version is not None and found != version:
+                            tell()
+                        version = found
+            except BoxRefusal:
+                version = None
+                stop.wait(AGAIN_S)
+                tell()  # whatever has come meanwhile
+
+    # -- changing rows ----------------------------------------------------------------------------
+
+    async def mark_taken(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
+        return await self._owning(lease_guid, lambda box: self._books.mark_taken(box, task_ids), [])
+
+    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> None:
+        await self._owning(lease_guid, lambda box: self._books.untake(box, task_ids), None)
+
+    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> None:
+        await self._owning(lease_guid, lambda box: self._books.refuse(box, task_id, error), None)
+
+    async def expire(self, *, lease_guid: UUID) -> int:
+        return await self._owning(lease_guid, self._books.expire, 0)
+
+    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:
+        def call(box: TaskBox) -> int:
+            return self._books.free(box, self._performed(), stale=stale)
+
+        return Rescued(count=await self._owning(lease_guid, call, 0), others={})
+
+    def _performed(self) -> set[tuple[int, str]]:
+        """The attempts that the sessions of this process are at."""
+        return {
+            self._books.attempt(session.task, session.pid)
+            for session in list(self._sessions)
+            if session.task is not None
+        }
+
+    # -- sessions ---------------------------------------------------------------------------------
+
+    async def open(self, key: GroupKey) -> SqliteTaskSession:
+        if key.remote is not None:
+            raise RemoteRefused(NO_REMOTE)
+        performer = Performer(
+            self._path, self._books, result_bytes_max=self._result_bytes_max, clock=self._clock
+        )
+        session = SqliteTaskSession(
+            performer, self._turn, on_close=lambda: self._sessions.discard(session)
+        )
+        self._sessions.add(session)
+        await session.connect()
+        return session
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for session in list(self._sessions):
+            await session.close()
+        closing = self._thread.call(self._close_box)
+        self._thread.close()
+        await closing
+
+    # -- the table's own connection ---------------------------------------------------------------
+
+    async def _owning(self, lease_guid: UUID, call: Callable[[TaskBox], T], otherwise: T) -> T:
+        """A change that only the owner may make."""
+
+        def checked(box: TaskBox) -> T:
+            return call(box) if self._books.holds(box, lease_guid) else otherwise
+
+        return await self._write(checked)
+
+    async def _write(self, call: Callable[[TaskBox], T], *, within_s: float = LOCK_S) -> T:
+        async with self._turn:
+            return await self._write_now(call, within_s)
+
+    async def _write_now(self, call: Callable[[TaskBox], T], within_s: float) -> T:
+        def in_transaction(box: TaskBox) -> T:
+            box.begin_writing(within_s)
+            result = call(box)
+            box.do("COMMIT")
+            return result
+
+        return await self._call(in_transaction)
+
+    async def _read(self, call: Callable[[TaskBox], T]) -> T:
+        def in_transaction(box: TaskBox) -> T:
+            box.do("BEGIN")
+            return call(box)
+
+        return await self._call(in_transaction)
+
+    async def _call(self, call: Callable[[TaskBox], T]) -> T:
+        if self._is_closed:
+            raise StoreUnavailable("the task table is closed")
+        return await self._thread.call(lambda: self._on_box(call))
+
+    def _on_box(self, call: Callable[[TaskBox], T]) -> T:
+        """In the thread. Whatever is left open is undone."""
+        try:
+            box = self._opened()
+            try:
+                return call(box)
+            finally:
+                box.rollback()
+        except BoxRefusal as refusal:
+            if refusal.name.startswith(BUSY):
+                raise _FileBusyError(f"SQLite: {refusal.message}; safe to repeat") from refusal
+            self._close_box()
+            raise StoreUnavailable(f"SQLite: {refusal.message}; safe to repeat") from refusal
+
+    def _opened(self) -> TaskBox:
+        if self._box is None:
+            box = self._new_box()
+            box.open()
+            self._books.open(box)
+            self._box = box
+        return self._box
+
+    def _new_box(self) -> TaskBox:
+        return TaskBox(self._path, clock=self._clock)
+
+    def _close_box(self) -> None:
+        box, self._box = self._box, None
+        if box is not None:
+            box.close()
+
+
+class _FileBusyError(StoreUnavailable):
+    """Somebody else writes to the file."""

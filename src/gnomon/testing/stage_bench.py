@@ -1,0 +1,268 @@
+"""A bench for stages: the real engine on SQLite in memory, under a clock that you move.
+
+bench = Bench(Expire(), VideoAlive(FakeTube()), now="2026-01-01")
+await bench.put("a", ad())
+await bench.settle()
+await bench.advance(days=180)
+assert "expired" == bench["a"]["status"]
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from gnomon.clock import uuid7
+from gnomon.contracts.env import Env
+from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.store import Holding, Installation, Store
+from gnomon.contracts.store.entities import Outgoing
+from gnomon.model.stage.patch import Patch
+from gnomon.stages.codec import decode_document
+from gnomon.stages.config import StagesConfig
+from gnomon.stages.explain import Explanation, ParkedRow
+from gnomon.stages.service import Stages, StageWorker
+from gnomon.stages.stage import Stage
+from gnomon.stores.sqlite import InlineRunner, open_sqlite
+
+SHARD_COUNT = 4
+ROUNDS_MAX = 100_000
+STEP = timedelta(milliseconds=100)  # when a rate, not a time, is what is waited for
+
+
+class BenchClock:
+    """Stands still until it is moved."""
+
+    def __init__(self, now: datetime) -> None:
+        self._began = now
+        self._now = now
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return (self._now - self._began).total_seconds()
+
+    def move_to(self, now: datetime) -> None:
+        self._now = max(self._now, now)
+
+
+class BenchEntropy:
+    """The same dice for every bench."""
+
+    def __init__(self, clock: BenchClock, seed: int = 0) -> None:
+        self._clock = clock
+        self._random = random.Random(seed)
+
+    def guid(self) -> UUID:
+        ms = int(self._clock.now().timestamp() * 1000)
+        return uuid7(ms, self._random.randbytes(10))
+
+    def token(self) -> UUID:
+        return UUID(bytes=self._random.randbytes(16), version=4)
+
+    def fraction(self) -> float:
+        return self._random.random()
+
+
+class AllShards:
+    """Holds everything: there is nobody else."""
+
+    worker = UUID(int=0)
+
+    def __init__(self) -> None:
+        self.holdings: dict[int, Holding] = {}
+
+    def trusted(self) -> list[Holding]:
+        return list(self.holdings.values())
+
+    def holding(self, shard: int) -> Holding | None:
+        return self.holdings.get(shard)
+
+
+class Bench:
+    """Some stages, a store in memory, and the time in your hands."""
+
+    def __init__(
+        self,
+        *stages: Stage[Any, Any],
+        now: str | datetime = "2026-01-01",
+        entity: Any = None,
+        config: StagesConfig | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        start = datetime.fromisoformat(now) if isinstance(now, str) else now
+        self.clock = BenchClock(start if start.tzinfo else start.replace(tzinfo=UTC))
+        self.env = Env(
+            clock=self.clock, entropy=BenchEntropy(self.clock), observer=observer or Silent()
+        )
+        self._runner = InlineRunner()
+        self.store: Store = open_sqlite(
+            ":memory:", clock=self.clock, entropy=self.env.entropy, runner=self._runner
+        )
+        self._installation: Installation | None = None
+        self._worker: StageWorker | None = None
+        self._ownership = AllShards()
+        self.stages: Stages[Any] = Stages(
+            self, entity=entity, relay=_Kept(self), config=config or StagesConfig()
+        )
+        self.stages.add(*stages)
+        self.published: list[Outgoing] = []  # what the relay was given, in order
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def attach(self, stages: Stages[Any]) -> None:
+        """Nothing: the bench itself is the worker."""
+
+    @property
+    def stages_config(self) -> StagesConfig:
+        """The defaults: nothing is configured."""
+        return StagesConfig()
+
+    @property
+    def installation(self) -> Installation:
+        assert self._installation is not None, "await something of the bench first"
+        return self._installation
+
+    @property
+    def worker(self) -> StageWorker:
+        """What works here: reconciler and relay."""
+        assert self._worker is not None, "await something of the bench first"
+        return self._worker
+
+    @property
+    def now(self) -> datetime:
+        """The bench's present."""
+        return self.clock.now()
+
+    async def close(self) -> None:
+        """Forget everything."""
+        await self._runner.close()
+
+    # -- entities ---------------------------------------------------------------------------------
+
+    async def put(self, entity_id: str, document: Any) -> None:
+        """Create or replace an entity."""
+        await self._open()
+        await self.stages.put(entity_id, document)
+
+    async def patch(self, entity_id: str, patch: Patch) -> None:
+        """Change some of its fields."""
+        await self._open()
+        await self.stages.patch(entity_id, patch)
+
+    async def delete(self, entity_id: str) -> None:
+        """Remove it."""
+        await self._open()
+        await self.stages.delete(entity_id)
+
+    def __getitem__(self, entity_id: str) -> dict[str, Any]:
+        """An entity's document, as it is now. Errors: KeyError."""
+        found = self._runner.connection.execute(
+            "SELECT doc FROM entity WHERE id = ? AND doc IS NOT NULL", (entity_id,)
+        ).fetchone()
+        if found is None:
+            raise KeyError(entity_id)
+        return decode_document(found[0])
+
+    def version(self, entity_id: str) -> int:
+        """How often it was changed."""
+        [version] = self._runner.connection.execute(
+            "SELECT version FROM entity WHERE id = ?", (entity_id,)
+        ).fetchone()
+        return int(version)
+
+    async def explain(self, entity_id: str) -> Explanation:
+        """Why it is in which queue."""
+        await self._open()
+        return await self.stages.explain(entity_id)
+
+    async def parked(self) -> Sequence[ParkedRow]:
+        """What waits for a person."""
+        await self._open()
+        return await self.stages.parked()
+
+    # -- time -------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Do everything that is due now."""
+        worker = await self._open()
+        worker.hint(())
+        for _ in range(ROUNDS_MAX):
+            did = await worker.reconciler.step()
+            if worker.reconciler.in_hand:
+                await worker.reconciler.idle()
+                did = True
+            did = await worker.relay.step() or did
+            if not did:
+                return
+        raise AssertionError(f"not settled after {ROUNDS_MAX} rounds")
+
+    async def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Let time pass, and everything happen at its time."""
+        worker = await self._open()
+        end = self.now + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        await self.settle()
+        while True:
+            at = worker.reconciler.next_at()
+            if at is None or at > end:
+                break
+            self.clock.move_to(at if at > self.now else self.now + STEP)
+            await self.settle()
+        self.clock.move_to(end)
+        await self.settle()
+
+    def restart(self) -> None:
+        """As if the program ended and came again, with the stages it has by now."""
+        self._worker = None
+
+    async def _open(self) -> StageWorker:
+        if self._worker is not None:
+            return self._worker
+        await self.store.installation.migrate(shard_count=SHARD_COUNT)
+        self._installation = await self.store.installation.open()
+        for lock in await self.store.leases.locks():
+            if lock.shard in self._ownership.holdings:
+                continue
+            held = await self.store.leases.acquire(
+                lock.shard,
+                self.env.entropy.token(),
+                owner="bench",
+                seen=lock,
+                lease_for=timedelta(seconds=10),
+            )
+            assert held is not None
+            self._ownership.holdings[held.shard] = held
+        self._worker = self.stages.companion(self._ownership)
+        await self._worker.reconciler.declare()
+        await self.settle()  # the walks of new stages over an empty base
+        return self._worker
+
+
+class _Kept:
+    """A relay that keeps what it is given."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+        self._bench.published.extend(rows)
+        return [None] * len(rows)
+
+    async def close(self) -> None: ...

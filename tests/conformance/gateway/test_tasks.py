@@ -1,0 +1,218 @@
+"""Task tables over REST: looking, inserting, stopping, on both engines."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import conninfo, sql
+
+from gnomon.clock import SystemClock, SystemEntropy
+from gnomon.contracts.env import Env
+from gnomon.model.task.conf import TaskEntry
+from gnomon.tasks.config import TasksConfig
+from gnomon.tasks.opening import opener_of, rows_of
+from tests.conformance.gateway.conftest import Answer, Gateway
+from tests.conformance.gateway.guarded import Guarded, guarded_server
+from tests.fixtures.postgres import SCHEMA_PREFIX, ExternalPostgres, PostgresServer
+
+TABLE = "/v1/task-tables/shop"
+FAR = "2100-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the table is."""
+
+    dsn: str
+    database: str
+
+    def execute(self, text: str) -> None:
+        """As the owner of the table would."""
+        if self.dsn.startswith("sqlite"):
+            connection = sqlite3.connect(self.dsn.removeprefix("sqlite:///"))
+            with closing(connection), connection:
+                connection.execute(text)
+        else:
+            dsn = conninfo.make_conninfo(self.dsn, dbname=self.database)
+            with psycopg.connect(dsn, autocommit=True) as user:
+                user.execute(text.encode())
+
+
+@pytest.fixture
+def postgres_place(postgres: PostgresServer | ExternalPostgres) -> Iterator[Place]:
+    if isinstance(postgres, ExternalPostgres):
+        pytest.skip("needs a server on which databases may be made")
+    name = f"{SCHEMA_PREFIX}{uuid.uuid4().hex[:16]}"
+    yield Place(postgres.dsn, name)
+    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
+        dropping = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
+        admin.execute(dropping.format(sql.Identifier(name)))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        return Place(f"sqlite:///{tmp_path / 'tasks.db'}", "tasks")
+    found: Place = request.getfixturevalue("postgres_place")
+    return found
+
+
+class Caller:
+    """Somebody with a token that may do everything with the table, and one that may only look."""
+
+    def __init__(self, server: Guarded, writer: str, reader: str) -> None:
+        self._server = server
+        self._writer = writer
+        self.reader = reader
+
+    async def call(self, method: str, path: str, body: object = None) -> Answer:
+        return await self._server.ask(self._writer, method, TABLE + path, body)
+
+    async def look(self, method: str, path: str, body: object = None) -> Answer:
+        """As who may only read and write actions."""
+        return await self._server.ask(self.reader, method, path, body)
+
+    async def insert(self, **columns: object) -> Any:
+        answer = await self.call("POST", "/tasks", {"input": "SELECT 1", "plan": FAR, **columns})
+        assert 201 == answer.status, answer.body
+        return answer.json
+
+
+@pytest.fixture
+async def caller(place: Place, tmp_path: Path) -> AsyncIterator[Caller]:
+    env = Env(clock=SystemClock(), entropy=SystemEntropy())
+    config = TasksConfig(dsn=place.dsn)
+    entry = TaskEntry(data=place.database, user="gnomon_tasker", name="shop")
+    table = opener_of(config, env)(entry)
+    await table.prepare()
+    await table.close()
+    rows = rows_of(config, entry, env)
+    async with guarded_server(tmp_path, task_tables={"shop": rows}) as server:
+        writer = await server.token("writer", "read", "write", "sql:shop")
+        yield Caller(server, writer, await server.token("reader", "read", "write"))
+    await rows.close()
+
+
+async def test_tables_are_listed(caller: Caller) -> None:
+    answer = await caller.look("GET", "/v1/task-tables")
+    assert {"tables": [{"name": "shop"}]} == answer.json
+
+
+async def test_inserted_task_has_what_was_given_and_the_defaults_of_the_rest(
+    caller: Caller,
+) -> None:
+    task = await caller.insert(group="mail", max=3, timeout="5 min", data="d", delete=False)
+    assert ("PLAN", "mail", 3, "d", False) == (
+        task["state"],
+        task["group"],
+        task["max"],
+        task["data"],
+        task["delete"],
+    )
+    assert ("SELECT 1", None, 0, False) == (
+        task["input"],
+        task["output"],
+        task["count"],
+        task["drift"],
+    )
+    assert FAR == task["plan"].replace("+00:00", "Z")
+    assert "planned later" == task["why"]
+    assert task == (await caller.call("GET", f"/tasks/{task['id']}")).json
+
+
+async def test_tasks_are_listed_by_state_and_group_page_by_page(caller: Caller) -> None:
+    for number in range(5):
+        await caller.insert(group="a" if number % 2 else "b")
+    stopped = (await caller.insert())["id"]
+    await caller.call("POST", f"/tasks/{stopped}/stop")
+    page = (await caller.call("GET", "/tasks?limit=4&state=PLAN")).json
+    assert [1, 2, 3, 4] == [task["id"] for task in page["tasks"]]
+    rest = (await caller.call("GET", f"/tasks?state=PLAN&after={page['next']}")).json
+    assert ([5], None) == ([task["id"] for task in rest["tasks"]], rest["next"])
+    both = (await caller.call("GET", "/tasks?group=a&state=PLAN&state=STOP")).json
+    assert [2, 4] == [task["id"] for task in both["tasks"]]
+    assert [6] == [
+        task["id"] for task in (await caller.call("GET", "/tasks?state=STOP")).json["tasks"]
+    ]
+
+
+async def test_task_is_stopped_and_planned_again(caller: Caller) -> None:
+    task_id = (await caller.insert())["id"]
+    stopped = await caller.call("POST", f"/tasks/{task_id}/stop")
+    assert (200, "STOP", "stopped") == (
+        stopped.status,
+        stopped.json["state"],
+        stopped.json["why"],
+    )
+    planned = await caller.call("POST", f"/tasks/{task_id}/plan")
+    assert (200, "PLAN") == (planned.status, planned.json["state"])
+    again = await caller.call("POST", f"/tasks/{task_id}/plan")
+    assert (200, "PLAN") == (again.status, again.json["state"])
+
+
+async def test_task_that_has_ended_cannot_be_stopped(caller: Caller, place: Place) -> None:
+    task_id = (await caller.insert())["id"]
+    place.execute("UPDATE task SET state = 'DONE'")
+    answer = await caller.call("POST", f"/tasks/{task_id}/stop")
+    assert (409, "DONE") == (answer.status, answer.json["state"])
+    assert answer.json["detail"].startswith(f"task '{task_id}' is DONE")
+
+
+async def test_changes_need_the_scope_of_the_table(caller: Caller) -> None:
+    """`write` alone does not let anybody run SQL; reading needs only `read`."""
+    task_id = (await caller.insert())["id"]
+    for method, path, body in (
+        ("POST", "/tasks", {"input": "SELECT 1"}),
+        ("POST", f"/tasks/{task_id}/stop", None),
+        ("POST", f"/tasks/{task_id}/plan", None),
+    ):
+        answer = await caller.look(method, TABLE + path, body)
+        assert (403, "sql:shop") == (answer.status, answer.json["scope"])
+    assert 200 == (await caller.look("GET", f"{TABLE}/tasks/{task_id}")).status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/tasks", {}, 400),
+        ("POST", "/tasks", {"input": 1}, 400),
+        ("POST", "/tasks", {"input": "SELECT 1", "imput": ""}, 400),
+        ("POST", "/tasks", {"input": "SELECT 1", "plan": "2030-01-01T00:00:00"}, 400),
+        ("POST", "/tasks", {"input": "SELECT 1", "count": -1}, 400),
+        ("POST", "/tasks", {"input": "SELECT 1", "repeat": "-1 s"}, 400),
+        ("GET", "/tasks?state=NONE", None, 400),
+        ("GET", "/tasks?limit=0", None, 400),
+        ("GET", "/tasks?after=x", None, 400),
+        ("GET", "/tasks/999", None, 404),
+        ("GET", "/tasks/x", None, 400),
+        ("GET", "/tasks/99999999999999999999", None, 400),
+        ("POST", "/tasks/999/stop", None, 404),
+    ],
+)
+async def test_what_is_wrong_is_refused(
+    caller: Caller, method: str, path: str, body: object, status: int
+) -> None:
+    answer = await caller.call(method, path, body)
+    assert status == answer.status, answer.body
+
+
+async def test_table_that_is_not_there_is_not_found(gateway: Gateway) -> None:
+    answer = await gateway.call("GET", "/v1/task-tables/nothing/tasks")
+    assert (404, "task table") == (answer.status, answer.json["kind"])
+    assert {"tables": []} == (await gateway.call("GET", "/v1/task-tables")).json
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_password_of_a_remote_is_not_shown(caller: Caller) -> None:
+    task = await caller.insert(remote="host=db user=u password=hunter2")
+    assert "host=db user=u password=***" == task["remote"]
+    page = await caller.call("GET", "/tasks")
+    assert b"hunter2" not in page.body

@@ -1,0 +1,70 @@
+"""Stages to test with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from gnomon.stages import Done, Item, Saved, Stage, Wake
+from gnomon.testing.stage_bench import Bench
+
+Document = dict[str, Any]
+It = Item[Document, Any]
+Ask = Callable[[It], bool | Wake]
+Process = Callable[[It], Done[Any] | None]
+
+
+def stage(
+    name: str,
+    *,
+    watch: str = "",
+    writes: str = "",
+    ask: Ask = lambda _: True,
+    process: Process = lambda _: None,
+    after: Callable[[Saved[Any, Any]], None] | None = None,
+    **options: Any,
+) -> Any:
+    """A stage out of functions; it counts what it is asked and given."""
+
+    class Made(Stage[Document, Any]):
+        def __init__(self) -> None:
+            self.asked: list[It] = []
+            self.given: list[It] = []
+            self.told: list[Saved[Any, Any]] = []
+
+        def should_process(self, it: It) -> bool | Wake:
+            self.asked.append(it)
+            return ask(it)
+
+        async def process(self, it: It) -> Done[Any] | None:
+            self.given.append(it)
+            return process(it)
+
+    if after is not None:
+
+        async def after_save(self: Any, saved: Saved[Any, Any]) -> None:
+            after(saved)
+            self.told.append(saved)
+
+        Made.after_save = after_save  # type: ignore[method-assign]
+    Made.name = name
+    Made.watch = tuple(watch.split())
+    Made.writes = tuple(writes.split())
+    for option, value in options.items():
+        setattr(Made, option, value)
+    return Made()
+
+
+def times_of(given: Sequence[It]) -> list[datetime]:
+    """When a stage was called."""
+    return [it.now for it in given]
+
+
+async def settled(*stages: Any, entities: dict[str, Document], **options: Any) -> Bench:
+    """A bench where these entities have been looked after."""
+    bench = Bench(*stages, **options)
+    for entity_id, document in entities.items():
+        await bench.put(entity_id, document)
+    await bench.settle()
+    return bench

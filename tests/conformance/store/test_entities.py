@@ -1,0 +1,48 @@
+"""Every engine keeps the contract of `EntityStore`."""
+
+from gnomon.testing.store_suite.entities.committing import TestClaimedRow, TestCommit
+from gnomon.testing.store_suite.entities.deleting import TestDelete
+from gnomon.testing.store_suite.entities.feeding import TestFeed
+from gnomon.testing.store_suite.entities.leaving import TestOutbox
+from gnomon.testing.store_suite.entities.offering import TestMerging, TestOffers
+from gnomon.testing.store_suite.entities.parking import TestParked
+from gnomon.testing.store_suite.entities.peeking import TestEntitySurvey, TestPeek
+from gnomon.testing.store_suite.entities.purging import TestEntityDoctor, TestPurgeEntities
+from gnomon.testing.store_suite.entities.racing import TestEntityRaces
+from gnomon.testing.store_suite.entities.reading import TestList, TestStates
+from gnomon.testing.store_suite.entities.registering import TestRegister
+from gnomon.testing.store_suite.entities.returning import TestSetBack
+from gnomon.testing.store_suite.entities.saving import (
+    TestCommitOffers,
+    TestCommitOutbox,
+    TestCommitRepeats,
+)
+from gnomon.testing.store_suite.entities.sweeping import TestSweeps
+from gnomon.testing.store_suite.entities.waking import TestTimers
+from gnomon.testing.store_suite.entities.writing import TestWrite
+
+__all__ = [
+    "TestClaimedRow",
+    "TestCommit",
+    "TestCommitOffers",
+    "TestCommitOutbox",
+    "TestCommitRepeats",
+    "TestDelete",
+    "TestEntityDoctor",
+    "TestEntityRaces",
+    "TestEntitySurvey",
+    "TestFeed",
+    "TestList",
+    "TestMerging",
+    "TestOffers",
+    "TestOutbox",
+    "TestParked",
+    "TestPeek",
+    "TestPurgeEntities",
+    "TestRegister",
+    "TestSetBack",
+    "TestStates",
+    "TestSweeps",
+    "TestTimers",
+    "TestWrite",
+]

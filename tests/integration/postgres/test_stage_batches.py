@@ -1,0 +1,132 @@
+"""A batch about entities costs so many statements, however many rows it has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from gnomon.clock import SystemEntropy
+from gnomon.contracts.store import Holding, Store
+from gnomon.contracts.store.entities import (
+    Asked,
+    Commit,
+    EntityStore,
+    EntityWrite,
+    Offer,
+    StageLane,
+    StateWrite,
+)
+from gnomon.model.ids import shard_of
+from gnomon.stores.postgres.connection import PoolSession, Row
+from tests.fixtures.postgres import PostgresSchema
+from tests.integration.postgres.conftest import SHARD_COUNT
+
+FEW, MANY = 3, 60
+ROOT = UUID(int=7)
+DOC = '{"price": 1}'
+# The statements of each verb, without BEGIN and COMMIT.
+ALLOWED = {"write": 5, "feed": 2, "asked": 4, "peek": 2, "commit": 3, "outgoing": 1, "sent": 1}
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts what is performed, by name."""
+    counted: Counter[str] = Counter()
+    fetch = PoolSession.fetch
+
+    async def counting(self: PoolSession, name: str, *args: object) -> Sequence[Row]:
+        counted[name] += 1
+        return await fetch(self, name, *args)
+
+    monkeypatch.setattr(PoolSession, "fetch", counting)
+    return counted
+
+
+class Owner:
+    """Holds all shards, and takes so many entities through a stage."""
+
+    def __init__(self, entities: EntityStore, lease: UUID, count: int, prefix: str) -> None:
+        self.entities = entities
+        self.lease = lease
+        self.holdings = [Holding(shard=shard, lease_guid=lease) for shard in range(SHARD_COUNT)]
+        self.names = [f"{prefix}-{number}" for number in range(count)]
+
+    async def verbs(self, counted: Counter[str]) -> dict[str, int]:
+        """How many statements each verb took."""
+        found: dict[str, int] = {}
+
+        async def call(verb: str, made: Callable[[], Awaitable[Any]]) -> Any:
+            counted.clear()
+            answer = await made()
+            found[verb] = counted.total()
+            return answer
+
+        entities, limit = self.entities, len(self.names)
+        await call("write", lambda: entities.write([self.write(name) for name in self.names]))
+        fed = await call("feed", lambda: entities.feed(self.holdings, limit=limit, skip=()))
+        answers = [
+            Asked(
+                entity_id=each.entity.id, shard=each.entity.shard, lease_guid=self.lease,
+                seq=each.seq, epoch=1, version=1, offers=(self.offer("first"),),
+            )
+            for each in fed
+        ]  # fmt: skip
+        await call("asked", lambda: entities.asked(answers))
+        claims = await call(
+            "peek",
+            lambda: entities.peek(self.holdings, "first", StageLane.MAIN, limit=limit, skip=()),
+        )
+        commits = [
+            Commit(
+                shard=claim.entity.shard, lease_guid=self.lease, entity_id=claim.entity.id,
+                stage="first", seq=claim.row.seq, epoch=1, version=1, doc=DOC, paths=("price",),
+                state_version=0, root=ROOT, depth=1, state=StateWrite(body=b"1", revision=1),
+                offers=(self.offer("second"),), feed=True, publish=True, after_save=True,
+            )
+            for claim in claims
+        ]  # fmt: skip
+        saved = await call("commit", lambda: entities.commit(commits))
+        assert limit == sum(each.kind == "saved" for each in saved)
+        rows = await call("outgoing", lambda: entities.outgoing(self.holdings, limit=3 * limit))
+        assert 3 * limit == len(rows)
+        await call("sent", lambda: entities.sent(rows))
+        fed = await entities.feed(self.holdings, limit=limit, skip=())
+        await entities.asked([self.nothing(each) for each in fed])
+        return found
+
+    def write(self, name: str) -> EntityWrite:
+        shard = shard_of(name, SHARD_COUNT)
+        return EntityWrite(
+            id=name, shard=shard, doc=DOC, base=None, paths=("price",), author="user", root=ROOT,
+            publish=True,
+        )  # fmt: skip
+
+    def offer(self, stage: str) -> Offer:
+        return Offer(stage=stage, reason="change", root=ROOT)
+
+    def nothing(self, fed: Any) -> Asked:
+        return Asked(
+            entity_id=fed.entity.id, shard=fed.entity.shard, lease_guid=self.lease, seq=fed.seq,
+            epoch=1, version=fed.entity.version, offers=(),
+        )  # fmt: skip
+
+
+async def test_the_number_of_statements_does_not_grow_with_the_batch(
+    store: Store, postgres_schema: PostgresSchema, statements: Counter[str]
+) -> None:
+    """For few entities and for many, in all shards: each verb takes what it is allowed."""
+    lease = SystemEntropy().token()
+    connection = await asyncpg.connect(postgres_schema.dsn)
+    await connection.execute(
+        f'UPDATE "{postgres_schema.schema}".shard_lock SET lease_guid = $1', lease
+    )
+    await connection.close()
+
+    for count in (FEW, MANY):
+        found = await Owner(store.entities, lease, count, f"of-{count}").verbs(statements)
+        assert ALLOWED == found, count

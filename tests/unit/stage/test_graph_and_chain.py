@@ -1,0 +1,95 @@
+"""The graph of stages, the proof of a loop, the bucket."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from gnomon.model.stage.chain import BURST_BESIDE_STAGES, RING_MAX, Buckets, Chains, digest_of
+from gnomon.model.stage.graph import Reach, build_graph
+
+ROOT = UUID(int=1)
+
+
+def reach(watch: str = "", writes: str = "") -> Reach:
+    return Reach(tuple(watch.split()), tuple(writes.split()))
+
+
+def test_a_stage_comes_after_those_that_can_wake_it() -> None:
+    """The order follows the data, whatever the names are."""
+    graph = build_graph(
+        {
+            "a": reach("third", "fourth"),
+            "b": reach("second", "third"),
+            "c": reach("first", "second"),
+        }
+    )
+    assert ["c", "b", "a"] == sorted(graph.rank, key=graph.rank.__getitem__)
+    assert () == graph.circles
+    assert {"a": {"b", "c"}, "b": {"c"}, "c": set()} == graph.before
+
+
+def test_circles_and_shared_fields_are_named() -> None:
+    """Two stages that wake each other, and two that write one field, are reported."""
+    graph = build_graph(
+        {
+            "ping": reach("b", "a"),
+            "pong": reach("a", "b"),
+            "late": reach("b", "z"),
+            "other": reach("q", "z.y"),
+            "self": reach("s", "s"),
+        }
+    )
+    assert (("ping", "pong"),) == graph.circles
+    assert (("late", "other"),) == graph.shared
+    assert ("self",) == graph.own_echo
+    assert graph.rank["ping"] == graph.rank["pong"] < graph.rank["late"]
+
+
+def test_a_stage_that_watches_everything_is_woken_by_every_writer() -> None:
+    """An empty watch is everything, a stage without writes wakes nobody."""
+    graph = build_graph({"all": reach("", "x"), "one": reach("q", "y"), "mute": reach("q", "")})
+    assert graph.rank["one"] < graph.rank["all"]
+    assert () == graph.circles
+
+
+def test_a_repeated_whole_is_a_proved_circle() -> None:
+    """The third step closes the circle of two fighting stages, and names both."""
+    chains = Chains()
+    one, two = digest_of("{1}", {}), digest_of("{2}", {})
+    chains.begin("e", ROOT, one)
+    assert () == chains.closes("e", ROOT, two, "ping")
+    chains.note("e", ROOT, two, "ping")
+    assert ("ping", "pong") == chains.closes("e", ROOT, one, "pong")
+
+
+def test_another_state_or_another_root_is_no_circle() -> None:
+    """Only the whole of entity and states, within one chain, proves anything."""
+    chains = Chains()
+    chains.begin("e", ROOT, digest_of("{}", {"s": b"1"}))
+    assert () == chains.closes("e", ROOT, digest_of("{}", {"s": b"2"}), "s")
+    assert () == chains.closes("e", UUID(int=2), digest_of("{}", {"s": b"1"}), "s")
+    assert () == chains.closes("f", ROOT, digest_of("{}", {"s": b"1"}), "s")
+
+
+def test_a_chain_remembers_a_bounded_number_of_steps() -> None:
+    """What lies further back than the ring is left to the depth limit."""
+    chains = Chains()
+    chains.begin("e", ROOT, b"start")
+    for step in range(RING_MAX):
+        chains.note("e", ROOT, b"%d" % step, "s")
+    assert () == chains.closes("e", ROOT, b"start", "s")
+    assert ("s",) * RING_MAX == chains.closes("e", ROOT, b"0", "s")
+    chains.forget("e", ROOT)
+    assert () == chains.closes("e", ROOT, b"1", "s")
+
+
+def test_an_empty_bucket_delays_and_refills() -> None:
+    """After the burst each wake-up is a minute later than the one before; time forgives."""
+    buckets = Buckets(stage_count=2)
+    for _ in range(BURST_BESIDE_STAGES + 2):
+        assert timedelta(0) == buckets.take("e", "s", 0.0)
+    assert timedelta(minutes=1) == buckets.take("e", "s", 0.0)
+    assert timedelta(minutes=2) == buckets.take("e", "s", 0.0)
+    assert timedelta(0) == buckets.take("e", "s", 180.0)
+    assert timedelta(0) == buckets.take("other", "s", 0.0)
