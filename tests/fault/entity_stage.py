@@ -65,6 +65,14 @@ class Saves:
             if self.versions[entity_id] != list(range(1, version + 1))
         ]
 
+    async def complete(self, latest: dict[str, int], *, timeout_s: float) -> None:
+        """Wait until all versions have come."""
+        try:
+            await until(lambda: not self.gaps(latest), "every version", timeout_s=timeout_s)
+        except AssertionError:
+            gaps = self.gaps(latest)
+            raise AssertionError(f"{len(gaps)} with gaps: {gaps[:5]}") from None
+
     def of(self, stage: str) -> set[tuple[str, int]]:
         """The saves that a stage made."""
         return {place for place, author in self.authors.items() if author == f"stage:{stage}"}

@@ -17,7 +17,7 @@ FULL = bool(os.environ.get("GNOMON_FAULT_FULL"))  # `make fault-full`: the numbe
 ENTITY_COUNT = 10_000 if FULL else 1_000
 OUTAGE_S = 60.0 if FULL else 4.0
 WALKED_COUNT = 100_000 if FULL else 4_000
-PATIENCE_S = 1_200.0 if FULL else 100.0
+PATIENCE_S = 1_200.0 if FULL else 30.0
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ async def _survives(stage: EntityStage, kafka: MockKafka, *, workers: int) -> No
             await writer
         await stage.all_right(entities, timeout_s=PATIENCE_S)
         latest = {name: version for name, (version, _) in (await documents(entities)).items()}
-        await until(lambda: not saves.gaps(latest), "every version", timeout_s=PATIENCE_S)
+        await saves.complete(latest, timeout_s=PATIENCE_S)
         await until(lambda: saves.of("s5") <= stage.told(), "every push", timeout_s=PATIENCE_S)
         await until(lambda: at_rest(entities), "rest")
         assert [] == list(await app.store.installation.doctor())
@@ -109,11 +109,12 @@ async def test_an_outage_of_the_broker_loses_nothing(stage: Stage, mock_kafka: M
             with suppress(asyncio.CancelledError):
                 await changing
             await place.all_right(entities, timeout_s=PATIENCE_S)
-            known = saves.count
-            mock_kafka.up()
-            latest = {name: version for name, (version, _) in (await documents(entities)).items()}
-            assert known < sum(latest.values()), "the outage was none: the test shows nothing"
-            await until(lambda: not saves.gaps(latest), "every version", timeout_s=PATIENCE_S)
+        known = saves.count
+        mock_kafka.up()
+        latest = {name: version for name, (version, _) in (await documents(entities)).items()}
+        assert known < sum(latest.values()), "the outage was none: the test shows nothing"
+        async with saves.listening():  # anew: a consumer does not always get over it
+            await saves.complete(latest, timeout_s=PATIENCE_S)
             await until(lambda: saves.of("s5") <= place.told(), "every push", timeout_s=PATIENCE_S)
         assert [0] == await stop_all(worker)
 

@@ -167,7 +167,8 @@ class Asker:
             self._observer.event(
                 "stage_loop", stage=offer.stage, entity=view.entity_id, proof=proof
             )
-        delay = self._buckets.take(view.entity_id, offer.stage, self._clock.monotonic())
+        now = self._clock.monotonic()
+        delay = self._buckets.take(view.entity_id, offer.stage, change.root, now)
         return Offer(
             stage=offer.stage,
             reason=offer.reason,

@@ -88,7 +88,8 @@ class Reconciler:
         self._survey_at = 0.0
         self._is_stale = True  # something happened since the last survey
         self._declare_at = 0.0
-        self._is_announced = False
+        self._description = 0  # counts how often a stage has described itself anew
+        self._announced = -1  # the description that the register and the log know
         self._fed = False
         self._held: frozenset[int] = frozenset()
 
@@ -114,7 +115,7 @@ class Reconciler:
         self._lines = dict(sorted(self._lines.items(), key=lambda each: rank[each[0]]))
         for line in self._lines.values():
             line.capacity.info = line.served.info
-        self._declare_at, self._is_announced = 0.0, False
+        self._description += 1
         self.wake()
 
     @property
@@ -131,6 +132,7 @@ class Reconciler:
 
     async def declare(self) -> None:
         """Tell the register which stages are served here; warn of what looks wrong with them."""
+        description = self._description  # another one may come meanwhile
         every = [line.served.info for line in self._lines.values()]
         infos = [info for info in every if info.revision]
         known = await self._store.declare(
@@ -140,13 +142,14 @@ class Reconciler:
         )
         for info in infos:
             before = known.get(info.name)
-            if not self._is_announced and before is not None and before > info.revision:
+            is_news = self._announced != description
+            if is_news and before is not None and before > info.revision:
                 self._observer.event(
                     "stage_outdated", stage=info.name, revision=info.revision, known=before
                 )
-        if self._is_announced:
+        if self._announced == description:
             return
-        self._is_announced = True
+        self._announced = description
         for circle in self.asker.graph.circles:
             self._observer.event("stages_may_loop", stages=", ".join(circle))
         for one, other in self.asker.graph.shared:
@@ -171,13 +174,13 @@ class Reconciler:
     async def _declare_in_time(self) -> None:
         """Again and again, so that the register knows that the stages are served."""
         now = self._clock.monotonic()
-        if now < self._declare_at:
+        if now < self._declare_at and self._announced == self._description:
             return
         await self.declare()
         self._declare_at = now + DECLARE_EVERY_S
         for line in self._lines.values():
             info = line.served.info
-            if info.sweep_every is not None:
+            if info.sweep_every is not None and info.revision:
                 await self._store.begin_sweep(
                     info.name, reason="sweep in turn", unless_within=info.sweep_every
                 )

@@ -87,9 +87,16 @@ def test_a_chain_remembers_a_bounded_number_of_steps() -> None:
 def test_an_empty_bucket_delays_and_refills() -> None:
     """After the burst each wake-up is a minute later than the one before; time forgives."""
     buckets = Buckets(stage_count=2)
-    for _ in range(BURST_BESIDE_STAGES + 2):
-        assert timedelta(0) == buckets.take("e", "s", 0.0)
-    assert timedelta(minutes=1) == buckets.take("e", "s", 0.0)
-    assert timedelta(minutes=2) == buckets.take("e", "s", 0.0)
-    assert timedelta(0) == buckets.take("e", "s", 180.0)
-    assert timedelta(0) == buckets.take("other", "s", 0.0)
+    for _ in range(1 + BURST_BESIDE_STAGES + 2):
+        assert timedelta(0) == buckets.take("e", "s", ROOT, 0.0)
+    assert timedelta(minutes=1) == buckets.take("e", "s", ROOT, 0.0)
+    assert timedelta(minutes=2) == buckets.take("e", "s", ROOT, 0.0)
+    assert timedelta(0) == buckets.take("e", "s", ROOT, 180.0)
+    assert timedelta(0) == buckets.take("other", "s", ROOT, 0.0)
+
+
+def test_the_first_wake_up_of_a_chain_costs_nothing() -> None:
+    """A user may change an entity a hundred times a minute: each leads to the stages behind it."""
+    buckets = Buckets(stage_count=2)
+    for number in range(100):
+        assert timedelta(0) == buckets.take("e", "s", UUID(int=number), 0.0)

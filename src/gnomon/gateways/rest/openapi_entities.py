@@ -40,7 +40,7 @@ _IF_NONE_MATCH = {"name": "If-None-Match", "in": "header", "schema": {"const": "
 
 def entity_schemas(found: Json) -> Json:
     """The schemas by their names outside, out of those of the types."""
-    schemas = {name: found.pop(f"{name}Answer") for name in ("Entity", "State")}
+    schemas = {"Entity": found.pop("EntityAnswer"), "StageState": found.pop("StateAnswer")}
     schemas["Entity"]["properties"]["document"] = ref("Document")
     swapped = {"version": _COUNT, "epoch": _COUNT, "revision": _COUNT, "wake": {"type": "boolean"}}
     message: Json = {"type": TEXT, "message": {"type": "string", "contentEncoding": "base64"}}
@@ -146,11 +146,11 @@ def _state_path() -> Json:
         "parameters": [_PATH_ID, in_path("stage", _STAGE)],
         "get": operation(
             "get_state", "What a stage remembers of it.",
-            {"200": answer("The state; version 0: none.", "State"), **problems(400, 404)},
+            {"200": answer("The state; version 0: none.", "StageState"), **problems(400, 404)},
         ),
         "put": operation(
             "put_state", "Compare and set what a stage remembers of it.",
-            {"200": answer("As it is now.", "State"), **problems(400, 404, 412, *BODY)},
+            {"200": answer("As it is now.", "StageState"), **problems(400, 404, 412, *BODY)},
             requestBody=body("StateSwap"),
         ),
     }  # fmt: skip

@@ -77,18 +77,22 @@ class Chains:
 
 
 class Buckets:
-    """How often other stages may wake one stage for one entity; empty means later, never no."""
+    """How often other stages may wake one stage for one entity; empty means later, never no.
+
+    That a change from outside leads once to every stage behind it is what stages are for: the
+    first wake-up of a chain costs nothing, however often users change the entity.
+    """
 
     def __init__(self, stage_count: int) -> None:
         self._burst = float(BURST_BESIDE_STAGES + stage_count)
-        self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, str], tuple[float, float, UUID]] = OrderedDict()
 
-    def take(self, entity_id: str, stage: str, now_s: float) -> timedelta:
-        """Spend one wake-up; how much later it has to be."""
+    def take(self, entity_id: str, stage: str, root: UUID, now_s: float) -> timedelta:
+        """Spend one wake-up of a chain; how much later it has to be."""
         key = (entity_id, stage)
-        tokens, at = self._buckets.pop(key, (self._burst, now_s))
-        tokens = min(self._burst, tokens + (now_s - at) / REFILL_S) - 1.0
-        self._buckets[key] = (tokens, now_s)
+        tokens, at, known = self._buckets.pop(key, (self._burst, now_s, None))
+        tokens = min(self._burst, tokens + (now_s - at) / REFILL_S) - (known == root)
+        self._buckets[key] = (tokens, now_s, root)
         if len(self._buckets) > BUCKETS_MAX:
             self._buckets.popitem(last=False)
         return timedelta(seconds=max(0.0, -tokens * REFILL_S))
