@@ -106,6 +106,14 @@ sim: $(SETUP_STAMP) ## Simulation under virtual time (SEEDS=n)
 fault: test-setup ## Real processes and servers, killed, frozen and cut off
 	@$(BIN)/python -m pytest -v -m fault
 
+.PHONY: test-postgres
+test-postgres: test-setup ## The tests on PostgreSQL 14, 16, 17 and 18 (VERSIONS=18: one of them; needs npm)
+	@scripts/test-postgres $(VERSIONS)
+
+.PHONY: fault-full
+fault-full: test-setup ## Stages with 10,000 entities, a broker away for 60 s, a walk over 100,000
+	@GNOMON_FAULT_FULL=1 $(BIN)/python -m pytest -v -s tests/fault/test_stages.py
+
 ##@ Measure
 
 .PHONY: bench

@@ -58,6 +58,8 @@ class Scale:
     tasks: int = 10_000
     tasks_growth: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     tasks_idle: int = 200
+    staged: int = 20_000  # entities through stages
+    staged_bases: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     sweep: int = 10_000  # actions per setting of a rival that is tried; 0: the known best is taken
 
 
@@ -82,6 +84,8 @@ QUICK = Scale(
     tasks=500,
     tasks_growth=(500, 5_000),
     tasks_idle=10,
+    staged=1_000,
+    staged_bases=(500, 2_000),
     sweep=0,
 )
 

@@ -13,6 +13,7 @@ from benchmarks.scenarios import (
     growth,
     lateness,
     memory,
+    stages,
     tasks,
     xmin,
 )
@@ -30,4 +31,5 @@ SCENARIOS: Mapping[str, Scenario] = {
     "memory": memory.measure,
     "callbacks": callbacks.measure,
     "tasks": tasks.measure,
+    "stages": stages.measure,
 }

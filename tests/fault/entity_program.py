@@ -128,7 +128,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.fault.entity_program", add_help=False)
     parser.add_argument("--kafka", default=None)
     parser.add_argument("--revision", type=int, default=1)
-    parser.add_argument("--remote", default=None)
     own, rest = parser.parse_known_args(arguments)
     options = parse_program(rest)
     vars(options).update(vars(own))
@@ -156,12 +155,9 @@ def stage_settings(options: argparse.Namespace) -> Settings:
 
 def stages_of(app: App, options: argparse.Namespace) -> Stages[Any]:
     stages: Stages[Any] = Stages(app)
-    stages.add(Second(), Third(), Fourth(), Fifth(options.log), Up(), Down())
-    if options.remote is None:
-        First.revision = options.revision
-        stages.add(First())
-    else:
-        stages.remote("s1", options.remote)
+    if options.revision > 1:  # its walk shall last for a while
+        First.revision, First.parallel, First.pause_s = options.revision, 2, 0.005
+    stages.add(First(), Second(), Third(), Fourth(), Fifth(options.log), Up(), Down())
     return stages
 
 

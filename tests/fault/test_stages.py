@@ -14,10 +14,10 @@ from tests.fault.stage import Stage, stop_all, until
 from tests.fixtures.kafka import MockKafka
 
 FULL = bool(os.environ.get("GNOMON_FAULT_FULL"))  # `make fault-full`: the numbers of the issue
-ENTITY_COUNT = 10_000 if FULL else 1_000
+ENTITY_COUNT = 10_000 if FULL else 700
 OUTAGE_S = 60.0 if FULL else 4.0
-WALKED_COUNT = 100_000 if FULL else 4_000
-PATIENCE_S = 1_200.0 if FULL else 30.0
+WALKED_COUNT = 100_000 if FULL else 1_500
+PATIENCE_S = 1_200.0 if FULL else 60.0
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def list_entries(
     actor: Annotated[
         str | None, typer.Option("--actor", help="Of this token's name, or `local`.")
     ] = None,
-    id: Annotated[str | None, typer.Option("--id", help="Of this action.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Of this id or name.")] = None,
     before: Annotated[
         str | None, typer.Option("--before", metavar="TIME", help="Older than this.")
     ] = None,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from rich.text import Text
 
 from gnomon.cli import options
 from gnomon.cli.action import Target
@@ -18,6 +19,7 @@ from gnomon.contracts.store.entities import Entity
 from gnomon.model.codec import parse_json
 from gnomon.model.errors import InvalidRequest
 from gnomon.stages.codec import DOCUMENT_BYTES_MAX, decode_document
+from gnomon.telemetry.log import printable
 
 KEYS_MAX = 50_000
 
@@ -29,7 +31,7 @@ noun = typer.Typer(
 T = TypeVar("T")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The entity's id.")]
-Text = Annotated[
+JsonText = Annotated[
     str, typer.Argument(metavar="JSON", help="In place, @FILE, or - for standard input.")
 ]
 IfVersion = Annotated[
@@ -75,7 +77,7 @@ def read_json(text: str) -> Any:
 )
 def put(
     id: Id,
-    document: Text,
+    document: JsonText,
     if_version: IfVersion = None,
     server: options.Server = None,
     token: options.Token = None,
@@ -100,7 +102,7 @@ def put(
 )
 def patch(
     id: Id,
-    patch: Text,
+    patch: JsonText,
     if_version: IfVersion = None,
     server: options.Server = None,
     token: options.Token = None,
@@ -220,7 +222,8 @@ def explain(
     if json:
         print_json(found)
     else:
-        console().print(str(found), soft_wrap=True, markup=False)
+        for line in str(found).splitlines():
+            console().print(Text(printable(line)), soft_wrap=True)
 
 
 @noun.command(

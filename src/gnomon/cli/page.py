@@ -15,8 +15,8 @@ _HEAD = """# Command line
 
 Results go to standard output, everything else to standard error. With `--json` the result is one
 JSON document. Exit codes are in [errors](errors.md), settings in [configuration](configuration.md).
-Commands on actions talk to the server that `--server` names, else to the database of `--database`,
-else to the local server if it answers, else to the configured database.
+Commands on actions, entities and stages talk to the server that `--server` names, else to the
+database of `--database`, else to the local server if it answers, else to the configured database.
 """
 
 

@@ -176,7 +176,9 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
     wake: bool = True
 
 
-async def swap_state(entities: Entities, swap: Swap) -> tuple[Entity, StageState | None, bool]:
+async def swap_state(
+    entities: Entities, swap: Swap, *, by: str
+) -> tuple[Entity, StageState | None, bool]:
     """The entity, the state that is there now, and whether it is the new one. Errors: NotFound."""
     stage, write = stage_name(swap.stage), swap.write
     entity, before = await entities.state(stage, swap.entity_id)
@@ -188,7 +190,7 @@ async def swap_state(entities: Entities, swap: Swap) -> tuple[Entity, StageState
         revision = before.revision if before else (await entities.registered(stage)).revision
         write = msgspec.structs.replace(write, revision=revision)
     stored = await entities.swap_state(
-        stage, swap.entity_id, write, version=swap.version, epoch=swap.epoch, wake=swap.wake
+        stage, swap.entity_id, write, version=swap.version, epoch=swap.epoch, wake=swap.wake, by=by
     )
     if stored is not None:
         return entity, stored, True

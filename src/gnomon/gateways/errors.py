@@ -86,7 +86,7 @@ _ROWS = (
     Row("body_too_large", 413, "RESOURCE_EXHAUSTED", EXIT_USAGE, "The body is too large"),
     Row(
         "unsupported_media_type", 415, "INVALID_ARGUMENT", EXIT_USAGE,
-        "The body must be application/json",
+        "The body has another type than is read here",
     ),
 )  # fmt: skip
 

@@ -26,6 +26,7 @@ from gnomon.stages.stage import Wake
 
 REASON_CHARS_MAX = 200
 SLOW_ASK_S = 0.005
+WOKEN_KEPT = 10_000
 ASK_FAILED = "ask failed"
 UNASKED = "unasked"
 
@@ -55,22 +56,41 @@ class Asker:
         self._depth_max = depth_max
         self._grain_s = grain.total_seconds()
         self._buckets = Buckets(len(stages))
+        self._woken_by: dict[tuple[str, tuple[str, ...]], tuple[Served, ...]] = {}
         self._breakers: defaultdict[str, AskBreaker] = defaultdict(AskBreaker)
 
     def relearn(self) -> None:
         """A stage has described itself anew: the order of all may be another one."""
         self.graph, self._stages = _in_order(self._stages)
+        self._woken_by.clear()
 
     def offers(self, view: View, change: Change, waiting: Collection[str]) -> tuple[Offer, ...]:
         """What the stages want of a changed entity."""
         found = []
-        for name, stage in self._stages.items():
-            if change.author == author_of(name) or not stage.info.reach.is_woken_by(change.paths):
-                continue
-            offer = self._offer(stage, view, change, is_waiting=name in waiting)
+        for stage in self._woken(change.author, change.paths):
+            offer = self._offer(stage, view, change, is_waiting=stage.info.name in waiting)
             if offer is not None:
                 found.append(offer)
         return tuple(found)
+
+    def wakes_any(self, author: str, paths: tuple[str, ...]) -> bool:
+        """Whether there is anybody to ask about a change."""
+        return bool(self._woken(author, paths))
+
+    def _woken(self, author: str, paths: tuple[str, ...]) -> tuple[Served, ...]:
+        """Who watches what changed; the same few changes come again and again."""
+        known = self._woken_by.get((author, paths))
+        if known is not None:
+            return known
+        if len(self._woken_by) >= WOKEN_KEPT:
+            self._woken_by.clear()
+        found = tuple(
+            stage
+            for name, stage in self._stages.items()
+            if author != author_of(name) and stage.info.reach.is_woken_by(paths)
+        )
+        self._woken_by[author, paths] = found
+        return found
 
     def sweep_offer(self, name: str, view: View, *, reason: str, root: UUID) -> Offer | None:
         """What one stage wants of an entity that a walk came by."""
@@ -169,6 +189,8 @@ class Asker:
             )
         now = self._clock.monotonic()
         delay = self._buckets.take(view.entity_id, offer.stage, change.root, now)
+        if proof is None and delay <= offer.delay:
+            return offer
         return Offer(
             stage=offer.stage,
             reason=offer.reason,

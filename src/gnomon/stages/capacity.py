@@ -80,6 +80,10 @@ class Capacity:
         """The stage answered."""
         self._outages = 0
 
+    def came_back(self, info: StageInfo) -> None:
+        """The stage is there again, or another one: one call may find out at once."""
+        self.info, self.paused_until = info, 0.0
+
     def was_away(self, now: float, *, at_least_s: float = 0.0) -> float:
         """The stage did not answer: leave it alone for a while; how long."""
         if now >= self.paused_until:  # calls that were on their way together are one outage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -22,41 +23,59 @@ class Batcher(Generic[Q, A]):
     ) -> None:
         self._send = send
         self._limit = limit
-        self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
+        self._waiting: deque[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]] = deque()
         self._senders: set[asyncio.Task[None]] = set()
         self._sending = 0  # senders that will look again; an ended one may still be in the set
 
     async def put(self, question: Q) -> A:
         """Send it with others; its own answer. Errors: those of the call."""
-        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, answer))
+        [answer] = await self.put_all([question])
+        return answer
+
+    async def put_all(self, questions: Sequence[Q]) -> Sequence[A]:
+        """The same for several that belong together; answers by position."""
+        if not questions:
+            return ()
+        answers: asyncio.Future[Sequence[A]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((questions, answers))
         if self._sending < WRITERS:
             self._sending += 1
             sender = asyncio.create_task(self._keep_sending(), name="stage-commits")
             self._senders.add(sender)
             sender.add_done_callback(self._senders.discard)
-        return await answer
+        return await answers
 
     async def _keep_sending(self) -> None:
         try:
             await asyncio.sleep(0)  # whoever became ready in the same round comes along
             while self._waiting:
-                batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
-                await self._send_batch(batch)
+                await self._send_batch(self._next_batch())
         finally:
             self._sending -= 1
 
-    async def _send_batch(self, batch: list[tuple[Q, asyncio.Future[A]]]) -> None:
+    def _next_batch(self) -> list[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]]:
+        batch = [self._waiting.popleft()]
+        size = len(batch[0][0])
+        while self._waiting and size + len(self._waiting[0][0]) <= self._limit:
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1][0])
+        return batch
+
+    async def _send_batch(
+        self, batch: list[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]]
+    ) -> None:
         try:
-            answers = await self._send([question for question, _ in batch])
+            answers = await self._send([each for questions, _ in batch for each in questions])
         except Exception as exc:  # noqa: BLE001 - handed on to all who wait
             for _, future in batch:
                 if not future.done():
                     future.set_exception(exc)
-        else:
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if not future.done():
-                    future.set_result(answer)
+            return
+        start = 0
+        for questions, future in batch:
+            if not future.done():
+                future.set_result(answers[start : start + len(questions)])
+            start += len(questions)
 
 
 class Committer:
@@ -66,10 +85,10 @@ class Committer:
         self._commits: Batcher[Commit, Committed] = Batcher(store.commit, limit=limit)
         self._set_backs: Batcher[SetBack, bool] = Batcher(store.set_back, limit=limit)
 
-    async def commit(self, commit: Commit) -> Committed:
-        """Save one run."""
-        return await self._commits.put(commit)
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
+        """Save runs."""
+        return await self._commits.put_all(commits)
 
-    async def set_back(self, row: SetBack) -> bool:
-        """Write what became of a claim without a commit."""
-        return await self._set_backs.put(row)
+    async def set_back(self, rows: Sequence[SetBack]) -> Sequence[bool]:
+        """Write what became of claims without a commit."""
+        return await self._set_backs.put_all(rows)

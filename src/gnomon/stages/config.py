@@ -17,7 +17,7 @@ class StagesConfig:
     retry_min: timedelta = timedelta(seconds=1)  # doubled with each failure…
     retry_max: timedelta = timedelta(hours=1)  # …up to this
     depth_max: int = 16  # steps of one causal chain
-    claim_ahead: int = 256  # entities loaded at once, per stage
+    claim_ahead: int = 512  # entities loaded at once, per stage
     commit_batch: int = 500
     relay_batch: int = 500
     relay: str | None = None  # the target that saved versions go to: of kind kafka, rabbitmq, http

@@ -245,6 +245,7 @@ class Entities:
         version: int,
         epoch: int | None = None,
         wake: bool = True,
+        by: str = USER,
     ) -> StageState | None:
         """Compare-and-set; None if the version (or the entity's epoch) is another one by now.
         Wakes that stage alone."""
@@ -259,6 +260,7 @@ class Entities:
             version=version,
             state=state,
             offer=offer if wake else None,
+            actor=by,
         )
         if stored is not None:
             self._store.wakeups.hint({shard})
@@ -270,19 +272,21 @@ class Entities:
         """All stages the register knows, with what is in their queues."""
         return await self._entities.stages()
 
-    async def sweep(self, stage: str, *, unless_within: timedelta | None = None) -> bool:
+    async def sweep(
+        self, stage: str, *, unless_within: timedelta | None = None, by: str = USER
+    ) -> bool:
         """Walk the whole base for a stage, in the background lane. Errors: NotFound."""
         await self.registered(stage)
         began = await self._entities.begin_sweep(
-            stage, reason="sweep by hand", unless_within=unless_within
+            stage, reason="sweep by hand", unless_within=unless_within, actor=by
         )
         self._store.wakeups.hint(())
         return began
 
-    async def forget_stage(self, stage: str) -> int:
+    async def forget_stage(self, stage: str, *, by: str = USER) -> int:
         """Remove a stage's queue, timers, states and register entry. Errors: NotFound."""
         await self.registered(stage)
-        return await self._entities.forget(stage)
+        return await self._entities.forget(stage, actor=by)
 
     async def parked(
         self,
@@ -296,10 +300,10 @@ class Entities:
         rows = await self._entities.parked(stage=stage, after=after, limit=limit)
         return [parked_row(row) for row in rows]
 
-    async def release(self, entity_id: str, stage: str | None = None) -> int:
+    async def release(self, entity_id: str, stage: str | None = None, *, by: str = USER) -> int:
         """Free parked rows by hand; how many."""
         shard = self._shard(action_id(entity_id))
-        freed = await self._entities.release(entity_id, stage, shard=shard)
+        freed = await self._entities.release(entity_id, stage, shard=shard, actor=by)
         self._store.wakeups.hint({shard})
         return freed
 

@@ -33,7 +33,7 @@ from gnomon.stages.running import Runs
 from gnomon.stages.served import OutageError, Served
 from gnomon.stages.walking import Walker, view_of_fed
 
-FEED_BATCH = 200
+FEED_BATCH = 500
 FIRE_BATCH = 1_000
 OLD_BACKGROUND = timedelta(hours=1)  # a background row so old counts as main
 NAP_S = 0.001
@@ -108,13 +108,12 @@ class Reconciler:
         self._is_stale = True
         self._wake.set()
 
-    def redescribed(self) -> None:
-        """A stage elsewhere is another one now: order and declaration follow."""
+    def redescribed(self, name: str) -> None:
+        """A stage elsewhere is another one now, or there again: order and declaration follow."""
         self.asker.relearn()
         rank = self.asker.graph.rank
         self._lines = dict(sorted(self._lines.items(), key=lambda each: rank[each[0]]))
-        for line in self._lines.values():
-            line.capacity.info = line.served.info
+        self._lines[name].capacity.came_back(self._lines[name].served.info)
         self._description += 1
         self.wake()
 
@@ -210,8 +209,12 @@ class Reconciler:
             self._survey_at = self._clock.monotonic() + self._config.poll.total_seconds()
             return False
         did = await self._fire(holdings)
-        did = await self._ask(holdings) or did
-        did = await self._claim_all(holdings) or did
+        # Side by side, for most of the time is spent waiting for the store.
+        asked = asyncio.create_task(self._ask(holdings), name="stage-asks")
+        try:
+            did = await self._claim_all(holdings) or did
+        finally:
+            did = await asked or did
         if self._survey is not None and await self._walker.walk(
             self._survey.sweeps, holdings, self.time.now()
         ):
@@ -367,14 +370,19 @@ class Reconciler:
     # -- claiming ---------------------------------------------------------------------------------
 
     async def _claim_all(self, holdings: Sequence[Holding]) -> bool:
-        did = False
+        now = self._clock.monotonic()
+        claims = []
         for line in self._lines.values():
-            if line.capacity.free(self._clock.monotonic()):
-                did = await self._claim(line, holdings) or did
-                self._start(line)
+            if line.capacity.free(now):
+                self._start(line)  # of what was claimed while there was no room
+                claims.append(self._claim(line, holdings))
             elif line.is_waiting and not line.capacity.granted:
                 self.tell_starved()
-        return did
+        found = await asyncio.gather(*claims, return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return any(found)
 
     async def _claim(self, line: Line, holdings: Sequence[Holding]) -> bool:
         """Load entities for a stage, main lane first, the background lane in its turn."""
@@ -394,6 +402,7 @@ class Reconciler:
             room = self._config.claim_ahead - len(line.claimed)
             if room > 0:
                 did = await self._peek(line, lane, min(limit, room), holdings) or did
+        self._start(line)
         return did
 
     async def _peek(
@@ -410,7 +419,7 @@ class Reconciler:
         )
         if len(claims) >= limit:
             line.note(lane, at)
-        taken = [claim for claim in claims if self._is_its_turn(line, claim)]
+        taken = [claim for claim in claims if self._is_free(line, claim)]
         line.claimed.extend(taken)
         if not line.served.info.alongside:
             self._busy.update(claim.entity.id for claim in taken)
@@ -423,10 +432,13 @@ class Reconciler:
             line.blocked.add(lane)
         return bool(taken)
 
-    def _is_its_turn(self, line: Line, claim: Claim) -> bool:
-        """Stages that can wake this one come first, if they can work now."""
+    def _is_free(self, line: Line, claim: Claim) -> bool:
+        """Nobody else has claimed it meanwhile, and stages that can wake this one come first, if
+        they can work now."""
         if line.served.info.alongside:
             return True
+        if claim.entity.id in self._busy:
+            return False
         now = self._clock.monotonic()
         first = claim.waiting & self.asker.graph.before[line.served.info.name]
         return not any(

@@ -7,9 +7,9 @@ Two kinds of rows: for the relay (a broker, an HTTP receiver, or a function), an
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
 from typing import Protocol
@@ -27,7 +27,7 @@ from gnomon.stages.served import OutageError, Served
 RETRY_MIN_S = 1.0
 RETRY_MAX_S = 3600.0
 OUTAGE_MIN_S = 1.0
-OUTAGE_MAX_S = 30.0
+OUTAGE_MAX_S = 10.0
 ERROR_CHARS_MAX = 500
 RELAY_SINK = ""
 
@@ -40,6 +40,15 @@ class RelayTarget(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """A sink that took nothing, and how long it is left alone."""
+
+    pause_s: float
+    until_s: float  # of the monotonic clock
+    error: str
 
 
 class Relay:
@@ -62,7 +71,8 @@ class Relay:
         self._config = config
         self._observer = env.observer
         self._wake = asyncio.Event()
-        self._outages: Counter[str] = Counter()  # in a row, of each sink
+        self._clock = env.clock
+        self._away: dict[str, _Away] = {}  # sinks that take nothing at present
 
     def wake(self) -> None:
         """Something was saved."""
@@ -96,6 +106,10 @@ class Relay:
         return any(left)
 
     async def _deliver(self, sink: str, rows: list[Outgoing]) -> bool:
+        away = self._away.get(sink)
+        if away is not None and self._clock.monotonic() < away.until_s:
+            await self._wait(rows, away)
+            return False
         newest, superseded = self._newest(sink, rows)
         try:
             answers = await self._answers(sink, newest)
@@ -106,7 +120,7 @@ class Relay:
         if sink == RELAY_SINK and not sent:  # not one of them: it is the receiver, not a save
             await self._wait_out(sink, rows, _text_of(answers[0]))
             return False
-        self._outages.pop(sink, None)
+        self._away.pop(sink, None)
         arrived = {row.entity_id for row in sent}
         sent += [row for row in superseded if row.entity_id in arrived]
         if sent:
@@ -116,10 +130,17 @@ class Relay:
         return bool(sent)
 
     async def _wait_out(self, sink: str, rows: list[Outgoing], error: str) -> None:
-        """The receiver is away: nobody's attempts are burned."""
-        delay_s = min(OUTAGE_MAX_S, OUTAGE_MIN_S * 2.0 ** min(self._outages[sink], 10))
-        self._outages[sink] += 1
-        await self._put_off(rows, error, delay_s=delay_s, counts=False)
+        """The receiver is away: leave it alone for a while, and burn nobody's attempts."""
+        before = self._away.get(sink)
+        pause_s = OUTAGE_MIN_S if before is None else min(OUTAGE_MAX_S, before.pause_s * 2)
+        away = _Away(pause_s, self._clock.monotonic() + pause_s, error)
+        self._away[sink] = away
+        self._observer.event("outbox_away", sink=sink or "relay", error=error, pause_s=pause_s)
+        await self._wait(rows, away)
+
+    async def _wait(self, rows: list[Outgoing], away: _Away) -> None:
+        delay_s = max(0.0, away.until_s - self._clock.monotonic())
+        await self._put_off(rows, away.error, delay_s=delay_s, counts=False)
 
     async def _put_failed_off(
         self, rows: list[Outgoing], tried: list[Outgoing], answers: Sequence[Exception | None]
@@ -155,7 +176,10 @@ class Relay:
         self, rows: list[Outgoing], error: str, *, delay_s: float, counts: bool
     ) -> None:
         self._observer.count("outbox_put_off", len(rows), sink=rows[0].sink or "relay")
-        self._observer.event("outbox_put_off", sink=rows[0].sink, rows=len(rows), error=error)
+        if counts:
+            self._observer.event(
+                "outbox_put_off", sink=rows[0].sink, entity=rows[0].entity_id, error=error
+            )
         await self._store.unsent(
             rows,
             delay=timedelta(seconds=delay_s),

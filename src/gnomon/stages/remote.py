@@ -150,6 +150,7 @@ class RemoteStage:
         self._can_ask = False
         self._refused: str | None = None  # why its description is not believed
         self._told: str | None = None  # the last trouble that was told
+        self._is_lost = False  # it did not even describe itself
         self._was_away = asyncio.Event()  # it may come back as another one
         self._channel: grpc.aio.Channel | None = None
         self.info = endpoint.unknown()
@@ -164,10 +165,10 @@ class RemoteStage:
 
     # -- what it is -------------------------------------------------------------------------------
 
-    async def keep_described(self, observer: Observer, changed: Callable[[], None]) -> None:
+    async def keep_described(self, observer: Observer, changed: Callable[[str], None]) -> None:
         while True:
             if await self.describe(observer):
-                changed()
+                changed(self.info.name)
             if self.info.revision and self._refused is None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(DESCRIBE_EVERY_S):
@@ -175,11 +176,12 @@ class RemoteStage:
             await asyncio.sleep(DESCRIBE_AGAIN_S)
 
     async def describe(self, observer: Observer) -> bool:
-        """Let it describe itself; True if it is another one than before, or trusted again."""
+        """Let it describe itself; True if it is another one than before, or there again."""
         request = pb.DescribeRequest(stage=self.info.name)
         try:
             told = await self._call("Describe", request, pb.DescribeResponse, DESCRIBE_TIMEOUT_S)
         except (OutageError, RemoteError) as exc:
+            self._is_lost = True
             self._tell(observer, "stage_undescribed", str(exc))
             return False
         try:
@@ -188,11 +190,11 @@ class RemoteStage:
             self._refused = exc.problem
             self._tell(observer, "stage_refused", str(exc))
             return False
-        is_new = info != self.info or self._refused is not None
+        is_new = info != self.info or self._refused is not None or self._is_lost
         self._can_ask = pb.STAGE_CAPABILITY_SHOULD_PROCESS in told.capabilities
         deadline = read_duration(told.deadline) if told.HasField("deadline") else DEADLINE_DEFAULT
         self._deadline_s = min(deadline or DEADLINE_DEFAULT, self._deadline_max).total_seconds()
-        self.info, self._refused, self._told = info, None, None
+        self.info, self._refused, self._told, self._is_lost = info, None, None, False
         self._was_away.clear()
         return is_new
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -47,15 +48,26 @@ NOTE_CHARS_MAX = 500
 CONFLICT_MIN_S = 1.0
 CONFLICT_SPREAD_S = 4.0
 STATE_CAS = "state-cas"
+CONFLICTS = (CommitKind.MOVED, CommitKind.STATE_MOVED)
 DOUBTFUL = (ASK_FAILED, UNASKED, STATE_CAS)  # nobody has said yes to these
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class Run:
+    """A claim and what its stage made of it."""
+
+    claim: Claim
+    held: Holding
+    answer: Answer
+    merges: int = 0  # onto changes of others, so far
+    reruns: int = 0
+
+
+class Built(NamedTuple):
     """A commit, and what is noted in memory when it is saved."""
 
     commit: Commit
-    digest: bytes | None  # of entity and states after it, if the document changes
+    digest: bytes | None  # of entity and states after it, if others are asked about it
 
 
 class Runs:
@@ -102,14 +114,11 @@ class Runs:
         self._observer.observe(
             "stage_call_seconds", self._clock.monotonic() - began, stage=served.info.name
         )
-        saves = [
-            self._see_through(served, claim, fences[claim.entity.id], answer)
+        runs = [
+            Run(claim, fences[claim.entity.id], answer)
             for claim, answer in zip(wanted, answers, strict=True)
         ]
-        if len(saves) == 1:
-            await saves[0]
-        else:
-            await asyncio.gather(*saves)
+        await self._see_through(served, runs)
 
     # -- asking again and calling -----------------------------------------------------------------
 
@@ -126,7 +135,7 @@ class Runs:
             if answer is False or isinstance(answer, Wake):
                 at = answer.at if isinstance(answer, Wake) else None
                 refused[claim.entity.id] = self._refused(claim, fences[claim.entity.id], at)
-        await asyncio.gather(*(self._committer.set_back(row) for row in refused.values()))
+        await self._committer.set_back(list(refused.values()))
         return [claim for claim in claims if claim.entity.id not in refused]
 
     def _refused(self, claim: Claim, held: Holding, at: datetime | None) -> SetBack:
@@ -148,42 +157,46 @@ class Runs:
 
     # -- committing -------------------------------------------------------------------------------
 
-    async def _see_through(
-        self, served: Served, claim: Claim, held: Holding, answer: Answer
-    ) -> None:
-        reruns = merges = 0
-        while True:
-            built = self._built(served, claim, held, answer)
-            if isinstance(built, SetBack):
-                await self._committer.set_back(built)
-                return
-            committed = await self._committer.commit(built.commit)
-            if (
-                committed.kind is not CommitKind.MOVED
-                and committed.kind is not CommitKind.STATE_MOVED
-            ):
-                self._ended(served, claim, built, committed)
-                return
-            if merges < MERGES_MAX and _is_mergeable(served, answer, committed):
-                merges += 1
-                self._observer.count("stage_conflicts", stage=served.info.name, solved="merged")
-                assert committed.entity is not None
-                claim = msgspec.structs.replace(claim, entity=committed.entity)
-                continue
-            self._observer.count("stage_conflicts", stage=served.info.name, solved="again")
-            reruns += 1
-            if reruns > RERUNS_MAX:
-                await self._committer.set_back(self._later(claim, held))
-                return
-            again = await self._store.claim_of(held, claim.entity.id, served.info.name)
-            if again is None:
-                return
-            claim = again
-            try:
-                [answer] = await self._call(served, [view_of(claim)])
-            except OutageError as exc:
-                await self._excuse(served, [(claim, held)], exc)
-                return
+    async def _see_through(self, served: Served, runs: Sequence[Run]) -> None:
+        """Save them together; those in conflict begin again, each by itself."""
+        built = [self._built(served, run.claim, run.held, run.answer) for run in runs]
+        set_backs = [each for each in built if isinstance(each, SetBack)]
+        saves = [(run, each) for run, each in zip(runs, built, strict=True)
+                 if isinstance(each, Built)]  # fmt: skip
+        if set_backs:
+            await self._committer.set_back(set_backs)
+        answers = await self._committer.commit([each.commit for _, each in saves])
+        open_runs = []
+        for (run, each), committed in zip(saves, answers, strict=True):
+            if committed.kind in CONFLICTS:
+                open_runs.append((run, committed))
+            else:
+                self._ended(served, run.claim, each, committed)
+        if open_runs:
+            await asyncio.gather(*(self._again(served, *each) for each in open_runs))
+
+    async def _again(self, served: Served, run: Run, committed: Committed) -> None:
+        """Somebody else has changed it meanwhile: on top of that, or from the beginning."""
+        if run.merges < MERGES_MAX and _is_mergeable(served, run.answer, committed):
+            self._observer.count("stage_conflicts", stage=served.info.name, solved="merged")
+            assert committed.entity is not None
+            claim = msgspec.structs.replace(run.claim, entity=committed.entity)
+            await self._see_through(served, [replace(run, claim=claim, merges=run.merges + 1)])
+            return
+        self._observer.count("stage_conflicts", stage=served.info.name, solved="again")
+        if run.reruns >= RERUNS_MAX:
+            await self._committer.set_back([self._later(run.claim, run.held)])
+            return
+        found = await self._store.claim_of(run.held, run.claim.entity.id, served.info.name)
+        if found is None:
+            return
+        try:
+            [answer] = await self._call(served, [view_of(found)])
+        except OutageError as exc:
+            await self._excuse(served, [(found, run.held)], exc)
+            return
+        rerun = Run(found, run.held, answer, merges=run.merges, reruns=run.reruns + 1)
+        await self._see_through(served, [rerun])
 
     def _built(
         self, served: Served, claim: Claim, held: Holding, answer: Answer
@@ -251,16 +264,19 @@ class Runs:
 
     def _consequences(
         self, name: str, claim: Claim, ran: Ran, text: str, paths: tuple[str, ...]
-    ) -> tuple[tuple[Offer, ...], bytes]:
+    ) -> tuple[tuple[Offer, ...], bytes | None]:
         """Ask the others about the new document, with the proof of a loop if it closes one."""
+        author = author_of(name)
+        if not self._asker.wakes_any(author, paths):
+            return (), None
         entity, row = claim.entity, claim.row
         bodies = {stage: state.body for stage, state in claim.states.items()}
         assert entity.doc is not None
-        self._chains.begin(entity.id, row.root, digest_of(entity.doc, bodies))
+        if not self._chains.knows(entity.id, row.root):
+            self._chains.begin(entity.id, row.root, digest_of(entity.doc, bodies))
         if ran.state is not None:
             bodies[name] = ran.state.body
         digest = digest_of(text, bodies)
-        author = author_of(name)
         change = Change(
             paths=paths,
             author=author,
@@ -270,19 +286,18 @@ class Runs:
             circle=self._chains.closes(entity.id, row.root, digest, name),
             trail=(*self._chains.path(entity.id, row.root), name),
         )
-        view = replace(view_of(claim), text=text, version=entity.version + 1)
-        return self._asker.offers(view, change, claim.waiting), digest
+        return self._asker.offers(_view_after(claim, text), change, claim.waiting), digest
 
     def _ended(self, served: Served, claim: Claim, built: Built, committed: Committed) -> None:
         name = served.info.name
         shown = committed.kind.value
         if committed.kind is CommitKind.SAVED:
-            if built.digest is None:
+            if built.commit.doc is None:
                 shown = "unchanged"
-            else:
+            elif built.digest is not None and built.commit.offers:
                 self._chains.note(claim.entity.id, claim.row.root, built.digest, name)
-                if not built.commit.offers:
-                    self._chains.forget(claim.entity.id, claim.row.root)
+            else:
+                self._chains.forget(claim.entity.id, claim.row.root)
             self._saved(built.commit.offers)
         self._observer.count("stage_runs", stage=name, outcome=shown)
 
@@ -329,7 +344,7 @@ class Runs:
             self._set_back(claim, held, RowStatus.READY, delay=delay, error=text)
             for claim, held in pairs
         ]
-        await asyncio.gather(*(self._committer.set_back(row) for row in rows))
+        await self._committer.set_back(rows)
 
     def _set_back(
         self,
@@ -368,6 +383,19 @@ def view_of(claim: Claim) -> View:
         now=claim.now,
         reasons=frozenset(claim.row.reasons),
         attempt=claim.row.attempts + 1,
+    )
+
+
+def _view_after(claim: Claim, text: str) -> View:
+    """What others are shown when they are asked about a change."""
+    return View(
+        entity_id=claim.entity.id,
+        epoch=claim.entity.epoch,
+        version=claim.entity.version + 1,
+        text=text,
+        states=claim.states,
+        now=claim.now,
+        reasons=frozenset(),
     )
 
 

@@ -112,8 +112,9 @@ class Served(Protocol):
 class Distant(Protocol):
     """A stage that is elsewhere: what it is, it says itself, now and then anew."""
 
-    async def keep_described(self, observer: Observer, changed: Callable[[], None]) -> None:
-        """Learn what it is, until cancelled; `changed` is told when its `info` is another one."""
+    async def keep_described(self, observer: Observer, changed: Callable[[str], None]) -> None:
+        """Learn what it is, until cancelled; `changed` is told its name when its `info` is another
+        one, or when it is there again."""
         ...
 
     async def close(self) -> None:

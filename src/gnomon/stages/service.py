@@ -273,9 +273,9 @@ class StageWorker:
                     await self._entities.purge_entities(limit=PURGE_LIMIT)
             await asyncio.sleep(PURGE_EVERY_S * (0.5 + self._entropy.fraction()))
 
-    def _redescribed(self) -> None:
+    def _redescribed(self, stage: str) -> None:
         self._is_outgoing = self._publishes_anything()
-        self.reconciler.redescribed()
+        self.reconciler.redescribed(stage)
 
     def _publishes_anything(self) -> bool:
         return self._has_relay or any(each.info.wants_saves for each in self._stages)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
@@ -19,7 +20,7 @@ from gnomon.contracts.store.entities import StateWrite
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
 from gnomon.stages.remote import RemoteStage, StageEndpoint
-from gnomon.stages.served import Distant, OutageError, StageInfo
+from gnomon.stages.served import Distant, OutageError, StageInfo, View
 from gnomon.stages.wire import write_time
 from gnomon.testing.stage_bench import Bench
 from gnomon.v1 import stage_pb2 as pb
@@ -100,7 +101,7 @@ async def test_before_it_has_described_itself_everything_is_kept_for_it(
 
     assert await remote.describe(Recorder())
     worker = bench.worker
-    worker.reconciler.redescribed()
+    worker.reconciler.redescribed("strange")
     await worker.reconciler.declare()
     await bench.settle()
     assert {"a"} == {item.entity.id for request in strange.given for item in request.items}
@@ -115,7 +116,7 @@ async def test_a_raised_revision_is_declared_and_sweeps(strange: StrangeStage) -
     before = len(strange.given)
     strange.description.revision = 2
     assert await remote.describe(Recorder())
-    bench.worker.reconciler.redescribed()
+    bench.worker.reconciler.redescribed("strange")
     await bench.worker.reconciler.declare()
     await bench.settle()
     again = [item for request in strange.given[before:] for item in request.items]
@@ -165,14 +166,16 @@ async def test_a_description_that_cannot_be_is_refused(
 
 async def test_more_writes_are_no_reason_to_refuse(strange: StrangeStage) -> None:
     """The graph of all stages follows."""
-    other = stage("other", watch="k")
+    other = stage("zone", watch="k")
     remote = await described(strange)
     bench = await bench_of(strange, other, entities={"a": {"n": 1}}, remote=remote)
+    before = bench.worker.reconciler.asker.graph.rank
+    assert before["strange"] > before["zone"]
     strange.description.writes.append("k")
     assert await remote.describe(Recorder())
-    bench.worker.reconciler.redescribed()
+    bench.worker.reconciler.redescribed("strange")
     rank = bench.worker.reconciler.asker.graph.rank
-    assert rank["strange"] < rank["other"]
+    assert rank["strange"] < rank["zone"]
     strange.process = lambda request: strange.answered(request, merge_patch=b'{"k": 5}')
     await bench.patch("a", {"n": 2})
     await bench.settle()
@@ -367,12 +370,16 @@ async def test_one_wrong_echo_fails_one_entity_alone(strange: StrangeStage) -> N
 
 async def test_large_entities_travel_in_several_calls(strange: StrangeStage) -> None:
     """No call is larger than what services take by default, whatever the batch is."""
-    text = "ä" * 300_000
-    bench = await bench_of(strange, entities={f"e{n}": {"n": n, "t": text} for n in range(9)})
-    assert 9 == sum(len(request.items) for request in strange.given)
-    assert all(request.ByteSize() < 4 << 20 for request in strange.given)
-    assert len(strange.given) < 9
-    assert () == (await bench.explain("e1")).stages
+    remote, text = await described(strange), msgspec.json.encode({"t": "ä" * 300_000}).decode()
+    views = [
+        View(
+            entity_id=f"e{number}", epoch=1, version=1, text=text, states={},
+            now=datetime(2026, 1, 1, tzinfo=UTC), reasons=frozenset(),
+        )
+        for number in range(9)
+    ]  # fmt: skip
+    assert 9 == len(await remote.process(views))
+    assert [5, 4] == [len(request.items) for request in strange.given]
 
 
 # -- whether it is wanted -------------------------------------------------------------------------
@@ -462,6 +469,24 @@ async def test_a_missed_deadline_is_an_outage(strange: StrangeStage) -> None:
     assert "DEADLINE_EXCEEDED" in (row.last_error or "")
 
 
+async def test_a_stage_that_is_there_again_is_called_at_once(strange: StrangeStage) -> None:
+    """The pause after an outage grows; who describes himself again after it need not wait."""
+    remote = await described(strange)
+    bench = await bench_of(strange, entities={}, remote=remote)
+    assert strange.server is not None
+    await strange.server.stop(None)
+    await bench.put("a", {"n": 1})
+    await bench.advance(minutes=5)  # the pauses have grown
+    assert not await remote.describe(Recorder())
+    strange.server = await strange.start()
+    while not await remote.describe(Recorder()):  # gRPC connects again within a second
+        await asyncio.sleep(0.05)
+    bench.worker.reconciler.redescribed("strange")
+    await bench.advance(seconds=1)
+    assert 1 == len(strange.given)
+    assert not await remote.describe(Recorder())
+
+
 # -- after the save -------------------------------------------------------------------------------
 
 
@@ -531,9 +556,11 @@ async def test_a_token_is_sent_and_never_told(strange: StrangeStage) -> None:
     """Not even when the service repeats it."""
     remote = await described(strange, token=Secret("canary-token"))
     assert "Bearer canary-token" == strange.metadata[0]["authorization"]
-    strange.process = lambda _: grpc.StatusCode.UNAVAILABLE
+    strange.process, strange.says = lambda _: grpc.StatusCode.UNAVAILABLE, " to canary-token"
+    bench = await bench_of(strange, entities={"a": {"n": 1}}, remote=remote)
+    [row] = (await bench.explain("a")).stages
+    assert "this is UNAVAILABLE to ***" in (row.last_error or "")
     assert "canary" not in repr(remote)
-    await remote.close()
 
 
 @pytest.mark.parametrize(

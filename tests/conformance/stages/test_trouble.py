@@ -39,8 +39,7 @@ async def test_a_growing_chain_is_stopped_by_its_depth() -> None:
         "down", watch="m", writes="n", process=lambda it: Done({"n": it.entity.get("m", 0) + 1})
     )
     bench = await settled(up, down, entities={"e": {"n": 0}})
-    assert bench.version("e") < 1 + 16  # the bucket is empty: later, not never
-    await bench.advance(minutes=10)
+    await bench.advance(minutes=10)  # the bucket may be empty: later, not never
     [row] = await bench.parked()
     assert "depth limit 16: " in (row.error or "")
     assert "up → down" in (row.error or "")

@@ -1,5 +1,6 @@
 """Every engine keeps the contract of `EntityStore`."""
 
+from gnomon.testing.store_suite.entities.auditing import TestEntityAudit
 from gnomon.testing.store_suite.entities.committing import TestClaimedRow, TestCommit
 from gnomon.testing.store_suite.entities.deleting import TestDelete
 from gnomon.testing.store_suite.entities.feeding import TestFeed
@@ -28,6 +29,7 @@ __all__ = [
     "TestCommitOutbox",
     "TestCommitRepeats",
     "TestDelete",
+    "TestEntityAudit",
     "TestEntityDoctor",
     "TestEntityRaces",
     "TestEntitySurvey",

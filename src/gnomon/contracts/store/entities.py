@@ -18,6 +18,7 @@ from uuid import UUID
 
 import msgspec
 
+from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
 from gnomon.contracts.store.work import Holding
 
@@ -300,7 +301,8 @@ class Survey(Value, frozen=True):
 
 
 class EntityStore(Protocol):
-    """Entities, queues, states and outbox. Worker verbs take holdings or a lease as their fence."""
+    """Entities, queues, states and outbox. Worker verbs take holdings or a lease as their fence; a
+    change from outside has an entry of the audit (a call of `write` one for each author)."""
 
     # -- from outside -----------------------------------------------------------------------------
 
@@ -339,6 +341,7 @@ class EntityStore(Protocol):
         version: int,  # expected; 0: there is none
         state: StateWrite,
         offer: Offer | None,
+        actor: str = LOCAL,
     ) -> StageState | None:
         """Compare-and-set on the state: what is stored then, or None if epoch or version differ.
         The entity's version is untouched; `offer` wakes that stage alone."""
@@ -358,7 +361,9 @@ class EntityStore(Protocol):
         """Quarantined and looping rows in order of (entity, stage)."""
         ...
 
-    async def release(self, entity_id: str, stage: str | None, *, shard: int) -> int:
+    async def release(
+        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
+    ) -> int:
         """Free parked rows by hand: ready now in the main lane, attempts 0, depth 0, new root,
         reason `by hand` joined. How many."""
         ...
@@ -380,13 +385,18 @@ class EntityStore(Protocol):
         """All stages ever declared and not forgotten, with what is in their queues."""
         ...
 
-    async def forget(self, stage: str) -> int:
+    async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
         """Remove a stage's queue, timers, states, walks, outbox and register entry; how many rows
         of queue and states went."""
         ...
 
     async def begin_sweep(
-        self, stage: str, *, reason: str, unless_within: timedelta | None = None
+        self,
+        stage: str,
+        *,
+        reason: str,
+        unless_within: timedelta | None = None,
+        actor: str | None = None,
     ) -> bool:
         """Start a walk over all shards from the beginning (a walk on its way starts again); False,
         and nothing happens, if one began within that time."""

@@ -63,21 +63,22 @@ class EntityRpcs:
         return pb.DeleteEntityResponse()
 
     async def release_entity(
-        self, request: pb.ReleaseEntityRequest, _caller: Caller
+        self, request: pb.ReleaseEntityRequest, caller: Caller
     ) -> pb.ReleaseEntityResponse:
         stage = stage_name(request.stage) if request.HasField("stage") else None
-        return pb.ReleaseEntityResponse(released=await self._entities.release(request.id, stage))
+        released = await self._entities.release(request.id, stage, by=caller.name)
+        return pb.ReleaseEntityResponse(released=released)
 
     async def sweep_stage(
-        self, request: pb.SweepStageRequest, _caller: Caller
+        self, request: pb.SweepStageRequest, caller: Caller
     ) -> pb.SweepStageResponse:
-        await self._entities.sweep(stage_name(request.stage))
+        await self._entities.sweep(stage_name(request.stage), by=caller.name)
         return pb.SweepStageResponse()
 
     async def forget_stage(
-        self, request: pb.ForgetStageRequest, _caller: Caller
+        self, request: pb.ForgetStageRequest, caller: Caller
     ) -> pb.ForgetStageResponse:
-        removed = await self._entities.forget_stage(stage_name(request.stage))
+        removed = await self._entities.forget_stage(stage_name(request.stage), by=caller.name)
         return pb.ForgetStageResponse(removed=removed)
 
     # -- look -------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class StateRpcs:
         )
 
     async def compare_and_set(
-        self, request: pb.CompareAndSetRequest, _caller: Caller
+        self, request: pb.CompareAndSetRequest, caller: Caller
     ) -> pb.CompareAndSetResponse:
         if request.expected_version < 0:
             raise InvalidSpec("expected_version", "must not be negative")
@@ -155,7 +156,7 @@ class StateRpcs:
             epoch=request.entity_epoch if request.HasField("entity_epoch") else None,
             wake=not request.leave_asleep,
         )
-        _, current, is_stored = await swap_state(self._entities, swap)
+        _, current, is_stored = await swap_state(self._entities, swap, by=caller.name)
         return pb.CompareAndSetResponse(
             stored=is_stored, current=None if current is None else write_state(current)
         )

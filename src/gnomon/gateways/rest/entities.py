@@ -132,7 +132,8 @@ class OneEntity(litestar.Controller):
         """Let stages that gave it up look at it again."""
         stage = Query(request, known=("stage",)).one("stage")
         wanted = None if stage is None else stage_name(stage)
-        return answer_json({"released": await entities_of(state).release(id, wanted)})
+        released = await entities_of(state).release(id, wanted, by=principal_of(request).name)
+        return answer_json({"released": released})
 
     @litestar.get("/states/{stage:str}")
     async def get_state(
@@ -150,7 +151,8 @@ class OneEntity(litestar.Controller):
         """Compare and set what a stage remembers of it."""
         Query(request, known=())
         swap = read_swap(await read_body(request), id, stage)
-        entity, current, is_stored = await swap_state(entities_of(state), swap)
+        by = principal_of(request).name
+        entity, current, is_stored = await swap_state(entities_of(state), swap, by=by)
         if not is_stored:
             raise conflict_of(swap, entity, current)
         return answer_json(show_state(entity, stage, current))
@@ -172,14 +174,16 @@ class AllStages(litestar.Controller):
     async def sweep(self, name: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let it walk over all entities, in the background."""
         Query(request, known=())
-        await entities_of(state).sweep(stage_name(name))
+        await entities_of(state).sweep(stage_name(name), by=principal_of(request).name)
         return answer_json({"stage": name}, status=202)
 
     @litestar.delete("/{name:str}", status_code=200, opt=FOR_OPERATORS)
     async def forget(self, name: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Remove all that is stored of it."""
         Query(request, known=())
-        return answer_json({"removed": await entities_of(state).forget_stage(stage_name(name))})
+        by = principal_of(request).name
+        removed = await entities_of(state).forget_stage(stage_name(name), by=by)
+        return answer_json({"removed": removed})
 
 
 def _answer(shown: EntityAnswer) -> Bytes:

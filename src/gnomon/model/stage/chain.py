@@ -42,6 +42,10 @@ class Chains:
     def __init__(self) -> None:
         self._chains: OrderedDict[tuple[str, UUID], _Chain] = OrderedDict()
 
+    def knows(self, entity_id: str, root: UUID) -> bool:
+        """Whether a chain has begun."""
+        return (entity_id, root) in self._chains
+
     def begin(self, entity_id: str, root: UUID, digest: bytes) -> None:
         """What the entity was before the first step that is seen."""
         key = (entity_id, root)

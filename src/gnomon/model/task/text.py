@@ -7,6 +7,7 @@ the end is replaced, and a zero byte ends the text, for no database stores eithe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -111,6 +112,7 @@ class ResultText:
             raise ResultTooLarge(self._bytes_max)
 
 
+@lru_cache(maxsize=100)
 def _first_byte(char: str) -> bytes:
     return char.encode("utf-8", "surrogateescape")[:1]
 

@@ -13,7 +13,9 @@ from gnomon.tasks.postgres.queries import plain
 from gnomon.tasks.postgres.rows import Taken
 from gnomon.tasks.postgres.wire import (
     Result,
+    Statement,
     Status,
+    Step,
     TooManyBytes,
     Wire,
     error_fields,
@@ -41,15 +43,18 @@ class Ended(NamedTuple):
     is_farewell: bool = False  # the server ended the connection with this error
 
 
-async def perform_input(wire: Wire, taken: Taken, *, shares: bool, bytes_max: int) -> Ended:
-    """Perform a task's input; with `shares` in a transaction that is left open.
+async def perform_input(
+    wire: Wire, taken: Taken, *, shares: bool, bytes_max: int, is_sent: bool = False
+) -> Ended:
+    """Perform a task's input; with `shares` in a transaction that is left open; with `is_sent` it
+    is on its way already.
 
     A result that is too large is cancelled and not kept; a single value that is too large ends the
     connection, for there is no other way to make it stop coming. Errors: WireLost.
     """
     performing = _Performing(wire, taken, bytes_max)
     timeout_s = taken.task.timeout.total_seconds()
-    collecting = performing.collect_shared() if shares else performing.collect()
+    collecting = performing.collect_shared(is_sent=is_sent) if shares else performing.collect()
     wire.limit_unread(bytes_max + UNREAD_SLACK_BYTES)
     try:
         if timeout_s:
@@ -60,6 +65,11 @@ async def perform_input(wire: Wire, taken: Taken, *, shares: bool, bytes_max: in
         return Ended("", too_large(ResultTooLarge(bytes_max)))
     finally:
         wire.limit_unread(0)
+
+
+def sharing_steps(text: bytes) -> list[Step]:
+    """An input that shares its transaction, for a pipeline of the session's."""
+    return [(Statement(b"", text), None), (CONSTRAINTS, None)]
 
 
 async def _within(wire: Wire, collecting: asyncio.Future[Ended], timeout_s: float) -> Ended:
@@ -120,16 +130,17 @@ class _Performing:
         await self._statement()
         return self._ended()
 
-    async def collect_shared(self) -> Ended:
+    async def collect_shared(self, *, is_sent: bool) -> Ended:
         """One statement, with its deferred constraints, in a transaction that stays open."""
         wire = self._wire
-        counts = await wire.send_between(BEGIN, self._input, CONSTRAINTS)
-        self._note_error(await wire.last_of(counts[0]))
+        if not is_sent:
+            await wire.send_pipeline([(BEGIN, None), *sharing_steps(self._input)])
+            self._note_error(*await wire.results(1))
         wire.chunked(CHUNK_ROWS)
         await self._statement()
         if self._is_farewell:
             return self._ended()
-        self._note_error(await wire.last_of(counts[1]))
+        self._note_error(*await wire.results(1))
         await wire.synced()
         return self._ended()
 
@@ -187,7 +198,7 @@ class _Performing:
         self._text.add([value(row, column) for column in columns] for row in range(result.ntuples))
         if result.status == Status.TUPLES_OK:
             self._is_begun = False
-        else:
+        elif result.ntuples == CHUNK_ROWS:
             await asyncio.sleep(0)  # others have their turn between two chunks
 
     async def _copied_out(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from gnomon.model.task import Outcome, Task
 from gnomon.model.task.conf import TaskEntry
 from gnomon.model.task.repeat import next_cron, read_cron
 from gnomon.tasks.postgres.control import BEGIN, COMMIT, NO_PARAMS, Control, Refused
+from gnomon.tasks.postgres.foreseen import Foreseen
 from gnomon.tasks.postgres.queries import TableNames, quoted, statements
 from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
@@ -27,7 +28,8 @@ TAKEN_OVER = "taken over, now with "
 TAKEN_OVER_STATE = "22P02"
 OPTION_BYTES_MAX = 256  # a longer group is set by a statement: the first message is short
 OF_EVERY_TASK = (
-    "begin", "constraints", "take", "finish", "guard", "commit", "reset", "reset_role", "tidy"
+    "begin", "constraints", "take", "finish", "commit", "commit_and_begin", "reset", "reset_role",
+    "tidy", "go_ahead",
 )  # fmt: skip
 TRUE, FALSE = b"t", b"f"
 # Whatever the statistics say, a table of any size is read by its indexes, and in their order.
@@ -44,6 +46,44 @@ class Recorded(NamedTuple):
 NOT_RECORDED = Recorded(is_recorded=False, next=None)
 
 
+class End(NamedTuple):
+    """How an attempt ended, on which backend, and when by the database's clock."""
+
+    taken: Taken
+    outcome: Outcome
+    pid: int
+    now: datetime
+    shares: bool  # the input is in the transaction that records it
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but a result to be written: no error, and no pause."""
+        return self.outcome.error is None and self.taken.task.max >= 0
+
+    @property
+    def next_cron(self) -> bytes | None:
+        """When its cron has the task come again."""
+        cron = self.taken.cron
+        return None if cron is None else next_cron_of(cron, max(self.taken.task.plan, self.now))
+
+
+class Following(NamedTuple):
+    """A row that is to be taken, and by whom."""
+
+    id: int
+    pid: int
+    lease_guid: UUID
+    name: bytes | None = None  # of a session that takes it for itself, and is to be known by that
+    foreseen: bytes | None = None  # what its input is thought to be
+
+    @property
+    def params(self) -> tuple[bytes | None, bytes | None, bytes | None, bytes | None]:
+        return b"%d" % self.id, b"%d" % self.pid, self.lease_guid.hex.encode(), self.name
+
+
+NOTHING = (None, None, None, None)
+
+
 class Place:
     """One task table, as its login sees it."""
 
@@ -53,6 +93,7 @@ class Place:
         self.result_bytes_max = result_bytes_max
         self._dsn = dsn
         self.pids: set[int] = set()  # of our own sessions
+        self.foreseen = Foreseen()
         self.names = TableNames(entry.schema, entry.table, f"{quoted(entry.schema)}.state")
         self.statements: Mapping[str, Statement] = statements(self.names)
         self.results = Control(
@@ -110,62 +151,41 @@ class Place:
         self.names = self.names._replace(state_type=state_type)
         self.statements = statements(self.names)
 
-    def take_step(
-        self, task_id: int, pid: int, lease_guid: UUID, *, alone: bool, name: str | None
-    ) -> Step:
-        """Take a task; `alone` in a transaction of its own; `name` for a session that takes it for
-        itself, and is to be known by this name."""
-        params = (
-            as_bytes(task_id),
-            as_bytes(lease_guid),
-            as_bytes(pid),
-            TRUE if alone else FALSE,
-            FALSE if name is None else TRUE,
-            as_bytes(name or ""),
-        )
-        return self.statements["take"], params
+    def take_step(self, following: Following, *, alone: bool) -> Step:
+        """Take a task; `alone` in a transaction of its own."""
+        return self.statements["take"], (*following.params, TRUE if alone else FALSE)
 
-    def finish_steps(
-        self, taken: Taken, outcome: Outcome, *, pid: int, now: datetime, shares: bool
-    ) -> list[Step]:
-        """Record how a task ended."""
-        task = taken.task
-        fence = (as_bytes(task.id), as_bytes(pid), as_bytes(task.start.isoformat(" ")))
-        name = "finish_pausing" if task.max < 0 else "finish"
-        steps: list[Step] = [
-            (
-                self.statements[name],
-                (
-                    *fence,
-                    None if outcome.output is None else as_bytes(outcome.output),
-                    None if outcome.error is None else as_bytes(outcome.error),
-                    next_cron_of(taken.cron, max(task.plan, now)),
-                    TRUE if shares else FALSE,
-                ),
-            )
-        ]
-        steps.append((self.statements["guard"], fence))
+    def finish_steps(self, end: End, following: Following | None) -> list[Step]:
+        """Record how a task ended, and take the one that follows; `recorded_by` reads it."""
+        task, outcome, known = end.taken.task, end.outcome, self.statements
+        output = None if outcome.output is None else as_bytes(outcome.output)
+        start, shares = task.start.isoformat(" ").encode(), TRUE if end.shares else FALSE
+        task_id, pid = b"%d" % task.id, b"%d" % end.pid
+        if end.is_plain:
+            then, _, lease, name = following.params if following else NOTHING
+            foreseen = following.foreseen if following else None
+            fence = (task_id, pid, lease, name, then, start, shares)
+            steps: list[Step] = [(known["finish"], (*fence, output, end.next_cron, foreseen))]
+        else:
+            error = None if outcome.error is None else as_bytes(outcome.error)
+            params = (task_id, pid, error, output, end.next_cron, start, shares)
+            steps = [(known["finish_otherwise"], params)]
+            if following is not None:
+                steps.append(self.take_step(following, alone=False))
         if outcome.output is None and outcome.error is None:
-            steps.append((self.statements["remove"], fence))
+            steps.append((known["remove"], (task_id, pid, start)))
         return steps
 
-    async def finish_apart(
-        self, taken: Taken, outcome: Outcome, *, pid: int, now: datetime, then: Step | None
-    ) -> Recorded:
+    async def finish_apart(self, end: End, following: Following | None) -> Recorded:
         """Record a task that its session cannot record itself. Errors: Unavailable, Refused."""
-        steps = [(BEGIN, NO_PARAMS)]
-        steps += self.finish_steps(taken, outcome, pid=pid, now=now, shares=False)
-        if then is not None:
-            steps.append(then)
-        steps.append((COMMIT, NO_PARAMS))
+        steps = self.finish_steps(end, following)
         try:
-            results = await self.results.together(steps)
+            results = await self.results.together([(BEGIN, NO_PARAMS), *steps, (COMMIT, NO_PARAMS)])
         except Refused as exc:
             if is_taken_over(exc.sqlstate, exc.words):
                 return NOT_RECORDED
             raise
-        following = taken_from(results[-2]) if then is not None else None
-        return Recorded(is_recorded(results[1]), following)
+        return recorded_by(results[1:], end, following)
 
     async def terminate(self, pid: int) -> None:
         """End a backend that does not listen. Never raises."""
@@ -174,9 +194,13 @@ class Place:
                 await self.results.rows(self.statements["terminate"], as_bytes(pid))
 
 
-def is_recorded(result: Result) -> bool:
-    """Whether `finish` wrote its row."""
-    return result.ntuples > 0
+def recorded_by(results: Sequence[Result], end: End, following: Following | None) -> Recorded:
+    """What became of `finish_steps`."""
+    if not end.is_plain:
+        taken = None if following is None else taken_from(results[1], following.id)
+        return Recorded(results[0].ntuples > 0, taken)
+    taken = None if following is None else taken_from(results[0], following.id)
+    return Recorded(results[0].ntuples > (taken is not None), taken)
 
 
 def is_taken_over(sqlstate: str, words: str) -> bool:
@@ -221,15 +245,4 @@ def _option(value: str) -> str:
 
 async def warm(wire: Wire, known: Mapping[str, Statement]) -> None:
     """Prepare what every session needs. Errors: WireLost."""
-    names = (
-        "begin",
-        "constraints",
-        "take",
-        "finish",
-        "guard",
-        "commit",
-        "reset",
-        "reset_role",
-        "tidy",
-    )
-    await wire.prepare([known[name] for name in names])
+    await wire.prepare([known[name] for name in OF_EVERY_TASK])

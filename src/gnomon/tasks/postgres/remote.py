@@ -11,10 +11,10 @@ from gnomon.model.task import GroupKey, Outcome, SessionLost, Task
 from gnomon.model.task.text import ErrorFields, plain_error
 from gnomon.tasks.postgres.control import NO_PARAMS, Refused
 from gnomon.tasks.postgres.performing import error_of, outcome_of, perform_input
-from gnomon.tasks.postgres.place import Place, Recorded, present
+from gnomon.tasks.postgres.place import End, Following, Place, Recorded, present
 from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from
 from gnomon.tasks.postgres.session import cron_problem, end_transaction, lost_error
-from gnomon.tasks.postgres.wire import Step, Wire, WireLost, is_error
+from gnomon.tasks.postgres.wire import Wire, WireLost, is_error
 
 
 class RemoteSession:
@@ -35,15 +35,12 @@ class RemoteSession:
     async def take(self, task_id: int, *, lease_guid: UUID) -> Task | None:
         if not self._wire.is_open:
             raise SessionLost(plain_error("the session has ended"))
-        statement, params = self._take_step(task_id, lease_guid, alone=True)
+        step = self._place.take_step(Following(task_id, self.pid, lease_guid), alone=True)
         try:
-            results = await self._place.results.together([(statement, params)])
+            results = await self._place.results.together([step])
         except (Unavailable, Refused) as exc:
             raise SessionLost(plain_error(str(exc))) from None
-        return self._note_taken(taken_from(results[0]))
-
-    def _take_step(self, task_id: int, lease_guid: UUID, *, alone: bool) -> Step:
-        return self._place.take_step(task_id, self.pid, lease_guid, alone=alone, name=None)
+        return self._note_taken(taken_from(results[0], task_id))
 
     def _note_taken(self, taken: Taken | None) -> Task | None:
         self._taken = taken
@@ -84,25 +81,22 @@ class RemoteSession:
         taken = self._current(task)
         following = None
         if await self._reset(task) and then is not None:
-            following = self._take_step(then, lease_guid, alone=False)
+            following = Following(then, self.pid, lease_guid)
+        end = End(taken, outcome, self.pid, self._now(task), shares=False)
         try:
-            recorded = await self._place.finish_apart(
-                taken, outcome, pid=self.pid, now=self._now(task), then=following
-            )
+            recorded = await self._place.finish_apart(end, following)
         except Refused as exc:
-            recorded = await self._finish_refused(taken, exc)
+            recorded = await self._finish_refused(end, exc)
         except Unavailable as exc:
             raise SessionLost(plain_error(str(exc))) from None
         return Finished(recorded.is_recorded, self._note_taken(recorded.next))
 
-    async def _finish_refused(self, taken: Taken, refused: Refused) -> Recorded:
+    async def _finish_refused(self, end: End, refused: Refused) -> Recorded:
         """The end could not be written as it was: then the reason is the end."""
         fields = ErrorFields(message=refused.words, sqlstate=refused.sqlstate)
-        outcome = Outcome("", error_of(taken, fields))
+        outcome = Outcome("", error_of(end.taken, fields))
         try:
-            return await self._place.finish_apart(
-                taken, outcome, pid=self.pid, now=self._now(taken.task), then=None
-            )
+            return await self._place.finish_apart(end._replace(outcome=outcome), None)
         except (Unavailable, Refused) as exc:
             raise SessionLost(plain_error(str(exc))) from None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from gnomon.model.task import GroupKey, Task
 from gnomon.model.task.text import Verbosity
@@ -33,35 +35,62 @@ class Taken(NamedTuple):
     has_statement: bool  # in its error text
 
 
-def taken_from(result: Result) -> Taken | None:
-    """The row of `take`, in the server's own form, if there is one."""
-    if result.ntuples == 0:
+def taken_from(result: Result, task_id: int) -> Taken | None:
+    """The row of `take` or `finish` with this id, in the server's own form, if there is one."""
+    value = result.get_value
+    for row in range(result.ntuples):
+        if _LONG(_of(value(row, 0)))[0] == task_id:
+            break
+    else:
         return None
-    values = [result.get_value(0, column) for column in range(20)]
-    remote, cron = values[2], (values[17] or b"").strip()
+    group, remote, text, plan, start = [value(row, column) for column in range(1, 6)]
+    look = _look(tuple([value(row, column) for column in range(6, 20)]))
     task = Task(
-        id=_LONG(_of(values[0]))[0],
-        key=GroupKey(text_of(values[1]), None if remote is None else text_of(remote)),
-        input=text_of(values[3]),
-        plan=_moment(values[4]),
-        start=_moment(values[5]),
-        max=_INT(_of(values[6]))[0],
-        count=_INT(_of(values[7]))[0],
-        live_s=_length(values[8]).total_seconds(),
-        timeout=_length(values[9]),
-        save=values[10] == YES,
-        header=values[11] == YES,
-        string=values[12] == YES,
-        delimiter=_char(values[13]),
-        quote=_char(values[14]),
-        escape=_char(values[15]),
-        null=text_of(values[16]),
+        id=task_id,
+        key=_key(_of(group), remote),
+        input=text_of(text),
+        plan=_moment(plan),
+        start=_moment(start),
+        **look.columns,
     )
-    return Taken(
-        task,
+    return Taken(task, look.cron, look.verbosity, look.has_statement)
+
+
+@lru_cache(maxsize=100)
+def _key(group: bytes, remote: bytes | None) -> GroupKey:
+    return GroupKey(text_of(group), None if remote is None else text_of(remote))
+
+
+class _Look(NamedTuple):
+    """What is often alike in one row and the next."""
+
+    columns: Mapping[str, Any]
+    cron: str | None
+    verbosity: Verbosity
+    has_statement: bool
+
+
+@lru_cache(maxsize=100)
+def _look(values: tuple[bytes | None, ...]) -> _Look:
+    columns = {
+        "max": _INT(_of(values[0]))[0],
+        "count": _INT(_of(values[1]))[0],
+        "live_s": _length(values[2]).total_seconds(),
+        "timeout": _length(values[3]),
+        "save": values[4] == YES,
+        "header": values[5] == YES,
+        "string": values[6] == YES,
+        "delimiter": _char(values[7]),
+        "quote": _char(values[8]),
+        "escape": _char(values[9]),
+        "null": text_of(values[10]),
+    }
+    cron = (values[11] or b"").strip()
+    return _Look(
+        columns,
         text_of(cron) or None,
-        _VERBOSITIES.get(_of(values[18]), "default"),
-        values[19] not in WITHOUT_STATEMENT,
+        _VERBOSITIES.get(_of(values[12]), "default"),
+        values[13] not in WITHOUT_STATEMENT,
     )
 
 

@@ -15,7 +15,7 @@ from gnomon.tasks.postgres.wire import Statement, Wire
 NOT_ALLOWED = "42501"
 # Somebody else made the same at the same time, or has it locked.
 MADE_MEANWHILE = frozenset({"23505", "42P06", "42P07", "42701", "42710", "42723", "40P01", "XX000"})
-TRIES_MAX = 5
+TRIES_MAX = 20  # others may be a step ahead at every step
 TABLE_KINDS = (b"r", b"p")
 INDEXES = ("plan", "due", "order", "work")
 STARTING_DATABASES = ("postgres", "template1")

@@ -1,8 +1,9 @@
 """A session on the table's own server: takes, performs and records on one connection.
 
-Two round trips a task: the input; then its end, the commit, and the next task. Whatever a task
-leaves behind in its session is removed in between, unless it says `save`; our own statements stay
-prepared as long as nothing can have disturbed them.
+One round trip a task, where the next input is foreseen: the end of a task, the commit, the next
+task and its input. Else two: the input; then its end and the next task. Whatever a task leaves
+behind in its session is removed in between, unless it says `save`; our own statements stay prepared
+as long as nothing can have disturbed them.
 """
 
 from __future__ import annotations
@@ -17,19 +18,28 @@ from gnomon.model.task import GroupKey, Outcome, SessionLost, Task
 from gnomon.model.task.repeat import read_cron
 from gnomon.model.task.text import ErrorFields, error_text, plain_error
 from gnomon.tasks.postgres.control import COMMIT, NO_PARAMS, PLANS_FOR_S, ROLLBACK, Refused, rows_of
-from gnomon.tasks.postgres.performing import Ended, error_of, outcome_of, perform_input
+from gnomon.tasks.postgres.performing import (
+    Ended,
+    error_of,
+    outcome_of,
+    perform_input,
+    sharing_steps,
+)
 from gnomon.tasks.postgres.place import (
     NOT_RECORDED,
+    End,
+    Following,
     Place,
     Recorded,
-    is_recorded,
     is_taken_over,
     present,
+    recorded_by,
 )
-from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from
+from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from, text_of
 from gnomon.tasks.postgres.statement import shares_transaction
 from gnomon.tasks.postgres.wire import (
     Result,
+    Status,
     Step,
     TransactionStatus,
     Wire,
@@ -38,6 +48,7 @@ from gnomon.tasks.postgres.wire import (
     is_error,
 )
 
+CLEAN = ("reset", "reset_role")  # what a task has set in its session
 OWN = ("own_role", "own_path")  # for one transaction, whatever the session has
 LOGIN = "session_authorization"
 READ_ONLY_STATE = "25006"
@@ -53,7 +64,8 @@ class LocalSession:
         self._wire = wire
         self._pid = wire.pid
         self._login = wire.parameter(LOGIN)
-        self._name = place.application_name(key.group)
+        self._key = key
+        self._name = place.application_name(key.group).encode()
         self._clock = place.env.clock
         self._taken: Taken | None = None
         self._taken_at = 0.0
@@ -61,6 +73,7 @@ class LocalSession:
         self._is_light = True  # the input was one that leaves our prepared statements alone
         self._is_saved = False  # it has settings of a task that saved them
         self._is_performing = False
+        self._is_ahead = False  # the input of the task that was taken is on its way already
         place.pids.add(self._pid)
 
     @property
@@ -70,14 +83,15 @@ class LocalSession:
     # -- take -------------------------------------------------------------------------------------
 
     async def take(self, task_id: int, *, lease_guid: UUID) -> Task | None:
-        step = self._place.take_step(task_id, self._pid, lease_guid, alone=True, name=self._name)
+        following = self._following(task_id, lease_guid)
+        step = self._place.take_step(following, alone=True)
         before = ["begin", *OWN] if self._is_saved else []
         after = ["commit"] if self._is_saved else []
         results = await self._pipeline([*self._named(before), step, *self._named(after)])
         for result in results:
             if is_error(result):
                 raise self._broken(error_text(error_fields(result)))
-        return self._note_taken(taken_from(results[len(before)]))
+        return self._note_taken(taken_from(results[len(before)], task_id))
 
     def _note_taken(self, taken: Taken | None) -> Task | None:
         self._taken = taken
@@ -92,12 +106,16 @@ class LocalSession:
         if problem is not None:
             return Outcome("", problem)
         wire = self._wire
-        plain_strings = wire.parameter("standard_conforming_strings") != "off"
-        shares = shares_transaction(task.input, plain_strings=plain_strings)
+        is_sent, self._is_ahead = self._is_ahead, False
+        shares = is_sent or self._shares(task.input)
         self._is_performing = True
         try:
             ended = await perform_input(
-                wire, taken, shares=shares, bytes_max=self._place.result_bytes_max
+                wire,
+                taken,
+                shares=shares,
+                bytes_max=self._place.result_bytes_max,
+                is_sent=is_sent,
             )
             if ended.is_farewell:
                 assert ended.error is not None
@@ -110,6 +128,10 @@ class LocalSession:
         if error is not None and ended.error is None:
             ended = ended._replace(error=error)
         return outcome_of(taken, ended)
+
+    def _shares(self, task_input: str) -> bool:
+        plain_strings = self._wire.parameter("standard_conforming_strings") != "off"
+        return shares_transaction(task_input, plain_strings=plain_strings)
 
     async def _end_transaction(self, ended: Ended, *, shares: bool) -> ErrorFields | None:
         """Only what shares its transaction with a good result keeps it open."""
@@ -125,42 +147,86 @@ class LocalSession:
         taken = self._current(task)
         if not self._wire.is_open:
             return await self._finish_apart(taken, outcome)
-        following = self._take_step(then, lease_guid)
-        recorded = await self._record(taken, outcome, following)
+        is_in_transaction = self._wire.transaction == TransactionStatus.INTRANS
+        end = End(taken, outcome, self._pid, self._now(task), is_in_transaction)
+        if then is None:
+            following = None
+        else:
+            following = self._following(then, lease_guid, self._foreseen(end, then))
+        if following is None or following.foreseen is None:
+            recorded = await self._record(end, following)
+        else:
+            recorded = await self._record_ahead(end, following)
         if isinstance(recorded, ErrorFields):
-            recorded = await self._record_again(taken, outcome, recorded, following)
+            recorded = await self._record_again(end, recorded, following)
         return Finished(recorded.is_recorded, self._note_taken(recorded.next))
 
-    def _take_step(self, then: int | None, lease_guid: UUID) -> Step | None:
-        if then is None:
-            return None
-        return self._place.take_step(then, self._pid, lease_guid, alone=False, name=self._name)
+    def _following(
+        self, task_id: int, lease_guid: UUID, foreseen: bytes | None = None
+    ) -> Following:
+        return Following(task_id, self._pid, lease_guid, self._name, foreseen)
 
-    async def _record(
-        self, taken: Taken, outcome: Outcome, following: Step | None
-    ) -> Recorded | ErrorFields:
+    def _foreseen(self, end: End, then: int) -> bytes | None:
+        """The input of what follows, where it may be sent before that is known to follow."""
+        found = self._place.foreseen.take(self._key, then)
+        if found is None or not (end.is_plain and end.shares and self._is_light):
+            return None
+        if end.taken.task.save or self._is_time_to_plan() or not self._shares(text_of(found)):
+            return None
+        return found
+
+    async def _record_ahead(self, end: End, following: Following) -> Recorded | ErrorFields:
+        """As `_record`, with the next input in the same round trip."""
+        known, before = self._place.statements, self._named(CLEAN)
+        steps = [
+            *before,
+            *self._place.finish_steps(end, following),
+            (known["commit_and_begin"], NO_PARAMS),
+            (known["go_ahead"], (b"%d" % following.id,)),
+        ]
+        results = await self._send_ahead(steps, following)
+        failed = None if self._is_ahead else _first_error(results)
+        if failed is not None and failed is not results[-1]:
+            return await self._after_refusal(error_fields(failed))
+        self._is_saved = False
+        recorded = recorded_by(results[len(before) :], end, following)
+        if failed is not None:  # recorded and taken, but the input was not to be performed yet
+            await self._pipeline(self._named(["rollback"]))
+            await self._discard(recorded.next)
+        return recorded
+
+    async def _send_ahead(self, steps: list[Step], following: Following) -> list[Result]:
+        """The results of these steps, while the input is performed, unless one of them failed."""
+        assert following.foreseen is not None
+        wire, count = self._wire, len(steps)
+        try:
+            await wire.send_pipeline([*steps, *sharing_steps(following.foreseen)], told_after=count)
+            results = await wire.results(count)
+            self._is_ahead = self._is_performing = results[-1].status == Status.TUPLES_OK
+            if not self._is_ahead:
+                await wire.synced()
+        except WireLost as exc:
+            raise self._broken(plain_error("!PQconsumeInput", str(exc))) from None
+        return results
+
+    async def _record(self, end: End, following: Following | None) -> Recorded | ErrorFields:
         """Write the end of a task; what the server objected to, if it did."""
-        shares = self._wire.transaction == TransactionStatus.INTRANS
+        task = end.taken.task
         if not self._is_light:
-            await self._clear(taken.task)
-        before = self._steps_before(taken.task, shares=shares)
-        finish = self._place.finish_steps(
-            taken, outcome, pid=self._pid, now=self._now(taken.task), shares=shares
-        )
-        steps = [*before, *finish]
-        if following is not None:
-            steps.append(following)
+            await self._clear(task)
+        before = self._steps_before(task, shares=end.shares)
+        steps = [*before, *self._place.finish_steps(end, following)]
         commit_at = len(steps)
-        steps += self._steps_after(taken.task)
+        steps += self._steps_after(task)
         results = await self._pipeline(steps)
-        failed = next((result for result in results if is_error(result)), None)
+        failed = _first_error(results)
         if failed is not None:
             return await self._after_refusal(error_fields(failed))
-        self._is_saved = taken.task.save
-        taken_next = taken_from(results[commit_at - 1]) if following is not None else None
+        self._is_saved = task.save
+        recorded = recorded_by(results[len(before) :], end, following)
         if len(results) > commit_at + 1 and _is_dirty(results[commit_at + 1]):
-            await self._discard(taken_next)
-        return Recorded(is_recorded(results[len(before)]), taken_next)
+            await self._discard(recorded.next)
+        return recorded
 
     async def _clear(self, task: Task) -> None:
         """After an input that may have done anything to its session."""
@@ -174,16 +240,18 @@ class LocalSession:
         if task.save:
             names += OWN if shares else ["begin", *OWN]
         else:
-            names += ["reset", "reset_role"] if shares else ["reset", "reset_role", "begin"]
+            names += CLEAN if shares else [*CLEAN, "begin"]
         return self._named(names)
 
     def _steps_after(self, task: Task) -> list[Step]:
         names = ["commit"] if task.save else ["commit", "tidy"]
-        now = self._clock.monotonic()
-        if now - self._planned_at > PLANS_FOR_S:
-            self._planned_at = now
+        if self._is_time_to_plan():
+            self._planned_at = self._clock.monotonic()
             names.append("discard_plans")
         return self._named(names)
+
+    def _is_time_to_plan(self) -> bool:
+        return self._clock.monotonic() - self._planned_at > PLANS_FOR_S
 
     def _named(self, names: Sequence[str]) -> list[Step]:
         return [(self._place.statements[name], NO_PARAMS) for name in names]
@@ -198,10 +266,13 @@ class LocalSession:
         return fields
 
     async def _record_again(
-        self, taken: Taken, outcome: Outcome, fields: ErrorFields, following: Step | None
+        self, end: End, fields: ErrorFields, following: Following | None
     ) -> Recorded:
         """The end could not be recorded, and what shared its transaction is undone with it: then
         the reason is the end. An input that could not write has lost nothing."""
+        taken, outcome = end.taken, end.outcome
+        if following is not None:
+            following = following._replace(foreseen=None)
         is_undone = self._is_light and outcome.error is None
         is_same = fields.sqlstate == READ_ONLY_STATE or (
             not is_undone and fields.sqlstate in PASSING_STATES
@@ -209,7 +280,7 @@ class LocalSession:
         await self._discard()
         self._is_light = True
         again = outcome if is_same else Outcome("", error_of(taken, fields))
-        recorded = await self._record(taken, again, following)
+        recorded = await self._record(end._replace(outcome=again, shares=False), following)
         if isinstance(recorded, ErrorFields):
             raise self._broken(error_of(taken, recorded))
         return recorded
@@ -218,10 +289,9 @@ class LocalSession:
         """The connection is gone, but the end of the task is known."""
         if self._is_performing:
             await self._place.terminate(self._pid)
+        end = End(taken, outcome, self._pid, self._now(taken.task), shares=False)
         try:
-            recorded = await self._place.finish_apart(
-                taken, outcome, pid=self._pid, now=self._now(taken.task), then=None
-            )
+            recorded = await self._place.finish_apart(end, None)
         except (Unavailable, Refused) as exc:
             raise self._broken(plain_error(str(exc))) from None
         self._taken = None
@@ -236,7 +306,7 @@ class LocalSession:
         self._wire.forget_prepared()
         if following is not None:
             task = following.task
-            params = (as_bytes(task.id), as_bytes(task.key.group), as_bytes(self._name))
+            params = (as_bytes(task.id), as_bytes(task.key.group), self._name)
             await self._pipeline([(known["set_id"], params)])
 
     # -- ending it --------------------------------------------------------------------------------
@@ -273,6 +343,10 @@ class LocalSession:
         self._is_performing = False
         self._wire.close()
         return SessionLost(words)
+
+
+def _first_error(results: Sequence[Result]) -> Result | None:
+    return next((result for result in results if is_error(result)), None)
 
 
 def _is_dirty(result: Result) -> bool:

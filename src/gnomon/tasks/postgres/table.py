@@ -16,6 +16,7 @@ from gnomon.model.task import GroupKey, Waiting
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.postgres.connecting import ConnectRefused, connect
 from gnomon.tasks.postgres.control import NO_PARAMS, Control, Refused, rows_of
+from gnomon.tasks.postgres.foreseen import INPUT_BYTES_MAX
 from gnomon.tasks.postgres.place import FALSE, TRUE, Place, next_cron_of, parsed, warm
 from gnomon.tasks.postgres.queries import QUERIES
 from gnomon.tasks.postgres.reaching import reach
@@ -104,10 +105,13 @@ class PostgresTaskTable:
     async def window(self, key: GroupKey, *, limit: int) -> Sequence[Waiting]:
         group = as_bytes(key.group)
         remote = None if key.remote is None else as_bytes(key.remote)
-        few = as_bytes(FEW * limit)
-        rows = await self._rows("window_few", group, remote, as_bytes(limit), few)
-        if rows and int(rows[0][4] or 0) > FEW * limit:
-            rows = await self._rows("window_many", group, remote, as_bytes(limit))
+        few, length = as_bytes(FEW * limit), as_bytes(INPUT_BYTES_MAX)
+        rows = await self._rows("window_few", group, remote, as_bytes(limit), length, few)
+        if rows and int(rows[0][5] or 0) > FEW * limit:
+            rows = await self._rows("window_many", group, remote, as_bytes(limit), length)
+        if key.remote is None:
+            inputs = {int(row[0] or 0): row[4] for row in rows if row[4] is not None}
+            self._place.foreseen.note(key, inputs)
         return [
             Waiting(int(row[0] or 0), int(row[1] or 0), int(row[2] or 0), float(row[3] or 0))
             for row in rows

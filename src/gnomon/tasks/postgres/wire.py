@@ -13,6 +13,7 @@ import fcntl
 import resource
 import struct
 import termios
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +33,7 @@ Result = pq.abc.PGresult
 Status = pq.ExecStatus
 TransactionStatus = pq.TransactionStatus
 Diagnostic = pq.DiagnosticField
+ABORTED = Status.PIPELINE_ABORTED
 BAD_STATUSES = (Status.FATAL_ERROR, Status.BAD_RESPONSE, Status.NONFATAL_ERROR)
 FATAL_SEVERITIES = ("FATAL", "PANIC")
 
@@ -68,6 +70,7 @@ class Wire:
         self._unread_bytes_max = 0  # 0: as many as come
         self._unread_bytes = 0  # at most: what libpq leaves on the socket is counted again
         self._resident_bytes = 0  # of this process, when half of that had come
+        self._pending: deque[int] = deque()  # results of each statement in the pipeline
         self._prepared: dict[bytes, bytes] = {}  # under which name
         self._generation = 0  # of prepared statements
         self.on_notify: Callable[[], None] | None = None
@@ -82,8 +85,9 @@ class Wire:
         return self._lost is None
 
     @property
-    def transaction(self) -> pq.TransactionStatus:
-        return pq.TransactionStatus(self._connection.transaction_status)
+    def transaction(self) -> int:
+        """One of `TransactionStatus`."""
+        return self._connection.transaction_status
 
     @property
     def used_password(self) -> bool:
@@ -104,19 +108,28 @@ class Wire:
 
         Errors: WireLost. An error of the server's is a result.
         """
-        connection = self._connection
+        await self.send_pipeline(steps)
+        results = await self.results(len(steps))
+        await self.synced()
+        return results
+
+    async def send_pipeline(self, steps: Sequence[Step], *, told_after: int = 0) -> None:
+        """Send statements of one round trip. What follows is `results`, and `synced` at the end;
+        those of the first `told_after` come before the others are performed.
+
+        Errors: WireLost.
+        """
+        connection, pending, send = self._connection, self._pending, self._send
         connection.enter_pipeline_mode()
-        counts = [self._send(statement, params) for statement, params in steps]
+        for statement, params in steps[:told_after]:
+            pending.append(send(statement, params))
+        if told_after:
+            connection.send_flush_request()
+        for statement, params in steps[told_after:]:
+            pending.append(send(statement, params))
         connection.pipeline_sync()
         if connection.flush():
             await self._flush()
-        results = [await self.last_of(count) for count in counts]
-        await self.synced()
-        for result in results:
-            if result.status in BAD_STATUSES:
-                self.forget_prepared()  # which of them have been prepared is not known
-                break
-        return results
 
     async def prepare(self, statements: Sequence[Statement]) -> None:
         """Prepare statements before they are needed. Errors: WireLost."""
@@ -125,12 +138,10 @@ class Wire:
         for statement in statements:
             name = self._prepared[statement.name] = self._name_of(statement)
             connection.send_prepare(name, statement.sql)
+            self._pending.append(1)
         connection.pipeline_sync()
         await self._flush()
-        results = [await self.last_of(1) for _ in statements]
         await self.synced()
-        if any(result.status in BAD_STATUSES for result in results):
-            self.forget_prepared()
 
     def forget_prepared(self) -> None:
         """Whether our statements are still there is not known: others take their place."""
@@ -154,30 +165,37 @@ class Wire:
         connection.send_query_prepared(name, params, result_format=int(statement.is_binary))
         return count
 
-    async def last_of(self, count: int) -> Result:
-        """The last of a statement's results, or the first that is an error."""
-        connection = self._connection
-        found: Result | None = None
+    async def results(self, count: int) -> list[Result]:
+        """Of the next statements in the pipeline. Errors: WireLost."""
+        found, is_busy, pending = [], self._connection.is_busy, self._pending
         for _ in range(count):
-            while connection.is_busy():
+            parts = pending.popleft()
+            while is_busy():
                 await self._readable()
-            result = self._received(connection.get_result())
-            if result is None:
-                raise WireLost(self._lost or CLOSED)
-            if found is None or found.status not in BAD_STATUSES:
-                found = result
-            while connection.is_busy():
-                await self._readable()
-            connection.get_result()  # the end of this one
-        assert found is not None
+            result = self._next_in_pipeline()
+            if parts > 1:  # that was its preparation
+                while is_busy():
+                    await self._readable()
+                prepared, result = result, self._next_in_pipeline()
+                result = prepared if prepared.status in BAD_STATUSES else result
+            if result.status in BAD_STATUSES or (parts > 1 and result.status == ABORTED):
+                self.forget_prepared()  # whether it has been prepared is not known
+            found.append(result)
         return found
 
-    async def synced(self) -> None:
-        """Read the end of a pipeline."""
-        result = await self.next_result()
-        while result is not None and result.status != Status.PIPELINE_SYNC:
-            result = await self.next_result()
+    def _next_in_pipeline(self) -> Result:
+        result = self._received(self._connection.get_result())
         if result is None:
+            raise WireLost(self._lost or CLOSED)
+        self._connection.get_result()  # the end of it
+        return result
+
+    async def synced(self) -> None:
+        """Read a pipeline to its end. Errors: WireLost."""
+        if self._pending:
+            await self.results(len(self._pending))
+        result = await self.next_result()
+        if result is None or result.status != Status.PIPELINE_SYNC:
             raise WireLost(self._lost or CLOSED)
         self._connection.exit_pipeline_mode()
 
@@ -188,21 +206,11 @@ class Wire:
         self._connection.send_query(text)
         await self._flush()
 
-    async def send_between(self, before: Statement, text: bytes, after: Statement) -> list[int]:
-        """One statement of the user's between two of ours, in one round trip; how many results
-        the two have."""
-        connection = self._connection
-        connection.enter_pipeline_mode()
-        count_before = self._send(before, None)
-        connection.send_query_params(text, None)
-        count_after = self._send(after, None)
-        connection.pipeline_sync()
-        if connection.flush():
-            await self._flush()
-        return [count_before, count_after]
-
     def chunked(self, rows: int) -> None:
-        """Give the next result in pieces of so many rows, so that it need not fit into memory."""
+        """Give the next result in pieces of so many rows, so that it need not fit into memory. It
+        is read by `next_result`, also within a pipeline."""
+        if self._pending:
+            self._pending.popleft()
         self._connection.set_chunked_rows_mode(rows)
 
     def limit_unread(self, bytes_max: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from gnomon.contracts.clock import Entropy
-from gnomon.contracts.store import Holding
+from gnomon.contracts.store import LOCAL, Holding
 from gnomon.contracts.store.entities import (
     Asked,
     ChangeNote,
@@ -38,7 +38,7 @@ from gnomon.stores.postgres.entities import (
     writing,
 )
 from gnomon.stores.postgres.entities.rows import entity_of, note_of, queue_row_of, state_of
-from gnomon.stores.postgres.entities.saving import Key
+from gnomon.stores.postgres.entities.saving import Entry, Key
 
 _LAST_CHAR = "\U0010ffff"
 
@@ -81,6 +81,7 @@ class PostgresEntities:
         version: int,
         state: StateWrite,
         offer: Offer | None,
+        actor: str = LOCAL,
     ) -> StageState | None:
         return await writing.swap_state(
             self._database,
@@ -90,6 +91,7 @@ class PostgresEntities:
             version=version,
             state=state,
             offer=offer,
+            entry=self._entry("swap_state", actor, entity_id),
         )
 
     async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
@@ -107,9 +109,15 @@ class PostgresEntities:
         rows = await self._database.fetch_wide("parked", entity_id, after_stage, stage, limit)
         return [queue_row_of(row) for row in rows]
 
-    async def release(self, entity_id: str, stage: str | None, *, shard: int) -> int:
-        root = self._entropy.token()
-        return await writing.release(self._database, Key(shard, entity_id), stage, root=root)
+    async def release(
+        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
+    ) -> int:
+        root, entry = self._entropy.token(), self._entry("release_entity", actor, entity_id)
+        key = Key(shard, entity_id)
+        return await writing.release(self._database, key, stage, root=root, entry=entry)
+
+    def _entry(self, verb: str, actor: str, name: str) -> Entry:
+        return Entry(verb, actor, name, self._entropy.guid())
 
     # -- the register -----------------------------------------------------------------------------
 
@@ -123,14 +131,21 @@ class PostgresEntities:
     async def stages(self) -> Sequence[StageRecord]:
         return await register.stages(self._database)
 
-    async def forget(self, stage: str) -> int:
-        return await register.forget(self._database, stage)
+    async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
+        entry = self._entry("forget_stage", actor, stage)
+        return await register.forget(self._database, stage, entry=entry)
 
     async def begin_sweep(
-        self, stage: str, *, reason: str, unless_within: timedelta | None = None
+        self,
+        stage: str,
+        *,
+        reason: str,
+        unless_within: timedelta | None = None,
+        actor: str | None = None,
     ) -> bool:
+        entry = None if actor is None else self._entry("sweep_stage", actor, stage)
         return await register.begin_sweep(
-            self._database, stage, reason=reason, unless_within=unless_within
+            self._database, stage, reason=reason, unless_within=unless_within, entry=entry
         )
 
     # -- the owner's ------------------------------------------------------------------------------

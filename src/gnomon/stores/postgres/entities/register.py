@@ -9,10 +9,17 @@ from datetime import timedelta
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store.entities import RowStatus, StageLane, StageRecord
 from gnomon.stores.postgres.connection import Database, Session
-from gnomon.stores.postgres.entities.saving import Key, columns, lock_entities
+from gnomon.stores.postgres.entities.saving import (
+    Entry,
+    Key,
+    columns,
+    lock_entities,
+    write_entry,
+)
 
 NOTES_KEPT_FOR = timedelta(hours=1)
 STATES_KEPT_FOR = timedelta(days=7)
+AUDIT_SHARD = 0  # of what belongs to no shard
 
 
 async def declare(
@@ -81,7 +88,7 @@ def _kind(status: str, lane: int) -> str:
     return "sleeping" if status == RowStatus.SLEEPING else "parked"
 
 
-async def forget(database: Database, stage: str) -> int:
+async def forget(database: Database, stage: str, *, entry: Entry) -> int:
     gone = 0
     async with database.transaction("forget") as session:
         for shard in range(await database.shard_count(session)):
@@ -90,13 +97,23 @@ async def forget(database: Database, stage: str) -> int:
             await session.fetch("outbox_forget", shard, stage)
             await session.fetch("sweep_forget", shard, stage)
         await session.fetch("stage_forget", stage)
+        await write_entry(session, entry, AUDIT_SHARD)
     return gone
 
 
 async def begin_sweep(
-    database: Database, stage: str, *, reason: str, unless_within: timedelta | None
+    database: Database,
+    stage: str,
+    *,
+    reason: str,
+    unless_within: timedelta | None,
+    entry: Entry | None,
 ) -> bool:
-    return bool(await database.fetch("sweep_begin", stage, reason, unless_within))
+    async with database.transaction("begin_sweep") as session:
+        began = bool(await session.fetch("sweep_begin", stage, reason, unless_within))
+        if began and entry is not None:
+            await write_entry(session, entry, AUDIT_SHARD)
+    return began
 
 
 async def purge(database: Database, *, limit: int) -> int:

@@ -20,6 +20,22 @@ RowId = tuple[int, int]  # where a locked row is
 RELAY = ""  # the sink that is no stage's
 
 
+class Entry(NamedTuple):
+    """Who did what to an entity or a stage, for the audit."""
+
+    verb: str
+    actor: str
+    name: str
+    guid: UUID
+
+
+async def write_entry(session: Session, entry: Entry, shard: int) -> None:
+    """An entry of the audit."""
+    verb, actor, name, guid = entry
+    now = (await session.fetch("now"))[0][0]
+    await session.fetch("audit", now, guid, shard, 1, verb, actor, name)
+
+
 class Key(NamedTuple):
     """Which entity, in the order of locking."""
 

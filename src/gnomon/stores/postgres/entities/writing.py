@@ -9,10 +9,12 @@ from uuid import UUID
 
 from gnomon.contracts.store.entities import Entity, EntityWrite, Offer, StageState, StateWrite
 from gnomon.model.ids import save_key
+from gnomon.stores.entity_audit import audited
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.offering import Offered, make_offers
 from gnomon.stores.postgres.entities.saving import (
     RELAY,
+    Entry,
     Key,
     Locked,
     Note,
@@ -25,6 +27,7 @@ from gnomon.stores.postgres.entities.saving import (
     lock_entities,
     publish,
     save_states,
+    write_entry,
     write_notes,
 )
 
@@ -51,10 +54,25 @@ async def write(database: Database, writes: Sequence[EntityWrite]) -> list[Entit
     answers: list[Entity | None] = [None] * len(writes)
     for group in database.groups(each.shard for each in writes):
         async with database.transaction("write") as session:
+            stored: list[Stored] = []
             for places in apart(group.places, lambda place: _key(writes[place])):
-                for stored in await _write(session, writes, places, group.shards):
-                    answers[stored.put.place] = _entity(stored)
+                stored += await _write(session, writes, places, group.shards)
+            await _audit_writes(session, stored)
+        for each in stored:
+            answers[each.put.place] = _entity(each)
     return answers
+
+
+async def _audit_writes(session: Session, stored: Sequence[Stored]) -> None:
+    """One entry for all that one author put or deleted."""
+    if not stored:
+        return
+    at = stored[0].at
+    for (author, verb), some in audited(each.put.write for each in stored).items():
+        first = some[0]
+        await session.fetch(
+            "audit", at, first.root, first.shard, len(some), verb, author, first.id
+        )  # fmt: skip
 
 
 async def _write(
@@ -188,6 +206,7 @@ async def swap_state(
     version: int,
     state: StateWrite,
     offer: Offer | None,
+    entry: Entry,
 ) -> StageState | None:
     only = database.only(key.shard)
     async with database.transaction("swap_state") as session:
@@ -200,13 +219,19 @@ async def swap_state(
         await session.fetch("entity_touch", [locked.row_id], *only)
         await save_states(session, [StateSave(key, stage, version + 1, state)], only)
         await make_offers(session, [] if offer is None else [Offered(key, offer)], only)
+        await write_entry(session, entry, key.shard)
     return StageState(
         version=version + 1, revision=state.revision, body=state.body, type=state.type
     )
 
 
-async def release(database: Database, key: Key, stage: str | None, *, root: UUID) -> int:
+async def release(
+    database: Database, key: Key, stage: str | None, *, root: UUID, entry: Entry
+) -> int:
     only = database.only(key.shard)
     async with database.transaction("release") as session:
         await lock_entities(session, [key], only)
-        return len(await session.fetch("release_parked", key.shard, key.id, stage, root))
+        freed = len(await session.fetch("release_parked", key.shard, key.id, stage, root))
+        if freed:
+            await write_entry(session, entry, key.shard)
+        return freed

@@ -337,7 +337,7 @@ CROSS JOIN LATERAL (
     FROM /*schema*/stage_queue AS q
     WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
       AND q.ready_at <= statement_timestamp() AND q.status = 'ready'
-      AND q.entity_id <> ALL ($6::text[]) /*one-shard: AND q.shard_id = $7*/
+      AND q.entity_id NOT IN (SELECT unnest($6::text[])) /*one-shard: AND q.shard_id = $7*/
     ORDER BY q.ready_at
     LIMIT $5::int
 ) AS f

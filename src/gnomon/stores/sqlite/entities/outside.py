@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from gnomon.contracts.store import LOCAL
 from gnomon.contracts.store.entities import (
     ChangeNote,
     Entity,
@@ -17,6 +18,7 @@ from gnomon.contracts.store.entities import (
     StateWrite,
 )
 from gnomon.model.ids import save_key
+from gnomon.stores.entity_audit import audited
 from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.outbox import Save, outgoing_rows
 from gnomon.stores.sqlite.entities.picture import Picture
@@ -29,7 +31,7 @@ from gnomon.stores.sqlite.entities.rows import (
     read_rows,
     state_of,
 )
-from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity
+from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity, write_entry
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
 
@@ -56,7 +58,9 @@ class SqliteOutside(EntityVerbs):
     async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
         def call(connection: Connection) -> list[Entity | None]:
             now_us, seq = self._now_us(), self._new_seq()
-            return [_write(connection, write, now_us, seq) for write in writes]
+            answers = [_write(connection, write, now_us, seq) for write in writes]
+            _audit_writes(connection, writes, answers, now_us)
+            return answers
 
         return await self._runner.write(call)
 
@@ -116,6 +120,7 @@ class SqliteOutside(EntityVerbs):
         version: int,
         state: StateWrite,
         offer: Offer | None,
+        actor: str = LOCAL,
     ) -> StageState | None:
         key = (entity_id, stage)
 
@@ -130,6 +135,7 @@ class SqliteOutside(EntityVerbs):
             if offer is not None:
                 picture.offer(offer, shard=shard, entity_id=entity_id)
             picture.write_back()
+            self._audit(connection, "swap_state", actor, entity_id)
             return picture.states[key]
 
         return await self._runner.write(call)
@@ -150,7 +156,9 @@ class SqliteOutside(EntityVerbs):
             lambda connection: [row.queue_row() for row in read_rows(connection, "parked", wanted)]
         )
 
-    async def release(self, entity_id: str, stage: str | None, *, shard: int) -> int:
+    async def release(
+        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
+    ) -> int:
         wanted = {"shard": shard, "id": entity_id}
 
         def call(connection: Connection) -> int:
@@ -163,6 +171,8 @@ class SqliteOutside(EntityVerbs):
             for row in parked:
                 offer = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
                 replace_row(connection, row, merged(row, offer, now_us))
+            if parked:
+                self._audit(connection, "release_entity", actor, entity_id)
             return len(parked)
 
         return await self._runner.write(call)
@@ -216,6 +226,21 @@ def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) ->
         doc=write.doc,
         changed_at=moment(now_us),
     )
+
+
+def _audit_writes(
+    connection: Connection,
+    writes: Sequence[EntityWrite],
+    answers: Sequence[Entity | None],
+    now_us: int,
+) -> None:
+    """One entry for all that one author put or deleted."""
+    stored = [write for write, entity in zip(writes, answers, strict=True) if entity is not None]
+    for (author, verb), some in audited(stored).items():
+        first = some[0]
+        write_entry(
+            connection, verb, author, first.id, at=now_us, guid=first.root, count=len(some)
+        )  # fmt: skip
 
 
 def _compare_and_set(connection: Connection, write: EntityWrite, now_us: int) -> Written | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from gnomon.contracts.store import LOCAL
 from gnomon.contracts.store.entities import StageLane, StageRecord
 from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.rows import Connection, Parameters, read_rows
@@ -63,13 +64,14 @@ class SqliteRegister(EntityVerbs):
             ]
         )  # fmt: skip
 
-    async def forget(self, stage: str) -> int:
+    async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
         def call(connection: Connection) -> int:
             gone = {"stage": stage}
             rows: int = connection.execute(SQL["forget_queue"], gone).rowcount
             states: int = connection.execute(SQL["forget_states"], gone).rowcount
             for query in ("forget_sweeps", "forget_outbox", "forget"):
                 connection.execute(SQL[query], gone)
+            self._audit(connection, "forget_stage", actor, stage)
             return rows + states
 
         return await self._runner.write(call)

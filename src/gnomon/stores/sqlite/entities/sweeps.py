@@ -18,7 +18,12 @@ class SqliteSweeps(EntityVerbs):
     """The part of the `EntityStore` that walks."""
 
     async def begin_sweep(
-        self, stage: str, *, reason: str, unless_within: timedelta | None = None
+        self,
+        stage: str,
+        *,
+        reason: str,
+        unless_within: timedelta | None = None,
+        actor: str | None = None,
     ) -> bool:
         def call(connection: Connection) -> bool:
             now_us = self._now_us()
@@ -27,6 +32,8 @@ class SqliteSweeps(EntityVerbs):
                 if began is not None and began > now_us - duration_us(unless_within):
                     return False
             start_sweep(connection, stage, reason, now_us)
+            if actor is not None:
+                self._audit(connection, "sweep_stage", actor, stage)
             return True
 
         return await self._runner.write(call)

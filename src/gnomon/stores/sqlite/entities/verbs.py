@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.store.entities import Entity
 from gnomon.stores.sqlite.connection import Runner
@@ -21,9 +23,28 @@ class EntityVerbs:
     def _now_us(self) -> int:
         return micros(self._clock.now())
 
+    def _audit(self, connection: Connection, verb: str, actor: str, name: str) -> None:
+        """Who did what to an entity or a stage."""
+        write_entry(connection, verb, actor, name, at=self._now_us(), guid=self._entropy.guid())
+
     def _new_seq(self) -> int:
         """Where the `seq` of rows begins that a verb makes: 48 random bits."""
         return self._entropy.token().int >> 80
+
+
+def write_entry(
+    connection: Connection,
+    verb: str,
+    actor: str,
+    name: str,
+    *,
+    at: int,
+    guid: UUID,
+    count: int = 1,
+) -> None:
+    """An entry of the audit."""
+    entry = {"verb": verb, "actor": actor, "id": name, "at": at, "guid": guid.bytes, "count": count}
+    connection.execute(SQL["audit"], entry)
 
 
 def load_entity(connection: Connection, entity_id: str) -> Entity | None:

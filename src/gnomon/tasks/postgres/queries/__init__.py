@@ -18,10 +18,13 @@ QUERIES = load("gnomon.tasks.postgres.queries")
 
 # 64 bits of the pair (group, remote): an index of any text, without its length.
 KEY = "hashtextextended(coalesce({remote}, ''), hashtextextended({group}, 0))"
-BINARY = frozenset({"take"})  # its values are numbers and times: no setting changes their form
-FRAGMENTS = frozenset({"again", "paused"})
+BINARY = frozenset(
+    {"take", "finish"}
+)  # its values are numbers and times: no setting changes their form
+FRAGMENTS = frozenset({"again", "hasty", "own", "paused", "ready", "taken"})
 
-_INCLUDE = re.compile(r"/\*include (\w+)\*/(?:SELECT )?1\b")
+_INCLUDE = re.compile(r"/\*include (\w+)\*/(?:(?:SELECT )?1|true)\b")
+_COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 _KEY = re.compile(r'/\*key( [\w-]+)?\*/hashtextextended\([\w.$"]+(?:::text)?, 0\)')
 _NAME = re.compile(r"/\*name\*/task(\w*)")
 
@@ -72,6 +75,7 @@ def statements(names: TableNames) -> Mapping[str, Statement]:
 def render(sql: str, names: TableNames) -> str:
     """One statement for one table."""
     sql = _INCLUDE.sub(lambda found: QUERIES[found[1]].sql.rstrip(";"), sql)
+    sql = _COMMENT.sub("", sql)  # the server keeps the text
     sql = _KEY.sub(_key, sql)
     sql = _NAME.sub(lambda found: quoted(names.table + found[1]), sql)
     return (

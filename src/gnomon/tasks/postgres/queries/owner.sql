@@ -82,22 +82,34 @@ SELECT
     )) * 1000000)::bigint AS next_plan_us;
 
 -- name: window_few
--- The due rows of a group, if there are at most $4: found by their plan, put in order here.
+-- The due rows of a group, if there are at most $5: found by their plan, put in order here. With them
+-- what they will send, if that is short and they may follow another on its session.
 WITH due AS MATERIALIZED (
-    SELECT t.id, t.max, t.count, t.live FROM /*task*/task AS t
+    SELECT t.id, t.max, t.count, t.live,
+        CASE
+            WHEN (t.count > 0 OR t.live > interval '0') AND t.cron IS NULL
+                AND octet_length(t.input) <= $4::integer
+            THEN t.input
+        END AS input
+    FROM /*task*/task AS t
     WHERE t.state = 'PLAN' AND /*key*/hashtextextended($1::text, 0)
             = /*key t*/hashtextextended(t."group", 0)
         AND t."group" = $1::text AND t.remote IS NOT DISTINCT FROM $2::text
         AND t.plan <= statement_timestamp()
-    ORDER BY /*key t*/hashtextextended(t."group", 0), t.plan LIMIT $4::bigint + 1
+    ORDER BY /*key t*/hashtextextended(t."group", 0), t.plan LIMIT $5::bigint + 1
 )
-SELECT d.id, d.max, d.count, extract(epoch FROM d.live)::double precision AS live_s,
+SELECT d.id, d.max, d.count, extract(epoch FROM d.live)::double precision AS live_s, d.input,
     count(*) OVER () AS found
 FROM due AS d ORDER BY greatest(d.max, 0) DESC, d.id LIMIT $3::bigint;
 
 -- name: window_many
 -- The first due rows of a group, along the index that has them in order.
-SELECT t.id, t.max, t.count, extract(epoch FROM t.live)::double precision AS live_s
+SELECT t.id, t.max, t.count, extract(epoch FROM t.live)::double precision AS live_s,
+    CASE
+        WHEN (t.count > 0 OR t.live > interval '0') AND t.cron IS NULL
+            AND octet_length(t.input) <= $4::integer
+        THEN t.input
+    END AS input
 FROM /*task*/task AS t
 WHERE t.state = 'PLAN' AND /*key*/hashtextextended($1::text, 0)
         = /*key t*/hashtextextended(t."group", 0)

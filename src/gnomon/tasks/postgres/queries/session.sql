@@ -4,6 +4,9 @@ BEGIN
 -- name: commit
 COMMIT
 
+-- name: commit_and_begin
+COMMIT AND CHAIN
+
 -- name: rollback
 ROLLBACK
 
@@ -39,6 +42,19 @@ SELECT pg_advisory_unlock_all(),
     OR EXISTS (SELECT FROM pg_listening_channels())
     OR EXISTS (SELECT FROM pg_prepared_statements AS p WHERE NOT p.name LIKE 'gnomon %')
     OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable)
+
+-- name: go_ahead
+-- The same before an input that is already on its way: it is not performed unless the session has its
+-- task, with this very input, and has nothing left of the task before.
+SELECT pg_advisory_unlock_all(),
+    CASE
+        WHEN current_setting('pg_task.id', true) IS DISTINCT FROM $1::text
+            OR pg_my_temp_schema() <> 0
+            OR EXISTS (SELECT FROM pg_listening_channels())
+            OR EXISTS (SELECT FROM pg_prepared_statements AS p WHERE NOT p.name LIKE 'gnomon %')
+            OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable)
+        THEN ('do not go ahead from ' || coalesce(current_setting('pg_task.id', true), ''))::integer
+    END
 
 -- name: set_id
 SELECT set_config('pg_task.id', $1::text, false), set_config('pg_task.group', $2::text, false),

@@ -1,108 +1,141 @@
 -- What happens to one task. `mine` is always the row that the statement is about.
 
 -- name: take
--- TAKE or due PLAN becomes WORK. A row that waits beyond its `active` is left to `expire`. A take of
--- its own need not reach the disk before the task begins: the task's own commit comes after it.
+-- TAKE or due PLAN becomes WORK. A take of its own need not reach the disk before the task begins: the
+-- task's own commit comes after it.
 UPDATE /*task*/task AS mine
-SET state = 'WORK', start = statement_timestamp(), stop = NULL, pid = $3::integer
-WHERE mine.id = $1::bigint
-    AND (
-        mine.state = 'TAKE'
-        OR mine.state = 'PLAN'
-            AND mine.plan <= statement_timestamp()
-            AND (mine.max < 0 OR mine.plan + mine.active > statement_timestamp())
-    )
-    AND EXISTS (
-        SELECT FROM /*owner*/gnomon_task_owner AS o
-        WHERE o.table_name = /*table*/'task' AND o.lease_guid = $2::uuid
-    )
-    AND (NOT $4::boolean OR (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL)
-RETURNING
-    mine.id, mine."group", mine.remote, mine.input, mine.plan, mine.start, mine.max, mine.count,
-    mine.live, mine.timeout, mine.save, mine.header, mine.string,
-    mine.delimiter, mine.quote, mine.escape, mine."null", mine.cron,
-    current_setting('log_error_verbosity') AS verbosity,
-    current_setting('log_min_error_statement') AS statement_level,
-    CASE WHEN $5::boolean THEN set_config('pg_task.id', mine.id::text, false) END AS set_id,
-    CASE WHEN $5::boolean AND current_setting('pg_task.group', true) IS DISTINCT FROM mine."group"
-        THEN set_config('pg_task.group', mine."group", false) END AS set_group,
-    CASE WHEN $5::boolean AND current_setting('application_name') <> $6::text
-        THEN set_config('application_name', $6::text, false) END AS set_name;
+SET state = 'WORK', start = statement_timestamp(), stop = NULL, pid = $2::integer
+WHERE mine.id = $1::bigint AND /*include ready*/true
+    AND (NOT $5::boolean OR (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL)
+RETURNING /*include taken*/1,
+    CASE WHEN $4::text IS NOT NULL THEN set_config('pg_task.id', mine.id::text, false) END AS set_id,
+    CASE
+        WHEN $4::text IS NOT NULL
+            AND current_setting('pg_task.group', true) IS DISTINCT FROM mine."group"
+        THEN set_config('pg_task.group', mine."group", false)
+    END AS set_group,
+    CASE
+        WHEN $4::text IS NOT NULL AND current_setting('application_name') <> $4::text
+        THEN set_config('application_name', $4::text, false)
+    END AS set_name;
+
+-- name: ready
+-- Whether a row is to be taken. One that waits beyond its `active` is left to `expire`.
+(
+    mine.state = 'TAKE'
+    OR mine.state = 'PLAN'
+        AND mine.plan <= statement_timestamp()
+        AND (mine.max < 0 OR mine.plan + mine.active > statement_timestamp())
+)
+AND EXISTS (
+    SELECT FROM /*owner*/gnomon_task_owner AS o
+    WHERE o.table_name = /*table*/'task' AND o.lease_guid = $3::uuid
+)
+
+-- name: taken
+mine.id, mine."group", mine.remote, mine.input, mine.plan, mine.start, mine.max, mine.count,
+mine.live, mine.timeout, mine.save, mine.header, mine.string,
+mine.delimiter, mine.quote, mine.escape, mine."null", mine.cron,
+current_setting('log_error_verbosity') AS verbosity,
+current_setting('log_min_error_statement') AS statement_level
 
 -- name: finish
--- Writes the end of an attempt, if the row is still its own: WORK, this pid, this start. Where the
--- input has written nothing, the loss of this commit would only repeat it: no waiting for the disk.
-WITH mine AS (
-    UPDATE /*task*/task AS t
-    SET state = CASE
-            WHEN $5::text IS NULL THEN 'DONE'::/*state*/state
-            WHEN t.retried < t.retry THEN 'PLAN'
-            ELSE 'FAIL'
-        END,
-        plan = CASE
-            WHEN $5::text IS NOT NULL AND t.retried < t.retry
-            THEN statement_timestamp() + least(2 ^ least(t.retried, 12), 3600) * interval '1 second'
-            ELSE t.plan
-        END,
-        start = CASE WHEN $5::text IS NOT NULL AND t.retried < t.retry THEN NULL ELSE t.start END,
-        pid = CASE WHEN $5::text IS NOT NULL AND t.retried < t.retry THEN NULL ELSE t.pid END,
-        retried = CASE
-            WHEN $5::text IS NOT NULL AND t.retried < t.retry THEN t.retried + 1 ELSE t.retried
-        END,
-        stop = statement_timestamp(), output = $4::text, error = $5::text
-    WHERE t.id = $1::bigint
-        AND t.state = 'WORK' AND t.pid = $2::integer AND t.start = $3::timestamptz
-        AND (
-            NOT $7::boolean
-            OR pg_current_xact_id_if_assigned() IS NOT NULL
-            OR (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL
-        )
-    RETURNING t.*, $6::timestamptz AS next_cron
-)
-SELECT mine.id, /*include again*/1 FROM mine;
+-- Writes the end of a task that went well, if the row is still this attempt's, and takes the row that
+-- follows ($5): one statement for both, for most of its cost does not depend on how many rows there
+-- are. Where the next input is foreseen ($10), the session learns of its task only if it is that.
+UPDATE /*task*/task AS mine
+SET state = CASE WHEN mine.id = $1::bigint THEN 'DONE'::/*state*/state ELSE 'WORK' END,
+    start = CASE WHEN mine.id = $1::bigint THEN mine.start ELSE statement_timestamp() END,
+    stop = CASE WHEN mine.id = $1::bigint THEN statement_timestamp() END,
+    pid = $2::integer,
+    output = CASE WHEN mine.id = $1::bigint THEN $8::text ELSE mine.output END,
+    error = CASE WHEN mine.id = $1::bigint THEN NULL ELSE mine.error END
+WHERE mine.id IN ($1::bigint, $5::bigint)
+    AND CASE WHEN mine.id = $1::bigint THEN /*include own*/true ELSE /*include ready*/true END
+    AND /*include hasty*/true
+RETURNING /*include taken*/1,
+    CASE
+        WHEN mine.id <> $1::bigint THEN
+            CASE
+                WHEN $4::text IS NOT NULL
+                    AND ($10::text IS NULL OR $10::text = mine.input AND mine.cron IS NULL)
+                THEN set_config('pg_task.id', mine.id::text, false)
+            END
+        WHEN btrim(mine.cron) <> '' THEN
+            /*again*/gnomon_task_again(
+                /*task_name*/'task'::regclass, mine.id, $9::timestamptz
+            )::text
+        WHEN mine.repeat > interval '0' THEN
+            /*again*/gnomon_task_again(
+                /*task_name*/'task'::regclass, mine.id,
+                /*next*/gnomon_task_next(mine.plan, mine.repeat, mine.drift, mine.stop)
+            )::text
+    END AS again,
+    CASE
+        WHEN mine.id <> $1::bigint AND $4::text IS NOT NULL
+            AND current_setting('pg_task.group', true) IS DISTINCT FROM mine."group"
+        THEN set_config('pg_task.group', mine."group", false)
+    END AS set_group,
+    CASE
+        WHEN mine.id <> $1::bigint AND $4::text IS NOT NULL
+            AND current_setting('application_name') <> $4::text
+        THEN set_config('application_name', $4::text, false)
+    END AS set_name;
 
--- name: finish_pausing
--- The same for a task with a negative `max`.
+-- name: own
+-- Whether the row is still this attempt's: WORK, this pid, this start. One that another attempt has,
+-- or shall have, raises an error, so that what shares this transaction cannot be committed; one that
+-- its user has stopped, changed or deleted does not, nor one that the input itself has changed. It
+-- is asked again of the newest version where somebody changes the row at the same time.
+CASE
+    WHEN mine.pid = $2::integer AND mine.start = $6::timestamptz THEN mine.state = 'WORK'
+    WHEN mine.xmin = pg_current_xact_id_if_assigned()::xid THEN false
+    ELSE ('taken over, now with ' || coalesce(mine.pid, 0))::integer IS NULL
+END
+
+-- name: hasty
+-- Where the input has written nothing, the loss of this commit would only repeat it: no waiting for
+-- the disk. True, and first asked before this statement itself writes: of whichever row comes first.
+(
+    NOT $7::boolean
+    OR pg_current_xact_id_if_assigned() IS NOT NULL
+    OR (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL
+)
+
+-- name: finish_otherwise
+-- The end of a task with an error, which may be tried again, or with a negative `max`.
 WITH mine AS (
-    UPDATE /*task*/task AS t
+    UPDATE /*task*/task AS mine
     SET state = CASE
-            WHEN $5::text IS NULL THEN 'DONE'::/*state*/state
-            WHEN t.retried < t.retry THEN 'PLAN'
+            WHEN $3::text IS NULL THEN 'DONE'::/*state*/state
+            WHEN mine.retried < mine.retry THEN 'PLAN'
             ELSE 'FAIL'
         END,
         plan = CASE
-            WHEN $5::text IS NOT NULL AND t.retried < t.retry
-            THEN statement_timestamp() + least(2 ^ least(t.retried, 12), 3600) * interval '1 second'
-            ELSE t.plan
+            WHEN $3::text IS NOT NULL AND mine.retried < mine.retry THEN
+                statement_timestamp()
+                + least(2 ^ least(mine.retried, 12), 3600) * interval '1 second'
+            ELSE mine.plan
         END,
-        start = CASE WHEN $5::text IS NOT NULL AND t.retried < t.retry THEN NULL ELSE t.start END,
-        pid = CASE WHEN $5::text IS NOT NULL AND t.retried < t.retry THEN NULL ELSE t.pid END,
+        start = CASE
+            WHEN $3::text IS NOT NULL AND mine.retried < mine.retry THEN NULL ELSE mine.start
+        END,
+        pid = CASE
+            WHEN $3::text IS NOT NULL AND mine.retried < mine.retry THEN NULL ELSE mine.pid
+        END,
         retried = CASE
-            WHEN $5::text IS NOT NULL AND t.retried < t.retry THEN t.retried + 1 ELSE t.retried
+            WHEN $3::text IS NOT NULL AND mine.retried < mine.retry THEN mine.retried + 1
+            ELSE mine.retried
         END,
-        stop = statement_timestamp(), output = $4::text, error = $5::text
-    WHERE t.id = $1::bigint
-        AND t.state = 'WORK' AND t.pid = $2::integer AND t.start = $3::timestamptz
-        AND (
-            NOT $7::boolean
-            OR pg_current_xact_id_if_assigned() IS NOT NULL
-            OR (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL
-        )
-    RETURNING t.*, $6::timestamptz AS next_cron
+        stop = statement_timestamp(), output = $4::text, error = $3::text
+    WHERE mine.id = $1::bigint
+        AND CASE WHEN mine.id = $1::bigint THEN /*include own*/true ELSE false END
+        AND /*include hasty*/true
+    RETURNING mine.*, $5::timestamptz AS next_cron
 ), paused AS (
     /*include paused*/SELECT 1
 )
 SELECT mine.id, /*include again*/1 FROM mine;
-
--- name: guard
--- After `finish` and before the commit: a row that another attempt has, or shall have, raises an
--- error, so that what shares this transaction cannot be committed. One that its user has stopped,
--- changed or deleted does not. A retry has given its row away itself.
-SELECT ('taken over, now with ' || coalesce(t.pid, 0))::integer
-FROM /*task*/task AS t
-WHERE t.id = $1::bigint
-    AND (t.pid IS DISTINCT FROM $2::integer OR t.start IS DISTINCT FROM $3::timestamptz)
-    AND t.xmin <> pg_current_xact_id()::xid;
 
 -- name: remove
 -- An end without result and error leaves no row, if the row says so.

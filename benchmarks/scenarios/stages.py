@@ -1,0 +1,232 @@
+"""`stages`: entities through a chain of four stages, one stage elsewhere, what a base costs, lanes.
+
+The chain is measured from the word to the worker processes until nothing waits in any queue, beside
+the same rows written by bare batched SQL in the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from statistics import median
+
+from benchmarks.processes import Crew, crew_of
+from benchmarks.report import Result, percentiles
+from benchmarks.sides import stage_floor
+from benchmarks.sides.stage_chain import CHAIN, Document, document
+from benchmarks.stand import Stand, progress
+from gnomon.app import App
+from gnomon.stages import Stages
+from gnomon.stages.entities import Entities
+from tests.fixtures.postgres import free_port
+
+WORKER = "benchmarks.sides.stage_worker"
+SERVICE = "benchmarks.sides.stage_service"
+PUT = 2_000
+GOAL_FLOOR = 0.4
+GOAL_GROWTH = 1.3
+GOAL_LANES = 2.0
+PATIENCE_S = 600.0
+
+
+async def measure(stand: Stand) -> AsyncIterator[Result]:
+    yield await through_the_chain(stand)
+    yield await through_a_remote_stage(stand)
+    async for result in as_the_base_grows(stand):
+        yield result
+    yield await beside_a_walk(stand)
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[tuple[App, Entities]]:
+    """The bench's own way to the entities; it serves no stages."""
+    async with App(url) as app:
+        stages: Stages[Document] = Stages(app)
+        yield app, stages.entities
+
+
+@asynccontextmanager
+async def crew(
+    stand: Stand, url: str, *, size: int | None = None, remote: str | None = None, revision: int = 1
+) -> AsyncIterator[Crew]:
+    options = {"url": url, "remote": remote, "revision": revision}
+    count = size or stand.worker_count
+    async with crew_of(WORKER, options, size=count, folder=stand.folder) as found:
+        yield found
+        await found.stop()
+
+
+async def put_all(entities: Entities, count: int, *, first: int = 0) -> None:
+    for start in range(first, first + count, PUT):
+        numbers = range(start, min(first + count, start + PUT))
+        await entities.put_many({f"e{n}": document(n) for n in numbers})
+
+
+async def all_done(entities: Entities, last: str, field: str) -> None:
+    """Wait until nothing waits in a queue and the last entity has the last stage's field."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            records = await entities.stages()
+            if records and not any(record.waiting for record in records):
+                found = await entities.get(last)
+                if f'"{field}"' in (found.doc or ""):
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def through_the_chain(stand: Stand) -> Result:
+    count = stand.scale.staged
+    ours, floors = [], []
+    for _ in range(stand.scale.rounds):
+        async with stand.database() as url, opened(url) as (_app, entities):
+            await put_all(entities, count)
+            await stand.settle(url)
+            async with crew(stand, url) as workers:
+                began = time.perf_counter()
+                workers.go()
+                await all_done(entities, f"e{count - 1}", f"s{CHAIN}")
+                ours.append(count / (time.perf_counter() - began))
+        floors.append(await floor(stand, count))
+        progress(f"stages: {ours[-1]:,.0f} entities/s, floor {floors[-1]:,.0f}")
+    value, compared = median(ours), median(floors)
+    return Result(
+        scenario="stages",
+        measure=f"chain of {CHAIN} local stages",
+        engine=stand.engine,
+        value=value,
+        unit="entities/s",
+        floor="bare batched SQL",
+        compared_value=compared,
+        ratio=value / compared,
+        goal=f">= {GOAL_FLOOR:g}",
+        met=value / compared >= GOAL_FLOOR,
+        extra={"saves_per_s": value * CHAIN, "rounds": ours},
+    )
+
+
+async def floor(stand: Stand, count: int) -> float:
+    """Entities a second by bare SQL."""
+    async with stand.database() as url:
+        async with opened(url) as (app, entities):
+            await put_all(entities, count)
+            shard_count = app.installation.shard_count
+        await stand.settle(url)
+        if stand.server is None:
+            took_s = await asyncio.to_thread(stage_floor.on_sqlite, url, count, shard_count)
+        else:
+            took_s = await stage_floor.on_postgres(url, count, shard_count)
+    return count / took_s
+
+
+async def through_a_remote_stage(stand: Stand) -> Result:
+    count = stand.scale.staged
+    address = f"127.0.0.1:{free_port()}"
+    async with (
+        stand.database() as url,
+        opened(url) as (_, entities),
+        crew_of(SERVICE, {"address": address}, size=1, folder=stand.folder) as service,
+        crew(stand, url, size=1, remote=address) as workers,
+    ):
+        await put_all(entities, count)
+        service.go()
+        began = time.perf_counter()
+        workers.go()
+        await all_done(entities, f"e{count - 1}", "s1")
+        value = count / (time.perf_counter() - began)
+        await service.stop()
+    return Result(
+        scenario="stages",
+        measure="one remote stage, batch 256",
+        engine=stand.engine,
+        value=value,
+        unit="entities/s",
+    )
+
+
+async def as_the_base_grows(stand: Stand) -> AsyncIterator[Result]:
+    """What one more change costs, by how many entities are at rest."""
+    costs: dict[int, float] = {}
+    for size in stand.scale.staged_bases:
+        costs[size] = await cost_at(stand, size)
+        progress(f"stages: {size:,} entities: {costs[size]:.3f} ms an entity")
+    smallest = min(costs)
+    for size, cost in costs.items():
+        if size == smallest:
+            continue
+        yield Result(
+            scenario="stages",
+            measure=f"cost of a change, {size:,} entities",
+            engine=stand.engine,
+            value=cost,
+            unit="ms",
+            floor=f"{smallest:,} entities",
+            compared_value=costs[smallest],
+            ratio=cost / costs[smallest],
+            goal=f"<= {GOAL_GROWTH:g} x",
+            met=cost / costs[smallest] <= GOAL_GROWTH,
+        )
+
+
+async def cost_at(stand: Stand, size: int) -> float:
+    """Milliseconds an entity, for changes through the whole chain in a base of this size."""
+    fresh = stand.scale.staged // 4
+    async with stand.database() as url, opened(url) as (_, entities):
+        await put_all(entities, size)
+        async with crew(stand, url) as workers:
+            workers.go()
+            await all_done(entities, f"e{size - 1}", f"s{CHAIN}")
+            await stand.analyze(url)
+            await stand.settle(url)
+            took_ms = []
+            for number in range(stand.scale.rounds + 1):  # the first warms up
+                began = time.perf_counter()
+                await put_all(entities, fresh, first=size + number * fresh)
+                await all_done(entities, f"e{size + (number + 1) * fresh - 1}", f"s{CHAIN}")
+                took_ms.append((time.perf_counter() - began) * 1000 / fresh)
+    return median(took_ms[1:])
+
+
+async def beside_a_walk(stand: Stand) -> Result:
+    """How late fresh changes are while a raised revision walks over the base, and when idle."""
+    size = stand.scale.staged
+    async with stand.database() as url, opened(url) as (_, entities):
+        await put_all(entities, size)
+        async with crew(stand, url) as workers:
+            workers.go()
+            await all_done(entities, f"e{size - 1}", f"s{CHAIN}")
+            idle = percentiles(await fresh_changes(stand, entities))
+        async with crew(stand, url, revision=2) as workers:
+            workers.go()
+            while not sum(record.background for record in await entities.stages()):
+                await asyncio.sleep(0.005)
+            walking = percentiles(await fresh_changes(stand, entities))
+            left = sum(record.background for record in await entities.stages())
+    return Result(
+        scenario="stages",
+        measure="main lane beside a walk, p99",
+        engine=stand.engine,
+        value=walking["p99_ms"],
+        unit="ms",
+        floor="idle",
+        compared_value=idle["p99_ms"],
+        ratio=walking["p99_ms"] / idle["p99_ms"],
+        goal=f"<= {GOAL_LANES:g} x",
+        met=walking["p99_ms"] / idle["p99_ms"] <= GOAL_LANES,
+        extra={"idle": idle, "walking": walking, "background_left": left},
+    )
+
+
+async def fresh_changes(stand: Stand, entities: Entities) -> list[float]:
+    """Seconds from a user's change to the first stage's save, by the database's clock."""
+    found = []
+    for number in range(stand.scale.idle_count):
+        name = f"e{number}"
+        version = (await entities.patch(name, {"n": -number})).version
+        async with asyncio.timeout(PATIENCE_S):
+            while (await entities.get(name)).version == version:
+                await asyncio.sleep(0.002)
+        notes = {note.version: note.at for note in (await entities.explain(name)).changes}
+        found.append((notes[version + 1] - notes[version]).total_seconds())
+    return found

@@ -1,0 +1,52 @@
+"""The stages that are measured: four in a row, each a function of the field before its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from gnomon.stages import Done, Item, Stage
+
+Document = dict[str, Any]
+CHAIN = 4
+BATCH = 64
+PADDING = {"title": "x" * 200, "text": "y" * 600}  # a document of about a kilobyte
+
+
+class Link(Stage[Document, None]):
+    """One of them; what it adds is nothing, what it costs is the engine."""
+
+    backfill = False
+    batch = BATCH
+    source: ClassVar[str]
+    done: ClassVar[Callable[[], None] | None] = None
+
+    def should_process(self, it: Item[Document, None]) -> bool:
+        return self.source in it.entity
+
+    async def process(self, it: Item[Document, None]) -> Done[None]:
+        return Done({self.name: it.entity[self.source] + 1})
+
+
+def chain(*, revision: int = 1) -> list[Stage[Document, None]]:
+    """The four, in order."""
+    made: list[Stage[Document, None]] = []
+    for number in range(1, CHAIN + 1):
+        name, source = f"s{number}", f"s{number - 1}" if number > 1 else "n"
+        fields = {
+            "name": name, "source": source, "watch": (source,), "writes": (name,),
+            "revision": revision,
+        }  # fmt: skip
+        made.append(type(f"Link{number}", (Link,), fields)())
+    return made
+
+
+class Remote(Link):
+    """The one that another process serves."""
+
+    name, source, watch, writes = "s1", "n", ("n",), ("s1",)
+    batch = 256
+
+
+def document(n: int) -> Document:
+    return {"n": n, **PADDING}

@@ -1,0 +1,36 @@
+"""A worker process with stages: the chain of four, or one that another process serves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import uvloop
+
+from benchmarks.sides.gnomon_worker import Complaints
+from benchmarks.sides.stage_chain import Document, chain
+from benchmarks.sides.worker import Tally, options
+from gnomon.app import App
+from gnomon.stages import Stages
+
+
+async def work(url: str, *, remote: str | None, revision: int) -> None:
+    tally = Tally()
+    async with App(url, observer=Complaints()) as app:
+        stages: Stages[Document] = Stages(app)
+        if remote is None:
+            stages.add(*chain(revision=revision))
+        else:
+            stages.remote("s1", remote)
+        await asyncio.to_thread(tally.wait_go)
+        stop = asyncio.Event()
+        working = asyncio.create_task(app.work(stop))
+        stopped = asyncio.create_task(asyncio.to_thread(tally.wait_stop))
+        await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        await working
+    tally.bye()
+
+
+if __name__ == "__main__":
+    given = options()
+    uvloop.run(work(given["url"], remote=given["remote"], revision=given["revision"]))

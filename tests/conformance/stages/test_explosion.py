@@ -1,0 +1,54 @@
+"""How many asks, runs and saves one change leads to (stages.md 2.3): counts, not times."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from gnomon.stages import Done
+from gnomon.testing.stage_bench import Bench
+from tests.conformance.stages.given import stage
+
+STAGE_COUNT = 20
+
+
+def sparse_graph(dice: random.Random) -> list[Any]:
+    """Each stage reads two fields before its own, and is given to the bench in the worst order."""
+    made = []
+    for number in range(STAGE_COUNT):
+        known = ["u", *(f"f{before}" for before in range(number))]
+        inputs = sorted(dice.sample(known, min(2, len(known)))) if number else ["u"]
+
+        def process(it: Any, own: int = number, inputs: list[str] = inputs) -> Done[Any]:
+            return Done({f"f{own}": 1 + sum(it.entity.get(name, 0) for name in inputs)})
+
+        watched = " ".join(inputs)
+        made.append(stage(f"s{number}", watch=watched, writes=f"f{number}", process=process))
+    return made[::-1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_twenty_stages_are_asked_and_run_as_often_as_the_graph_demands(seed: int) -> None:
+    """A sparse graph, one change: at most 57 asks, 20 runs, 21 saves."""
+    stages = sparse_graph(random.Random(seed))
+    async with Bench(*stages) as bench:
+        await bench.put("e", {"u": 1})
+        await bench.settle()
+        for each in stages:
+            each.asked.clear()
+            each.given.clear()
+        before = bench.version("e")
+        await bench.patch("e", {"u": 2})
+        await bench.settle()
+        asks = sum(len(each.asked) for each in stages)
+        runs = sum(len(each.given) for each in stages)
+        saves = bench.version("e") - before
+        assert (True, True, True) == (asks <= 57, runs <= 20, saves <= 21), (asks, runs, saves)
+        assert runs == saves - 1
+        document, expected = bench["e"], {"u": 2}
+        for each in stages[::-1]:
+            total = 1 + sum(expected[name] for name in each.watch)
+            expected[each.writes[0]] = total
+        assert expected == document

@@ -1,0 +1,213 @@
+"""Sessions on PostgreSQL that send the next input with the end of the task before."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from gnomon.contracts.task_table import Finished, TaskSession
+from gnomon.model.task import GroupKey, SessionLost
+from tests.conformance.tasks.driving import Driver, Row
+from tests.conformance.tasks.test_postgres_sessions import IN_A_FUNCTION
+
+GROUP = GroupKey("group")
+TRACE = "SELECT nextval('trace')"  # stays to be seen, whatever becomes of its transaction
+
+
+async def finished_before(
+    driver: Driver, first: int, then: int, *, change: str | None = None
+) -> tuple[TaskSession, Finished]:
+    """Both rows were looked at; the first is performed and ended, the other is to follow."""
+    session = await driver.open(GROUP)
+    await driver.table.window(GROUP, limit=10)
+    if change is not None:
+        driver.user.execute(change.encode(), [then])
+    _, task = await driver.take(first, session)
+    return session, await driver.finish(session, task, then=then)
+
+
+async def performed_after(driver: Driver, first: str, then: str) -> tuple[Row, Row]:
+    """The rows of two tasks, of which one follows the other."""
+    ids = [driver.insert(text, live="1 hour") for text in (first, then)]
+    session, finished = await finished_before(driver, *ids)
+    assert finished.next is not None
+    await driver.finish(session, finished.next)
+    one, other = (driver.row(task_id) for task_id in ids)
+    assert one is not None
+    assert other is not None
+    return one, other
+
+
+async def until(condition: Callable[[], object], *, within_s: float = 20.0) -> None:
+    end = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        await asyncio.sleep(0.01)
+
+
+def is_traced(driver: Driver) -> bool:
+    return bool(driver.value("SELECT is_called FROM trace"))
+
+
+@pytest.fixture(autouse=True)
+def trace(driver: Driver) -> None:
+    driver.user.execute(b"CREATE SEQUENCE trace; CREATE TABLE effect (n int)")
+
+
+async def test_a_foreseen_input_begins_with_the_end_of_the_task_before(driver: Driver) -> None:
+    """It is performed before anybody asks for it, while its row says WORK, and is recorded as any
+    other."""
+    first, then = driver.insert("SELECT 1", live="1 hour"), driver.insert(TRACE, live="1 hour")
+    session, finished = await finished_before(driver, first, then)
+    assert finished.recorded
+    assert finished.next is not None
+    await until(lambda: is_traced(driver))
+    assert ["DONE", "WORK"] == [
+        row["state"] for row in driver.rows("SELECT * FROM task ORDER BY id")
+    ]
+    assert (await driver.finish(session, finished.next)).recorded
+    assert "1" == driver.value("SELECT output FROM task WHERE id = %s", [then])
+
+
+@pytest.mark.parametrize(
+    ("change", "is_taken"),
+    [
+        ("UPDATE task SET input = 'SELECT 7' WHERE id = %s", True),
+        ("UPDATE task SET cron = 'no cron' WHERE id = %s", True),
+        ("UPDATE task SET state = 'STOP' WHERE id = %s", False),
+        ("UPDATE task SET plan = now() + interval '1 hour' WHERE id = %s", False),
+        ("DELETE FROM task WHERE id = %s", False),
+        ("UPDATE gnomon_task_owner SET lease_guid = gen_random_uuid() WHERE %s > 0", False),
+    ],
+    ids=["changed", "cron", "stopped", "put off", "deleted", "lease lost"],
+)
+async def test_an_input_that_is_not_to_be_performed_any_more_is_not(
+    driver: Driver, change: str, is_taken: bool
+) -> None:
+    """It is on its way, and the server drops it; the end of the task before counts all the same.
+    A row that says something else now is performed as it is."""
+    first = driver.insert("INSERT INTO effect VALUES (1)", live="1 hour")
+    then = driver.insert(TRACE, live="1 hour")
+    if change.startswith("UPDATE gnomon"):
+        session = await driver.open(GROUP)
+        await driver.table.window(GROUP, limit=10)
+        _, task = await driver.take(first, session)
+        driver.user.execute(change.encode(), [then])
+        finished = await driver.finish(session, task, then=then)
+    else:
+        session, finished = await finished_before(driver, first, then, change=change)
+    assert finished.recorded
+    assert is_taken is (finished.next is not None)
+    if finished.next is not None:
+        await driver.finish(session, finished.next)
+        expected = "7" if "SELECT 7" in change else ""
+        assert expected == driver.value("SELECT output FROM task WHERE id = %s", [then])
+    assert not is_traced(driver)
+    assert 1 == driver.value("SELECT count(*) FROM effect")
+    assert "DONE" == driver.value("SELECT state FROM task WHERE id = %s", [first])
+
+
+@pytest.mark.parametrize(
+    ("body", "question"),
+    [
+        ("PERFORM set_config('work_mem', '1MB', false);", "current_setting('work_mem') <> '1MB'"),
+        ("PERFORM set_config('role', 'pg_monitor', false);", "current_user = session_user"),
+        ("PERFORM set_config('pg_task.id', '0', false);", "true"),
+        ("EXECUTE 'PREPARE p AS SELECT 1';",
+         "NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = 'p')"),
+        ("EXECUTE 'LISTEN here';", "NOT EXISTS (SELECT FROM pg_listening_channels())"),
+        ("EXECUTE 'DECLARE c CURSOR WITH HOLD FOR SELECT 1';",
+         "NOT EXISTS (SELECT FROM pg_cursors WHERE name = 'c')"),
+        ("EXECUTE 'CREATE TEMP TABLE mine (n int)';", "to_regclass('mine') IS NULL"),
+        ("PERFORM pg_advisory_lock(7);",
+         "NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory')"),
+    ],
+    ids=["setting", "role", "id", "prepared", "listen", "cursor", "temp", "lock"],
+)  # fmt: skip
+async def test_the_task_that_follows_finds_a_session_as_new(
+    driver: Driver, body: str, question: str
+) -> None:
+    """Whatever a function within a plain SELECT leaves behind, the input that is sent with its end
+    does not see it, and sees its own id."""
+    driver.user.execute(IN_A_FUNCTION.format(body=body).encode())
+    asking = f"SELECT ({question})::text || ' ' || current_setting('pg_task.id')"
+    left, asked = await performed_after(driver, "SELECT leave()", asking)
+    assert ("DONE", "1", None) == (left["state"], left["output"], left["error"])
+    assert (f"true {asked['id']}", None) == (asked["output"], asked["error"])
+
+
+async def test_an_error_of_the_task_that_follows_is_its_own(driver: Driver) -> None:
+    """The task before keeps its effects, and the next one is performed on the same session."""
+    one, other = await performed_after(driver, "INSERT INTO effect VALUES (1)", "SELECT 1/0")
+    assert ("DONE", "INSERT 0 1") == (one["state"], one["output"])
+    assert ("FAIL", "") == (other["state"], other["output"])
+    assert "ERROR:  division by zero\nSTATEMENT:  SELECT 1/0" == other["error"]
+    assert 1 == driver.value("SELECT count(*) FROM effect")
+    assert one["pid"] == other["pid"]
+
+
+async def test_a_task_that_ends_its_session_is_not_mixed_up_with_the_one_before(
+    driver: Driver,
+) -> None:
+    """The end of the task before is known; the loss belongs to the one that follows."""
+    first = driver.insert("SELECT 1", live="1 hour")
+    then = driver.insert("SELECT pg_terminate_backend(pg_backend_pid())", live="1 hour")
+    session, finished = await finished_before(driver, first, then)
+    assert finished.recorded
+    assert finished.next is not None
+    with pytest.raises(SessionLost, match="terminating connection"):
+        await session.perform(finished.next)
+    assert "DONE" == driver.value("SELECT state FROM task WHERE id = %s", [first])
+
+
+async def test_a_time_out_is_kept_by_an_input_that_is_on_its_way(driver: Driver) -> None:
+    """It counts from the start."""
+    first = driver.insert("SELECT 1", live="1 hour")
+    then = driver.insert("SELECT pg_sleep(20)", live="1 hour", timeout="200 ms")
+    session, finished = await finished_before(driver, first, then)
+    assert finished.next is not None
+    await driver.finish(session, finished.next)
+    error = driver.value("SELECT error FROM task WHERE id = %s", [then])
+    assert error.startswith("ERROR:  canceling statement due to statement timeout\n")
+
+
+# -- what must be on the disk ---------------------------------------------------------------------
+
+NOTE_COMMITS = """
+CREATE TABLE durability (input text, mode text);
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO durability VALUES (NEW.input, current_setting('synchronous_commit'));
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER note AFTER UPDATE ON task DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW WHEN (NEW.state = 'DONE') EXECUTE FUNCTION note()
+"""
+
+
+@pytest.mark.parametrize("live", ["1 hour", "0"], ids=["ahead", "alone"])
+async def test_only_a_task_that_has_written_nothing_ends_without_the_disk(
+    driver: Driver, live: str
+) -> None:
+    """At its commit: what the loss of the end would only repeat need not be waited for; effects
+    must be."""
+    driver.user.execute(NOTE_COMMITS.encode())
+    expected = {
+        "SELECT 1": "off",
+        "INSERT INTO effect VALUES (1)": "on",
+        "SELECT nextval('trace')": "on",
+        "SELECT 1; SELECT 2": "on",
+    }
+    ids = [driver.insert(text, live=live) for text in expected]
+    session, task = await driver.take(ids[0], await driver.open(GROUP))
+    await driver.table.window(GROUP, limit=10)
+    for then in [*ids[1:], None]:
+        finished = await driver.finish(session, task, then=then)
+        assert finished.recorded
+        if finished.next is not None:
+            task = finished.next
+    found = driver.rows("SELECT input, mode FROM durability")
+    assert expected == {row["input"]: row["mode"] for row in found}
