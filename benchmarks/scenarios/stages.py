@@ -29,6 +29,7 @@ GOAL_FLOOR = 0.4
 GOAL_GROWTH = 1.3
 GOAL_LANES = 2.0
 PATIENCE_S = 600.0
+WALK_S = 5.0
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
@@ -49,9 +50,9 @@ async def opened(url: str) -> AsyncIterator[tuple[App, Entities]]:
 
 @asynccontextmanager
 async def crew(
-    stand: Stand, url: str, *, size: int | None = None, remote: str | None = None, revision: int = 1
+    stand: Stand, url: str, *, size: int | None = None, remote: str | None = None
 ) -> AsyncIterator[Crew]:
-    options = {"url": url, "remote": remote, "revision": revision}
+    options = {"url": url, "remote": remote}
     count = size or stand.worker_count
     async with crew_of(WORKER, options, size=count, folder=stand.folder) as found:
         yield found
@@ -189,19 +190,18 @@ async def cost_at(stand: Stand, size: int) -> float:
 
 
 async def beside_a_walk(stand: Stand) -> Result:
-    """How late fresh changes are while a raised revision walks over the base, and when idle."""
+    """How late fresh changes are while all stages walk over the base, and when idle."""
     size = stand.scale.staged
     async with stand.database() as url, opened(url) as (_, entities):
         await put_all(entities, size)
         async with crew(stand, url) as workers:
             workers.go()
             await all_done(entities, f"e{size - 1}", f"s{CHAIN}")
-            idle = percentiles(await fresh_changes(stand, entities))
-        async with crew(stand, url, revision=2) as workers:
-            workers.go()
-            while not sum(record.background for record in await entities.stages()):
-                await asyncio.sleep(0.005)
-            walking = percentiles(await fresh_changes(stand, entities))
+            idle = percentiles(await fresh_changes(stand, entities, sign=-1))
+            for number in range(1, CHAIN + 1):
+                await entities.sweep(f"s{number}")
+            await walk_begun(entities)
+            walking = percentiles(await fresh_changes(stand, entities, sign=-2))
             left = sum(record.background for record in await entities.stages())
     return Result(
         scenario="stages",
@@ -218,12 +218,21 @@ async def beside_a_walk(stand: Stand) -> Result:
     )
 
 
-async def fresh_changes(stand: Stand, entities: Entities) -> list[float]:
+async def walk_begun(entities: Entities) -> None:
+    """Wait until there is something in a background lane; a short walk may be over before."""
+    end = time.monotonic() + WALK_S
+    while time.monotonic() < end:
+        if any(record.background for record in await entities.stages()):
+            return
+        await asyncio.sleep(0.005)
+
+
+async def fresh_changes(stand: Stand, entities: Entities, *, sign: int) -> list[float]:
     """Seconds from a user's change to the first stage's save, by the database's clock."""
     found = []
     for number in range(stand.scale.idle_count):
         name = f"e{number}"
-        version = (await entities.patch(name, {"n": -number})).version
+        version = (await entities.patch(name, {"n": sign * (number + 1)})).version
         async with asyncio.timeout(PATIENCE_S):
             while (await entities.get(name)).version == version:
                 await asyncio.sleep(0.002)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from gnomon.stages import Done, Item, Stage
@@ -19,7 +18,6 @@ class Link(Stage[Document, None]):
     backfill = False
     batch = BATCH
     source: ClassVar[str]
-    done: ClassVar[Callable[[], None] | None] = None
 
     def should_process(self, it: Item[Document, None]) -> bool:
         return self.source in it.entity
@@ -28,15 +26,12 @@ class Link(Stage[Document, None]):
         return Done({self.name: it.entity[self.source] + 1})
 
 
-def chain(*, revision: int = 1) -> list[Stage[Document, None]]:
+def chain() -> list[Stage[Document, None]]:
     """The four, in order."""
     made: list[Stage[Document, None]] = []
     for number in range(1, CHAIN + 1):
         name, source = f"s{number}", f"s{number - 1}" if number > 1 else "n"
-        fields = {
-            "name": name, "source": source, "watch": (source,), "writes": (name,),
-            "revision": revision,
-        }  # fmt: skip
+        fields = {"name": name, "source": source, "watch": (source,), "writes": (name,)}
         made.append(type(f"Link{number}", (Link,), fields)())
     return made
 

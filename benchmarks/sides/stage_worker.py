@@ -13,14 +13,14 @@ from gnomon.app import App
 from gnomon.stages import Stages
 
 
-async def work(url: str, *, remote: str | None, revision: int) -> None:
+async def work(url: str, *, remote: str | None) -> None:
     tally = Tally()
     async with App(url, observer=Complaints()) as app:
         stages: Stages[Document] = Stages(app)
         if remote is None:
-            stages.add(*chain(revision=revision))
+            stages.add(*chain())
         else:
-            stages.remote("s1", remote)
+            stages.remote("s1", remote, tls=False, backfill=False)
         await asyncio.to_thread(tally.wait_go)
         stop = asyncio.Event()
         working = asyncio.create_task(app.work(stop))
@@ -33,4 +33,4 @@ async def work(url: str, *, remote: str | None, revision: int) -> None:
 
 if __name__ == "__main__":
     given = options()
-    uvloop.run(work(given["url"], remote=given["remote"], revision=given["revision"]))
+    uvloop.run(work(given["url"], remote=given["remote"]))

@@ -76,7 +76,8 @@ class TaskSession(Protocol):
         In the same transaction: the next repeat or the retry, the pauses of the group, the removal
         of an empty result. If nothing was recorded, the input's own transaction is rolled back
         where that is still possible. `then` is taken as by `take`, in the same round trip, after
-        the session was reset (unless `task.save`). Errors: SessionLost.
+        the session was reset (unless `task.save`); its input may then be on its way before
+        `perform` asks for its end. Errors: SessionLost.
         """
         ...
 

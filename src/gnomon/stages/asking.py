@@ -16,7 +16,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.store.entities import Offer, StageLane
+from gnomon.contracts.store import Holding
+from gnomon.contracts.store.entities import Asked, Fed, Offer, StageLane
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import Buckets
 from gnomon.model.stage.graph import Graph, build_graph
@@ -91,6 +92,24 @@ class Asker:
         )
         self._woken_by[author, paths] = found
         return found
+
+    def answer(self, fed: Fed, held: Holding, now: datetime) -> Asked:
+        """What the stages want of an entity that was changed from outside."""
+        entity = fed.entity
+        offers: tuple[Offer, ...] = ()
+        if entity.doc is not None and fed.changes:
+            newest = fed.changes[-1]
+            paths = tuple(sorted({path for note in fed.changes for path in note.paths}))
+            change = Change(
+                paths=paths,
+                author=newest.author if len(fed.changes) == 1 else "",
+                reason=reason_of(newest.version, newest.author, paths),
+                root=newest.root,
+                depth=0,
+            )
+            waiting = {name for name, row in fed.waiting.items() if row.status == "ready"}
+            offers = self.offers(view_of_fed(fed, now), change, waiting)
+        return asked_of(fed, held, offers)
 
     def sweep_offer(self, name: str, view: View, *, reason: str, root: UUID) -> Offer | None:
         """What one stage wants of an entity that a walk came by."""
@@ -206,6 +225,33 @@ class Asker:
 def _in_order(stages: Mapping[str, Served]) -> tuple[Graph, dict[str, Served]]:
     graph = build_graph({name: each.info.reach for name, each in stages.items()})
     return graph, dict(sorted(stages.items(), key=lambda each: graph.rank[each[0]]))
+
+
+def asked_of(fed: Fed, held: Holding, offers: tuple[Offer, ...]) -> Asked:
+    """An answer about an entity, with its fences."""
+    return Asked(
+        entity_id=fed.entity.id,
+        shard=held.shard,
+        lease_guid=held.lease_guid,
+        seq=fed.seq,
+        epoch=fed.entity.epoch,
+        version=fed.entity.version,
+        offers=offers,
+    )
+
+
+def view_of_fed(fed: Fed, now: datetime) -> View:
+    """An entity as stages are asked about it."""
+    assert fed.entity.doc is not None
+    return View(
+        entity_id=fed.entity.id,
+        epoch=fed.entity.epoch,
+        version=fed.entity.version,
+        text=fed.entity.doc,
+        states=fed.states,
+        now=now,
+        reasons=frozenset(),
+    )
 
 
 def author_of(stage: str) -> str:

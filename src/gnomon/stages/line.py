@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from gnomon.contracts.store.entities import Claim, StageLane
-from gnomon.stages.capacity import Capacity
+from gnomon.stages.capacity import BACKGROUND_EVERY, Capacity
 from gnomon.stages.served import Served
+
+OLD_BACKGROUND = timedelta(hours=1)  # a background row so old counts as main
+FRESH_S = 1.0
+KEPT_PART = 8  # of a stage's calls, so much the background lane leaves to the main one
+BACKGROUND_PART = 8  # of what is claimed ahead of the main lane, at most so much of the other
 
 
 class Line:
@@ -16,19 +22,26 @@ class Line:
     def __init__(self, served: Served) -> None:
         self.served = served
         self.capacity = Capacity(served.info)
-        self.claimed: deque[Claim] = deque()
+        self._ahead: dict[StageLane, deque[Claim]] = {lane: deque() for lane in StageLane}
         self.next_at: dict[StageLane, datetime] = {}  # when a lane has something, as far as known
         # Lanes whose due rows are of entities that others work on: looking again before one of
         # them is done, or something new is there, would find the same.
         self.blocked: set[StageLane] = set()
+        self._fresh_at = -FRESH_S  # when the main lane had something
 
     def __repr__(self) -> str:
-        return f"Line({self.served.info.name}, {len(self.claimed)} claimed)"
+        claimed = "+".join(str(len(claims)) for claims in self._ahead.values())
+        return f"Line({self.served.info.name}, {claimed} claimed)"
 
     @property
     def is_waiting(self) -> bool:
         """Whether it has, or may soon have, something to do."""
-        return bool(self.claimed or self.next_at)
+        return bool(self.has_claims or self.next_at)
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether anything was claimed ahead."""
+        return any(self._ahead.values())
 
     def note(self, lane: StageLane, at: datetime) -> None:
         """Something will be ready there by then."""
@@ -40,3 +53,57 @@ class Line:
     def open_times(self) -> list[datetime]:
         """When the lanes have something that can be claimed."""
         return [at for lane, at in self.next_at.items() if lane not in self.blocked]
+
+    def room(self, lane: StageLane, ahead: int) -> int:
+        """How many more to claim of a lane; 0 as long as it has more than half of them."""
+        most = ahead
+        if lane is StageLane.BACKGROUND:  # few: what is fresh may need the same entities
+            most = max(self.served.info.batch, ahead // BACKGROUND_PART)
+        room = most - len(self._ahead[lane])
+        return room if room * 2 >= most else 0
+
+    def take_in(self, lane: StageLane, claims: Sequence[Claim], now: float) -> None:
+        """They were claimed ahead."""
+        self._ahead[lane].extend(claims)
+        if claims and lane is StageLane.MAIN:
+            self._fresh_at = now
+
+    def may_begin(self, now: float) -> bool:
+        """Whether a call may begin. The background lane leaves room for what is fresh, and as long
+        as there was something lately, almost all of it."""
+        free = self.capacity.free(now)
+        if self._ahead[StageLane.MAIN]:
+            return free > 0
+        if not self._ahead[StageLane.BACKGROUND]:
+            return False
+        if now - self._fresh_at < FRESH_S:
+            return free > 0 and not self.capacity.running
+        return free > self.capacity.parallel(now) // KEPT_PART
+
+    def next_batch(self, now: datetime) -> list[Claim]:
+        """What the next call is for: main lane first, but the other one has its share."""
+        main, background = self._ahead[StageLane.MAIN], self._ahead[StageLane.BACKGROUND]
+        size = self.served.info.batch
+        batch: list[Claim] = []
+        if background and (self.capacity.background_first() or _is_old(background[0], now)):
+            batch += _taken(background, max(1, size // BACKGROUND_EVERY))
+        fresh = _taken(main, size - len(batch))
+        batch += fresh
+        batch += _taken(background, size - len(batch))
+        self.capacity.claimed(main=len(fresh), background=len(batch) - len(fresh))
+        return batch
+
+    def let_go(self) -> list[Claim]:
+        """Forget what was claimed ahead; its rows are still in the queue."""
+        gone = [claim for claims in self._ahead.values() for claim in claims]
+        for claims in self._ahead.values():
+            claims.clear()
+        return gone
+
+
+def _taken(claims: deque[Claim], count: int) -> list[Claim]:
+    return [claims.popleft() for _ in range(min(count, len(claims)))]
+
+
+def _is_old(claim: Claim, now: datetime) -> bool:
+    return claim.row.ready_at is not None and claim.row.ready_at < now - OLD_BACKGROUND

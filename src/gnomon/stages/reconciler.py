@@ -17,25 +17,22 @@ from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
 from gnomon.contracts.store.entities import (
-    Asked,
     Claim,
     EntityStore,
-    Fed,
     Offer,
     StageLane,
     Survey,
 )
 from gnomon.model.errors import Unavailable
-from gnomon.stages.asking import Asker, Change, reason_of
+from gnomon.stages.asking import Asker
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.line import Line
 from gnomon.stages.running import Runs
 from gnomon.stages.served import OutageError, Served
-from gnomon.stages.walking import Walker, view_of_fed
+from gnomon.stages.walking import Walker
 
 FEED_BATCH = 500
 FIRE_BATCH = 1_000
-OLD_BACKGROUND = timedelta(hours=1)  # a background row so old counts as main
 NAP_S = 0.001
 DECLARE_EVERY_S = 30.0
 
@@ -91,6 +88,7 @@ class Reconciler:
         self._description = 0  # counts how often a stage has described itself anew
         self._announced = -1  # the description that the register and the log know
         self._fed = False
+        self._is_walking = False
         self._held: frozenset[int] = frozenset()
 
     # -- what others tell it ----------------------------------------------------------------------
@@ -215,12 +213,10 @@ class Reconciler:
             did = await self._claim_all(holdings) or did
         finally:
             did = await asked or did
-        if self._survey is not None and await self._walker.walk(
-            self._survey.sweeps, holdings, self.time.now()
-        ):
-            self._is_stale = did = True
-        if not did and self._is_due_for_survey():
-            did = await self._look(holdings)
+        self._walk(holdings)
+        is_late = self._clock.monotonic() >= self._survey_at  # also when there is always something
+        if is_late or (not did and self._is_stale):
+            did = await self._look(holdings) or did
         return did
 
     def _note_holdings(self, holdings: Sequence[Holding]) -> None:
@@ -269,9 +265,6 @@ class Reconciler:
         return max(self.time.now() + rounded, min(line.next_at.values()))
 
     # -- looking ----------------------------------------------------------------------------------
-
-    def _is_due_for_survey(self) -> bool:
-        return self._is_stale or self._clock.monotonic() >= self._survey_at
 
     async def _look(self, holdings: Sequence[Holding]) -> bool:
         """Learn what there is to do; True if some of it is due."""
@@ -328,44 +321,43 @@ class Reconciler:
         """Ask the stages about what others changed."""
         if not self._fed:
             return False
-        fed = await self._store.feed(holdings, limit=FEED_BATCH, skip=())
-        self._fed = len(fed) >= FEED_BATCH
+        self._fed = False  # before looking: a hint that comes meanwhile is about something else
+        try:
+            fed = await self._store.feed(holdings, limit=FEED_BATCH, skip=())
+        except Unavailable:
+            self._fed = True
+            raise
+        self._fed = self._fed or len(fed) >= FEED_BATCH
         if not fed:
             return False
-        answers = [answer for each in fed if (answer := self._answer(each)) is not None]
+        held = [(each, self._ownership.holding(each.entity.shard)) for each in fed]
+        now = self.time.now()
+        answers = [self.asker.answer(each, holding, now) for each, holding in held if holding]
         for answer, stored in zip(answers, await self._store.asked(answers), strict=True):
             if stored:
                 self._offered(answer.offers)
         self._is_stale = True
         return True
 
-    def _answer(self, fed: Fed) -> Asked | None:
-        entity = fed.entity
-        held = self._ownership.holding(entity.shard)
-        if held is None:
-            return None
-        offers: tuple[Offer, ...] = ()
-        if entity.doc is not None and fed.changes:
-            newest = fed.changes[-1]
-            paths = tuple(sorted({path for note in fed.changes for path in note.paths}))
-            change = Change(
-                paths=paths,
-                author=newest.author if len(fed.changes) == 1 else "",
-                reason=reason_of(newest.version, newest.author, paths),
-                root=newest.root,
-                depth=0,
-            )
-            waiting = {name for name, row in fed.waiting.items() if row.status == "ready"}
-            offers = self.asker.offers(view_of_fed(fed, self.time.now()), change, waiting)
-        return Asked(
-            entity_id=entity.id,
-            shard=entity.shard,
-            lease_guid=held.lease_guid,
-            seq=fed.seq,
-            epoch=entity.epoch,
-            version=entity.version,
-            offers=offers,
-        )
+    def _walk(self, holdings: Sequence[Holding]) -> None:
+        """Let walks go on beside all this: what is fresh does not wait for them."""
+        if self._survey is None or not self._survey.sweeps or self._is_walking:
+            return
+        self._is_walking = True
+        task = asyncio.create_task(self._walk_on(self._survey.sweeps, holdings), name="stage-walk")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _walk_on(self, walks: Sequence[tuple[str, int]], holdings: Sequence[Holding]) -> None:
+        try:
+            if await self._walker.walk(walks, holdings, self.time.now()):
+                self._is_stale = True
+                self._wake.set()
+        except Unavailable as exc:
+            self._observer.count("store_errors", operation="walk")
+            self._observer.event("walk_failed", error=str(exc))
+        finally:
+            self._is_walking = False
 
     # -- claiming ---------------------------------------------------------------------------------
 
@@ -385,23 +377,12 @@ class Reconciler:
         return any(found)
 
     async def _claim(self, line: Line, holdings: Sequence[Holding]) -> bool:
-        """Load entities for a stage, main lane first, the background lane in its turn."""
-        room = self._config.claim_ahead - len(line.claimed)
-        if room < self._config.claim_ahead // 2:
-            return False
-        lanes = [StageLane.MAIN, StageLane.BACKGROUND]
-        background_at = line.next_at.get(StageLane.BACKGROUND)
-        is_old = background_at is not None and background_at < self.time.now() - OLD_BACKGROUND
-        if line.capacity.background_first() or is_old:
-            lanes.reverse()
-            limits = [max(1, room // 10), room]
-        else:
-            limits = [room, room]
+        """Load entities for a stage, of both lanes."""
         did = False
-        for lane, limit in zip(lanes, limits, strict=True):
-            room = self._config.claim_ahead - len(line.claimed)
-            if room > 0:
-                did = await self._peek(line, lane, min(limit, room), holdings) or did
+        for lane in StageLane:
+            room = line.room(lane, self._config.claim_ahead)
+            if room:
+                did = await self._peek(line, lane, room, holdings) or did
         self._start(line)
         return did
 
@@ -420,13 +401,9 @@ class Reconciler:
         if len(claims) >= limit:
             line.note(lane, at)
         taken = [claim for claim in claims if self._is_free(line, claim)]
-        line.claimed.extend(taken)
+        line.take_in(lane, taken, self._clock.monotonic())
         if not line.served.info.alongside:
             self._busy.update(claim.entity.id for claim in taken)
-        is_main = lane is StageLane.MAIN
-        line.capacity.claimed(
-            main=len(taken) if is_main else 0, background=0 if is_main else len(taken)
-        )
         self._is_stale = True
         if not taken and unblocked == self._unblocked:
             line.blocked.add(lane)
@@ -447,11 +424,11 @@ class Reconciler:
         )
 
     def _start(self, line: Line) -> None:
-        info = line.served.info
-        while line.claimed and line.capacity.free(self._clock.monotonic()):
-            batch = [line.claimed.popleft() for _ in range(min(info.batch, len(line.claimed)))]
+        name = f"stage-{line.served.info.name}"
+        while line.may_begin(self._clock.monotonic()):
+            batch = line.next_batch(self.time.now())
             line.capacity.began(len(batch))
-            task = asyncio.create_task(self._perform(line, batch), name=f"stage-{info.name}")
+            task = asyncio.create_task(self._perform(line, batch), name=name)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -495,6 +472,6 @@ class Reconciler:
 
     def _let_go(self, line: Line) -> None:
         """Forget what was claimed ahead: other stages need not wait for this one."""
+        gone = line.let_go()
         if not line.served.info.alongside:
-            self._busy.difference_update(claim.entity.id for claim in line.claimed)
-        line.claimed.clear()
+            self._busy.difference_update(claim.entity.id for claim in gone)

@@ -8,11 +8,12 @@ from datetime import datetime
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
 from gnomon.contracts.store.entities import Asked, EntityStore, Fed, Offer
-from gnomon.stages.asking import Asker
+from gnomon.stages.asking import Asker, asked_of, view_of_fed
 from gnomon.stages.line import Line
-from gnomon.stages.served import View
 
 PAGE = 100
+PAGES_AT_ONCE = 4  # then what is fresh has its turn
+LOOKS_AT_ONCE = 16  # where a stage has enough to do there is no page
 BACKLOG_MIN = 16
 
 
@@ -34,18 +35,25 @@ class Walker:
         self._clock = env.clock
         self._entropy = env.entropy
         self._offered = offered
+        self._turn = 0
 
     async def walk(
         self, walks: Sequence[tuple[str, int]], holdings: Sequence[Holding], now: datetime
     ) -> bool:
-        """Go on with each walk by a page; True if any went on."""
-        did = False
+        """Go on with some of the walks by a page, in turn; True if any went on."""
         by_shard = {held.shard: held for held in holdings}
-        for stage, shard in walks:
-            line, held = self._lines.get(stage), by_shard.get(shard)
-            if line is not None and held is not None:
-                did = await self._page(line, held, len(holdings), now) or did
-        return did
+        ours = [(self._lines[stage], by_shard[shard]) for stage, shard in walks
+                if stage in self._lines and shard in by_shard]  # fmt: skip
+        if not ours:
+            return False
+        pages = 0
+        for _ in range(min(LOOKS_AT_ONCE, len(ours))):
+            line, held = ours[self._turn % len(ours)]
+            self._turn += 1
+            pages += await self._page(line, held, len(holdings), now)
+            if pages >= PAGES_AT_ONCE:
+                break
+        return pages > 0
 
     async def _page(self, line: Line, held: Holding, shards: int, now: datetime) -> bool:
         info = line.served.info
@@ -71,26 +79,4 @@ class Walker:
             reason=reason,
             root=self._entropy.token(),
         )
-        return Asked(
-            entity_id=fed.entity.id,
-            shard=held.shard,
-            lease_guid=held.lease_guid,
-            seq=0,
-            epoch=fed.entity.epoch,
-            version=fed.entity.version,
-            offers=() if offer is None else (offer,),
-        )
-
-
-def view_of_fed(fed: Fed, now: datetime) -> View:
-    """An entity as stages are asked about it."""
-    assert fed.entity.doc is not None
-    return View(
-        entity_id=fed.entity.id,
-        epoch=fed.entity.epoch,
-        version=fed.entity.version,
-        text=fed.entity.doc,
-        states=fed.states,
-        now=now,
-        reasons=frozenset(),
-    )
+        return asked_of(fed, held, () if offer is None else (offer,))

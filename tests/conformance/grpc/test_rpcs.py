@@ -265,7 +265,8 @@ async def give_up_calls(served: Served) -> None:
     async def create(number: int) -> bool:
         request = pb.CreateRequest(id=f"n{number}", spec=spec_of(), idempotency_key="k")
         try:
-            await served.stub.Create(request, timeout=0.0005 * (number % 20 + 1))
+            # The first of each score is too short for any machine.
+            await served.stub.Create(request, timeout=0.000_001 + 0.0005 * (number % 20))
         except grpc.aio.AioRpcError as exc:
             refusals.add(exc.code())
             return False
@@ -275,7 +276,9 @@ async def give_up_calls(served: Served) -> None:
     acknowledged = [number for number in range(200) if await create(number)]
     found = {action.meta.id for action in (await all_of(served))}
     assert {f"n{number}" for number in acknowledged} <= found
-    assert {grpc.StatusCode.DEADLINE_EXCEEDED} == refusals
+    assert grpc.StatusCode.DEADLINE_EXCEEDED in refusals
+    # The server, cut off by the same deadline, may say so first.
+    assert refusals <= {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
     for number in range(200):
         await served.stub.Create(
             pb.CreateRequest(id=f"n{number}", spec=spec_of(), idempotency_key="k")

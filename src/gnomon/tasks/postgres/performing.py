@@ -136,7 +136,7 @@ class _Performing:
         if not is_sent:
             await wire.send_pipeline([(BEGIN, None), *sharing_steps(self._input)])
             self._note_error(*await wire.results(1))
-        wire.chunked(CHUNK_ROWS)
+            wire.chunked(CHUNK_ROWS)
         await self._statement()
         if self._is_farewell:
             return self._ended()

@@ -19,6 +19,7 @@ from gnomon.model.task.repeat import read_cron
 from gnomon.model.task.text import ErrorFields, error_text, plain_error
 from gnomon.tasks.postgres.control import COMMIT, NO_PARAMS, PLANS_FOR_S, ROLLBACK, Refused, rows_of
 from gnomon.tasks.postgres.performing import (
+    CHUNK_ROWS,
     Ended,
     error_of,
     outcome_of,
@@ -203,7 +204,9 @@ class LocalSession:
             await wire.send_pipeline([*steps, *sharing_steps(following.foreseen)], told_after=count)
             results = await wire.results(count)
             self._is_ahead = self._is_performing = results[-1].status == Status.TUPLES_OK
-            if not self._is_ahead:
+            if self._is_ahead:
+                wire.chunked(CHUNK_ROWS)  # now: when its first row is there, it is too late
+            else:
                 await wire.synced()
         except WireLost as exc:
             raise self._broken(plain_error("!PQconsumeInput", str(exc))) from None

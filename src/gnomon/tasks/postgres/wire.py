@@ -35,6 +35,7 @@ TransactionStatus = pq.TransactionStatus
 Diagnostic = pq.DiagnosticField
 ABORTED = Status.PIPELINE_ABORTED
 BAD_STATUSES = (Status.FATAL_ERROR, Status.BAD_RESPONSE, Status.NONFATAL_ERROR)
+LOOK_EVERY_S = 1.0
 FATAL_SEVERITIES = ("FATAL", "PANIC")
 
 
@@ -77,6 +78,7 @@ class Wire:
         self.pid = connection.backend_pid
         connection.nonblocking = 1
         self._loop.add_reader(self._fd, self._on_readable)
+        self._looking = self._loop.call_later(LOOK_EVERY_S, self._look)
 
     # -- what it is -------------------------------------------------------------------------------
 
@@ -120,16 +122,19 @@ class Wire:
         Errors: WireLost.
         """
         connection, pending, send = self._connection, self._pending, self._send
-        connection.enter_pipeline_mode()
-        for statement, params in steps[:told_after]:
-            pending.append(send(statement, params))
-        if told_after:
-            connection.send_flush_request()
-        for statement, params in steps[told_after:]:
-            pending.append(send(statement, params))
-        connection.pipeline_sync()
-        if connection.flush():
-            await self._flush()
+        try:
+            connection.enter_pipeline_mode()
+            for statement, params in steps[:told_after]:
+                pending.append(send(statement, params))
+            if told_after:
+                connection.send_flush_request()
+            for statement, params in steps[told_after:]:
+                pending.append(send(statement, params))
+            connection.pipeline_sync()
+            if connection.flush():
+                await self._flush()
+        except PsycopgError as exc:
+            raise self._broken(exc) from None
 
     async def prepare(self, statements: Sequence[Statement]) -> None:
         """Prepare statements before they are needed. Errors: WireLost."""
@@ -203,7 +208,10 @@ class Wire:
 
     async def send(self, text: bytes) -> None:
         """An input of any number of statements. Its results follow, until there are no more."""
-        self._connection.send_query(text)
+        try:
+            self._connection.send_query(text)
+        except PsycopgError as exc:
+            raise self._broken(exc) from None
         await self._flush()
 
     def chunked(self, rows: int) -> None:
@@ -288,6 +296,12 @@ class Wire:
         else:
             self._while_idle()
 
+    def _look(self) -> None:
+        """uvloop tells of a connection that was reset but once, and libpq then reads what came
+        before: the reset itself is only seen by whoever looks again."""
+        self._looking = self._loop.call_later(LOOK_EVERY_S, self._look)
+        self._on_readable()
+
     def _while_idle(self) -> None:
         """Nobody waits: a notification, a notice, or the server's farewell."""
         connection = self._connection
@@ -306,12 +320,20 @@ class Wire:
 
     def _lose(self, words: str) -> None:
         self._lost = words
+        self._looking.cancel()
         self._loop.remove_reader(self._fd)
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def _broken(self, exc: PsycopgError) -> WireLost:
+        if self._lost is None:
+            self._lose(_words(exc))
+        return WireLost(self._lost or CLOSED)
+
     async def _readable(self) -> None:
+        if self._lost is None and self._connection.status == pq.ConnStatus.BAD:
+            self._lose(CLOSED)  # libpq has closed the socket: nothing would wake us any more
         if self._lost is not None:
             raise WireLost(self._lost)
         if self._unread_bytes_max and 2 * self._unread_bytes > self._unread_bytes_max:
@@ -336,9 +358,7 @@ class Wire:
             while self._connection.flush():
                 await self._writable()
         except PsycopgError as exc:
-            if self._lost is None:
-                self._lose(_words(exc))
-            raise WireLost(self._lost or CLOSED) from None
+            raise self._broken(exc) from None
 
     async def _writable(self) -> None:
         waiter = self._loop.create_future()
