@@ -59,6 +59,10 @@ class Capacity:
             return max(1, math.floor(self.parallel_all * self.share))
         return self.granted if now < self.granted_until else 0
 
+    def is_open(self, now: float) -> bool:
+        """Whether calls end and begin, though there may be no room at this moment."""
+        return now >= self.paused_until and self.share > 0 and self.parallel(now) > 0
+
     def next_at(self, now: float) -> float:
         """When there may be room again, as far as time alone decides."""
         if now < self.paused_until:

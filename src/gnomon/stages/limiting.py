@@ -27,7 +27,6 @@ READ_EVERY_S = 2.0
 ALIVE_FOR = timedelta(seconds=10)  # so long a grant counts for a process that does not ask
 TRUST_S = 7.0  # and so long the process itself relies on it
 LEAVE_S = 2.0
-IDLE_PART = 8
 
 
 class StageLimits:
@@ -118,9 +117,7 @@ class StageLimits:
 
     def _claim(self, line: Line) -> Claim:
         capacity = line.capacity
-        is_idle = not line.is_waiting and not capacity.running
-        # An idle stage keeps a little, if there is plenty: its next entity need not wait for us.
-        wanted = capacity.parallel_all // IDLE_PART if is_idle else capacity.parallel_all
+        wanted = capacity.parallel_all if line.is_waiting or capacity.running else 0
         if capacity.granted is not None:  # what is not needed is not used from here on
             capacity.granted = max(capacity.running, min(capacity.granted, wanted))
         held = capacity.running if capacity.granted is None else capacity.granted

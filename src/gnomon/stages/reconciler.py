@@ -34,6 +34,7 @@ from gnomon.stages.walking import Walker
 FEED_BATCH = 500
 FIRE_BATCH = 1_000
 NAP_S = 0.001
+PATIENCE = timedelta(seconds=1)  # so long a stage waits for those that can wake it
 DECLARE_EVERY_S = 30.0
 
 
@@ -410,16 +411,19 @@ class Reconciler:
         return bool(taken)
 
     def _is_free(self, line: Line, claim: Claim) -> bool:
-        """Nobody else has claimed it meanwhile, and stages that can wake this one come first, if
-        they can work now."""
+        """Nobody else has claimed it meanwhile, and stages that can wake this one come first: if
+        they can work, and not for long, or a slow one would hold up the others."""
         if line.served.info.alongside:
             return True
         if claim.entity.id in self._busy:
             return False
+        ready_at = claim.row.ready_at
+        if ready_at is None or claim.now - ready_at > PATIENCE:
+            return True
         now = self._clock.monotonic()
         first = claim.waiting & self.asker.graph.before[line.served.info.name]
         return not any(
-            self._lines[name].capacity.free(now) and not self._lines[name].served.info.alongside
+            self._lines[name].capacity.is_open(now) and not self._lines[name].served.info.alongside
             for name in first
         )
 

@@ -111,8 +111,16 @@ class SqliteLeases:
         rows = [
             {"shard": holding.shard, "lease_guid": holding.lease_guid.bytes} for holding in holdings
         ]
-        await self._runner.write(lambda connection: connection.executemany(SQL["release"], rows))
+
+        def call(connection: sqlite3.Connection) -> None:  # a cursor must not leave its thread
+            connection.executemany(SQL["release"], rows)
+
+        await self._runner.write(call)
 
     async def leave(self, worker: UUID) -> None:
         gone = {"worker": worker.bytes}
-        await self._runner.write(lambda connection: connection.execute(SQL["leave"], gone))
+
+        def call(connection: sqlite3.Connection) -> None:
+            connection.execute(SQL["leave"], gone)
+
+        await self._runner.write(call)

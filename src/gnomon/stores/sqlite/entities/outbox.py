@@ -51,7 +51,11 @@ class SqliteOutbox(EntityVerbs):
 
     async def sent(self, rows: Sequence[Outgoing]) -> None:
         gone = [_key(row) for row in rows]
-        await self._runner.write(lambda connection: connection.executemany(SQL["sent"], gone))
+
+        def call(connection: Connection) -> None:  # a cursor must not leave the writer's thread
+            connection.executemany(SQL["sent"], gone)
+
+        await self._runner.write(call)
 
     async def unsent(
         self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
