@@ -30,7 +30,8 @@ FEW, MANY = 3, 60
 ROOT = UUID(int=7)
 DOC = '{"price": 1}'
 # The statements of each verb, without BEGIN and COMMIT.
-ALLOWED = {"write": 6,  # the last one is the audit "feed": 2, "asked": 4, "peek": 2, "commit": 3, "outgoing": 1, "sent": 1}
+# The last statement of a write is the audit.
+ALLOWED = {"write": 6, "feed": 2, "asked": 4, "peek": 2, "commit": 3, "outgoing": 1, "sent": 1}
 
 
 @pytest.fixture
