@@ -34,7 +34,7 @@ from gnomon.stages.walking import Walker
 FEED_BATCH = 500
 FIRE_BATCH = 1_000
 NAP_S = 0.001
-PATIENCE = timedelta(seconds=1)  # so long a stage waits for those that can wake it
+PATIENCE = timedelta(seconds=30)  # so long a stage waits for those that can wake it
 DECLARE_EVERY_S = 30.0
 
 
