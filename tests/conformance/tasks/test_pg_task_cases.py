@@ -26,6 +26,7 @@ CREATE PROCEDURE p_out(INOUT x int) LANGUAGE plpgsql AS 'begin x := x+1; end';
 """
 # Bytes that are no UTF-8 are replaced: the original stores what no client can read.
 REPLACED = {"M16": "a\ufffdb\n1\ufffd2"}
+SINCE = {"S31": 150_000}  # MERGE
 NOW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00")
 
 
@@ -53,6 +54,8 @@ async def test_every_recorded_case_gives_the_same_bytes(
     kept = await driver.open(GroupKey("kept", remote)) if reuse else None
     differing = {}
     for case in CASES[:-1]:
+        if case["case"] in SINCE and driver.user.info.server_version < SINCE[case["case"]]:
+            continue
         columns = {name: sql.SQL(text) for name, text in case["cols"].items()}
         group = "kept" if reuse and case["case"] != "X01" else case["case"]
         task_id = driver.insert(case["input"], group=group, remote=remote, **columns)

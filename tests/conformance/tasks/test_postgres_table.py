@@ -146,6 +146,7 @@ async def test_what_a_login_may_not_is_said_exactly(task_dsn: str, entry: TaskEn
     name = f"gnomon_test_{uuid4().hex[:12]}"
     admin = psycopg.connect(task_dsn, autocommit=True)
     admin.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
+    admin.execute(b"REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # as it is from 15 on
     plain_dsn = conninfo.make_conninfo(task_dsn, user=name)
     plain = msgspec.structs.replace(entry, user=name, superuser=False)
     try:

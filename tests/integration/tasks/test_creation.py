@@ -106,6 +106,8 @@ async def test_user_that_may_not_create_a_table_is_told(
 ) -> None:
     with psycopg.connect(admin_dsn, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+    with psycopg.connect(admin_dsn, dbname=database, autocommit=True) as admin:
+        admin.execute(b"REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # as it is from 15 on
     login = login_name(plain_login)
     problem = (
         f"the user {login} may not create type state in database {database}: "

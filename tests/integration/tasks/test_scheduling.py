@@ -124,7 +124,9 @@ async def test_max_1_is_two_at_a_time(stand: Stand) -> None:
     """B10."""
     rows = await stand.ended(stand.insert_many(6, "SELECT pg_sleep(0.2)", max=1))
     assert 2 == at_once(rows)
-    assert in_order(rows)
+    # Two that begin together may do so in either order, on sessions of their own.
+    assert in_order(rows[::2])
+    assert in_order(rows[1::2])
 
 
 async def test_higher_max_overtakes(stand: Stand) -> None:
