@@ -26,7 +26,8 @@ CREATE PROCEDURE p_out(INOUT x int) LANGUAGE plpgsql AS 'begin x := x+1; end';
 """
 # Bytes that are no UTF-8 are replaced: the original stores what no client can read.
 REPLACED = {"M16": "a\ufffdb\n1\ufffd2"}
-SINCE = {"S31": 150_000}  # MERGE
+# MERGE; a byte that is no text, which no client can read from a server before 15.
+SINCE = {"S31": 150_000, "M16": 150_000}
 NOW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00")
 
 
