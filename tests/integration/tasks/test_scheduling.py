@@ -284,3 +284,16 @@ async def test_run_caps_all_groups(stand: Stand) -> None:
     stand.change(run=2)
     ids = [stand.insert("SELECT pg_sleep(0.3)", group=f"g{number}") for number in range(5)]
     assert 2 == at_once(await stand.ended(ids))
+
+
+async def test_a_long_task_holds_up_neither_other_groups_nor_those_beside_it(stand: Stand) -> None:
+    """The short ones begin and end while it is performed, in its own group and in others."""
+    long = stand.insert("SELECT pg_sleep(4)", group="mixed", max=1)
+    await stand.working(long)
+    beside = stand.insert_many(5, "SELECT 1", group="mixed", max=1)
+    others = stand.insert_many(10, "SELECT 1", group="short")
+    rows = await stand.ended([*beside, *others, long])
+    *short, last = sorted(rows, key=lambda row: row["stop"])
+    assert long == last["id"]
+    assert all(last["start"] < row["start"] <= row["stop"] < last["stop"] for row in short)
+    assert {"DONE"} == {row["state"] for row in rows}
