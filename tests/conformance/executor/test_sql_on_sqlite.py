@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -165,12 +166,24 @@ async def test_a_conflict_that_rolls_back_is_no_success(executor: SqlExecutor, f
     assert [(0,)] == rows_of(file, "SELECT count(*) FROM gnomon_inbox WHERE key = 'second'")
 
 
+def _is_locked(file: Path) -> bool:
+    """Whether somebody writes: the statement has begun."""
+    with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as other:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        other.execute("ROLLBACK")
+        return False
+
+
 async def test_a_cancelled_statement_really_stops(executor: SqlExecutor, file: Path) -> None:
     """Its lock is free soon afterwards, and nothing of it is committed."""
     effect = Sql(target="shop", statement=_insert_endlessly())
     executing = asyncio.ensure_future(executor.execute(order_of(effect)))
-    await asyncio.sleep(0.1)
-    assert not executing.done()
+    async with asyncio.timeout(10):
+        while not _is_locked(file):
+            await asyncio.sleep(0.01)
     executing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await executing

@@ -37,12 +37,10 @@ def test_circles_and_shared_fields_are_named() -> None:
             "pong": reach("a", "b"),
             "late": reach("b", "z"),
             "other": reach("q", "z.y"),
-            "self": reach("s", "s"),
         }
     )
     assert (("ping", "pong"),) == graph.circles
     assert (("late", "other"),) == graph.shared
-    assert ("self",) == graph.own_echo
     assert graph.rank["ping"] == graph.rank["pong"] < graph.rank["late"]
 
 

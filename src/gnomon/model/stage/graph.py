@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gnomon.model.stage.paths import WHOLE, meet
+from gnomon.model.stage.paths import meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,6 @@ class Graph:
     before: Mapping[str, frozenset[str]]  # all whose work can lead to a stage's, circles left out
     circles: tuple[tuple[str, ...], ...]  # stages that can wake each other for ever
     shared: tuple[tuple[str, str], ...]  # pairs that may write the same field
-    own_echo: tuple[str, ...]  # stages that watch what they write: allowed, they are not asked
 
 
 def build_graph(stages: Mapping[str, Reach]) -> Graph:
@@ -62,7 +61,6 @@ def build_graph(stages: Mapping[str, Reach]) -> Graph:
             for other in names[place + 1 :]
             if meet(stages[one].writes, stages[other].writes)
         ),
-        own_echo=tuple(name for name in names if _hears_itself(stages[name])),
     )
 
 
@@ -77,10 +75,6 @@ def _before(
         found |= wakers
         waiting += wakers
     return frozenset(each for each in found if rank[each] < rank[name])
-
-
-def _hears_itself(reach: Reach) -> bool:
-    return bool(reach.writes) and reach.is_woken_by(reach.writes) and reach.watch != (WHOLE,)
 
 
 def _components(names: Sequence[str], wakes: Mapping[str, Sequence[str]]) -> list[list[str]]:

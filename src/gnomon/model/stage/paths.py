@@ -37,11 +37,6 @@ def meet(some: Iterable[str], others: Iterable[str]) -> bool:
     return any(covers(a, b) or covers(b, a) for a in some for b in others)
 
 
-def all_within(paths: Iterable[str], allowed: Iterable[str]) -> bool:
-    """Whether every path lies in an allowed one."""
-    return not outside(paths, allowed)
-
-
 def outside(paths: Iterable[str], allowed: Iterable[str]) -> list[str]:
     """The paths that lie in none of the allowed ones."""
     allowed = tuple(allowed)
