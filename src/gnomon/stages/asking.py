@@ -190,7 +190,8 @@ class Asker:
             depth=change.depth,
             lane=lane,
             delay=delay,
-            frees=True,
+            # A walk changes nothing, so it frees nothing: what was given up stays given up.
+            frees=lane == StageLane.MAIN,
         )
 
     def _held_in_check(self, offer: Offer, view: View, change: Change) -> Offer:

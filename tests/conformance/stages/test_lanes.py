@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from gnomon.stages import Done, Stages
+from gnomon.stages import Done, Quarantine, Stages
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, settled, stage
 
@@ -64,6 +64,19 @@ async def test_a_raised_revision_frees_what_was_quarantined() -> None:
     await served_anew(bench, mended)
     assert [] == list(await bench.parked())
     assert {"e"} == {it.id for it in mended.given}
+
+
+async def test_a_walk_frees_nothing_that_was_given_up() -> None:
+    """It changed nothing; a raised revision, a change of the entity and `release` do free it."""
+
+    def give_up(_: It) -> None:
+        raise Quarantine("a person, please")
+
+    bad = stage("bad", process=give_up)
+    bench = await settled(bad, entities={"e": {}})
+    await bench.stages.sweep("bad")
+    await bench.settle()
+    assert (1, 1) == (len(bad.given), len(await bench.parked()))
 
 
 async def test_a_walk_asks_first() -> None:
