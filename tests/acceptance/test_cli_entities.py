@@ -17,11 +17,14 @@ from tests.acceptance.test_cli import Shell, wait_until
 pytestmark = pytest.mark.acceptance
 
 PROGRAM = """
+from datetime import timedelta
+
 from gnomon import App
 from gnomon.stages import Done, Quarantine, Stage, Stages
 
 class Rank(Stage):
-    name, watch, writes = "rank", ("price",), ("rank",)
+    name, watch, writes = "rank", ("price", "rank"), ("rank",)
+    settle = timedelta(milliseconds=20)
 
     async def process(self, it):
         if it.entity["price"] < 0:
@@ -115,6 +118,10 @@ def test_stages_of_a_program_over_a_server(server: tuple[Shell, str]) -> None:
     assert "a price below zero" in told
     [stage] = shell.json("stage", "list", *remote)["stages"]
     assert ("rank", 1, 1) == (stage["name"], stage["revision"], stage["parked"])
+    assert ("PT0.02S", True) == (stage["settle"], stage["own_echo"])
+    table = shell.run("stage", "list", *remote).stdout
+    assert re.search(r"settle +own echo", table)
+    assert re.search(r"rank .* 20ms +yes", table)
     assert {"released": 1} == shell.json("entity", "release", "bad", *remote)
     shell.run("stage", "sweep", "rank", *remote)
     refused = shell.run("stage", "forget", "rank", *remote, code=2)
@@ -125,3 +132,15 @@ def test_stages_of_a_program_over_a_server(server: tuple[Shell, str]) -> None:
 def parked(shell: Shell, remote: tuple[str, str]) -> list[Any]:
     found: list[Any] = shell.json("entity", "parked", "--stage", "rank", *remote)["parked"]
     return found
+
+
+def test_doctor_finds_saves_that_nobody_takes(shell: Shell) -> None:
+    """By sink, how many and since when; nothing while they are younger than the alarm."""
+    shell.run(
+        "entity", "put", "ad-1", "{}", *shell.target, environ={"GNOMON_STAGES__RELAY": "events"}
+    )
+    assert {"findings": []} == shell.json("doctor", *shell.target)
+    alarm = {"GNOMON_STAGES__OUTBOX_ALARM": "0.001"}
+    [finding] = shell.json("doctor", *shell.target, code=14, environ=alarm)["findings"]
+    assert ("outbox_age", "relay") == (finding["rule"], finding["subject"])
+    assert "saves that wait: 1," in finding["detail"]

@@ -20,7 +20,8 @@ import msgspec
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Installation, Store
-from gnomon.contracts.store.entities import Outgoing, StateWrite
+from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.outbox import Outgoing
 from gnomon.model.errors import NotFound, StoreUnavailable, Unavailable
 from gnomon.stages import Done, Item, Saved, Stage, Stages, Wake
 from gnomon.stages.codec import decode_document

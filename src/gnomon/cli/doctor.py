@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 import typer
@@ -12,7 +13,7 @@ from gnomon.cli.connection import open_database
 from gnomon.cli.output import print_json, print_table, say
 from gnomon.cli.running import run
 from gnomon.config import Settings
-from gnomon.contracts.store import Finding
+from gnomon.contracts.store import Backlog, Finding
 from gnomon.gateways.errors import EXIT_FINDINGS
 from gnomon.model.errors import InvalidRequest
 
@@ -21,6 +22,7 @@ EPILOG = options.examples(
     "gnomon doctor --adopt --past-due skip    # after a restore: nothing that came due meanwhile",
 )
 IDENTITY_RULE = "identity"
+OUTBOX_RULE = "outbox_age"
 
 
 def register(root: typer.Typer) -> None:
@@ -70,9 +72,24 @@ async def _look(settings: Settings) -> Sequence[Finding]:
         installation = app.store.installation
         difference = await installation.verify_identity()
         findings = list(await installation.doctor())
+        backlog, now = await app.store.outbox.backlog(), await installation.now()
+    findings += late_sinks(backlog, now=now, alarm=settings.stages.outbox_alarm)
     if difference is not None:
         findings.insert(0, Finding(rule=IDENTITY_RULE, subject="database", detail=difference))
     return findings
+
+
+def late_sinks(backlog: Sequence[Backlog], *, now: datetime, alarm: timedelta) -> list[Finding]:
+    """Where saved versions wait longer than they should."""
+    found = []
+    for each in backlog:
+        age = now - each.oldest_at
+        if age > alarm:
+            waits = timedelta(seconds=int(age.total_seconds()))
+            why = "" if each.error is None else f"; {each.error}"
+            detail = f"saves that wait: {each.count}, the oldest for {waits}{why}"
+            found.append(Finding(rule=OUTBOX_RULE, subject=each.sink or "relay", detail=detail))
+    return found
 
 
 async def _adopt(settings: Settings, past_due: str) -> int:

@@ -10,6 +10,7 @@ from gnomon.cli import options
 from gnomon.cli.action import Target
 from gnomon.cli.entity import call
 from gnomon.cli.output import from_now, print_json, print_table, say
+from gnomon.model.duration import format_duration
 from gnomon.model.errors import InvalidRequest
 
 noun = typer.Typer(
@@ -36,11 +37,15 @@ def list_stages(
     if json:
         print_json({"stages": found})
         return
-    columns = ("name", "revision", "last served", "waiting", "background", "sleeping", "parked")
+    columns = (
+        "name", "revision", "last served", "waiting", "background", "sleeping", "parked", "settle",
+        "own echo",
+    )  # fmt: skip
     rows = [
         (
             each.name, each.revision, from_now(each.last_seen_at), each.waiting, each.background,
-            each.sleeping, each.parked,
+            each.sleeping, each.parked, format_duration(each.settle) if each.settle else None,
+            "yes" if each.own_echo else None,
         )
         for each in found
     ]  # fmt: skip

@@ -6,7 +6,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from gnomon.client.entities import EntityClient
-from gnomon.contracts.store.entities import Entity, StageRecord, StageState, StateWrite
+from gnomon.contracts.store.entities import Entity, StageState, StateWrite
+from gnomon.contracts.store.register import StageRecord
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.entities import EntityPage
 from gnomon.stages.explain import Explanation, ParkedRow

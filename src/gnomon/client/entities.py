@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from gnomon.contracts.store.entities import Entity, StageRecord, StageState, StateWrite
+from gnomon.contracts.store.entities import Entity, StageState, StateWrite
+from gnomon.contracts.store.register import StageRecord
 from gnomon.model.errors import Conflict, InvalidRequest
 from gnomon.model.ids import NAME_PATTERN, action_id
 from gnomon.model.stage.patch import Patch

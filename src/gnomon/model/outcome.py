@@ -50,6 +50,8 @@ Outcome = Succeeded | Failed | Cancelled | Interrupted | Abandoned
 
 def cut(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
     """Keep the beginning of a long text; NUL is what PostgreSQL cannot store."""
+    if len(text) <= chars_max and text.isascii() and "\x00" not in text:
+        return text
     text = text.replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
     return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
 

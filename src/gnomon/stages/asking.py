@@ -11,9 +11,10 @@ import math
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
+
+import msgspec
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
@@ -32,8 +33,7 @@ ASK_FAILED = "ask failed"
 UNASKED = "unasked"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A change that stages are asked about."""
 
     paths: tuple[str, ...]
@@ -190,7 +190,9 @@ class Asker:
             depth=change.depth,
             lane=lane,
             delay=delay,
-            # A walk changes nothing, so it frees nothing: what was given up stays given up.
+            # A walk changes nothing, so nothing has to settle, and it frees nothing: what was given
+            # up stays given up.
+            settle=timedelta(0) if lane is StageLane.BACKGROUND else stage.info.settle,
             frees=lane == StageLane.MAIN,
         )
 
@@ -218,6 +220,7 @@ class Asker:
             depth=offer.depth,
             lane=offer.lane,
             delay=max(delay, offer.delay),
+            settle=offer.settle,
             frees=offer.frees,
             looping=proof,
         )

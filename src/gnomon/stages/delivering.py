@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from gnomon.contracts.store.entities import Outgoing
+from gnomon.contracts.store.outbox import Outgoing
 
 AT_ONCE = 500
 

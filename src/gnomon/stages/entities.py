@@ -14,10 +14,10 @@ from gnomon.contracts.store.entities import (
     Entity,
     EntityWrite,
     Offer,
-    StageRecord,
     StageState,
     StateWrite,
 )
+from gnomon.contracts.store.register import StageRecord
 from gnomon.model.errors import InvalidSpec, NotFound, VersionConflict
 from gnomon.model.ids import action_id, shard_of
 from gnomon.model.stage.patch import Patch, apply_patch
@@ -121,10 +121,11 @@ class Entities:
 
     async def put_many(self, documents: Mapping[str, object], *, by: str = USER) -> int:
         """Create or replace many; how many were changed by it."""
-        found = [await self._base(each) for each in documents]
+        shards: dict[str, int] = {action_id(each): self._shard(each) for each in documents}
+        found = await self._entities.get_many(shards)
         writes = []
-        for (entity_id, document), before in zip(documents.items(), found, strict=True):
-            write = self._write(entity_id, before, encode_document(document), by)
+        for entity_id, document in documents.items():
+            write = self._write(entity_id, found.get(entity_id), encode_document(document), by)
             if write is not None:
                 writes.append(write)
         stored = await self._store_writes(writes)

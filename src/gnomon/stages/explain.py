@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import msgspec
 
@@ -13,8 +14,8 @@ from gnomon.contracts.store.entities import (
     QueueRow,
     RowStatus,
     StageLane,
-    StageRecord,
 )
+from gnomon.contracts.store.register import StageRecord
 
 ORPHAN_AFTER = timedelta(minutes=2)  # so long after its last sign a stage counts as not served
 
@@ -32,6 +33,7 @@ class StageExplanation(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
     chain: tuple[str, ...]  # who changed what led here: user → predict-price → rank
     depth: int
+    root: UUID  # of that chain; what the stage makes of it has the same
     waits_for: str
     last_error: str | None = None
     last_note: str | None = None
@@ -53,7 +55,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
         for note in self.changes[:10]:
             shown = ", ".join(path or "everything" for path in note.paths[:5])
             who = note.author.removeprefix("stage:")
-            lines.append(f"  v{note.version} {note.at:%Y-%m-%d %H:%M:%S} by {who}: {shown}")
+            at = f"{note.at:%Y-%m-%d %H:%M:%S}"
+            lines.append(f"  v{note.version} {at} by {who}: {shown} (root {note.root})")
         return "\n".join(lines)
 
 
@@ -93,14 +96,14 @@ def explained(
     now: datetime,
 ) -> Explanation:
     """Put together what the store knows."""
-    served = {each.name for each in register if now - each.last_seen_at < ORPHAN_AFTER}
+    served = {each.name: each for each in register if now - each.last_seen_at < ORPHAN_AFTER}
     return Explanation(
         id=entity.id,
         epoch=entity.epoch,
         version=entity.version,
         changed_at=entity.changed_at,
         stages=tuple(
-            _explained(row, changes, is_served=row.stage in served, now=now)
+            _explained(row, changes, stage=served.get(row.stage), now=now)
             for row in sorted(rows, key=lambda row: row.stage)
         ),
         changes=tuple(changes),
@@ -108,9 +111,9 @@ def explained(
 
 
 def _explained(
-    row: QueueRow, changes: Sequence[ChangeNote], *, is_served: bool, now: datetime
+    row: QueueRow, changes: Sequence[ChangeNote], *, stage: StageRecord | None, now: datetime
 ) -> StageExplanation:
-    status = row.status.value if is_served else "orphan"
+    status = "orphan" if stage is None else row.status.value
     return StageExplanation(
         stage=row.stage,
         status=status,
@@ -122,7 +125,8 @@ def _explained(
         reasons=row.reasons,
         chain=_chain(row, changes),
         depth=row.depth,
-        waits_for=_waits_for(row, is_served=is_served, now=now),
+        root=row.root,
+        waits_for=_waits_for(row, stage, now),
         last_error=row.error,
         last_note=row.note,
     )
@@ -133,8 +137,8 @@ def _chain(row: QueueRow, changes: Sequence[ChangeNote]) -> tuple[str, ...]:
     return (*(note.author.removeprefix("stage:") for note in steps), row.stage) if steps else ()
 
 
-def _waits_for(row: QueueRow, *, is_served: bool, now: datetime) -> str:
-    if not is_served:
+def _waits_for(row: QueueRow, stage: StageRecord | None, now: datetime) -> str:
+    if stage is None:
         return "no process serves this stage"
     if row.status is RowStatus.QUARANTINED:
         return "a change of what it watches, a new revision, or `gnomon entity release`"
@@ -143,9 +147,16 @@ def _waits_for(row: QueueRow, *, is_served: bool, now: datetime) -> str:
     if row.status is RowStatus.SLEEPING:
         return f"its timer in {_span(row.timer_at, now)}"
     if row.ready_at is not None and row.ready_at > now:
+        if _is_settling(row.ready_at, row, stage, now):
+            return f"settling until {row.ready_at:%Y-%m-%d %H:%M:%S}"
         what = "its next try" if row.attempts else "its time"
         return f"{what} in {_span(row.ready_at, now)}"
     return "its turn"
+
+
+def _is_settling(ready_at: datetime, row: QueueRow, stage: StageRecord, now: datetime) -> bool:
+    """Whether it waits for no other reason: no failure, and no delay that is longer."""
+    return not row.attempts and row.error is None and ready_at - now <= stage.settle
 
 
 def _span(at: datetime | None, now: datetime) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from gnomon.contracts.store.entities import Claim, StageLane
@@ -12,6 +12,7 @@ from gnomon.stages.served import Served
 
 OLD_BACKGROUND = timedelta(hours=1)  # a background row so old counts as main
 FRESH_S = 1.0
+OVERTAKEN_MAX = timedelta(seconds=1)
 KEPT_PART = 8  # of a stage's calls, so much the background lane leaves to the main one
 BACKGROUND_PART = 8  # of what is claimed ahead of the main lane, at most so much of the other
 
@@ -24,9 +25,13 @@ class Line:
         self.capacity = Capacity(served.info)
         self._ahead: dict[StageLane, deque[Claim]] = {lane: deque() for lane in StageLane}
         self.next_at: dict[StageLane, datetime] = {}  # when a lane has something, as far as known
-        # Lanes whose due rows are of entities that others work on: looking again before one of
-        # them is done, or something new is there, would find the same.
-        self.blocked: set[StageLane] = set()
+        # Since when a lane has due rows that are not claimed, as far as known.
+        self.lagging_since: dict[StageLane, datetime] = {}
+        self.claimed: set[str] = set()  # entities in hand: claimed ahead, or in a call
+        # Entities with a due row whose turn is not yet: other stages work on them, or are to come
+        # first. Looking again before one of these is done would find the same.
+        self.behind: dict[str, StageLane] = {}
+        self.is_held = False  # its background lane: see `hold_background`
         self._fresh_at = -FRESH_S  # when the main lane had something
 
     def __repr__(self) -> str:
@@ -45,17 +50,26 @@ class Line:
 
     def note(self, lane: StageLane, at: datetime) -> None:
         """Something will be ready there by then."""
-        self.blocked.discard(lane)
+        if self.is_held and lane is StageLane.BACKGROUND:
+            return
         known = self.next_at.get(lane)
         if known is None or at < known:
             self.next_at[lane] = at
 
-    def open_times(self) -> list[datetime]:
+    def left(self, lane: StageLane, at: datetime) -> None:
+        """Something is in that queue since then, and is to be looked for."""
+        self.note(lane, at)
+        self.lagging_since[lane] = min(at, self.lagging_since.get(lane, at))
+
+    def open_times(self, ahead: int) -> list[datetime]:
         """When the lanes have something that can be claimed."""
-        return [at for lane, at in self.next_at.items() if lane not in self.blocked]
+        return [at for lane, at in self.next_at.items() if self.room(lane, ahead)]
 
     def room(self, lane: StageLane, ahead: int) -> int:
-        """How many more to claim of a lane; 0 as long as it has more than half of them."""
+        """How many more to claim of a lane; 0 as long as it has more than half of them, or so many
+        wait for others that looking for more is too dear."""
+        if len(self.behind) >= ahead:
+            return 0
         most = ahead
         if lane is StageLane.BACKGROUND:  # few: what is fresh may need the same entities
             most = max(self.served.info.batch, ahead // BACKGROUND_PART)
@@ -65,8 +79,27 @@ class Line:
     def take_in(self, lane: StageLane, claims: Sequence[Claim], now: float) -> None:
         """They were claimed ahead."""
         self._ahead[lane].extend(claims)
+        self.claimed.update(claim.entity.id for claim in claims)
         if claims and lane is StageLane.MAIN:
             self._fresh_at = now
+
+    def may_follow(self, now: float, time: datetime, ahead: int) -> bool:
+        """Whether what becomes ready this moment may be claimed at once, before others that wait
+        in the queue: not if these have waited for long."""
+        since = self.lagging_since.get(StageLane.MAIN)
+        return (
+            (since is None or time - since < OVERTAKEN_MAX)
+            and self.capacity.free(now) > 0  # else others may have the entity meanwhile
+            and len(self._ahead[StageLane.MAIN]) < ahead
+        )
+
+    def freed(self, entity_ids: Iterable[str], now: datetime) -> None:
+        """Nobody works on these any more."""
+        if self.behind:
+            for entity_id in entity_ids:
+                lane = self.behind.pop(entity_id, None)
+                if lane is not None:
+                    self.left(lane, now)
 
     def may_begin(self, now: float) -> bool:
         """Whether a call may begin. The background lane leaves room for what is fresh, and as long
@@ -93,11 +126,24 @@ class Line:
         self.capacity.claimed(main=len(fresh), background=len(batch) - len(fresh))
         return batch
 
-    def let_go(self) -> list[Claim]:
-        """Forget what was claimed ahead; its rows are still in the queue."""
-        gone = [claim for claims in self._ahead.values() for claim in claims]
+    def hold_background(self, *, held: bool) -> list[Claim]:
+        """Take nothing of the background lane, until it is said again; what is let go of it."""
+        self.is_held = held
+        if not held:
+            return []
+        self.next_at.pop(StageLane.BACKGROUND, None)
+        gone = [*self._ahead[StageLane.BACKGROUND]]
+        self._ahead[StageLane.BACKGROUND].clear()
+        return gone
+
+    def let_go(self, before: datetime | None = None) -> list[Claim]:
+        """Forget what was claimed ahead, or what was before a moment; its rows are still in the
+        queue."""
+        gone = []
         for claims in self._ahead.values():
-            claims.clear()
+            while claims and (before is None or claims[0].now < before):
+                gone.append(claims.popleft())
+        self.claimed.difference_update(claim.entity.id for claim in gone)
         return gone
 
 

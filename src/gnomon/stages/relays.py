@@ -18,7 +18,8 @@ import msgspec
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor, Order
-from gnomon.contracts.store.entities import Outgoing, StageState
+from gnomon.contracts.store.entities import StageState
+from gnomon.contracts.store.outbox import Outgoing
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed
 from gnomon.model.spec import Effect, Http, Kafka, Rabbitmq
@@ -65,6 +66,7 @@ class FunctionRelay:
                 author=row.author,
                 changed=row.paths,
                 key=row.key,
+                root=row.root,
             )
         )
 
@@ -173,6 +175,7 @@ def headers_of(row: Outgoing) -> dict[str, str]:
         "entity-epoch": str(row.epoch),
         "entity-version": str(row.version),
         "entity-author": quote(row.author, safe=_MARKS),
+        "entity-root": str(row.root),
     }
 
 
@@ -184,6 +187,7 @@ def message_of(row: Outgoing) -> bytes:
             "epoch": row.epoch,
             "version": row.version,
             "author": row.author,
+            "root": row.root,
             "changed": row.paths,
             "at": row.at.astimezone(UTC),
             "key": row.key,

@@ -20,14 +20,23 @@ from google.protobuf.message import DecodeError, Message
 
 from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
 from gnomon.contracts.observer import Observer
-from gnomon.contracts.store.entities import Outgoing
+from gnomon.contracts.store.outbox import Outgoing
 from gnomon.model.errors import BugError, ConfigurationError
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import cut
 from gnomon.model.secret import Secret, hide
 from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.paths import normal, outside
-from gnomon.stages.served import BATCH_MAX, Answer, OutageError, StageInfo, View, parse_rate
+from gnomon.stages.served import (
+    BATCH_MAX,
+    SETTLE_MAX,
+    Answer,
+    OutageError,
+    StageInfo,
+    View,
+    check_settle,
+    parse_rate,
+)
 from gnomon.stages.stage import Wake
 from gnomon.stages.wire import (
     RemoteError,
@@ -83,6 +92,7 @@ class RemoteOptions(TypedDict, total=False):
     alongside: bool
     backfill: bool
     formerly: str | None
+    settle: timedelta | None
     spread: timedelta
     sweep_every: timedelta | None
     latest: bool
@@ -97,6 +107,7 @@ class StageEndpoint(Endpoint):
     alongside: bool = False
     backfill: bool = True
     formerly: str | None = None
+    settle: timedelta | None = None  # None: as it describes itself
     spread: timedelta = timedelta(0)
     sweep_every: timedelta | None = None
     latest: bool = False
@@ -106,6 +117,8 @@ class StageEndpoint(Endpoint):
             self.refuse("name", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -")
         if self.parallel < 1:
             self.refuse("parallel", "must be at least 1")
+        if self.settle is not None:
+            check_settle(self.settle, f"{self.path}.settle")
         Endpoint.__post_init__(self)
 
     @property
@@ -124,6 +137,7 @@ class StageEndpoint(Endpoint):
             alongside=self.alongside,
             backfill=self.backfill,
             formerly=self.formerly,
+            settle=self.settle or timedelta(0),
             spread=self.spread,
             sweep_every=self.sweep_every,
             latest=self.latest,
@@ -217,11 +231,15 @@ class RemoteStage:
         if lost:
             # Nobody would look after these fields any more, and nothing would tell.
             self._endpoint.refuse("writes", f"it does not write {', '.join(lost[:5])} any more")
+        settle = self._endpoint.settle
+        if settle is None:
+            settle = min(read_duration(told.settle), SETTLE_MAX)
         return replace(
             self.info,
             reach=reach,
             revision=told.revision,
             batch=max(1, min(told.max_batch, BATCH_MAX)),
+            settle=settle,
             wants_saves=pb.STAGE_CAPABILITY_AFTER_SAVE in told.capabilities,
         )
 

@@ -7,16 +7,18 @@ it wrote, its patch is applied on top; otherwise the stage runs again on the new
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
 from gnomon.contracts.store.entities import (
+    SETTLES_MAX,
     Claim,
     Commit,
     CommitKind,
@@ -52,13 +54,21 @@ CONFLICTS = (CommitKind.MOVED, CommitKind.STATE_MOVED)
 DOUBTFUL = (ASK_FAILED, UNASKED, STATE_CAS)  # nobody has said yes to these
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Saved(NamedTuple):
+    """A claim that came to a save."""
+
+    claim: Claim
+    commit: Commit
+    answer: Committed
+
+
+class Run(msgspec.Struct, frozen=True):
     """A claim and what its stage made of it."""
 
     claim: Claim
     held: Holding
     answer: Answer
+    saved: list[Saved]  # where to tell of it
     merges: int = 0  # onto changes of others, so far
     reruns: int = 0
 
@@ -81,7 +91,6 @@ class Runs:
         config: StagesConfig,
         env: Env,
         publishes: bool,
-        saved: Callable[[Sequence[Offer]], None],
     ) -> None:
         self._store = store
         self._asker = asker
@@ -90,15 +99,19 @@ class Runs:
         self._entropy = env.entropy
         self._observer = env.observer
         self._publishes = publishes
-        self._saved = saved
         self._committer = Committer(store, limit=config.commit_batch)
         self._chains = Chains()
 
     async def perform(
-        self, served: Served, claims: Sequence[Claim], holding: Sequence[Holding]
+        self,
+        served: Served,
+        claims: Sequence[Claim],
+        holding: Sequence[Holding],
+        saved: list[Saved],
     ) -> None:
-        """Call the stage for these and see every one through. Errors: OutageError, after all rows
-        were set back without blame; Unavailable when the store is away."""
+        """Call the stage for these and see every one through; what was saved is added. Errors:
+        OutageError, after all rows were set back without blame; Unavailable when the store is away.
+        """
         fences = {claim.entity.id: held for claim, held in zip(claims, holding, strict=True)}
         wanted, began = list(claims), self._clock.monotonic()
         try:
@@ -115,7 +128,7 @@ class Runs:
             "stage_call_seconds", self._clock.monotonic() - began, stage=served.info.name
         )
         runs = [
-            Run(claim, fences[claim.entity.id], answer)
+            Run(claim, fences[claim.entity.id], answer, saved)
             for claim, answer in zip(wanted, answers, strict=True)
         ]
         await self._see_through(served, runs)
@@ -167,11 +180,14 @@ class Runs:
             await self._committer.set_back(set_backs)
         answers = await self._committer.commit([each.commit for _, each in saves])
         open_runs = []
+        outcomes: Counter[str] = Counter()
         for (run, each), committed in zip(saves, answers, strict=True):
             if committed.kind in CONFLICTS:
                 open_runs.append((run, committed))
             else:
-                self._ended(served, run.claim, each, committed)
+                outcomes[self._ended(run, each, committed)] += 1
+        for outcome, count in outcomes.items():
+            self._observer.count("stage_runs", count, stage=served.info.name, outcome=outcome)
         if open_runs:
             await asyncio.gather(*(self._again(served, *each) for each in open_runs))
 
@@ -180,7 +196,7 @@ class Runs:
         if run.merges < MERGES_MAX and _is_mergeable(served, run.answer, committed):
             self._observer.count("stage_conflicts", stage=served.info.name, solved="merged")
             assert committed.entity is not None
-            claim = msgspec.structs.replace(run.claim, entity=committed.entity)
+            claim = replace(run.claim, entity=committed.entity)
             await self._see_through(served, [replace(run, claim=claim, merges=run.merges + 1)])
             return
         self._observer.count("stage_conflicts", stage=served.info.name, solved="again")
@@ -190,12 +206,17 @@ class Runs:
         found = await self._store.claim_of(run.held, run.claim.entity.id, served.info.name)
         if found is None:
             return
+        noise = _until_quiet(served.info.settle, found)
+        if noise > timedelta(0) and committed.kind is CommitKind.MOVED:
+            back = self._set_back(found, run.held, RowStatus.READY, delay=noise)
+            await self._committer.set_back([back])
+            return
         try:
             [answer] = await self._call(served, [view_of(found)])
         except OutageError as exc:
             await self._excuse(served, [(found, run.held)], exc)
             return
-        rerun = Run(found, run.held, answer, merges=run.merges, reruns=run.reruns + 1)
+        rerun = replace(run, claim=found, answer=answer, reruns=run.reruns + 1)
         await self._see_through(served, [rerun])
 
     def _built(
@@ -288,18 +309,19 @@ class Runs:
         )
         return self._asker.offers(_view_after(claim, text), change, claim.waiting), digest
 
-    def _ended(self, served: Served, claim: Claim, built: Built, committed: Committed) -> None:
-        name = served.info.name
-        shown = committed.kind.value
-        if committed.kind is CommitKind.SAVED:
-            if built.commit.doc is None:
-                shown = "unchanged"
-            elif built.digest is not None and built.commit.offers:
-                self._chains.note(claim.entity.id, claim.row.root, built.digest, name)
-            else:
-                self._chains.forget(claim.entity.id, claim.row.root)
-            self._saved(built.commit.offers)
-        self._observer.count("stage_runs", stage=name, outcome=shown)
+    def _ended(self, run: Run, built: Built, committed: Committed) -> str:
+        """Draw the consequences of an answer that is no conflict; how to call it."""
+        if committed.kind is not CommitKind.SAVED:
+            return committed.kind.value
+        claim, commit = run.claim, built.commit
+        run.saved.append(Saved(claim, commit, committed))
+        if commit.doc is None:
+            return "unchanged"
+        if built.digest is not None and commit.offers:
+            self._chains.note(claim.entity.id, claim.row.root, built.digest, commit.stage)
+        else:
+            self._chains.forget(claim.entity.id, claim.row.root)
+        return committed.kind.value
 
     # -- failing ----------------------------------------------------------------------------------
 
@@ -408,6 +430,12 @@ def _new_state(own: StageState | None, wanted: StateWrite | None) -> StateWrite 
     ):  # fmt: skip
         return wanted
     return KeepStored.KEEP
+
+
+def _until_quiet(settle: timedelta, claim: Claim) -> timedelta:
+    """How long a stage that settles waits yet after a change that came in its way."""
+    quiet_at = min(claim.entity.changed_at + settle, claim.row.first_at + SETTLES_MAX * settle)
+    return quiet_at - claim.now
 
 
 def _is_doubtful(reasons: Sequence[str]) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import msgspec
+
 from gnomon.contracts.observer import Observer
-from gnomon.contracts.store.entities import Outgoing, StageState, StateWrite
+from gnomon.contracts.store.entities import StageState, StateWrite
+from gnomon.contracts.store.outbox import Outgoing
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.stage.graph import Reach
@@ -19,13 +22,13 @@ from gnomon.stages.delivering import deliver_in_order
 from gnomon.stages.stage import KEEP, Done, Item, Keep, Saved, Stage, Wake
 
 BATCH_MAX = 1_000
+SETTLE_MAX = timedelta(days=1)
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)/(s|min|h)")
 _UNIT_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
 
 
-@dataclass(slots=True)
-class View:
+class View(msgspec.Struct, gc=False):
     """An entity in front of a stage, still as stored."""
 
     entity_id: str
@@ -36,11 +39,10 @@ class View:
     now: datetime
     reasons: frozenset[str]
     attempt: int = 1
-    decoded: dict[int, Any] = field(default_factory=dict)  # by codec: stages share a type
+    decoded: dict[int, Any] = msgspec.field(default_factory=dict)  # by codec: stages share a type
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True, gc=False):
     """What a stage made of a view, ready for storing."""
 
     patch: Patch
@@ -73,6 +75,7 @@ class StageInfo:
     alongside: bool = False
     backfill: bool = True
     formerly: str | None = None
+    settle: timedelta = timedelta(0)
     spread: timedelta = timedelta(0)
     sweep_every: timedelta | None = None
     latest: bool = False
@@ -201,6 +204,7 @@ class LocalStage:
             author=row.author,
             changed=row.paths,
             key=row.key,
+            root=row.root,
         )
 
     def _item(self, view: View) -> Item[Any, Any]:
@@ -238,6 +242,7 @@ def info_of(stage: Stage[Any, Any]) -> StageInfo:
     _check(stage.revision >= 1, f"{path}.revision", "must be at least 1")
     _check(stage.parallel >= 1, f"{path}.parallel", "must be at least 1")
     _check(1 <= stage.batch <= BATCH_MAX, f"{path}.batch", f"must be 1 to {BATCH_MAX}")
+    check_settle(stage.settle, f"{path}.settle")
     for option in ("watch", "writes"):
         value = getattr(stage, option)
         _check(isinstance(value, tuple), f"{path}.{option}", "must be a tuple of paths")
@@ -251,6 +256,7 @@ def info_of(stage: Stage[Any, Any]) -> StageInfo:
         alongside=stage.alongside,
         backfill=stage.backfill,
         formerly=stage.formerly,
+        settle=stage.settle,
         spread=stage.spread,
         sweep_every=stage.sweep_every,
         latest=stage.latest,
@@ -266,6 +272,12 @@ def parse_rate(text: str, path: str = "rate") -> float:
     return float(found[1]) / _UNIT_S[found[2]]
 
 
+def check_settle(settle: object, path: str) -> None:
+    """Errors: ConfigurationError."""
+    holds = isinstance(settle, timedelta) and timedelta(0) <= settle <= SETTLE_MAX
+    _check(holds, path, f"must be a timedelta of 0 to {SETTLE_MAX.days} day")
+
+
 def _check(holds: object, path: str, problem: str) -> None:
     if not holds:
         raise ConfigurationError(path, problem)
@@ -273,6 +285,7 @@ def _check(holds: object, path: str, problem: str) -> None:
 
 __all__ = [
     "BATCH_MAX",
+    "SETTLE_MAX",
     "Answer",
     "Distant",
     "LocalStage",
@@ -282,6 +295,7 @@ __all__ = [
     "StageInfo",
     "UndecodableError",
     "View",
+    "check_settle",
     "info_of",
     "parse_rate",
 ]

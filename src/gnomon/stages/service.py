@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Installation, Store
-from gnomon.contracts.store.entities import Entity, StageRecord
+from gnomon.contracts.store.entities import Commit, Entity, Keep
+from gnomon.contracts.store.outbox import RELAY_SINK
+from gnomon.contracts.store.register import StageRecord
 from gnomon.model.errors import ConfigurationError, Unavailable
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.codec import StateCodec, declared_types
@@ -223,12 +225,10 @@ class StageWorker:
         config: StagesConfig,
     ) -> None:
         self._stages = stages
-        self._has_relay = target is not None
         self._observer = env.observer
         self._entropy = env.entropy
         self._entities = store.entities
         self._ownership = ownership
-        self._is_outgoing = self._publishes_anything()
         self.reconciler = Reconciler(
             store.entities,
             stages,
@@ -242,14 +242,28 @@ class StageWorker:
         self.limits = StageLimits(
             store.limits, self.reconciler.lines, worker=ownership.worker, env=env
         )
-        self.reconciler.tell_starved = self.limits.wake
+        self.reconciler.claims.tell_starved = self.limits.wake
         self.relay = Relay(
-            store.entities, stages, target, ownership=ownership, env=env, config=config
+            store.outbox,
+            stages,
+            target,
+            ownership=ownership,
+            env=env,
+            config=config,
+            changed=self._fell_behind_or_caught_up,
         )
 
-    def _saved(self) -> None:
-        if self._is_outgoing:
-            self.relay.wake()
+    def _saved(self, commits: Sequence[Commit]) -> None:
+        """What goes out leaves at once."""
+        sinks: set[str] = set()
+        for commit in commits:
+            if commit.doc is not None or not isinstance(commit.state, Keep):
+                sinks.update([RELAY_SINK] * commit.publish + [commit.stage] * commit.after_save)
+        for sink in sinks:
+            self.relay.saved(sink)
+
+    def _fell_behind_or_caught_up(self) -> None:
+        self.reconciler.hold_background(held=self.relay.is_behind)
 
     def hint(self, shards: Collection[int]) -> None:
         self.reconciler.hint(shards)
@@ -262,7 +276,7 @@ class StageWorker:
             group.create_task(self.limits.keep_asking(self.reconciler.wake), name="stage-limits")
             group.create_task(self._keep_purging(), name="entity-janitor")
             for each in self._distant():
-                describing = each.keep_described(self._observer, self._redescribed)
+                describing = each.keep_described(self._observer, self.reconciler.redescribed)
                 group.create_task(describing, name="describer")
 
     async def _keep_purging(self) -> None:
@@ -273,18 +287,11 @@ class StageWorker:
                     await self._entities.purge_entities(limit=PURGE_LIMIT)
             await asyncio.sleep(PURGE_EVERY_S * (0.5 + self._entropy.fraction()))
 
-    def _redescribed(self, stage: str) -> None:
-        self._is_outgoing = self._publishes_anything()
-        self.reconciler.redescribed(stage)
-
-    def _publishes_anything(self) -> bool:
-        return self._has_relay or any(each.info.wants_saves for each in self._stages)
-
     def _distant(self) -> list[Distant]:
         return [each for each in self._stages if isinstance(each, Distant)]
 
     async def drain(self, within: timedelta) -> None:
-        await self.reconciler.drain(within)
+        await self.reconciler.claims.drain(within)
         await self.limits.leave()
         for each in self._distant():
             await each.close()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import ClassVar, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
 
 from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.patch import Patch
@@ -37,8 +40,7 @@ class Keep(Enum):
 KEEP = Keep.KEEP
 
 
-@dataclass(frozen=True, slots=True)
-class Item(Generic[E, S]):
+class Item(msgspec.Struct, Generic[E, S], frozen=True):
     """An entity as a stage sees it."""
 
     id: str
@@ -57,11 +59,10 @@ class Wake:
     at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Done(Generic[S]):
+class Done(msgspec.Struct, Generic[S], frozen=True):
     """What a stage made of an entity."""
 
-    patch: Patch = field(default_factory=dict)  # JSON merge patch, or a list: JSON patch
+    patch: Patch = msgspec.field(default_factory=dict)  # JSON merge patch, or a list: JSON patch
     state: S | Keep = KEEP
     wake: datetime | Keep | None = KEEP  # a moment: replace; None: cancel; KEEP: as it was
     note: str = ""  # one line for the history
@@ -78,6 +79,7 @@ class Saved(Generic[E, S]):
     author: str
     changed: tuple[str, ...]
     key: str
+    root: UUID  # of the chain that it belongs to: `explain` shows the same
 
     @property
     def deleted(self) -> bool:
@@ -114,6 +116,7 @@ class Stage(Generic[E, S]):
     alongside: ClassVar[bool] = False  # may run while another stage works on the same entity
     backfill: ClassVar[bool] = True  # a new stage walks the whole base once
     formerly: ClassVar[str | None] = None  # the name it had before
+    settle: ClassVar[timedelta] = timedelta(0)  # after a change: wait until it is quiet so long
     spread: ClassVar[timedelta] = timedelta(0)  # timers get a stable delay of up to this
     sweep_every: ClassVar[timedelta | None] = None  # walk the base again, so often
     latest: ClassVar[bool] = False  # after_save: only the newest of several saves

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gnomon.contracts.store.entities import Outgoing, StageState, StateWrite
+from gnomon.contracts.store.entities import StageState, StateWrite
+from gnomon.contracts.store.outbox import Outgoing
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.codec import (
@@ -31,6 +33,7 @@ from gnomon.v1 import stage_pb2 as pb
 TYPE_PREFIX = "type.googleapis.com/"
 MESSAGE_CHARS_MAX = 2_000
 RETRY_AFTER_MAX = timedelta(days=30)
+NO_ROOT = UUID(int=0)  # of a caller that does not tell it
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -305,11 +308,12 @@ def write_saved(row: Outgoing) -> pb.Saved:
         changed=row.paths,
         deleted=row.doc is None,
         key=row.key,
+        root=str(row.root),
     )
 
 
 def read_saved(message: pb.Saved, stage: str, *, now: datetime) -> Outgoing:
-    """A message as a local stage is told it. Errors: InvalidSpec, UnicodeDecodeError."""
+    """A message as a local stage is told it. Errors: InvalidSpec, ValueError."""
     entity = message.entity
     return Outgoing(
         shard=0,
@@ -319,6 +323,7 @@ def read_saved(message: pb.Saved, stage: str, *, now: datetime) -> Outgoing:
         epoch=entity.epoch,
         version=entity.version,
         author=message.author,
+        root=UUID(message.root) if message.root else NO_ROOT,
         paths=tuple(message.changed),
         doc=None if message.deleted else entity.document.decode(),
         state=_stored(message.state) if message.HasField("state") else None,

@@ -36,6 +36,8 @@ LEVELS: Mapping[str, str] = {
     "task_session_lost": "warning",
     "task_broke_sessions": "error",
     "tasks_conf_refused": "error",
+    "outbox_late": "error",
+    "background_held": "warning",
     "library_warning": "warning",
     "library_error": "error",
 }

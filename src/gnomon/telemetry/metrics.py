@@ -103,6 +103,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("stage_bugs", "counter", "Calls that ended in a way nobody expected.", ("stage",)),
     Metric("outbox_sent", "counter", "Saved versions that arrived.", ("sink",)),
     Metric("outbox_put_off", "counter", "Saved versions to be sent again.", ("sink",)),
+    Metric(
+        "outbox_age_seconds", "gauge",
+        "Age of the oldest saved version that has not arrived; 0 if there is none.", ("sink",),
+    ),
+    Metric(
+        "background_held", "gauge", "1 while walks and the background lane wait for the outbox."
+    ),
     Metric("python_threads_stuck", "gauge", "Threads whose function outlived its attempt."),
     Metric("unknown_metrics", "counter", "A metric that nobody declared: a slip.", ("name",)),
 )  # fmt: skip

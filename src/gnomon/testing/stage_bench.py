@@ -20,7 +20,7 @@ from gnomon.clock import uuid7
 from gnomon.contracts.env import Env
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.contracts.store import Holding, Installation, Store
-from gnomon.contracts.store.entities import Outgoing
+from gnomon.contracts.store.outbox import Outgoing
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.codec import decode_document
 from gnomon.stages.config import StagesConfig
@@ -204,8 +204,8 @@ class Bench:
         worker.hint(())
         for _ in range(ROUNDS_MAX):
             did = await worker.reconciler.step()
-            if worker.reconciler.in_hand:
-                await worker.reconciler.idle()
+            if worker.reconciler.claims.in_hand:
+                await worker.reconciler.claims.idle()
                 did = True
             did = await worker.relay.step() or did
             if not did:
@@ -220,7 +220,8 @@ class Bench:
         end = self.now + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         await self.settle()
         while True:
-            at = worker.reconciler.next_at()
+            times = (worker.reconciler.next_at(), worker.relay.next_at())
+            at = min((time for time in times if time is not None), default=None)
             if at is None or at > end:
                 break
             self.clock.move_to(at if at > self.now else self.now + STEP)

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from gnomon.v1 import stage_pb2 as _stage_pb2
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -389,6 +390,7 @@ class StageExplanation(_message.Message):
     WAITS_FOR_FIELD_NUMBER: _builtins.int
     LAST_ERROR_FIELD_NUMBER: _builtins.int
     LAST_NOTE_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     status: _builtins.str
     """sleeping, ready, quarantined, looping, orphan."""
@@ -399,6 +401,8 @@ class StageExplanation(_message.Message):
     waits_for: _builtins.str
     last_error: _builtins.str
     last_note: _builtins.str
+    root: _builtins.str
+    """Of the chain that led here; what this stage makes of it has the same."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -427,10 +431,11 @@ class StageExplanation(_message.Message):
         waits_for: _builtins.str = ...,
         last_error: _builtins.str | None = ...,
         last_note: _builtins.str | None = ...,
+        root: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_error", b"_last_error", "_last_note", b"_last_note", "last_error", b"last_error", "last_note", b"last_note", "next_try_at", b"next_try_at", "since", b"since", "timer_at", b"timer_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_error", b"_last_error", "_last_note", b"_last_note", "attempts", b"attempts", "chain", b"chain", "depth", b"depth", "lane", b"lane", "last_error", b"last_error", "last_note", b"last_note", "next_try_at", b"next_try_at", "reasons", b"reasons", "since", b"since", "stage", b"stage", "status", b"status", "timer_at", b"timer_at", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_error", b"_last_error", "_last_note", b"_last_note", "attempts", b"attempts", "chain", b"chain", "depth", b"depth", "lane", b"lane", "last_error", b"last_error", "last_note", b"last_note", "next_try_at", b"next_try_at", "reasons", b"reasons", "root", b"root", "since", b"since", "stage", b"stage", "status", b"status", "timer_at", b"timer_at", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_error: _TypeAlias = _typing.Literal["last_error"]  # noqa: Y015
     _WhichOneofArgType__last_error: _TypeAlias = _typing.Literal["_last_error", b"_last_error"]  # noqa: Y015
@@ -687,6 +692,8 @@ class StageRecord(_message.Message):
     BACKGROUND_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
     SLEEPING_FIELD_NUMBER: _builtins.int
+    SETTLE_FIELD_NUMBER: _builtins.int
+    OWN_ECHO_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     revision: _builtins.int
     """The highest that was ever served."""
@@ -695,10 +702,16 @@ class StageRecord(_message.Message):
     background: _builtins.int
     parked: _builtins.int
     sleeping: _builtins.int
+    own_echo: _builtins.bool
+    """It may write what it watches. Its own changes do not wake it."""
     @_builtins.property
     def first_seen_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def last_seen_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def settle(self) -> _duration_pb2.Duration:
+        """How long it lets an entity become quiet after a change."""
+
     def __init__(
         self,
         *,
@@ -710,10 +723,12 @@ class StageRecord(_message.Message):
         background: _builtins.int = ...,
         parked: _builtins.int = ...,
         sleeping: _builtins.int = ...,
+        settle: _duration_pb2.Duration | None = ...,
+        own_echo: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "settle", b"settle"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "name", b"name", "parked", b"parked", "revision", b"revision", "sleeping", b"sleeping", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "name", b"name", "own_echo", b"own_echo", "parked", b"parked", "revision", b"revision", "settle", b"settle", "sleeping", b"sleeping", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -215,6 +215,7 @@ class DescribeResponse(_message.Message):
     MAX_BATCH_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    SETTLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     revision: _builtins.int
     """From 1; a raised one lets the stage walk over all entities again."""
@@ -234,6 +235,12 @@ class DescribeResponse(_message.Message):
 
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[Global___StageCapability.ValueType]: ...
+    @_builtins.property
+    def settle(self) -> _duration_pb2.Duration:
+        """How long an entity must have been quiet before it is given to Process; with each change it waits
+        anew, up to ten times that. A day at most.
+        """
+
     def __init__(
         self,
         *,
@@ -244,10 +251,11 @@ class DescribeResponse(_message.Message):
         max_batch: _builtins.int = ...,
         deadline: _duration_pb2.Duration | None = ...,
         capabilities: _abc.Iterable[Global___StageCapability.ValueType] | None = ...,
+        settle: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "settle", b"settle"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "deadline", b"deadline", "max_batch", b"max_batch", "name", b"name", "revision", b"revision", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "deadline", b"deadline", "max_batch", b"max_batch", "name", b"name", "revision", b"revision", "settle", b"settle", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -497,11 +505,14 @@ class Saved(_message.Message):
     CHANGED_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
     author: _builtins.str
     """Who changed it: a caller's name, or `stage:` and a stage's."""
     deleted: _builtins.bool
     key: _builtins.str
     """The same when it comes again."""
+    root: _builtins.str
+    """The same for all changes of one chain; `explain` shows it, too."""
     @_builtins.property
     def entity(self) -> Global___Entity:
         """Without a document: deleted."""
@@ -521,10 +532,11 @@ class Saved(_message.Message):
         changed: _abc.Iterable[_builtins.str] | None = ...,
         deleted: _builtins.bool = ...,
         key: _builtins.str = ...,
+        root: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["entity", b"entity", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "changed", b"changed", "deleted", b"deleted", "entity", b"entity", "key", b"key", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "changed", b"changed", "deleted", b"deleted", "entity", b"entity", "key", b"key", "root", b"root", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

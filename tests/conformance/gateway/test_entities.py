@@ -34,7 +34,9 @@ async def put(gateway: Gateway, document: object = None, *, path: str = PATH) ->
 
 async def declared(gateway: Gateway, **stages: int) -> None:
     """As if a worker served these."""
-    await gateway.app.store.entities.declare(stages, formerly={}, backfill=())
+    await gateway.app.store.entities.declare(
+        stages, formerly={}, backfill=(), settle={}, own_echo=()
+    )
 
 
 # -- documents ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import aiohttp
@@ -50,7 +51,10 @@ class Both:
             return response.status, json.loads(text) if text else None
 
     async def declare(self, **stages: int) -> None:
-        await self.served.app.store.entities.declare(stages, formerly={}, backfill=())
+        settle = dict.fromkeys(stages, timedelta(seconds=5))
+        await self.served.app.store.entities.declare(
+            stages, formerly={}, backfill=(), settle=settle, own_echo=stages
+        )
 
 
 @pytest.fixture
@@ -138,8 +142,11 @@ async def test_explanations_and_stages_are_the_same(both: Both) -> None:
         assert shown["changes"][0][name] == dumped["changes"][0][name]
     stages = (await both.entities.ListStages(pb.ListStagesRequest())).stages
     _, listed = await both.rest("GET", "/v1/stages")
-    for name in ("name", "revision", "waiting", "background", "parked", "sleeping"):
+    for name in ("name", "revision", "waiting", "background", "parked", "sleeping", "own_echo"):
         assert [each[name] for each in listed["stages"]] == [getattr(s, name) for s in stages]
+    assert (["PT5S"], [5]) == (
+        [each["settle"] for each in listed["stages"]], [each.settle.seconds for each in stages],
+    )  # fmt: skip
     await both.entities.SweepStage(pb.SweepStageRequest(stage="photos"))
     forgotten = await both.entities.ForgetStage(pb.ForgetStageRequest(stage="photos"))
     assert 2 == forgotten.removed

@@ -9,6 +9,7 @@ import pytest
 from gnomon.model.errors import NotFound, VersionConflict
 from gnomon.stages import Done
 from gnomon.testing.stage_bench import Bench
+from tests.conformance.gateway.recorder import Recorder
 from tests.conformance.stages.given import It, settled, stage
 
 
@@ -37,6 +38,20 @@ async def test_a_stage_is_not_asked_about_its_own_change() -> None:
     bench = await settled(counter, entities={"e": {"n": 0}})
     assert 1 == bench["e"]["n"]
     assert 1 == len(counter.given)
+
+
+async def test_a_stage_that_writes_what_it_watches_is_told_once_and_shown() -> None:
+    """At the start, with the fields, however often it is declared; the register has it too."""
+    observer = Recorder()
+    echoing = stage("echoing", watch="n m", writes="m o")
+    bench = await settled(echoing, stage("plain", watch="o"), entities={}, observer=observer)
+    await bench.settle()
+    await bench.worker.reconciler.declare()
+    told = [fields for name, fields in observer.events if name == "stage_own_echo"]
+    assert [{"stage": "echoing", "fields": "m"}] == told
+    assert {"echoing": True, "plain": False} == {
+        each.name: each.own_echo for each in await bench.stages.stages()
+    }
 
 
 async def test_a_save_that_changes_nothing_is_nothing() -> None:

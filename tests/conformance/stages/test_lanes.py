@@ -193,6 +193,15 @@ async def test_a_rate_holds_back_claims() -> None:
     assert 120 == len(limited.given)
 
 
+async def test_what_was_claimed_ahead_waits_for_its_rate_and_no_longer() -> None:
+    """Though the queue has nothing else: the loop does not rest until the next survey."""
+    bench = await settled(stage("limited", rate="10/s"), entities=MANY)
+    line = bench.worker.reconciler.lines["limited"]
+    assert line.has_claims
+    line.next_at.clear()
+    assert 0.1 >= bench.worker.reconciler._rest_s()
+
+
 async def test_stages_run_in_the_order_of_their_data() -> None:
     """Twenty stages on a sparse graph: the counts of stages.md 2.3, masks and order."""
     asks = runs = 0

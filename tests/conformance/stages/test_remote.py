@@ -84,6 +84,31 @@ async def test_it_describes_itself(strange: StrangeStage) -> None:
     await remote.close()
 
 
+@pytest.mark.parametrize(
+    ("described_s", "option", "found"),
+    [
+        (5, {}, timedelta(seconds=5)),
+        (5, {"settle": timedelta(seconds=1)}, timedelta(seconds=1)),
+        (5, {"settle": timedelta(0)}, timedelta(0)),
+        (0, {}, timedelta(0)),
+        (-5, {}, timedelta(0)),
+        (1_000_000, {}, timedelta(days=1)),
+    ],
+)
+async def test_how_long_it_settles_is_the_services_unless_the_caller_says(
+    strange: StrangeStage, described_s: int, option: dict[str, Any], found: timedelta
+) -> None:
+    """From nothing to a day; and no entity is given to it before."""
+    strange.description.settle.seconds = described_s
+    remote = await described(strange, **option)
+    assert found == remote.info.settle
+
+    bench = await bench_of(strange, entities={"a": {"n": 1}}, remote=remote)
+    assert (found == timedelta(0)) == bool(strange.given)
+    await bench.advance(seconds=found.total_seconds())
+    assert {"a"} == {item.entity.id for request in strange.given for item in request.items}
+
+
 async def test_before_it_has_described_itself_everything_is_kept_for_it(
     strange: StrangeStage,
 ) -> None:
@@ -504,6 +529,7 @@ async def test_saves_are_told_until_they_are_accepted(strange: StrangeStage) -> 
         list(saved.changed), saved.deleted,
     )  # fmt: skip
     assert b"7" == saved.state.json
+    assert str(bench.published[0].root) == saved.root
     strange.after_save = strange._accepted
     await bench.advance(minutes=1)
     told = len(strange.told)

@@ -82,10 +82,12 @@ def make_rich(**options: Any) -> Any:
 
 async def test_it_is_described_as_it_is_declared() -> None:
     """Both capabilities only if the stage has them."""
-    async with served(make_rich(revision=4, after=lambda _: None)) as remote:
+    settle = timedelta(milliseconds=1500)
+    async with served(make_rich(revision=4, after=lambda _: None, settle=settle)) as remote:
         assert await remote.describe(Recorder())
         info = remote.info
         assert (4, 10, True) == (info.revision, info.batch, info.wants_saves)
+        assert settle == info.settle
         assert (("n",), ("m",)) == (info.reach.watch, info.reach.writes)
 
     class Plain(Stage[dict[str, Any], None]):
@@ -220,6 +222,7 @@ async def test_after_save_is_told_there() -> None:
         await bench.put("a", {})
         await bench.advance(minutes=1)
     assert ["a", "a"] == [saved.id for saved in told]
+    assert bench.published[0].root == told[1].root
     assert told[0].key == told[1].key
     assert {"m": 1} == told[1].entity
 

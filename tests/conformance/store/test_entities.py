@@ -4,7 +4,7 @@ from gnomon.testing.store_suite.entities.auditing import TestEntityAudit
 from gnomon.testing.store_suite.entities.committing import TestClaimedRow, TestCommit
 from gnomon.testing.store_suite.entities.deleting import TestDelete
 from gnomon.testing.store_suite.entities.feeding import TestFeed
-from gnomon.testing.store_suite.entities.leaving import TestOutbox
+from gnomon.testing.store_suite.entities.leaving import TestOutbox, TestOutboxSurvey
 from gnomon.testing.store_suite.entities.offering import TestMerging, TestOffers
 from gnomon.testing.store_suite.entities.parking import TestParked
 from gnomon.testing.store_suite.entities.peeking import TestEntitySurvey, TestPeek
@@ -18,6 +18,7 @@ from gnomon.testing.store_suite.entities.saving import (
     TestCommitOutbox,
     TestCommitRepeats,
 )
+from gnomon.testing.store_suite.entities.settling import TestSettling
 from gnomon.testing.store_suite.entities.sweeping import TestSweeps
 from gnomon.testing.store_suite.entities.waking import TestTimers
 from gnomon.testing.store_suite.entities.writing import TestWrite
@@ -38,11 +39,13 @@ __all__ = [
     "TestMerging",
     "TestOffers",
     "TestOutbox",
+    "TestOutboxSurvey",
     "TestParked",
     "TestPeek",
     "TestPurgeEntities",
     "TestRegister",
     "TestSetBack",
+    "TestSettling",
     "TestStates",
     "TestSweeps",
     "TestTimers",

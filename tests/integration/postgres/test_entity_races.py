@@ -57,7 +57,7 @@ class Situation:
             entity_id=NAME, shard=SHARD, lease_guid=self.lease, seq=fed.seq, epoch=1, version=1,
             offers=(offer,),
         )  # fmt: skip
-        assert [True] == list(await self.entities.asked([answer]))
+        assert None not in await self.entities.asked([answer])
 
     async def write(self, base: tuple[int, int] | None, doc: str | None) -> None:
         change = EntityWrite(
@@ -67,8 +67,8 @@ class Situation:
         assert [None] != list(await self.entities.write([change]))
 
     async def claim(self) -> Claim:
-        (claim,) = await self.entities.peek([self.holding], STAGE, StageLane.MAIN, limit=1, skip=())
-        return claim
+        peeked = await self.entities.peek([self.holding], STAGE, StageLane.MAIN, limit=1, skip=())
+        return peeked.claims[0]
 
     async def commit(self, claim: Claim, **fields: Any) -> CommitKind:
         values: dict[str, Any] = {"doc": OTHER_DOC, "state_version": 0} | fields

@@ -15,12 +15,12 @@ from gnomon.contracts.store import Holding, Store
 from gnomon.contracts.store.entities import (
     Asked,
     Commit,
-    EntityStore,
     EntityWrite,
     Offer,
     StageLane,
     StateWrite,
 )
+from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.model.ids import shard_of
 from gnomon.stores.postgres.connection import PoolSession, Row
 from tests.fixtures.postgres import PostgresSchema
@@ -31,7 +31,8 @@ ROOT = UUID(int=7)
 DOC = '{"price": 1}'
 # The statements of each verb, without BEGIN and COMMIT.
 # The last statement of a write is the audit.
-ALLOWED = {"write": 6, "feed": 2, "asked": 4, "peek": 2, "commit": 3, "outgoing": 1, "sent": 1}
+ALLOWED = {"write": 6, "feed": 2, "asked": 4, "peek": 2, "commit": 3, "outgoing": 1, "survey": 1,
+           "sent": 1}  # fmt: skip
 
 
 @pytest.fixture
@@ -51,8 +52,9 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 class Owner:
     """Holds all shards, and takes so many entities through a stage."""
 
-    def __init__(self, entities: EntityStore, lease: UUID, count: int, prefix: str) -> None:
-        self.entities = entities
+    def __init__(self, store: Store, lease: UUID, count: int, prefix: str) -> None:
+        self.entities = store.entities
+        self.outbox = store.outbox
         self.lease = lease
         self.holdings = [Holding(shard=shard, lease_guid=lease) for shard in range(SHARD_COUNT)]
         self.names = [f"{prefix}-{number}" for number in range(count)]
@@ -78,7 +80,7 @@ class Owner:
             for each in fed
         ]  # fmt: skip
         await call("asked", lambda: entities.asked(answers))
-        claims = await call(
+        peeked = await call(
             "peek",
             lambda: entities.peek(self.holdings, "first", StageLane.MAIN, limit=limit, skip=()),
         )
@@ -89,13 +91,17 @@ class Owner:
                 state_version=0, root=ROOT, depth=1, state=StateWrite(body=b"1", revision=1),
                 offers=(self.offer("second"),), feed=True, publish=True, after_save=True,
             )
-            for claim in claims
+            for claim in peeked.claims
         ]  # fmt: skip
         saved = await call("commit", lambda: entities.commit(commits))
         assert limit == sum(each.kind == "saved" for each in saved)
-        rows = await call("outgoing", lambda: entities.outgoing(self.holdings, limit=3 * limit))
-        assert 3 * limit == len(rows)
-        await call("sent", lambda: entities.sent(rows))
+        rows = await call(
+            "outgoing", lambda: self.outbox.outgoing(self.holdings, RELAY_SINK, limit=2 * limit)
+        )
+        assert 2 * limit == len(rows)
+        rows += await self.outbox.outgoing(self.holdings, "first", limit=limit)
+        await call("survey", lambda: self.outbox.survey(self.holdings))
+        await call("sent", lambda: self.outbox.sent(rows))
         fed = await entities.feed(self.holdings, limit=limit, skip=())
         await entities.asked([self.nothing(each) for each in fed])
         return found
@@ -129,5 +135,5 @@ async def test_the_number_of_statements_does_not_grow_with_the_batch(
     await connection.close()
 
     for count in (FEW, MANY):
-        found = await Owner(store.entities, lease, count, f"of-{count}").verbs(statements)
+        found = await Owner(store, lease, count, f"of-{count}").verbs(statements)
         assert ALLOWED == found, count

@@ -66,9 +66,13 @@ WANTED = {
         "stage_queue_ready_idx",
         "stage_queue_timer_idx",
         "stage_feed_first_idx",
-        "stage_outbox_ready_idx",
-        "stage_outbox_pkey",
         "stage_sweep_pkey",
+    ],
+    "survey_outbox": [
+        "shard_lock_pkey",
+        "stage_outbox_ready_idx",
+        "stage_outbox_late_idx",
+        "stage_outbox_pkey",
     ],
     "sweep_at": ["stage_sweep_pkey", "shard_lock_pkey", "stage_queue_ready_idx"],
     "sweep_ids": ["entity_pkey"],
@@ -90,8 +94,8 @@ INSERT INTO stage_queue SELECT
     CASE WHEN id > 'e5' THEN 'ready' ELSE 'sleeping' END, id, stage, '{}'
     FROM entity, (VALUES ('s'), ('t')) AS stages (stage);
 INSERT INTO stage_feed SELECT changed_at, 1, 1, 0, shard_id, id FROM entity;
-INSERT INTO stage_outbox SELECT changed_at, changed_at, 1, 1, 1, NULL, shard_id, 0, NULL, '', id,
-    'user', '[]', id FROM entity;
+INSERT INTO stage_outbox SELECT '00000000-0000-0000-0000-000000000000', changed_at, changed_at, 1,
+    1, 1, NULL, shard_id, 0, NULL, '', id, 'user', '[]', id FROM entity;
 INSERT INTO stage_sweep SELECT statement_timestamp(), n, false, 's', NULL, 'by hand'
 FROM generate_series(0, 15) AS n;
 """

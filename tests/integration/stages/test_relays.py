@@ -74,14 +74,17 @@ async def until(predicate: Callable[[], object]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def live(stages: Stages[dict[str, Any]], look: Callable[[], Awaitable[None]]) -> None:
-    """An entity is born, changed and deleted; `look` waits for each."""
+async def live(stages: Stages[dict[str, Any]], look: Callable[[], Awaitable[None]]) -> list[str]:
+    """An entity is born, changed and deleted; `look` waits for each. The roots of its first four
+    versions, as `explain` shows them."""
     await stages.put("ad-1", {"a": 1})
     await look()
     await stages.patch("ad-1", {"a": 2}, by="Zoë")
     await look()
+    notes = (await stages.explain("ad-1")).changes
     await stages.delete("ad-1")
     await look()
+    return [str(note.root) for note in reversed(notes)]
 
 
 LIFE = [
@@ -127,7 +130,7 @@ async def test_kafka_gets_every_version_in_order_keyed_by_the_entity(
     target = TargetTable("cluster", "kafka", {"bootstrap": mock_kafka.bootstrap})
     mock_kafka.fail(NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS)
     async with working(tmp_path, target, relay="cluster", relay_topic=topic) as stages:
-        await live(stages, lambda: quiet(stages))
+        roots = await live(stages, lambda: quiet(stages))
         found = await records(mock_kafka.bootstrap, topic, 5)
     assert {b"ad-1"} == {record.key for record in found}
     messages = [json.loads(record.value or b"") for record in found]
@@ -138,6 +141,8 @@ async def test_kafka_gets_every_version_in_order_keyed_by_the_entity(
     assert b"3" == headers["entity-version"]
     assert b"Zo%C3%AB" == headers["entity-author"]
     assert messages[2]["key"].encode() == headers["gnomon-key"]
+    assert roots == [dict(record.headers)["entity-root"].decode() for record in found[:4]]
+    assert 2 == len(set(roots))
 
 
 async def test_rabbitmq_gets_every_version_and_what_no_queue_takes_waits(
@@ -158,6 +163,7 @@ async def test_rabbitmq_gets_every_version_and_what_no_queue_takes_waits(
         try:
             await stages.patch("ad-1", {"a": 2}, by="Zoë")
             await quiet(stages)
+            notes = (await stages.explain("ad-1")).changes
             await stages.delete("ad-1")
             found: list[aio_pika.abc.AbstractIncomingMessage] = []
             async with asyncio.timeout(WAIT_S):
@@ -170,6 +176,8 @@ async def test_rabbitmq_gets_every_version_and_what_no_queue_takes_waits(
     bodies = [json.loads(message.body) for message in found]
     assert LIFE == shown(bodies)
     assert [each["key"] for each in bodies] == [m.message_id for m in found]
+    roots = [str(note.root) for note in reversed(notes)]
+    assert roots == [message.headers["entity-root"] for message in found[:4]]
     assert [aio_pika.DeliveryMode.PERSISTENT] * 5 == [m.delivery_mode for m in found]
 
 
@@ -183,7 +191,7 @@ async def test_http_gets_every_version_signed(tmp_path: Path) -> None:
         )
         url = f"{receiver.url}/hooks/ads"
         async with working(tmp_path, target, relay="hooks", relay_url=url) as stages:
-            await live(stages, lambda: quiet(stages))
+            roots = await live(stages, lambda: quiet(stages))
             await until(lambda: len(receiver.bodies) >= 5)
         bodies = [json.loads(body) for body in receiver.bodies]
         assert LIFE == shown(bodies)
@@ -191,6 +199,7 @@ async def test_http_gets_every_version_signed(tmp_path: Path) -> None:
             told = verify(request.headers, body, [SIGNING_KEY], now=datetime.now(UTC))
             assert json.loads(body)["key"] == told.key
         assert "/hooks/ads" == receiver.requests[0].path
+        assert roots == [request.headers["Entity-Root"] for request in receiver.requests[:4]]
 
 
 async def test_a_function_is_told_every_version_and_again_after_a_failure(tmp_path: Path) -> None:
@@ -205,11 +214,12 @@ async def test_a_function_is_told_every_version_and_again_after_a_failure(tmp_pa
         told.append(saved)
 
     async with working(tmp_path, to=FunctionRelay(tell)) as stages:
-        await live(stages, lambda: quiet(stages))
+        roots = await live(stages, lambda: quiet(stages))
         await until(lambda: len(told) >= 5)
     assert LIFE == [(each.version, each.author, each.deleted) for each in told]
     assert keys[0] == keys[1]
     assert {"from": 2} == told[3].state
+    assert roots == [str(each.root) for each in told[:4]]
 
 
 @pytest.mark.parametrize("relay", ["nobody", "own"])

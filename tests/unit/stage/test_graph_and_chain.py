@@ -51,6 +51,15 @@ def test_a_stage_that_watches_everything_is_woken_by_every_writer() -> None:
     assert () == graph.circles
 
 
+def test_a_stage_that_writes_what_it_watches_has_an_own_echo() -> None:
+    """The paths that it writes and watches, above or below what it said; and it is no circle."""
+    assert ("a.b", "c") == reach("a c.d", "a.b c e").own_echo
+    assert ("x", "y") == reach("", "x y").own_echo
+    assert () == reach("a", "b").own_echo
+    assert () == reach("", "").own_echo
+    assert () == build_graph({"self": reach("a", "a")}).circles
+
+
 def test_a_repeated_whole_is_a_proved_circle() -> None:
     """The third step closes the circle of two fighting stages, and names both."""
     chains = Chains()

@@ -1,9 +1,11 @@
-"""The relay: order per entity, what a failure holds back, and an outage of the receiver."""
+"""The relay: order per entity, what a failure holds back, an outage of the receiver, and sinks that
+do not wait for each other."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import UUID
@@ -14,44 +16,65 @@ from gnomon.clock import SystemEntropy
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
-from gnomon.contracts.store.entities import EntityStore, Outgoing, StageState
+from gnomon.contracts.store.entities import StageState
+from gnomon.contracts.store.outbox import Outgoing, Waiting
+from gnomon.model.errors import StoreUnavailable
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivering import HeldBackError, deliver_in_order
-from gnomon.stages.relay import OUTAGE_MAX_S, Relay
+from gnomon.stages.relay import Relay, RelayTarget
 from gnomon.stages.relays import headers_of, message_of
+from gnomon.stages.sender import OUTAGE_MAX_S
+from gnomon.stages.served import LocalStage
+from gnomon.stages.stage import Item, Saved, Stage
 from gnomon.testing.stage_bench import BenchClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ROOT = UUID(int=7)
+WAIT_S = 20.0
 
 
 def save(entity_id: str, version: int, **fields: Any) -> Outgoing:
     given = {
         "shard": 0, "n": version, "sink": "", "entity_id": entity_id, "epoch": 1,
-        "version": version, "author": "user", "paths": ("a",), "doc": "{}", "state": None,
-        "key": f"{entity_id}/1.{version}", "attempts": 0, "at": NOW,
+        "version": version, "author": "user", "root": ROOT, "paths": ("a",), "doc": "{}",
+        "state": None, "key": f"{entity_id}/1.{version}", "attempts": 0, "at": NOW,
     }  # fmt: skip
     return Outgoing(**{**given, **fields})
 
 
 class Outbox:
-    """An outbox that always has these rows, and remembers what becomes of them."""
+    """An outbox in memory, and what became of its rows; nothing is ever put off in truth."""
 
     def __init__(self, *rows: Outgoing) -> None:
-        self.rows = rows
+        self.rows = list(rows)
         self.arrived: list[str] = []
         self.put_off: list[tuple[str, float, bool]] = []
+        self.failures = 0  # so many calls fail
+        self.surveys = 0
 
-    async def outgoing(self, _: Sequence[Holding], *, limit: int) -> Sequence[Outgoing]:
-        return self.rows[:limit]
+    async def survey(self, _: Sequence[Holding]) -> Sequence[Waiting]:
+        self.surveys += 1
+        nothing = timedelta(0)
+        return [Waiting(sink, nothing, nothing) for sink in sorted({row.sink for row in self.rows})]
+
+    async def outgoing(self, _: Sequence[Holding], sink: str, *, limit: int) -> Sequence[Outgoing]:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("away")
+        return [row for row in self.rows if row.sink == sink][:limit]
 
     async def sent(self, rows: Sequence[Outgoing]) -> None:
         self.arrived += [row.key for row in rows]
+        self.rows = [row for row in self.rows if row not in rows]
 
     async def unsent(
         self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         assert error
         self.put_off += [(row.key, delay.total_seconds(), counts) for row in rows]
+
+    async def backlog(self) -> Sequence[Any]:
+        raise AssertionError("only the doctor asks for it")
 
 
 class Refusing:
@@ -84,15 +107,51 @@ class Everything:
         raise AssertionError(shard)
 
 
-def relay_of(outbox: Outbox, target: Refusing | None, *, clock: Clock | None = None) -> Relay:
+class Telling(Stage[Any, Any]):
+    """Tells a function of saves."""
+
+    def __init__(self, name: str, tell: Callable[[Saved[Any, Any]], Awaitable[None]]) -> None:
+        self.name = name  # type: ignore[misc]
+        self._tell = tell
+
+    async def process(self, it: Item[Any, Any]) -> None: ...
+
+    async def after_save(self, saved: Saved[Any, Any]) -> None:
+        await self._tell(saved)
+
+
+def relay_of(
+    outbox: Outbox,
+    target: RelayTarget | None,
+    *stages: Stage[Any, Any],
+    clock: Clock | None = None,
+    poll: timedelta = timedelta(milliseconds=10),
+    **config: Any,
+) -> Relay:
     return Relay(
-        cast("EntityStore", outbox),
-        [],
+        outbox,
+        [LocalStage(stage) for stage in stages],
         target,
         ownership=Everything(),
         env=Env(clock=clock or BenchClock(NOW), entropy=SystemEntropy()),
-        config=StagesConfig(),
+        config=StagesConfig(poll=poll, **config),
     )
+
+
+@asynccontextmanager
+async def relaying(relay: Relay) -> AsyncIterator[None]:
+    task = asyncio.create_task(relay.keep_relaying())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def until(predicate: Callable[[], object]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not predicate():
+            await asyncio.sleep(0.005)
 
 
 async def test_saves_of_one_entity_wait_for_each_other_and_others_do_not() -> None:
@@ -154,7 +213,7 @@ async def test_an_outage_of_the_receiver_is_nobodys_failure() -> None:
     for pause_s in (1.0, 2.0, 4.0, 8.0, OUTAGE_MAX_S, OUTAGE_MAX_S):
         for _ in range(3):
             assert not await relay.step()
-        assert {(pause_s, False)} == {row[1:] for row in outbox.put_off}
+        assert [("a/1.1", pause_s, False), ("b/1.1", pause_s, False)] == outbox.put_off
         outbox.put_off.clear()
         clock.move_to(clock.now() + timedelta(seconds=pause_s))
     assert 6 * 2 == len(target.seen)
@@ -164,10 +223,111 @@ async def test_an_outage_of_the_receiver_is_nobodys_failure() -> None:
 
 
 async def test_without_a_relay_here_saves_wait_for_a_process_that_has_one() -> None:
-    """A worker with fewer settings than the others loses nothing."""
-    outbox = Outbox(save("a", 1))
+    """A worker with fewer settings than the others loses nothing, and writes nothing."""
+    outbox = Outbox(save("a", 1), save("a", 1, sink="elsewhere"))
     assert not await relay_of(outbox, None).step()
+    assert ([], []) == (outbox.arrived, outbox.put_off)
+
+
+# -- sinks do not wait for each other -------------------------------------------------------------
+
+
+async def test_a_slow_sink_holds_up_no_other() -> None:
+    """While one takes its time over a single save, others get round after round of theirs."""
+    outbox = Outbox(save("a", 1, sink="slow"), *(save(f"e{n}", 1) for n in range(20)))
+    go_on = asyncio.Event()
+    told: list[str] = []
+
+    async def slowly(saved: Saved[Any, Any]) -> None:
+        await go_on.wait()
+        told.append(saved.id)
+
+    async with relaying(relay_of(outbox, Refusing(), Telling("slow", slowly), relay_batch=5)):
+        await until(lambda: 20 == len(outbox.arrived))
+        outbox.rows.append(save("later", 1))
+        await until(lambda: "later/1.1" in outbox.arrived)
+        assert [] == told
+        go_on.set()
+        await until(lambda: not outbox.rows)
+    assert ["a"] == told
+
+
+async def test_a_sink_has_no_more_on_its_way_than_its_batch() -> None:
+    """However often it is woken: a round ends before the next one begins."""
+    outbox = Outbox(*(save(f"e{n}", 1, sink="one") for n in range(30)))
+    present = most = 0
+
+    async def tell(_: Saved[Any, Any]) -> None:
+        nonlocal present, most
+        present += 1
+        most = max(most, present)
+        await asyncio.sleep(0.001)
+        present -= 1
+
+    stage = Telling("one", tell)
+    stage.parallel = 1_000  # type: ignore[misc]
+    relay = relay_of(outbox, None, stage, relay_batch=4)
+    async with relaying(relay):
+        while outbox.rows:
+            relay.saved("one")
+            relay.wake()
+            await asyncio.sleep(0)
+    assert 4 == most
+    assert 30 == len(set(outbox.arrived)) == len(outbox.arrived)
+
+
+async def test_a_sink_that_raises_is_away_and_others_go_on() -> None:
+    """Whatever a target of the user's own does: its saves wait."""
+
+    class Broken:
+        async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+            raise RuntimeError(f"cannot send {len(rows)}")
+
+        async def close(self) -> None: ...
+
+    async def tell(_: Saved[Any, Any]) -> None: ...
+
+    outbox = Outbox(save("a", 1), save("a", 1, sink="one"))
+    assert await relay_of(outbox, Broken(), Telling("one", tell)).step()
+    assert ["a/1.1"] == outbox.arrived
     assert [("a/1.1", 1.0, False)] == outbox.put_off
+
+
+async def test_a_sink_that_is_away_is_left_alone_whatever_comes_in() -> None:
+    """Only what was tried is put off; what comes meanwhile is not even looked at."""
+    outbox, clock, target = Outbox(save("a", 1)), BenchClock(NOW), Refusing("a", "b")
+    relay = relay_of(outbox, target, clock=clock)
+    await relay.step()
+    outbox.rows.append(save("b", 1))
+    relay.saved("")
+    await relay.step()
+    assert ["a/1.1"] == target.seen
+    assert [("a/1.1", 1.0, False)] == outbox.put_off
+    assert NOW + timedelta(seconds=1) == relay.next_at()
+
+
+async def test_a_store_that_is_away_stops_no_sender() -> None:
+    """The next look finds what is left."""
+    outbox = Outbox(save("a", 1))
+    outbox.failures = 3
+    async with relaying(relay_of(outbox, Refusing())):
+        await until(lambda: outbox.arrived)
+    assert ["a/1.1"] == outbox.arrived
+
+
+async def test_what_was_saved_here_leaves_without_a_look() -> None:
+    """The sender of the sink is told, and no other."""
+    outbox = Outbox()
+    stage = Telling("one", lambda _: asyncio.sleep(0))
+    relay = relay_of(outbox, Refusing(), stage, poll=timedelta(hours=1))
+    async with relaying(relay):
+        await until(lambda: outbox.surveys)
+        outbox.rows += [save("a", 1), save("a", 1, sink="one")]
+        relay.saved("")
+        relay.saved("nobody")
+        await until(lambda: outbox.arrived)
+        assert ["one"] == [row.sink for row in outbox.rows]
+    assert 1 == outbox.surveys
 
 
 @pytest.mark.parametrize(
@@ -189,6 +349,13 @@ def test_a_message_carries_entity_and_state(state: StageState | None, told: byte
     message = message_of(save("a", 7, doc='{"n":1.50}', state=state))
     assert b'"entity":{"n":1.50}' in message
     assert told in message
+
+
+def test_headers_and_message_carry_the_root_of_the_chain() -> None:
+    """The one that `explain` shows."""
+    row = save("a", 1)
+    assert str(ROOT) == headers_of(row)["entity-root"]
+    assert f'"root":"{ROOT}"'.encode() in message_of(row)
 
 
 def test_an_author_of_any_alphabet_fits_into_a_header() -> None:

@@ -39,12 +39,10 @@ from gnomon.contracts.store.entities import (
     Keep,
     Next,
     Offer,
-    Outgoing,
     QueueRow,
     RowStatus,
     SetBack,
     StageLane,
-    StageRecord,
     StageState,
     StateWrite,
     Survey,
@@ -67,6 +65,14 @@ from gnomon.contracts.store.limits import (
     LimitTable,
     LimitUse,
 )
+from gnomon.contracts.store.outbox import (
+    RELAY_SINK,
+    Backlog,
+    OutboxStore,
+    Outgoing,
+    Waiting,
+)
+from gnomon.contracts.store.register import StageRecord, StageRegister
 from gnomon.contracts.store.tokens import (
     LOCAL,
     AuditEntry,
@@ -93,11 +99,13 @@ from gnomon.contracts.store.work import (
 
 __all__ = [
     "LOCAL",
+    "RELAY_SINK",
     "ActionStore",
     "Arrived",
     "Asked",
     "AuditEntry",
     "AuditSelection",
+    "Backlog",
     "BeginResult",
     "Begun",
     "Capabilities",
@@ -128,6 +136,7 @@ __all__ = [
     "Moved",
     "Next",
     "Offer",
+    "OutboxStore",
     "Outgoing",
     "Page",
     "Pulse",
@@ -140,6 +149,7 @@ __all__ = [
     "ShardLock",
     "StageLane",
     "StageRecord",
+    "StageRegister",
     "StageState",
     "StateWrite",
     "Store",
@@ -148,6 +158,7 @@ __all__ = [
     "Token",
     "TokenDraft",
     "TokenStore",
+    "Waiting",
     "Wakeups",
     "WorkStore",
 ]
@@ -164,6 +175,7 @@ class Store(Value, frozen=True):
     tokens: TokenStore
     limits: LimitStore
     entities: EntityStore
+    outbox: OutboxStore
     wakeups: Wakeups
     close: Callable[[], Coroutine[Any, Any, None]]
     joining: Callable[[object], ActionStore]  # NotSupported if the connection is none we know

@@ -1,4 +1,4 @@
-"""Entities and their stages: documents with a version, per-stage queues, states, outbox.
+"""Entities and their stages: documents with a version, per-stage queues, states.
 
 Stages are pure, so nothing is marked as running: a queue row stays until a commit removes it, and
 whoever owns the shard after a crash simply does it again. The fences are the shard's lease, the
@@ -16,14 +16,14 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-import msgspec
-
+from gnomon.contracts.store.register import StageRegister
 from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
 from gnomon.contracts.store.work import Holding
 
 BACKOFF_FLOOR = timedelta(seconds=5)
 REASONS_MAX = 8
+SETTLES_MAX = 10  # so many times `settle` after it was first woken, a row is not moved on any more
 
 
 class StageLane(IntEnum):
@@ -112,11 +112,13 @@ class Offer(Value, frozen=True):
     Merged into a row that is ready: seq + 1, reasons joined to the `REASONS_MAX` newest, root and
     depth are the offer's, ready_at the earlier (in backoff, which is attempts > 0 and not yet due,
     no sooner than `BACKOFF_FLOOR` from now), lane the better; a row that changes lane is not ready
-    before now, so that it goes to the end of its new lane. A sleeping row becomes ready as if new,
-    its timer stays. A parked row is freed only if `frees` (a looping one only at depth 0 besides):
-    as if new, attempts 0, reasons joined. With `looping` the row is parked so, unless it is ready
-    (whatever readied it is not lost). A timer alone changes nothing but `timer_at`. Entities that
-    do not live get no rows.
+    before now, so that it goes to the end of its new lane. With `settle` a row that is not due yet
+    is then moved on, to `settle` from now, but to no later than `SETTLES_MAX` times that after its
+    `first_at`; what is due stays so. A sleeping row becomes ready as if new, its timer stays. A
+    parked row is freed only if `frees` (a looping one only at depth 0 besides): as if new, attempts
+    0, reasons joined. With `looping` the row is parked so, unless it is ready (whatever readied it
+    is not lost). A timer alone changes nothing but `timer_at`. Entities that do not live get no
+    rows.
     """
 
     stage: str
@@ -127,8 +129,21 @@ class Offer(Value, frozen=True):
     lane: StageLane = StageLane.MAIN
     wake: datetime | None = None  # arm the timer at the earlier of the two
     delay: timedelta = timedelta(0)  # ready so much after the present
+    settle: timedelta = timedelta(0)  # likewise, and no sooner than so long after the last offer
     frees: bool = False  # a quarantined row too; a looping one if `depth` is 0
     looping: str | None = None  # park the row as looping, with this proof, instead of readying it
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether it readies the entity in the main lane, now, and nothing else."""
+        return (
+            self.ready
+            and self.looping is None
+            and self.wake is None
+            and self.lane == StageLane.MAIN
+            and not self.delay
+            and not self.settle
+        )
 
 
 class Fed(Value, frozen=True):
@@ -139,6 +154,14 @@ class Fed(Value, frozen=True):
     changes: tuple[ChangeNote, ...]  # since the last time it was asked about
     states: Mapping[str, StageState]
     waiting: Mapping[str, QueueRow]
+
+
+class Made(NamedTuple):
+    """A queue row that an offer made, where there was none: it is all that the offer says."""
+
+    stage: str
+    seq: int
+    at: datetime  # when
 
 
 class Asked(Value, frozen=True):
@@ -153,7 +176,7 @@ class Asked(Value, frozen=True):
     offers: tuple[Offer, ...]
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(Value, frozen=True):
     """An entity at the head of a stage's queue, with all that its run needs."""
 
     entity: Entity
@@ -161,6 +184,13 @@ class Claim(msgspec.Struct, frozen=True):
     states: Mapping[str, StageState]  # of all stages that have one
     waiting: frozenset[str]  # the other stages in whose queue it is ready, and due
     now: datetime
+
+
+class Peeked(NamedTuple):
+    """The head of a stage's lane."""
+
+    claims: Sequence[Claim]
+    next_at: datetime | None  # when the lane has something beyond these; None: it has not
 
 
 class StateWrite(Value, frozen=True):
@@ -215,11 +245,13 @@ class Committed(Value, frozen=True):
     """The answer to a commit; with MOVED, what is there now and what changed since, oldest first.
 
     Notes over an hour old may be missing from `since`: then it has fewer of them than versions.
+    With SAVED, the rows that its offers made; not those that they were merged into.
     """
 
     kind: CommitKind
     entity: Entity | None = None
     since: tuple[ChangeNote, ...] = ()
+    made: tuple[Made, ...] = ()
 
 
 class SetBack(Value, frozen=True):
@@ -239,37 +271,6 @@ class SetBack(Value, frozen=True):
     counts: bool = False  # whether it is a failure of this entity
     error: str | None = None
     wake: datetime | None = None  # arm the timer at the earlier of the two
-
-
-class Outgoing(Value, frozen=True):
-    """An outbox row: a saved version on its way out. `sink` is a stage's name, or `` (relay)."""
-
-    shard: int
-    n: int
-    sink: str
-    entity_id: str
-    epoch: int
-    version: int
-    author: str
-    paths: tuple[str, ...]
-    doc: str | None  # None: deleted
-    state: StageState | None
-    key: str  # the receiver may recognise a repeat by it: `model.ids.save_key`
-    attempts: int
-    at: datetime
-
-
-class StageRecord(Value, frozen=True):
-    """A stage as the register knows it."""
-
-    name: str
-    revision: int  # the highest ever declared
-    first_seen_at: datetime
-    last_seen_at: datetime
-    waiting: int = 0
-    background: int = 0
-    parked: int = 0
-    sleeping: int = 0
 
 
 class SweepPage(Value, frozen=True):
@@ -296,12 +297,11 @@ class Survey(Value, frozen=True):
     ready: Sequence[Next]
     timer_at: datetime | None
     fed: bool
-    outgoing_at: datetime | None
     sweeps: Sequence[tuple[str, int]]  # (stage, shard) of held shards with an unfinished walk
 
 
-class EntityStore(Protocol):
-    """Entities, queues, states and outbox. Worker verbs take holdings or a lease as their fence; a
+class EntityStore(StageRegister, Protocol):
+    """Entities, queues and states. Worker verbs take holdings or a lease as their fence; a
     change from outside has an entry of the audit (a call of `write` one for each author)."""
 
     # -- from outside -----------------------------------------------------------------------------
@@ -319,6 +319,10 @@ class EntityStore(Protocol):
 
     async def get(self, entity_id: str, *, shard: int) -> Entity | None:
         """The entity or its tombstone."""
+        ...
+
+    async def get_many(self, entity_ids: Mapping[str, int]) -> Mapping[str, Entity]:
+        """Those of many that are there, or were, by their ids; given with their shards."""
         ...
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
@@ -368,40 +372,6 @@ class EntityStore(Protocol):
         reason `by hand` joined. How many."""
         ...
 
-    # -- the register -----------------------------------------------------------------------------
-
-    async def declare(
-        self, stages: Mapping[str, int], *, formerly: Mapping[str, str], backfill: Collection[str]
-    ) -> Mapping[str, int | None]:
-        """Say which stages (name to revision) are served here: the revision known before, or None
-        for a new name. A higher revision is stored; `formerly` (new name to old) takes over the old
-        name's revision, queue, timers, states, walks and outbox if the new one is not known yet. In
-        the same transaction a walk begins (reason `sweep r<revision>`) for a raised revision, and
-        for a new name that is in `backfill`; a raised revision also frees the stage's parked rows,
-        for the same reason: ready now in the background lane, attempts 0, depth 0, new root."""
-        ...
-
-    async def stages(self) -> Sequence[StageRecord]:
-        """All stages ever declared and not forgotten, with what is in their queues."""
-        ...
-
-    async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
-        """Remove a stage's queue, timers, states, walks, outbox and register entry; how many rows
-        of queue and states went."""
-        ...
-
-    async def begin_sweep(
-        self,
-        stage: str,
-        *,
-        reason: str,
-        unless_within: timedelta | None = None,
-        actor: str | None = None,
-    ) -> bool:
-        """Start a walk over all shards from the beginning (a walk on its way starts again); False,
-        and nothing happens, if one began within that time."""
-        ...
-
     # -- the owner's ------------------------------------------------------------------------------
 
     async def survey(self, holdings: Sequence[Holding]) -> Survey:
@@ -420,10 +390,11 @@ class EntityStore(Protocol):
         `waiting` has all their rows, whatever their status."""
         ...
 
-    async def asked(self, answers: Sequence[Asked]) -> Sequence[bool]:
-        """Store what the stages want, and remove the feed row if its `seq` is the one read; False
-        where the lease is lost (nothing was written). If the entity is gone or of another epoch,
-        nothing is written either: there is nothing left to ask."""
+    async def asked(self, answers: Sequence[Asked]) -> Sequence[tuple[Made, ...] | None]:
+        """Store what the stages want, and remove the feed row if its `seq` is the one read. The
+        rows that were made (see `Committed`); None where the lease is lost (nothing was
+        written). If the entity is gone or of another epoch, nothing is written either: there is
+        nothing left to ask."""
         ...
 
     async def peek(
@@ -434,8 +405,9 @@ class EntityStore(Protocol):
         *,
         limit: int,
         skip: Collection[str],
-    ) -> Sequence[Claim]:
-        """The first due rows of a lane by `ready_at`, with entity and states. `skip`: entities."""
+    ) -> Peeked:
+        """The first due rows of a lane by `ready_at`, with entity and states, and when there will
+        be more. `skip`: entities."""
         ...
 
     async def claim_of(self, holding: Holding, entity_id: str, stage: str) -> Claim | None:
@@ -476,22 +448,6 @@ class EntityStore(Protocol):
     ) -> bool:
         """Store the offers of a page (their `seq` is 0) and move the walk on; None ends it. False,
         and nothing was written, if the lease is lost or the walk has been started again."""
-        ...
-
-    async def outgoing(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Outgoing]:
-        """Outbox rows that are due, in order; of one (sink, entity) never a later version before an
-        earlier one that is still there."""
-        ...
-
-    async def sent(self, rows: Sequence[Outgoing]) -> None:
-        """They have arrived: remove them. Repeating it is harmless."""
-        ...
-
-    async def unsent(
-        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
-    ) -> None:
-        """They have not: try again after the delay. Of a row that is gone nothing is written, nor
-        of those behind it."""
         ...
 
     async def purge_entities(self, *, limit: int) -> int:

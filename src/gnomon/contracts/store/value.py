@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that crosses the seam between the core and an engine."""
+class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A value that crosses the seam between the core and an engine. Values hold values, never
+    each other in a circle, so the garbage collector need not look at them."""
 
 
 class Capabilities(Value, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnomon.contracts.store.entities import StageRecord
+from gnomon.contracts.store.register import StageRecord
 from gnomon.gateways.entities import EntityAnswer, StateAnswer
 from gnomon.gateways.rest.constraints import ID, LIMIT_NAME
 from gnomon.gateways.rest.openapi_parts import (

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
@@ -21,6 +20,7 @@ CHAINS_MAX = 100_000  # remembered at once; an older chain is only bounded by de
 BUCKETS_MAX = 100_000
 BURST_BESIDE_STAGES = 5
 REFILL_S = 60.0
+NOT_LATER = timedelta(0)
 
 
 def digest_of(document: str, states: Mapping[str, bytes]) -> bytes:
@@ -31,33 +31,30 @@ def digest_of(document: str, states: Mapping[str, bytes]) -> bytes:
     return hashed.digest()
 
 
-@dataclass(slots=True)
-class _Chain:
-    steps: list[tuple[bytes, str]] = field(default_factory=list)  # what it was then, and by whom
+Steps = tuple[tuple[bytes, str], ...]  # what it was then, and by whom
 
 
 class Chains:
     """The chains that are on their way, each with its last digests."""
 
     def __init__(self) -> None:
-        self._chains: OrderedDict[tuple[str, UUID], _Chain] = OrderedDict()
+        self._chains: OrderedDict[tuple[str, int], Steps] = OrderedDict()
 
     def knows(self, entity_id: str, root: UUID) -> bool:
         """Whether a chain has begun."""
-        return (entity_id, root) in self._chains
+        return (entity_id, root.int) in self._chains
 
     def begin(self, entity_id: str, root: UUID, digest: bytes) -> None:
         """What the entity was before the first step that is seen."""
-        key = (entity_id, root)
+        key = (entity_id, root.int)  # a UUID's own hash is slow
         if key not in self._chains:
-            self._chains[key] = _Chain([(digest, "")])
+            self._chains[key] = ((digest, ""),)
             if len(self._chains) > CHAINS_MAX:
                 self._chains.popitem(last=False)
 
     def closes(self, entity_id: str, root: UUID, digest: bytes, stage: str) -> tuple[str, ...]:
         """The stages of the circle that a step would close; empty: none."""
-        chain = self._chains.get((entity_id, root))
-        steps = [] if chain is None else chain.steps
+        steps = self._chains.get((entity_id, root.int), ())
         for place, (seen, _) in enumerate(steps):
             if seen == digest:
                 return (*(by for _, by in steps[place + 1 :]), stage)
@@ -65,19 +62,17 @@ class Chains:
 
     def note(self, entity_id: str, root: UUID, digest: bytes, stage: str) -> None:
         """A step was saved."""
-        chain = self._chains.setdefault((entity_id, root), _Chain())
-        self._chains.move_to_end((entity_id, root))
-        chain.steps.append((digest, stage))
-        del chain.steps[:-RING_MAX]
+        key = (entity_id, root.int)
+        steps = (*self._chains.pop(key, ()), (digest, stage))
+        self._chains[key] = steps[-RING_MAX:]
 
     def path(self, entity_id: str, root: UUID) -> tuple[str, ...]:
         """Who has taken the steps that are remembered."""
-        chain = self._chains.get((entity_id, root))
-        return () if chain is None else tuple(by for _, by in chain.steps if by)
+        return tuple(by for _, by in self._chains.get((entity_id, root.int), ()) if by)
 
     def forget(self, entity_id: str, root: UUID) -> None:
         """The chain has come to rest."""
-        self._chains.pop((entity_id, root), None)
+        self._chains.pop((entity_id, root.int), None)
 
 
 class Buckets:
@@ -89,14 +84,14 @@ class Buckets:
 
     def __init__(self, stage_count: int) -> None:
         self._burst = float(BURST_BESIDE_STAGES + stage_count)
-        self._buckets: OrderedDict[tuple[str, str], tuple[float, float, UUID]] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, str], tuple[float, float, int]] = OrderedDict()
 
     def take(self, entity_id: str, stage: str, root: UUID, now_s: float) -> timedelta:
         """Spend one wake-up of a chain; how much later it has to be."""
         key = (entity_id, stage)
         tokens, at, known = self._buckets.pop(key, (self._burst, now_s, None))
-        tokens = min(self._burst, tokens + (now_s - at) / REFILL_S) - (known == root)
-        self._buckets[key] = (tokens, now_s, root)
+        tokens = min(self._burst, tokens + (now_s - at) / REFILL_S) - (known == root.int)
+        self._buckets[key] = (tokens, now_s, root.int)
         if len(self._buckets) > BUCKETS_MAX:
             self._buckets.popitem(last=False)
-        return timedelta(seconds=max(0.0, -tokens * REFILL_S))
+        return NOT_LATER if tokens >= 0 else timedelta(seconds=-tokens * REFILL_S)

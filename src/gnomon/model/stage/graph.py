@@ -19,6 +19,11 @@ class Reach:
     watch: tuple[str, ...]
     writes: tuple[str, ...]
 
+    @property
+    def own_echo(self) -> tuple[str, ...]:
+        """What it may write of what it watches; its own changes do not wake it all the same."""
+        return tuple(path for path in self.writes if self.is_woken_by((path,)))
+
     def is_woken_by(self, paths: Sequence[str]) -> bool:
         """Whether a change of these paths is its business."""
         return not self.watch or meet(self.watch, paths)

@@ -7,12 +7,14 @@ they are replaced whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 WHOLE = ""
 PATHS_MAX = 64  # a change with more is told by its first keys only
 
 Json = object
+
+_MISSING = object()
 
 
 def normal(path: str) -> str:
@@ -40,29 +42,35 @@ def meet(some: Iterable[str], others: Iterable[str]) -> bool:
 def outside(paths: Iterable[str], allowed: Iterable[str]) -> list[str]:
     """The paths that lie in none of the allowed ones."""
     allowed = tuple(allowed)
-    return [path for path in paths if not any(covers(each, path) for each in allowed)]
+    return [
+        path
+        for path in paths
+        if path not in allowed and not any(covers(each, path) for each in allowed)
+    ]
 
 
 def changed_paths(before: Json, after: Json) -> tuple[str, ...]:
     """Where two documents differ, sorted; equal documents: nothing."""
-    found = sorted(_differences(before, after, WHOLE))
+    found: list[str] = []
+    _add_differences(found, before, after, WHOLE)
+    found.sort()
     if len(found) <= PATHS_MAX:
         return tuple(found)
     firsts = sorted({_first_key(path) for path in found})
     return tuple(firsts) if len(firsts) <= PATHS_MAX else (WHOLE,)
 
 
-def _differences(before: Json, after: Json, path: str) -> Iterator[str]:
-    if before is after:
-        return
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in before.keys() | after.keys():
-            if key in before and key in after:
-                yield from _differences(before[key], after[key], join(path, key))
-            else:
-                yield join(path, key)
+def _add_differences(found: list[str], before: Json, after: Json, path: str) -> None:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in before.items():
+            other = after.get(key, _MISSING)
+            if other is _MISSING:
+                found.append(join(path, key))
+            elif other is not value:  # what a patch leaves alone is the same object
+                _add_differences(found, value, other, join(path, key))
+        found += [join(path, key) for key in after if key not in before]
     elif not same(before, after):
-        yield path
+        found.append(path)
 
 
 def same(one: Json, other: Json) -> bool:

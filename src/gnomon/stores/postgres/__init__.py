@@ -12,6 +12,7 @@ from gnomon.stores.config import AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
 from gnomon.stores.postgres.connection import Database, open_database
 from gnomon.stores.postgres.entities import PostgresEntities
+from gnomon.stores.postgres.entities.outbox import PostgresOutbox
 from gnomon.stores.postgres.installation import PostgresInstallation
 from gnomon.stores.postgres.joining import JoinedActions, session_on
 from gnomon.stores.postgres.leases import PostgresLeases
@@ -71,6 +72,7 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
         tokens=PostgresTokens(database),
         limits=PostgresLimits(database),
         entities=PostgresEntities(database, entropy=entropy),
+        outbox=PostgresOutbox(database),
         wakeups=wakeups,
         close=partial(_close, wakeups, database),
         joining=partial(_joining, database, decoder),

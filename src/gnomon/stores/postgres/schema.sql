@@ -615,7 +615,9 @@ CREATE TABLE gnomon.sql_success (
 CREATE TABLE gnomon.stage (
     first_seen_at timestamp with time zone NOT NULL,
     last_seen_at timestamp with time zone NOT NULL,
+    settle interval NOT NULL,
     revision integer NOT NULL,
+    own_echo boolean NOT NULL,
     name text NOT NULL COLLATE pg_catalog."C"
 );
 CREATE TABLE gnomon.stage_feed (
@@ -628,6 +630,7 @@ CREATE TABLE gnomon.stage_feed (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.stage_outbox (
+    root uuid NOT NULL,
     at timestamp with time zone NOT NULL,
     ready_at timestamp with time zone NOT NULL,
     epoch bigint NOT NULL,
@@ -801,7 +804,8 @@ CREATE INDEX scheduled_action_creator_idx ON gnomon.scheduled_action USING btree
 CREATE INDEX scheduled_action_expiry_idx ON gnomon.scheduled_action USING btree (shard_id, expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX scheduled_action_guid_idx ON gnomon.scheduled_action USING btree (guid);
 CREATE INDEX stage_feed_first_idx ON gnomon.stage_feed USING btree (shard_id, first_at);
-CREATE INDEX stage_outbox_ready_idx ON gnomon.stage_outbox USING btree (shard_id, ready_at, n);
+CREATE INDEX stage_outbox_late_idx ON gnomon.stage_outbox USING btree (shard_id, sink, at) WHERE (ready_at > at);
+CREATE INDEX stage_outbox_ready_idx ON gnomon.stage_outbox USING btree (shard_id, sink, ready_at, n);
 CREATE INDEX stage_queue_parked_idx ON gnomon.stage_queue USING btree (entity_id, stage) WHERE (status = ANY (ARRAY['quarantined'::text, 'looping'::text]));
 CREATE INDEX stage_queue_ready_idx ON gnomon.stage_queue USING btree (shard_id, stage, lane, ready_at) WHERE (status = 'ready'::text);
 CREATE INDEX stage_queue_timer_idx ON gnomon.stage_queue USING btree (shard_id, timer_at) WHERE ((timer_at IS NOT NULL) AND (status = ANY (ARRAY['sleeping'::text, 'ready'::text])));

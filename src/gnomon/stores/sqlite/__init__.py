@@ -21,6 +21,7 @@ from gnomon.stores.sqlite.connection import (
     ThreadRunner,
 )
 from gnomon.stores.sqlite.entities import SqliteEntities
+from gnomon.stores.sqlite.entities.outbox import SqliteOutbox
 from gnomon.stores.sqlite.installation import SqliteInstallation
 from gnomon.stores.sqlite.leases import SqliteLeases
 from gnomon.stores.sqlite.limits import SqliteLimits
@@ -64,6 +65,7 @@ def open_sqlite(
         tokens=SqliteTokens(used, clock),
         limits=SqliteLimits(used, clock),
         entities=SqliteEntities(used, clock, entropy),
+        outbox=SqliteOutbox(used, clock, entropy),
         wakeups=SqliteWakeups(used),
         close=used.close if runner is None else _leave_open,
         joining=partial(_joining, path=path, runner=used, clock=clock),

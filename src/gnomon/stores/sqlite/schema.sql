@@ -195,7 +195,9 @@ CREATE TABLE stage (
     name TEXT NOT NULL PRIMARY KEY,
     revision INTEGER NOT NULL,
     first_seen_at INTEGER NOT NULL,
-    last_seen_at INTEGER NOT NULL
+    last_seen_at INTEGER NOT NULL,
+    settle INTEGER NOT NULL,
+    own_echo INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE stage_feed (
@@ -218,6 +220,7 @@ CREATE TABLE stage_outbox (
     epoch INTEGER NOT NULL,
     version INTEGER NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0,
+    root BLOB NOT NULL,
     author TEXT NOT NULL,
     paths TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -326,7 +329,9 @@ CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
 
 CREATE INDEX stage_feed_first_idx ON stage_feed (shard_id, first_at);
 
-CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, ready_at, n);
+CREATE INDEX stage_outbox_late_idx ON stage_outbox (shard_id, sink, at) WHERE ready_at > at;
+
+CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, sink, ready_at, n);
 
 CREATE INDEX stage_queue_parked_idx ON stage_queue (entity_id, stage)
 WHERE status IN ('quarantined', 'looping');

@@ -16,29 +16,29 @@ from gnomon.contracts.store.entities import (
     Entity,
     EntityWrite,
     Fed,
+    Made,
     Offer,
-    Outgoing,
+    Peeked,
     QueueRow,
     SetBack,
     StageLane,
-    StageRecord,
     StageState,
     StateWrite,
     Survey,
     SweepPage,
 )
+from gnomon.contracts.store.register import StageRecord
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.entities import (
     asking,
     claimed,
     committing,
     looking,
-    outbox,
     register,
     writing,
 )
 from gnomon.stores.postgres.entities.rows import entity_of, note_of, queue_row_of, state_of
-from gnomon.stores.postgres.entities.saving import Entry, Key
+from gnomon.stores.postgres.entities.saving import Entry, Key, columns
 
 _LAST_CHAR = "\U0010ffff"
 
@@ -58,6 +58,15 @@ class PostgresEntities:
     async def get(self, entity_id: str, *, shard: int) -> Entity | None:
         rows = await self._database.fetch("entity_get", shard, entity_id)
         return entity_of(rows[0]) if rows else None
+
+    async def get_many(self, entity_ids: Mapping[str, int]) -> Mapping[str, Entity]:
+        ids, shards = list(entity_ids), list(entity_ids.values())
+        found: dict[str, Entity] = {}
+        for group in self._database.groups(shards):
+            wanted = columns([Key(shards[place], ids[place]) for place in group.places])
+            for row in await self._database.fetch("entities_get", *wanted, *group.shards):
+                found[row[0]] = entity_of(row)
+        return found
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
         query = "entity_list" if self._database.many_shards else "entity_list_plainly"
@@ -122,11 +131,18 @@ class PostgresEntities:
     # -- the register -----------------------------------------------------------------------------
 
     async def declare(
-        self, stages: Mapping[str, int], *, formerly: Mapping[str, str], backfill: Collection[str]
+        self,
+        stages: Mapping[str, int],
+        *,
+        formerly: Mapping[str, str],
+        backfill: Collection[str],
+        settle: Mapping[str, timedelta],
+        own_echo: Collection[str],
     ) -> Mapping[str, int | None]:
         return await register.declare(
-            self._database, self._entropy, stages, formerly=formerly, backfill=backfill
-        )
+            self._database, self._entropy, stages, formerly=formerly, backfill=backfill,
+            settle=settle, own_echo=own_echo,
+        )  # fmt: skip
 
     async def stages(self) -> Sequence[StageRecord]:
         return await register.stages(self._database)
@@ -162,7 +178,7 @@ class PostgresEntities:
     ) -> Sequence[Fed]:
         return await asking.feed(self._database, holdings, limit=limit, skip=skip)
 
-    async def asked(self, answers: Sequence[Asked]) -> Sequence[bool]:
+    async def asked(self, answers: Sequence[Asked]) -> Sequence[tuple[Made, ...] | None]:
         return await asking.asked(self._database, answers)
 
     async def peek(
@@ -173,7 +189,7 @@ class PostgresEntities:
         *,
         limit: int,
         skip: Collection[str],
-    ) -> Sequence[Claim]:
+    ) -> Peeked:
         return await looking.peek(self._database, holdings, stage, lane, limit=limit, skip=skip)
 
     async def claim_of(self, holding: Holding, entity_id: str, stage: str) -> Claim | None:
@@ -209,17 +225,6 @@ class PostgresEntities:
             cursor=cursor,
             answers=answers,
         )
-
-    async def outgoing(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Outgoing]:
-        return await outbox.outgoing(self._database, holdings, limit=limit)
-
-    async def sent(self, rows: Sequence[Outgoing]) -> None:
-        await outbox.sent(self._database, rows)
-
-    async def unsent(
-        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
-    ) -> None:
-        await outbox.unsent(self._database, rows, delay=delay, error=error, counts=counts)
 
     async def purge_entities(self, *, limit: int) -> int:
         return await register.purge(self._database, limit=limit)

@@ -7,10 +7,10 @@ from datetime import datetime
 from uuid import UUID
 
 from gnomon.contracts.store import Holding
-from gnomon.contracts.store.entities import Asked, Fed, SweepPage
+from gnomon.contracts.store.entities import Asked, Fed, Made, SweepPage
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.looking import first_rows
-from gnomon.stores.postgres.entities.offering import Offered, make_offers
+from gnomon.stores.postgres.entities.offering import Offered, RowsMade, make_offers
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of, queue_rows_of, states_of
 from gnomon.stores.postgres.entities.saving import Key, apart, columns, lock_entities
 
@@ -62,8 +62,8 @@ def _fed_of(row: Row, seq: int) -> Fed:
     )
 
 
-async def asked(database: Database, answers: Sequence[Asked]) -> list[bool]:
-    stored: dict[int, bool] = {}
+async def asked(database: Database, answers: Sequence[Asked]) -> list[tuple[Made, ...] | None]:
+    stored: dict[int, tuple[Made, ...] | None] = {}
     for group in database.groups(answer.shard for answer in answers):
         chosen = [answers[place] for place in group.places]
         async with database.transaction("asked") as session:
@@ -72,14 +72,17 @@ async def asked(database: Database, answers: Sequence[Asked]) -> list[bool]:
             rows = await session.fetch("held", shards, leases, *group.shards)
             held = {(row[0], row[1]) for row in rows}
             kept = [answer for answer in chosen if (answer.shard, answer.lease_guid) in held]
+            made: RowsMade = {}
             for batch in apart(kept, _key):
-                await _store_answers(session, batch, group.shards)
+                made |= await _store_answers(session, batch, group.shards)
         for place in group.places:
-            stored[place] = (answers[place].shard, answers[place].lease_guid) in held
+            answer = answers[place]
+            is_held = (answer.shard, answer.lease_guid) in held
+            stored[place] = made.get(answer.entity_id, ()) if is_held else None
     return [stored[place] for place in range(len(answers))]
 
 
-async def _store_answers(session: Session, answers: list[Asked], only: tuple[int, ...]) -> None:
+async def _store_answers(session: Session, answers: list[Asked], only: tuple[int, ...]) -> RowsMade:
     answers.sort(key=_key)
     locked = await lock_entities(session, [_key(answer) for answer in answers], only)
     alive = [
@@ -88,10 +91,14 @@ async def _store_answers(session: Session, answers: list[Asked], only: tuple[int
         if found is not None and found.lives and found.epoch == answer.epoch
     ]
     offered = [Offered(_key(answer), offer) for answer in alive for offer in answer.offers]
-    await make_offers(session, offered, only)
+    made = await make_offers(session, offered, only)
     fed = [answer for answer in alive if answer.seq]
-    if not fed:
-        return
+    if fed:
+        await _answer_feed(session, fed, only)
+    return made
+
+
+async def _answer_feed(session: Session, fed: Sequence[Asked], only: tuple[int, ...]) -> None:
     keys = columns([_key(answer) for answer in fed])
     rows = await session.fetch("feed_done", *keys, [answer.seq for answer in fed], *only)
     done = {row[0] for row in rows}

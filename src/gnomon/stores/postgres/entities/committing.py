@@ -15,7 +15,7 @@ from gnomon.contracts.store.entities import (
 )
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.claimed import Facts, lock_claims, settle_commits
-from gnomon.stores.postgres.entities.offering import Offered, make_offers
+from gnomon.stores.postgres.entities.offering import Offered, RowsMade, make_offers
 from gnomon.stores.postgres.entities.plainly import commit_plainly, key_of
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of
 from gnomon.stores.postgres.entities.saving import (
@@ -32,8 +32,6 @@ from gnomon.stores.postgres.entities.saving import (
     save_states,
     write_notes,
 )
-
-_PLAIN_ANSWERS = {kind: Committed(kind=kind) for kind in CommitKind}
 
 
 class Save(NamedTuple):
@@ -65,8 +63,7 @@ class Save(NamedTuple):
 async def commit(database: Database, commits: Sequence[Commit]) -> list[Committed]:
     answers: dict[int, Committed] = {}
     if database.many_shards:
-        saved = await commit_plainly(database, commits)
-        answers = dict.fromkeys(saved, _PLAIN_ANSWERS[CommitKind.SAVED])
+        answers = await commit_plainly(database, commits)
     left = [place for place in range(len(commits)) if place not in answers]
     for group in database.groups(commits[place].shard for place in left):
         async with database.transaction("commit") as session:
@@ -88,9 +85,11 @@ async def _commit(
         for commit, facts, kind in zip(commits, found, kinds, strict=True)
         if kind is CommitKind.SAVED and facts.entity_row is not None
     ]
-    if saves:
-        await _save(session, saves, only)
-    answers = [_PLAIN_ANSWERS[kind] for kind in kinds]
+    made = await _save(session, saves, only) if saves else {}
+    answers = [
+        Committed(kind=kind, made=made.get(commit.entity_id, ()))
+        for commit, kind in zip(commits, kinds, strict=True)
+    ]
     moved = [place for place, kind in enumerate(kinds) if kind is CommitKind.MOVED]
     if moved:
         told = await _what_moved(session, [commits[place] for place in moved], only)
@@ -123,7 +122,7 @@ async def _what_moved(
     ]
 
 
-async def _save(session: Session, saves: Sequence[Save], only: tuple[int, ...]) -> None:
+async def _save(session: Session, saves: Sequence[Save], only: tuple[int, ...]) -> RowsMade:
     """All under the lock of the entities; what goes out has the states as they are by then."""
     now = saves[0].facts.now
     await save_states(session, [_state(save) for save in saves if save.has_state], only)
@@ -133,9 +132,10 @@ async def _save(session: Session, saves: Sequence[Save], only: tuple[int, ...]) 
     await settle_commits(session, [(save.commit, save.facts) for save in saves], only)
     offered = [Offered(save.key, offer) for save in saves for offer in save.commit.offers]
     offered += [Offered(save.key, timer) for save in saves if (timer := _lost_timer(save))]
-    await make_offers(session, offered, only)
+    made = await make_offers(session, offered, only)
     fed = [_note(save, now) for save in saves if save.has_doc and save.commit.feed]
     await add_to_feed(session, fed, only)
+    return made
 
 
 async def _write(
@@ -166,7 +166,9 @@ def _publications(save: Save, now: datetime) -> list[Publication]:
     sinks = [RELAY] * commit.publish + [commit.stage] * commit.after_save
     key = key_of(commit)
     return [
-        Publication(save.key, sink, commit.stage, _author(commit), commit.paths, key, now)
+        Publication(
+            save.key, sink, commit.stage, _author(commit), commit.root, commit.paths, key, now
+        )
         for sink in sinks
     ]
 

@@ -18,6 +18,7 @@ from gnomon.contracts.store.entities import (
     Claim,
     Entity,
     Next,
+    Peeked,
     QueueRow,
     RowStatus,
     StageLane,
@@ -72,7 +73,7 @@ async def peek(
     *,
     limit: int,
     skip: Collection[str],
-) -> list[Claim]:
+) -> Peeked:
     skipped = list(skip)
 
     async def look(
@@ -82,7 +83,11 @@ async def peek(
         return await database.fetch("peek_ids", shards, stage, lane, most, share, skipped, *only)
 
     rows = await first_rows(database, holdings, limit, look)
-    return await _claims(database, holdings, [Key(row[0], row[1]) for row in rows], stage)
+    later = [at for _, _, is_due, at in rows if not is_due]
+    if not later and len(rows) >= limit:
+        later = [rows[-1][3]]
+    keys = [Key(shard, name) for shard, name, is_due, _ in rows if is_due]
+    return Peeked(await _claims(database, holdings, keys, stage), min(later, default=None))
 
 
 async def claim_of(
@@ -131,7 +136,7 @@ async def survey(database: Database, holdings: Sequence[Holding]) -> Survey:
     rows: list[Row] = []
     for group in database.groups(holding.shard for holding in holdings):
         chosen = [holdings[place] for place in group.places]
-        rows += await database.fetch("survey_stages", *_fence(chosen), *group.shards)
+        rows += await database.fetch("survey_stages", *fence(chosen), *group.shards)
     now: datetime = rows[0][4] if rows else (await database.fetch("now"))[0][0]
     ready: dict[tuple[str, int], datetime] = {}
     for kind, stage, lane, at, _ in rows:
@@ -142,7 +147,6 @@ async def survey(database: Database, holdings: Sequence[Holding]) -> Survey:
         ready=[Next(stage, StageLane(lane), at) for (stage, lane), at in ready.items()],
         timer_at=_earliest(rows, "timer"),
         fed=_earliest(rows, "feed") is not None,
-        outgoing_at=_earliest(rows, "outbox"),
         sweeps=[(row[1], row[2]) for row in rows if row[0] == "sweep"],
     )
 
@@ -154,12 +158,12 @@ def _earliest(rows: Sequence[Row], kind: str) -> datetime | None:
 async def fire(database: Database, holdings: Sequence[Holding], *, limit: int, seed: UUID) -> int:
     count = 0
     for group in database.groups(holding.shard for holding in holdings):
-        fence = _fence([holdings[place] for place in group.places])
+        held = fence([holdings[place] for place in group.places])
         share = min(limit, limit // len(group.places) + SHARE_MIN)
         while count < limit:
             left = limit - count
             rows = await database.fetch(
-                "fire", *fence, left, share, seed, BACKOFF_FLOOR, *group.shards
+                "fire", *held, left, share, seed, BACKOFF_FLOOR, *group.shards
             )
             count += len(rows)
             if share >= limit or not _has_more(rows, left, share):
@@ -168,7 +172,8 @@ async def fire(database: Database, holdings: Sequence[Holding], *, limit: int, s
     return count
 
 
-def _fence(holdings: Sequence[Holding]) -> tuple[list[int], list[UUID]]:
+def fence(holdings: Sequence[Holding]) -> tuple[list[int], list[UUID]]:
+    """Shards and the leases that they must have."""
     return (
         [holding.shard for holding in holdings],
         [holding.lease_guid for holding in holdings],

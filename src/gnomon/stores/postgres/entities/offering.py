@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
-from gnomon.contracts.store.entities import BACKOFF_FLOOR, Offer
-from gnomon.stores.postgres.connection import Session
+from gnomon.contracts.store.entities import BACKOFF_FLOOR, SETTLES_MAX, Made, Offer
+from gnomon.stores.postgres.connection import Row, Session
 from gnomon.stores.postgres.entities.saving import Key, apart, columns, sparse
 
 
@@ -17,34 +18,59 @@ class Offered(NamedTuple):
     offer: Offer
 
 
-async def make_offers(session: Session, offered: Sequence[Offered], only: tuple[int, ...]) -> None:
+RowsMade = dict[str, tuple[Made, ...]]  # by entity
+
+
+async def make_offers(
+    session: Session, offered: Sequence[Offered], only: tuple[int, ...]
+) -> RowsMade:
     """One statement for each kind of offer, unless one (entity, stage) has several."""
-    for batch in apart(offered, lambda each: (each.key, each.offer.stage)):
+    made: RowsMade = {}
+    batches = list(apart(offered, lambda each: (each.key, each.offer.stage)))
+    for batch in batches:
         await _arm(session, [each for each in batch if each.offer.wake is not None], only)
         await _park(session, [each for each in batch if each.offer.looping is not None], only)
-        ready = [each for each in batch if each.offer.ready and each.offer.looping is None]
-        for frees in (False, True):
-            chosen = [each for each in ready if each.offer.frees is frees]
-            await _ready(session, chosen, only, frees=frees)
+        for kind, ready in _ready_kinds(batch).items():
+            for name, *row, is_new in await _ready(session, kind, ready, only):
+                if is_new and len(batches) == 1:  # else what was made may have been merged since
+                    made[name] = (*made.get(name, ()), Made(*row))
+    return made
+
+
+class Kind(NamedTuple):
+    """What the offers of one statement have in common."""
+
+    frees: bool
+    settle: timedelta
+
+
+def _ready_kinds(offered: Sequence[Offered]) -> dict[Kind, list[Offered]]:
+    kinds: dict[Kind, list[Offered]] = {}
+    for each in offered:
+        offer = each.offer
+        if offer.ready and offer.looping is None:
+            kinds.setdefault(Kind(offer.frees, offer.settle), []).append(each)
+    return kinds
 
 
 async def _ready(
-    session: Session, offered: Sequence[Offered], only: tuple[int, ...], *, frees: bool
-) -> None:
-    if offered:
-        await session.fetch(
-            "offer_ready",
-            *columns([each.key for each in offered]),
-            [each.offer.stage for each in offered],
-            sparse([each.offer.lane or None for each in offered]),
-            sparse([each.offer.delay or None for each in offered]),
-            [each.offer.reason for each in offered],
-            [each.offer.root for each in offered],
-            [each.offer.depth for each in offered],
-            frees,
-            BACKOFF_FLOOR,
-            *only,
-        )
+    session: Session, kind: Kind, offered: Sequence[Offered], only: tuple[int, ...]
+) -> Sequence[Row]:
+    return await session.fetch(
+        "offer_ready",
+        *columns([each.key for each in offered]),
+        [each.offer.stage for each in offered],
+        sparse([each.offer.lane or None for each in offered]),
+        sparse([max(each.offer.delay, kind.settle) or None for each in offered]),
+        [each.offer.reason for each in offered],
+        [each.offer.root for each in offered],
+        [each.offer.depth for each in offered],
+        kind.frees,
+        BACKOFF_FLOOR,
+        kind.settle,
+        SETTLES_MAX * kind.settle,
+        *only,
+    )
 
 
 async def _arm(session: Session, offered: Sequence[Offered], only: tuple[int, ...]) -> None:

@@ -6,37 +6,56 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from gnomon.contracts.store import Holding
-from gnomon.contracts.store.entities import Outgoing
+from gnomon.contracts.store.outbox import Backlog, Outgoing, Waiting
 from gnomon.stores.postgres.connection import Database, Row
-from gnomon.stores.postgres.entities.looking import first_rows
+from gnomon.stores.postgres.entities.looking import fence, first_rows
 from gnomon.stores.postgres.entities.rows import outgoing_of
 
 
-async def outgoing(
-    database: Database, holdings: Sequence[Holding], *, limit: int
-) -> list[Outgoing]:
-    async def look(
-        chosen: Sequence[Holding], most: int, share: int, only: tuple[int, ...]
-    ) -> Sequence[Row]:
-        shards = [holding.shard for holding in chosen]
-        leases = [holding.lease_guid for holding in chosen]
-        return await database.fetch("outgoing", shards, leases, most, share, *only)
+class PostgresOutbox:
+    """The `OutboxStore` of this engine."""
 
-    return [outgoing_of(row) for row in await first_rows(database, holdings, limit, look)]
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
+    async def survey(self, holdings: Sequence[Holding]) -> Sequence[Waiting]:
+        found: dict[str, Waiting] = {}
+        for group in self._database.groups(holding.shard for holding in holdings):
+            chosen = [holdings[place] for place in group.places]
+            rows = await self._database.fetch("survey_outbox", *fence(chosen), *group.shards)
+            for sink, age, due_in in rows:
+                other = found.get(sink, Waiting(sink, age, due_in))
+                found[sink] = Waiting(sink, max(age, other.age), min(due_in, other.due_in))
+        return [found[sink] for sink in sorted(found)]
 
-async def sent(database: Database, rows: Sequence[Outgoing]) -> None:
-    for group in database.groups(row.shard for row in rows):
-        chosen = [rows[place] for place in group.places]
-        await database.fetch("sent", *_keys(chosen), *group.shards)
+    async def outgoing(
+        self, holdings: Sequence[Holding], sink: str, *, limit: int
+    ) -> Sequence[Outgoing]:
+        async def look(
+            chosen: Sequence[Holding], most: int, share: int, only: tuple[int, ...]
+        ) -> Sequence[Row]:
+            return await self._database.fetch("outgoing", *fence(chosen), most, share, sink, *only)
 
+        rows = await first_rows(self._database, holdings, limit, look)
+        return [outgoing_of(row) for row in rows]
 
-async def unsent(
-    database: Database, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
-) -> None:
-    for group in database.groups(row.shard for row in rows):
-        chosen = [rows[place] for place in group.places]
-        await database.fetch("unsent", *_keys(chosen), delay, error, int(counts), *group.shards)
+    async def sent(self, rows: Sequence[Outgoing]) -> None:
+        for group in self._database.groups(row.shard for row in rows):
+            chosen = [rows[place] for place in group.places]
+            await self._database.fetch("sent", *_keys(chosen), *group.shards)
+
+    async def unsent(
+        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
+    ) -> None:
+        for group in self._database.groups(row.shard for row in rows):
+            keys = _keys([rows[place] for place in group.places])
+            await self._database.fetch("unsent", *keys, delay, error, int(counts), *group.shards)
+
+    async def backlog(self) -> Sequence[Backlog]:
+        return [
+            Backlog(sink=sink, count=count, oldest_at=oldest_at, error=error)
+            for sink, count, oldest_at, error in await self._database.fetch_wide("backlog")
+        ]
 
 
 def _keys(rows: Sequence[Outgoing]) -> tuple[list[object], ...]:

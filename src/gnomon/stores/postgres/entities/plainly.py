@@ -7,9 +7,17 @@ entities are locked in one order only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from gnomon.contracts.store.entities import Commit, Keep, StateWrite
+from gnomon.contracts.store.entities import (
+    Commit,
+    CommitKind,
+    Committed,
+    Keep,
+    Made,
+    Offer,
+    StateWrite,
+)
 from gnomon.model.ids import save_key
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.claimed import lock_claims, settle_commits
@@ -18,30 +26,40 @@ from gnomon.stores.postgres.entities.rows import text_of
 from gnomon.stores.postgres.entities.saving import Key, columns, sparse
 
 
-async def commit_plainly(database: Database, commits: Sequence[Commit]) -> list[int]:
-    """Save what can be saved so; the places of those that were."""
+async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[int, Committed]:
+    """Save what can be saved so; the answers to those that were, by their places."""
     places = _candidates(commits)
     if not places:
-        return []
+        return {}
     async with database.transaction("commit") as session:
-        arguments = _arguments([commits[place] for place in places])
-        rows = await session.fetch("commit_plain", *arguments)
-        saved = [places[place - 1] for place in sorted(row[0] for row in rows)]
+        rows = await session.fetch("commit_plain", *_arguments([commits[each] for each in places]))
+        saved = sorted(places[row[0] - 1] for row in rows if row[0] is not None)
+        made = {row[2]: Made(row[3], row[4], row[5]) for row in rows if row[0] is None}
         chosen = [commits[place] for place in saved]
-        if rows and rows[0][1] < len(rows):
+        if rows and rows[0][1] < len(saved):
             await _settle_others(session, chosen)
-        offered = [
-            Offered(Key(each.shard, each.entity_id), offer)
-            for each in chosen
-            for offer in each.offers
-        ]
-        await make_offers(session, offered, ())
+        others = await make_offers(session, _offers_left(chosen, made), ())
         fed = [each for each in chosen if each.doc is not None and each.feed]
         if fed:
             keys = columns([Key(each.shard, each.entity_id) for each in fed])
             epochs = [each.epoch for each in fed]
             await session.fetch("feed_add", *keys, epochs, [each.version for each in fed])
-    return saved
+    answers = {}
+    for place in saved:
+        name = commits[place].entity_id
+        told = (made[name], *others.get(name, ())) if name in made else others.get(name, ())
+        answers[place] = Committed(kind=CommitKind.SAVED, made=told)
+    return answers
+
+
+def _offers_left(commits: Sequence[Commit], made: Mapping[str, Made]) -> list[Offered]:
+    """The offers that are not made yet: one more than the first, or not as plain, or others."""
+    return [
+        Offered(Key(commit.shard, commit.entity_id), offer)
+        for commit in commits
+        for offer in commit.offers
+        if commit.entity_id not in made or made[commit.entity_id].stage != offer.stage
+    ]
 
 
 async def _settle_others(session: Session, commits: Sequence[Commit]) -> None:
@@ -64,6 +82,7 @@ def _is_plain(commit: Commit) -> bool:
 
 
 def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
+    offers = [_plain_offer(each) for each in commits]
     states = [each.state if isinstance(each.state, StateWrite) else None for each in commits]
     return (
         [each.shard for each in commits],
@@ -87,7 +106,23 @@ def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
         sparse([None if state is None else state.revision for state in states]),
         sparse([None if state is None else state.type for state in states]),
         sparse([None if state is None else state.body for state in states]),
+        sparse([None if offer is None else offer.stage for offer in offers]),
+        sparse([None if offer is None else offer.reason for offer in offers]),
     )
+
+
+def _plain_offer(commit: Commit) -> Offer | None:
+    """The first one, if it says no more than that another stage is to see this very change."""
+    if not commit.offers:
+        return None
+    offer = commit.offers[0]
+    is_plain = (
+        offer.is_at_once
+        and (offer.root, offer.depth) == (commit.root, commit.depth)
+        and offer.stage != commit.stage
+        and all(offer.stage != other.stage for other in commit.offers[1:])
+    )
+    return offer if is_plain else None
 
 
 def key_of(commit: Commit) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from gnomon.contracts.clock import Entropy
-from gnomon.contracts.store.entities import RowStatus, StageLane, StageRecord
+from gnomon.contracts.store.entities import RowStatus, StageLane
+from gnomon.contracts.store.register import StageRecord
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.saving import (
     Entry,
@@ -29,13 +30,21 @@ async def declare(
     *,
     formerly: Mapping[str, str],
     backfill: Collection[str],
+    settle: Mapping[str, timedelta],
+    own_echo: Collection[str],
 ) -> dict[str, int | None]:
     async with database.transaction("declare") as session:
         await _take_over(database, session, formerly)
         now = (await session.fetch("now"))[0][0]
         names = sorted(stages)
-        revisions = [stages[name] for name in names]
-        rows = await session.fetch("stages_declare", names, revisions, now)
+        rows = await session.fetch(
+            "stages_declare",
+            names,
+            [stages[name] for name in names],
+            [settle.get(name, timedelta(0)) for name in names],
+            [name in own_echo for name in names],
+            now,
+        )
         known = {name: None if is_new else revision for name, revision, is_new in rows}
         for name in names:
             before = known[name]
@@ -76,9 +85,11 @@ async def stages(database: Database) -> list[StageRecord]:
             revision=revision,
             first_seen_at=first_seen_at,
             last_seen_at=last_seen_at,
+            settle=settle,
+            own_echo=own_echo,
             **counts[name],
         )
-        for name, revision, first_seen_at, last_seen_at in records
+        for name, revision, first_seen_at, last_seen_at, settle, own_echo in records
     ]
 
 

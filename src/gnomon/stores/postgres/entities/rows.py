@@ -9,12 +9,12 @@ import msgspec
 from gnomon.contracts.store.entities import (
     ChangeNote,
     Entity,
-    Outgoing,
     QueueRow,
     RowStatus,
     StageLane,
     StageState,
 )
+from gnomon.contracts.store.outbox import Outgoing
 from gnomon.stores.postgres.connection import Row
 
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
@@ -99,5 +99,5 @@ def outgoing_of(row: Row) -> Outgoing:
     return Outgoing(
         shard=row[0], n=row[1], sink=row[2], entity_id=row[3], epoch=row[4], version=row[5],
         author=row[6], paths=texts_of(row[7]), doc=row[8], state=state_of(row, 9), key=row[13],
-        attempts=row[14], at=row[15],
+        attempts=row[14], at=row[15], root=row[16],
     )  # fmt: skip

@@ -72,6 +72,7 @@ class Publication(NamedTuple):
     sink: str
     stage: str | None
     author: str
+    root: UUID
     paths: Sequence[str]
     save_key: str
     at: datetime
@@ -158,6 +159,7 @@ async def publish(
             [each.sink for each in publications],
             [each.stage for each in publications],
             [each.author for each in publications],
+            [each.root for each in publications],
             [text_of(each.paths) for each in publications],
             [each.save_key for each in publications],
             [each.at for each in publications],

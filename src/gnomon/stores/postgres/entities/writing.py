@@ -167,6 +167,7 @@ def _publication(stored: Stored, sink: str) -> Publication:
         sink,
         sink or None,
         put.write.author,
+        put.write.root,
         put.write.paths,
         save_key(put.key.id, put.epoch, put.version),
         stored.at,

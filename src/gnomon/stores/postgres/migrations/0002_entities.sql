@@ -108,6 +108,7 @@ ALTER TABLE /*schema*/stage_feed
 
 -- Saves on their way out. `n` is the entity's number of the save: in order for each sink and entity.
 CREATE TABLE /*schema*/stage_outbox (
+    root           uuid        NOT NULL,
     at             timestamptz NOT NULL,
     ready_at       timestamptz NOT NULL,
     epoch          bigint      NOT NULL,
@@ -128,7 +129,10 @@ CREATE TABLE /*schema*/stage_outbox (
     error          text
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-CREATE INDEX stage_outbox_ready_idx ON /*schema*/stage_outbox (shard_id, ready_at, n);
+CREATE INDEX stage_outbox_ready_idx ON /*schema*/stage_outbox (shard_id, sink, ready_at, n);
+
+-- What was put off, to tell how old it is: nothing, as long as all goes well.
+CREATE INDEX stage_outbox_late_idx ON /*schema*/stage_outbox (shard_id, sink, at) WHERE ready_at > at;
 
 ALTER TABLE /*schema*/stage_outbox
     ADD CONSTRAINT stage_outbox_pkey PRIMARY KEY (shard_id, entity_id, sink, n);
@@ -137,7 +141,9 @@ ALTER TABLE /*schema*/stage_outbox
 CREATE TABLE /*schema*/stage (
     first_seen_at timestamptz NOT NULL,
     last_seen_at  timestamptz NOT NULL,
+    settle        interval    NOT NULL,
     revision      int         NOT NULL,
+    own_echo      boolean     NOT NULL,
     name          text COLLATE "C" NOT NULL,
     CONSTRAINT stage_pkey PRIMARY KEY (name)
 );

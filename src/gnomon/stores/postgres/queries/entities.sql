@@ -114,29 +114,29 @@ WHERE q.ctid = ANY ($1::tid[]) /*one-shard: AND q.shard_id = $2*/;
 -- name: publish shard-local
 -- Outbox rows of saves of this transaction, with the document, and the state of a stage if one is
 -- named, as they are now.
--- $1 shards, $2 ids, $3 sinks, $4 stages, $5 authors, $6 paths, $7 keys, $8 at
+-- $1 shards, $2 ids, $3 sinks, $4 stages, $5 authors, $6 roots, $7 paths, $8 keys, $9 at
 INSERT INTO /*schema*/stage_outbox (
-    shard_id, entity_id, sink, n, epoch, version, author, paths, key, doc, state_version,
+    shard_id, entity_id, sink, n, epoch, version, author, root, paths, key, doc, state_version,
     state_revision, state_type, state_body, attempts, at, ready_at
 )
 SELECT
-    e.shard_id, e.id, u.sink, e.saves, e.epoch, e.version, u.author, u.paths, u.key, e.doc,
+    e.shard_id, e.id, u.sink, e.saves, e.epoch, e.version, u.author, u.root, u.paths, u.key, e.doc,
     s.version, s.revision, s.type, s.body, 0, u.at, u.at
 FROM unnest(
-    $1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-    $8::timestamptz[]
-) AS u (shard_id, id, sink, stage, author, paths, key, at)
+    $1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::text[], $8::text[],
+    $9::timestamptz[]
+) AS u (shard_id, id, sink, stage, author, root, paths, key, at)
 CROSS JOIN LATERAL (
     SELECT n.*
     FROM /*schema*/entity AS n
-    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $9*/
+    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $10*/
     LIMIT 1
 ) AS e
 LEFT JOIN LATERAL (
     SELECT t.*
     FROM /*schema*/stage_state AS t
     WHERE t.shard_id = u.shard_id AND t.entity_id = u.id AND t.stage = u.stage
-      /*one-shard: AND t.shard_id = $9*/
+      /*one-shard: AND t.shard_id = $10*/
     LIMIT 1
 ) AS s ON true;
 
@@ -198,6 +198,17 @@ SET version = excluded.version, revision = excluded.revision, type = excluded.ty
 SELECT e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at
 FROM /*schema*/entity AS e
 WHERE e.shard_id = $1::int AND e.id = $2::text;
+
+-- name: entities_get shard-local
+-- $1 shards, $2 ids
+SELECT e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at
+FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
+CROSS JOIN LATERAL (
+    SELECT n.*
+    FROM /*schema*/entity AS n
+    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $3*/
+    LIMIT 1
+) AS e;
 
 -- name: entity_state shard-local
 -- An entity, and a stage's state of it.

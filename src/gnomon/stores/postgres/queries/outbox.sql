@@ -2,29 +2,91 @@
 -- behind a row together with it, so that a row is due before another only if it may be sent first, but
 -- for the rows of saves made since: those wait behind the one that is put off.
 
+-- name: survey_outbox shard-local
+-- What waits in held shards, by leaping from sink to sink in the index: the age of the oldest row, and
+-- in what time one is due that is not behind another one of its entity. The oldest is either the first
+-- in order of time, or one that was put off: any other is due since it was made, and that was later.
+-- $1 shards, $2 lease guids
+WITH RECURSIVE held AS MATERIALIZED (
+    SELECT n.shard_id
+    FROM unnest($1::int[], $2::uuid[]) AS u (shard_id, lease_guid)
+    CROSS JOIN LATERAL (
+        SELECT l.shard_id
+        FROM /*schema*/shard_lock AS l
+        WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
+          /*one-shard: AND l.shard_id = $3*/
+        LIMIT 1
+    ) AS n
+), first AS (
+    SELECT h.shard_id, f.sink, f.at
+    FROM held AS h
+    CROSS JOIN LATERAL (
+        SELECT o.sink, o.at
+        FROM /*schema*/stage_outbox AS o
+        WHERE o.shard_id = h.shard_id /*one-shard: AND o.shard_id = $3*/
+        ORDER BY o.sink, o.ready_at, o.n
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT p.shard_id, n.sink, n.at
+    FROM first AS p
+    CROSS JOIN LATERAL (
+        SELECT o.sink, o.at
+        FROM /*schema*/stage_outbox AS o
+        WHERE o.shard_id = p.shard_id AND o.sink > p.sink /*one-shard: AND o.shard_id = $3*/
+        ORDER BY o.sink, o.ready_at, o.n
+        LIMIT 1
+    ) AS n
+)
+SELECT
+    f.sink, statement_timestamp() - min(least(f.at, l.at)), min(d.ready_at) - statement_timestamp()
+FROM first AS f
+LEFT JOIN LATERAL (
+    SELECT o.at
+    FROM /*schema*/stage_outbox AS o
+    WHERE o.shard_id = f.shard_id AND o.sink = f.sink AND o.ready_at > o.at
+      /*one-shard: AND o.shard_id = $3*/
+    ORDER BY o.at
+    LIMIT 1
+) AS l ON true
+CROSS JOIN LATERAL (
+    SELECT n.ready_at
+    FROM /*schema*/stage_outbox AS n
+    WHERE n.shard_id = f.shard_id AND n.sink = f.sink /*one-shard: AND n.shard_id = $3*/
+      AND NOT EXISTS (
+          SELECT FROM /*schema*/stage_outbox AS p
+          WHERE p.shard_id = n.shard_id AND p.entity_id = n.entity_id AND p.sink = n.sink
+            AND p.n < n.n AND p.ready_at > n.ready_at /*one-shard: AND p.shard_id = $3*/
+          OFFSET 0
+      )
+    ORDER BY n.ready_at, n.n
+    LIMIT 1
+) AS d
+GROUP BY f.sink;
+
 -- name: outgoing shard-local
--- $1 shards, $2 lease guids, $3 limit, $4 limit per shard
+-- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 sink
 SELECT
     f.shard_id, f.n, f.sink, f.entity_id, f.epoch, f.version, f.author, f.paths, f.doc,
     f.state_version, f.state_revision, f.state_type, f.state_body, f.key, f.attempts, f.at,
-    f.ready_at
+    f.root, f.ready_at
 FROM unnest($1::int[], $2::uuid[]) AS h (shard_id, lease_guid)
 CROSS JOIN LATERAL (
     SELECT l.shard_id
     FROM /*schema*/shard_lock AS l
     WHERE l.shard_id = h.shard_id AND l.lease_guid = h.lease_guid
-      /*one-shard: AND l.shard_id = $5*/
+      /*one-shard: AND l.shard_id = $6*/
     LIMIT 1
 ) AS held
 CROSS JOIN LATERAL (
     SELECT n.*
     FROM /*schema*/stage_outbox AS n
-    WHERE n.shard_id = h.shard_id AND n.ready_at <= statement_timestamp()
-      /*one-shard: AND n.shard_id = $5*/
+    WHERE n.shard_id = h.shard_id AND n.sink = $5::text AND n.ready_at <= statement_timestamp()
+      /*one-shard: AND n.shard_id = $6*/
       AND NOT EXISTS (
           SELECT FROM /*schema*/stage_outbox AS p
           WHERE p.shard_id = n.shard_id AND p.entity_id = n.entity_id AND p.sink = n.sink
-            AND p.n < n.n AND p.ready_at > n.ready_at /*one-shard: AND p.shard_id = $5*/
+            AND p.n < n.n AND p.ready_at > n.ready_at /*one-shard: AND p.shard_id = $6*/
           OFFSET 0
       )
     ORDER BY n.ready_at, n.n
@@ -77,3 +139,10 @@ SET ready_at = statement_timestamp() + $5::interval,
     error = CASE WHEN b.is_it THEN $6::text ELSE o.error END
 FROM behind AS b
 WHERE o.ctid = b.row_id /*one-shard: AND o.shard_id = $8*/;
+
+-- name: backlog global
+-- What waits in the whole installation.
+SELECT o.sink, count(*), min(o.at), min(o.error)
+FROM /*schema*/stage_outbox AS o
+GROUP BY o.sink
+ORDER BY o.sink;

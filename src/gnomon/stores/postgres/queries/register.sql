@@ -6,11 +6,13 @@ SELECT s.name FROM /*schema*/stage AS s WHERE s.name = ANY ($1::text[]);
 
 -- name: stages_declare global
 -- Stages are served; the row of each is locked by it. Gives what was known, or that it is new.
--- $1 names, $2 revisions, $3 the present
-INSERT INTO /*schema*/stage AS s (name, revision, first_seen_at, last_seen_at)
-SELECT u.name, u.revision, $3::timestamptz, $3::timestamptz
-FROM unnest($1::text[], $2::int[]) AS u (name, revision)
-ON CONFLICT (name) DO UPDATE SET last_seen_at = excluded.last_seen_at
+-- $1 names, $2 revisions, $3 settle, $4 whether they write what they watch, $5 the present
+INSERT INTO /*schema*/stage AS s (name, revision, settle, own_echo, first_seen_at, last_seen_at)
+SELECT u.name, u.revision, u.settle, u.own_echo, $5::timestamptz, $5::timestamptz
+FROM unnest($1::text[], $2::int[], $3::interval[], $4::boolean[])
+    AS u (name, revision, settle, own_echo)
+ON CONFLICT (name) DO UPDATE
+SET last_seen_at = excluded.last_seen_at, settle = excluded.settle, own_echo = excluded.own_echo
 RETURNING s.name, s.revision, s.xmax = 0;
 
 -- name: stage_raise global
@@ -66,7 +68,9 @@ DELETE FROM /*schema*/stage_sweep AS w WHERE w.shard_id = $1::int AND w.stage = 
 DELETE FROM /*schema*/stage AS s WHERE s.name = $1::text;
 
 -- name: stages_list global
-SELECT s.name, s.revision, s.first_seen_at, s.last_seen_at FROM /*schema*/stage AS s ORDER BY s.name;
+SELECT s.name, s.revision, s.first_seen_at, s.last_seen_at, s.settle, s.own_echo
+FROM /*schema*/stage AS s
+ORDER BY s.name;
 
 -- name: stages_count global
 -- What is in the queues.

@@ -55,12 +55,13 @@ ORDER BY u.place;
 -- entity that means that the commit is not done: the caller decides about it with claim_lock. A claimed
 -- row that is left alone has another `seq` by now; the caller settles it. Whoever changes an entity or
 -- a state of it writes the entity's row, so that none of it is missed. What changes neither needs no
--- lock at all: it may as well have been earlier. Gives the places of what was saved, and how many of
--- the claimed rows were settled.
+-- lock at all: it may as well have been earlier. An offer that finds a row is not made. Gives the places
+-- of what was saved, and how many of the claimed rows were settled; then the rows that were made.
 -- $1 shards, $2 lease guids, $3 ids, $4 stages, $5 seqs, $6 epochs, $7 versions, $8 state versions,
 -- $9 documents (NULL: unchanged), $10 paths, $11 roots, $12 depths, $13 whether the timer is set,
 -- $14 timers, $15 notes, $16 keys, $17 for the relay, $18 for the stage itself, $19 revisions,
--- $20 types, $21 states (NULL: unchanged)
+-- $20 types, $21 states (NULL: unchanged), $22 stages and $23 reasons of
+-- offers (NULL: none)
 WITH want AS MATERIALIZED (
     SELECT
         u.*, e.row_id, q.row_id AS queue_row, u.doc IS NOT NULL OR u.body IS NOT NULL AS counts,
@@ -69,10 +70,11 @@ WITH want AS MATERIALIZED (
         $1::int[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
         $8::bigint[], $9::text[], $10::text[], $11::uuid[], $12::int[], $13::boolean[],
         $14::timestamptz[], $15::text[], $16::text[], $17::boolean[], $18::boolean[], $19::int[],
-        $20::text[], $21::bytea[]
+        $20::text[], $21::bytea[], $22::text[], $23::text[]
     ) WITH ORDINALITY AS u (
         shard_id, lease_guid, id, stage, seq, epoch, version, state_version, doc, paths, root, depth,
-        sets_timer, wake, note, key, for_relay, for_stage, revision, type, body, place
+        sets_timer, wake, note, key, for_relay, for_stage, revision, type, body, next_stage,
+        reason, place
     )
     CROSS JOIN LATERAL (
         SELECT n.shard_id
@@ -110,7 +112,7 @@ WITH want AS MATERIALIZED (
     RETURNING
         w.place, w.queue_row, w.timer_at, w.note, e.shard_id, e.id, e.epoch, e.version, e.saves,
         e.doc, w.doc IS NOT NULL AS is_new, w.stage, w.state_version, w.paths, w.root, w.depth,
-        w.key, w.for_relay, w.for_stage, w.revision, w.type, w.body
+        w.key, w.for_relay, w.for_stage, w.revision, w.type, w.body, w.next_stage, w.reason
 ), done AS MATERIALIZED (
     SELECT s.place, s.queue_row, s.timer_at, s.note FROM saved AS s
     UNION ALL
@@ -142,14 +144,28 @@ WITH want AS MATERIALIZED (
     ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
     SET version = excluded.version, revision = excluded.revision, type = excluded.type,
         body = excluded.body
+), offered AS (
+    INSERT INTO /*schema*/stage_queue AS q (
+        shard_id, entity_id, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root,
+        depth
+    )
+    SELECT
+        s.shard_id, s.id, s.next_stage, 0, 'ready', statement_timestamp(), statement_timestamp(),
+        (date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0, ARRAY[s.reason], s.root,
+        s.depth
+    FROM saved AS s
+    WHERE s.next_stage IS NOT NULL
+    ON CONFLICT (shard_id, entity_id, stage) DO NOTHING
+    RETURNING q.entity_id, q.stage, q.seq, q.first_at
 ), published AS (
     INSERT INTO /*schema*/stage_outbox (
-        shard_id, entity_id, sink, n, epoch, version, author, paths, key, doc, state_version,
+        shard_id, entity_id, sink, n, epoch, version, author, root, paths, key, doc, state_version,
         state_revision, state_type, state_body, attempts, at, ready_at
     )
     SELECT
-        s.shard_id, s.id, k.sink, s.saves, s.epoch, s.version, 'stage:' || s.stage, s.paths, s.key,
-        s.doc, t.version, t.revision, t.type, t.body, 0, statement_timestamp(), statement_timestamp()
+        s.shard_id, s.id, k.sink, s.saves, s.epoch, s.version, 'stage:' || s.stage, s.root, s.paths,
+        s.key, s.doc, t.version, t.revision, t.type, t.body, 0, statement_timestamp(),
+        statement_timestamp()
     FROM saved AS s
     CROSS JOIN LATERAL (
         SELECT '' AS sink WHERE s.for_relay UNION ALL SELECT s.stage WHERE s.for_stage
@@ -165,8 +181,11 @@ WITH want AS MATERIALIZED (
         LIMIT 1
     ) AS t ON true
 )
-SELECT d.place, (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep)
-FROM done AS d;
+SELECT
+    d.place, (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep), NULL, NULL, NULL, NULL
+FROM done AS d
+UNION ALL
+SELECT NULL, NULL, o.entity_id, o.stage, o.seq, o.first_at FROM offered AS o;
 
 -- name: held shard-local
 -- Which leases are still held.
@@ -202,9 +221,11 @@ WHERE q.ctid = u.row_id /*one-shard: AND q.shard_id = $8*/;
 
 -- name: offer_ready shard-local
 -- Put entities, which are locked and live, into queues, or merge the offer into the row that is
--- there: see `Offer`. `first_at` of what is offered is the present. See 0002 about `seq`.
+-- there: see `Offer`. `first_at` of what is offered is the present. See 0002 about `seq`. Gives the
+-- rows, and which are new: those that nobody has locked before (`xmax`).
 -- $1 shards, $2 ids, $3 stages, $4 lanes (NULL: main), $5 delays (NULL: none), $6 reasons, $7 roots,
--- $8 depths, $9 whether parked rows are freed, $10 floor in backoff
+-- $8 depths, $9 whether parked rows are freed, $10 floor in backoff, $11 settle (0: at once), $12 how
+-- long after it was first woken a row is moved on by that
 INSERT INTO /*schema*/stage_queue AS q (
     shard_id, entity_id, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root, depth
 )
@@ -218,7 +239,7 @@ FROM unnest(
     $8::int[]
 ) AS u (shard_id, id, stage, lane, delay, reason, root, depth)
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
-WHERE true /*one-shard: AND l.shard_id = $11*/
+WHERE true /*one-shard: AND l.shard_id = $13*/
 ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
 SET status = 'ready', seq = q.seq + 1, root = excluded.root, depth = excluded.depth,
     reasons = (array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
@@ -234,11 +255,16 @@ SET status = 'ready', seq = q.seq + 1, root = excluded.root, depth = excluded.de
                 THEN greatest(excluded.ready_at, excluded.first_at + $10::interval)
                 ELSE excluded.ready_at
             END),
-            CASE WHEN excluded.lane < q.lane THEN excluded.first_at ELSE '-infinity' END
+            CASE
+                WHEN q.ready_at > excluded.first_at
+                THEN least(excluded.first_at + $11::interval, q.first_at + $12::interval)
+            END,
+            CASE WHEN excluded.lane < q.lane THEN excluded.first_at END
         )
     END
 WHERE q.status IN ('sleeping', 'ready')
-   OR ($9::boolean AND (q.status = 'quarantined' OR excluded.depth = 0));
+   OR ($9::boolean AND (q.status = 'quarantined' OR excluded.depth = 0))
+RETURNING q.entity_id, q.stage, q.seq, q.first_at, q.xmax = 0;
 
 -- name: offer_timer shard-local
 -- Arm timers at the earlier of the two. Nothing else changes.
@@ -328,18 +354,30 @@ WHERE q.ctid = d.row_id /*one-shard: AND q.shard_id = $7*/
 RETURNING q.shard_id;
 
 -- name: peek_ids shard-local
--- The first due rows of a lane.
+-- The first due rows of a lane, and of each shard the first that is not due yet.
 -- $1 shards, $2 stage, $3 lane, $4 limit, $5 limit per shard, $6 entities to leave out
-SELECT f.shard_id, f.entity_id, f.ready_at
+SELECT f.shard_id, f.entity_id, f.is_due, f.ready_at
 FROM unnest($1::int[]) AS h (shard_id)
 CROSS JOIN LATERAL (
-    SELECT q.shard_id, q.entity_id, q.ready_at
-    FROM /*schema*/stage_queue AS q
-    WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
-      AND q.ready_at <= statement_timestamp() AND q.status = 'ready'
-      AND q.entity_id NOT IN (SELECT unnest($6::text[])) /*one-shard: AND q.shard_id = $7*/
-    ORDER BY q.ready_at
-    LIMIT $5::int
+    (
+        SELECT q.shard_id, q.entity_id, true AS is_due, q.ready_at
+        FROM /*schema*/stage_queue AS q
+        WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
+          AND q.ready_at <= statement_timestamp() AND q.status = 'ready'
+          AND q.entity_id NOT IN (SELECT unnest($6::text[])) /*one-shard: AND q.shard_id = $7*/
+        ORDER BY q.ready_at
+        LIMIT $5::int
+    )
+    UNION ALL
+    (
+        SELECT q.shard_id, q.entity_id, false, q.ready_at
+        FROM /*schema*/stage_queue AS q
+        WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
+          AND q.ready_at > statement_timestamp() AND q.status = 'ready'
+          /*one-shard: AND q.shard_id = $7*/
+        ORDER BY q.ready_at
+        LIMIT 1
+    )
 ) AS f
 ORDER BY f.ready_at, f.entity_id
 LIMIT $4::int;
@@ -529,8 +567,7 @@ WHERE f.ctid = t.row_id /*one-shard: AND f.shard_id = $4*/;
 
 -- name: survey_stages shard-local
 -- What held shards have to do: the earliest of every lane, by leaping from lane to lane in the index;
--- the earliest timer; whether somebody is to be asked; the earliest outbox row that is not behind
--- another one of its entity; the walks.
+-- the earliest timer; whether somebody is to be asked; the walks.
 -- $1 shards, $2 lease guids
 WITH RECURSIVE held AS MATERIALIZED (
     SELECT n.shard_id
@@ -588,22 +625,6 @@ CROSS JOIN LATERAL (
     ORDER BY n.first_at
     LIMIT 1
 ) AS f
-UNION ALL
-SELECT 'outbox', NULL, NULL, min(o.ready_at), statement_timestamp()
-FROM held AS h
-CROSS JOIN LATERAL (
-    SELECT n.ready_at
-    FROM /*schema*/stage_outbox AS n
-    WHERE n.shard_id = h.shard_id /*one-shard: AND n.shard_id = $3*/
-      AND NOT EXISTS (
-          SELECT FROM /*schema*/stage_outbox AS p
-          WHERE p.shard_id = n.shard_id AND p.entity_id = n.entity_id AND p.sink = n.sink
-            AND p.n < n.n AND p.ready_at > n.ready_at /*one-shard: AND p.shard_id = $3*/
-          OFFSET 0
-      )
-    ORDER BY n.ready_at, n.n
-    LIMIT 1
-) AS o
 UNION ALL
 SELECT 'sweep', w.stage, w.shard_id, NULL, statement_timestamp()
 FROM held AS h

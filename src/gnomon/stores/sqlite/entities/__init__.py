@@ -7,7 +7,6 @@ compared in Python, and rows are written one by one.
 from __future__ import annotations
 
 from gnomon.stores.sqlite.entities.commits import SqliteCommits
-from gnomon.stores.sqlite.entities.outbox import SqliteOutbox
 from gnomon.stores.sqlite.entities.outside import SqliteOutside
 from gnomon.stores.sqlite.entities.owner import SqliteOwner
 from gnomon.stores.sqlite.entities.register import SqliteRegister
@@ -16,7 +15,5 @@ from gnomon.stores.sqlite.entities.sweeps import SqliteSweeps
 __all__ = ["SqliteEntities"]
 
 
-class SqliteEntities(
-    SqliteOutside, SqliteRegister, SqliteOwner, SqliteCommits, SqliteSweeps, SqliteOutbox
-):
+class SqliteEntities(SqliteOutside, SqliteRegister, SqliteOwner, SqliteCommits, SqliteSweeps):
     """The `EntityStore` of this engine."""

@@ -11,6 +11,7 @@ from gnomon.contracts.store.entities import (
     CommitKind,
     Committed,
     Keep,
+    Made,
     Offer,
     RowStatus,
     SetBack,
@@ -75,8 +76,8 @@ def _commit(connection: Connection, picture: Picture, commit: Commit) -> Committ
     state = picture.states.get((commit.entity_id, commit.stage))
     if commit.state_version != (0 if state is None else state.version):
         return Committed(kind=CommitKind.STATE_MOVED)
-    _save(connection, picture, commit)
-    return Committed(kind=CommitKind.SAVED)
+    made = _save(connection, picture, commit)
+    return Committed(kind=CommitKind.SAVED, made=made)
 
 
 def _moved(connection: Connection, commit: Commit) -> Committed:
@@ -88,7 +89,7 @@ def _moved(connection: Connection, commit: Commit) -> Committed:
     return Committed(kind=CommitKind.MOVED, entity=entity, since=since)
 
 
-def _save(connection: Connection, picture: Picture, commit: Commit) -> None:
+def _save(connection: Connection, picture: Picture, commit: Commit) -> tuple[Made, ...]:
     if commit.doc is not None:
         change = Change(
             shard=commit.shard,
@@ -104,11 +105,11 @@ def _save(connection: Connection, picture: Picture, commit: Commit) -> None:
         key = (commit.entity_id, commit.stage)
         picture.put_state(commit.state, key, shard=commit.shard)
     _finish_row(picture, commit)
-    for offer in commit.offers:
-        picture.offer(offer, shard=commit.shard, entity_id=commit.entity_id)
+    made = picture.offer_all(commit.offers, shard=commit.shard, entity_id=commit.entity_id)
     sinks = [""] * commit.publish + [commit.stage] * commit.after_save
     if sinks and (commit.doc is not None or not isinstance(commit.state, Keep)):
         picture.publish(_save_of(connection, picture, commit), sinks)
+    return made
 
 
 def _finish_row(picture: Picture, commit: Commit) -> None:
@@ -151,6 +152,7 @@ def _save_of(connection: Connection, picture: Picture, commit: Commit) -> Save:
         epoch=commit.epoch,
         version=version,
         author=author_of(commit.stage),
+        root=commit.root,
         paths=commit.paths,
         doc=_document(connection, picture, commit) if commit.doc is None else commit.doc,
         state=state,

@@ -7,6 +7,7 @@ from uuid import UUID
 from gnomon.contracts.store.entities import (
     BACKOFF_FLOOR,
     REASONS_MAX,
+    SETTLES_MAX,
     Offer,
     RowStatus,
     StageLane,
@@ -40,7 +41,7 @@ def offered(
         shard_id=shard,
         lane=offer.lane,
         status=status,
-        ready_at=now_us + duration_us(offer.delay) if status == READY else None,
+        ready_at=_offered_at(offer, now_us) if status == READY else None,
         timer_at=micros_or_none(offer.wake),
         first_at=now_us,
         seq=seq,
@@ -77,10 +78,12 @@ def _is_freed(row: StoredRow, offer: Offer) -> bool:
 def _joined(row: StoredRow, offer: Offer, now_us: int) -> StoredRow:
     """It waits already, and waits on for one reason more."""
     assert row.ready_at is not None
-    offered_at = now_us + duration_us(offer.delay)
+    offered_at = _offered_at(offer, now_us)
     if row.attempts:
         offered_at = max(offered_at, now_us + BACKOFF_FLOOR_US)
     ready_at = min(row.ready_at, offered_at)
+    if row.ready_at > now_us:
+        ready_at = max(ready_at, _settled_at(row, offer, now_us))
     if offer.lane < row.lane:
         ready_at = max(ready_at, now_us)
     return row._replace(
@@ -93,12 +96,22 @@ def _joined(row: StoredRow, offer: Offer, now_us: int) -> StoredRow:
     )
 
 
+def _offered_at(offer: Offer, now_us: int) -> int:
+    return now_us + duration_us(max(offer.delay, offer.settle))
+
+
+def _settled_at(row: StoredRow, offer: Offer, now_us: int) -> int:
+    """When it has been quiet long enough, or has waited for that long enough."""
+    settle_us = duration_us(offer.settle)
+    return min(now_us + settle_us, row.first_at + SETTLES_MAX * settle_us)
+
+
 def _readied(row: StoredRow, offer: Offer, now_us: int) -> StoredRow:
     """It slept or was parked, and is ready as if new."""
     return row._replace(
         status=READY,
         lane=offer.lane,
-        ready_at=now_us + duration_us(offer.delay),
+        ready_at=_offered_at(offer, now_us),
         first_at=now_us,
         seq=row.seq + 1,
         attempts=0,

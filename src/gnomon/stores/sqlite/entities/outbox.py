@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from gnomon.contracts.store import Holding
-from gnomon.contracts.store.entities import Outgoing, StageState
+from gnomon.contracts.store.entities import StageState
+from gnomon.contracts.store.outbox import Backlog, Outgoing, Waiting
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     Parameters,
@@ -21,6 +23,8 @@ from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
 
+_NEXT = "\x01"  # less than whatever may follow in a stage's name
+
 
 class Save(NamedTuple):
     """What goes out with a save, whoever it goes to."""
@@ -31,6 +35,7 @@ class Save(NamedTuple):
     epoch: int
     version: int
     author: str
+    root: UUID
     paths: tuple[str, ...]
     doc: str | None
     state: StageState | None
@@ -39,12 +44,20 @@ class Save(NamedTuple):
 
 
 class SqliteOutbox(EntityVerbs):
-    """The part of the `EntityStore` that relays use."""
+    """The `OutboxStore` of this engine."""
 
-    async def outgoing(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Outgoing]:
+    async def survey(self, holdings: Sequence[Holding]) -> Sequence[Waiting]:
+        def call(connection: Connection) -> list[Waiting]:
+            return _survey(connection, held_shards(connection, holdings), self._now_us())
+
+        return await self._runner.read(call)
+
+    async def outgoing(
+        self, holdings: Sequence[Holding], sink: str, *, limit: int
+    ) -> Sequence[Outgoing]:
         def call(connection: Connection) -> list[Outgoing]:
-            shards = held_shards(connection, holdings)
-            rows = first_of(connection, "outgoing", shards, limit=limit, now=self._now_us())
+            shards, now = held_shards(connection, holdings), self._now_us()
+            rows = first_of(connection, "outgoing", shards, limit=limit, sink=sink, now=now)
             return [_outgoing_of(row) for row in rows]
 
         return await self._runner.read(call)
@@ -69,6 +82,35 @@ class SqliteOutbox(EntityVerbs):
 
         await self._runner.write(call)
 
+    async def backlog(self) -> Sequence[Backlog]:
+        rows = await self._runner.read(
+            lambda connection: connection.execute(SQL["backlog"]).fetchall()
+        )
+        return [
+            Backlog(sink=sink, count=count, oldest_at=moment(at), error=error)
+            for sink, count, at, error in rows
+        ]
+
+
+def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[Waiting]:
+    """The earliest of each sink in all of the shards."""
+    found: dict[str, tuple[int, int]] = {}
+    for shard in shards:
+        wanted: Parameters = {"shard": shard, "sink": ""}
+        while row := connection.execute(SQL["sink_with_row_from"], wanted).fetchone():
+            sink, ready_at, oldest_at = row
+            known_ready_at, known_oldest_at = found.get(sink, (ready_at, oldest_at))
+            found[sink] = (min(ready_at, known_ready_at), min(oldest_at, known_oldest_at))
+            wanted["sink"] = sink + _NEXT
+    return [
+        Waiting(
+            sink,
+            age=timedelta(microseconds=now_us - oldest_at),
+            due_in=timedelta(microseconds=ready_at - now_us),
+        )
+        for sink, (ready_at, oldest_at) in sorted(found.items())
+    ]
+
 
 def outgoing_rows(save: Save, sinks: Sequence[str]) -> list[Parameters]:
     """The outbox rows of a save, one for each sink."""
@@ -81,6 +123,7 @@ def outgoing_rows(save: Save, sinks: Sequence[str]) -> list[Parameters]:
         "epoch": save.epoch,
         "version": save.version,
         "author": save.author,
+        "root": save.root.bytes,
         "paths": encode_texts(save.paths),
         "key": save.key,
         "state_version": None if state is None else state.version,
@@ -98,7 +141,7 @@ def _key(row: Outgoing) -> Parameters:
 
 def _outgoing_of(row: tuple[Any, ...]) -> Outgoing:
     (
-        _, n, entity_id, sink, shard, epoch, version, author, paths, key, attempts, at,
+        _, n, entity_id, sink, shard, epoch, version, root, author, paths, key, attempts, at,
         state_version, *state, doc,
     ) = row  # fmt: skip
     return Outgoing(
@@ -109,6 +152,7 @@ def _outgoing_of(row: tuple[Any, ...]) -> Outgoing:
         epoch=epoch,
         version=version,
         author=author,
+        root=UUID(bytes=root),
         paths=decode_texts(paths),
         doc=doc,
         state=None if state_version is None else state_of(state_version, *state),

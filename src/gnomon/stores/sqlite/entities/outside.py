@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from gnomon.stores.sqlite.entities.rows import (
     Connection,
     EntityRow,
     Parameters,
+    encode_ids,
     encode_texts,
     note_of,
     read_rows,
@@ -69,6 +70,13 @@ class SqliteOutside(EntityVerbs):
     async def get(self, entity_id: str, *, shard: int) -> Entity | None:
         del shard  # it follows from the id
         return await self._runner.read(lambda connection: load_entity(connection, entity_id))
+
+    async def get_many(self, entity_ids: Mapping[str, int]) -> Mapping[str, Entity]:
+        def call(connection: Connection) -> dict[str, Entity]:
+            rows = connection.execute(SQL["get_entities"], {"ids": encode_ids(entity_ids)})
+            return {row[0]: EntityRow._make(row).entity() for row in rows}
+
+        return await self._runner.read(call)
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
         wanted: Parameters = {
@@ -299,6 +307,7 @@ def _save_of(write: EntityWrite, written: Written, now_us: int) -> Save:
         epoch=written.epoch,
         version=written.version,
         author=write.author,
+        root=write.root,
         paths=write.paths,
         doc=write.doc,
         state=None,

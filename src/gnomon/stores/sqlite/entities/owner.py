@@ -13,8 +13,10 @@ from gnomon.contracts.store.entities import (
     Claim,
     Entity,
     Fed,
+    Made,
     Next,
     Offer,
+    Peeked,
     RowStatus,
     StageLane,
     StageState,
@@ -59,14 +61,12 @@ class SqliteOwner(EntityVerbs):
         shards = [holding.shard for holding in holdings]
         wanted = {"shards": encode_ids(shards)}
         found = connection.execute(SQL["survey_times"], wanted).fetchall()
-        timers = [timer_at for timer_at, _, _ in found if timer_at is not None]
-        outgoing = [ready_at for _, _, ready_at in found if ready_at is not None]
+        timers = [timer_at for timer_at, _ in found if timer_at is not None]
         return Survey(
             now=self._clock.now(),
             ready=_lanes(connection, shards),
             timer_at=moment_or_none(min(timers, default=None)),
-            fed=any(is_fed for _, is_fed, _ in found),
-            outgoing_at=moment_or_none(min(outgoing, default=None)),
+            fed=any(is_fed for _, is_fed in found),
             sweeps=connection.execute(SQL["survey_sweeps"], wanted).fetchall(),
         )
 
@@ -97,14 +97,15 @@ class SqliteOwner(EntityVerbs):
             lambda connection: _feed(connection, held_shards(connection, holdings), limit, skip)
         )
 
-    async def asked(self, answers: Sequence[Asked]) -> Sequence[bool]:
-        def call(connection: Connection) -> list[bool]:
+    async def asked(self, answers: Sequence[Asked]) -> Sequence[tuple[Made, ...] | None]:
+        def call(connection: Connection) -> list[tuple[Made, ...] | None]:
             leases = Leases(connection)
             held = [leases.holds(answer.shard, answer.lease_guid) for answer in answers]
             told = [answer for answer, is_held in zip(answers, held, strict=True) if is_held]
-            told = store_offers(connection, told, now_us=self._now_us(), seq=self._new_seq())
-            _answer_feed(connection, told)
-            return held
+            stored = store_offers(connection, told, now_us=self._now_us(), seq=self._new_seq())
+            _answer_feed(connection, [told[place] for place in stored])
+            made = iter([stored.get(place, ()) for place in range(len(told))])
+            return [next(made) if is_held else None for is_held in held]
 
         return await self._runner.write(call)
 
@@ -118,13 +119,17 @@ class SqliteOwner(EntityVerbs):
         *,
         limit: int,
         skip: Collection[str],
-    ) -> Sequence[Claim]:
-        def call(connection: Connection) -> list[Claim]:
+    ) -> Peeked:
+        def call(connection: Connection) -> Peeked:
+            now_us = self._now_us()
             heads = first_of(
                 connection, "peek", held_shards(connection, holdings), limit=limit, skip=skip,
-                stage=stage, lane=int(lane), now=self._now_us(),
+                until=now_us, stage=stage, lane=int(lane),
             )  # fmt: skip
-            return self._claims(connection, [entity_id for _, entity_id, _ in heads], stage)
+            due = [entity_id for ready_at, entity_id, _ in heads if ready_at <= now_us]
+            is_all = len(due) == len(heads) < limit
+            next_at = None if is_all else moment(heads[-1][0])
+            return Peeked(self._claims(connection, due, stage), next_at)
 
         return await self._runner.read(call)
 
@@ -182,20 +187,21 @@ def _claim(loaded: Loaded, entity_id: str, stage: str, now: datetime) -> Claim |
 
 def store_offers(
     connection: Connection, answers: Sequence[Asked], *, now_us: int, seq: int
-) -> list[Asked]:
-    """Store what the stages want of the entities that are still those they were asked about."""
+) -> dict[int, tuple[Made, ...]]:
+    """Store what the stages want of the entities that are still those they were asked about; the
+    rows made, by the places of these."""
     keys = [(answer.entity_id, "") for answer in answers]
     picture = Picture(connection, keys, now_us=now_us, seq=seq)
-    good = []
-    for answer in answers:
+    made: dict[int, tuple[Made, ...]] = {}
+    for place, answer in enumerate(answers):
         entity = picture.entities.get(answer.entity_id)
         if entity is None or entity.epoch != answer.epoch:
             continue
-        good.append(answer)
-        for offer in answer.offers:
-            picture.offer(offer, shard=answer.shard, entity_id=answer.entity_id)
+        made[place] = picture.offer_all(
+            answer.offers, shard=answer.shard, entity_id=answer.entity_id
+        )
     picture.write_back()
-    return good
+    return made
 
 
 def _answer_feed(connection: Connection, answers: Sequence[Asked]) -> None:

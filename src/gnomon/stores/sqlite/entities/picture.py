@@ -12,8 +12,8 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store.entities import Offer, StageState, StateWrite
-from gnomon.stores.sqlite.entities.offers import offered
+from gnomon.contracts.store.entities import Made, Offer, StageState, StateWrite
+from gnomon.stores.sqlite.entities.offers import READY, offered
 from gnomon.stores.sqlite.entities.outbox import Save, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -25,6 +25,7 @@ from gnomon.stores.sqlite.entities.rows import (
     state_of,
 )
 from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.rows import moment
 
 Key = tuple[str, str]  # entity and stage
 
@@ -77,14 +78,25 @@ class Picture:
     def put_row(self, row: StoredRow) -> None:
         self.rows[row.entity_id, row.stage] = row
 
-    def offer(self, offer: Offer, *, shard: int, entity_id: str) -> None:
-        """Make an offer for an entity that lives."""
+    def offer(self, offer: Offer, *, shard: int, entity_id: str) -> Made | None:
+        """Make an offer for an entity that lives; the row if it made a ready one."""
+        before = self.rows.get((entity_id, offer.stage))
         row = offered(
-            self.rows.get((entity_id, offer.stage)), offer, shard=shard, entity_id=entity_id,
-            now_us=self.now_us, seq=self._seq,
-        )  # fmt: skip
-        if row is not None:
-            self.put_row(row)
+            before, offer, shard=shard, entity_id=entity_id, now_us=self.now_us, seq=self._seq
+        )
+        if row is None:
+            return None
+        self.put_row(row)
+        if before is not None or row.status != READY:
+            return None
+        return Made(row.stage, row.seq, moment(row.first_at))
+
+    def offer_all(self, offers: Sequence[Offer], *, shard: int, entity_id: str) -> tuple[Made, ...]:
+        """The same with several; a row that two of them met is not all that one says."""
+        made = [self.offer(each, shard=shard, entity_id=entity_id) for each in offers]
+        if len({each.stage for each in offers}) < len(offers):
+            return ()
+        return tuple(each for each in made if each is not None)
 
     def change(self, change: Change, *, feed: bool) -> None:
         """Make a new version, and let the shard's owner ask about it if wanted."""

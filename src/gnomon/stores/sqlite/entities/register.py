@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
 
 from gnomon.contracts.store import LOCAL
-from gnomon.contracts.store.entities import StageLane, StageRecord
+from gnomon.contracts.store.entities import StageLane
+from gnomon.contracts.store.register import StageRecord
 from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.rows import Connection, Parameters, read_rows
 from gnomon.stores.sqlite.entities.sweeps import start_sweep
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
-from gnomon.stores.sqlite.rows import moment
+from gnomon.stores.sqlite.rows import duration_us, moment
 
 RENAMES = ("rename_stage", "rename_queue", "rename_states", "rename_sweeps", "rename_outbox")
 
@@ -20,13 +22,25 @@ class SqliteRegister(EntityVerbs):
     """The part of the `EntityStore` that knows which stages there are."""
 
     async def declare(
-        self, stages: Mapping[str, int], *, formerly: Mapping[str, str], backfill: Collection[str]
+        self,
+        stages: Mapping[str, int],
+        *,
+        formerly: Mapping[str, str],
+        backfill: Collection[str],
+        settle: Mapping[str, timedelta],
+        own_echo: Collection[str],
     ) -> Mapping[str, int | None]:
         def call(connection: Connection) -> dict[str, int | None]:
             now_us = self._now_us()
             known = {stage: _known(connection, stage, formerly.get(stage)) for stage in stages}
             for stage, revision in stages.items():
-                row: Parameters = {"stage": stage, "revision": revision, "now": now_us}
+                row: Parameters = {
+                    "stage": stage,
+                    "revision": revision,
+                    "now": now_us,
+                    "settle": duration_us(settle.get(stage, timedelta(0))),
+                    "own_echo": stage in own_echo,
+                }
                 connection.execute(SQL["declare"], row)
                 before = known[stage]
                 if before is None and stage in backfill:
@@ -56,10 +70,12 @@ class SqliteRegister(EntityVerbs):
                     background=background,
                     parked=parked,
                     sleeping=sleeping,
+                    settle=timedelta(microseconds=settle),
+                    own_echo=bool(own_echo),
                 )
                 for (
                     name, revision, first_seen_at, last_seen_at, waiting, background, parked,
-                    sleeping,
+                    sleeping, settle, own_echo,
                 ) in connection.execute(SQL["stages"])
             ]
         )  # fmt: skip

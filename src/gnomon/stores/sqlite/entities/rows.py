@@ -82,11 +82,11 @@ class StoredRow(NamedTuple):
     error: str | None
     note: str | None
 
-    def key(self) -> Parameters:
-        return {"shard_id": self.shard_id, "entity_id": self.entity_id, "stage": self.stage}
+    def key(self) -> tuple[Any, ...]:
+        return self[:3]
 
-    def values(self) -> Parameters:
-        return self._asdict() | {"root": self.root.bytes}
+    def values(self) -> tuple[Any, ...]:
+        return (*self[:11], self.root.bytes, *self[12:])
 
     def queue_row(self) -> QueueRow:
         return QueueRow(
@@ -160,12 +160,13 @@ def first_of(
     *,
     limit: int,
     skip: Iterable[str] = (),
+    until: int | None = None,
     **parameters: object,
 ) -> list[tuple[Any, ...]]:
     """The first rows of all shards together, in the order of a query that is ordered within each.
 
     Cursors are lazy: of each shard no more is read than one row beyond what is taken. The second
-    column is the entity, for `skip`.
+    column is the entity, for `skip`; the first that is later than `until` is the last.
     """
     skipped = frozenset(skip)
     cursors = [connection.execute(SQL[query], {**parameters, "shard": shard}) for shard in shards]
@@ -175,6 +176,8 @@ def first_of(
             break
         if row[1] not in skipped:
             found.append(row)
+            if until is not None and row[0] > until:
+                break
     for cursor in cursors:  # what is open here would be in the way of what is written next
         cursor.close()
     return found

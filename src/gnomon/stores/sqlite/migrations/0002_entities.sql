@@ -108,6 +108,7 @@ CREATE TABLE stage_outbox (
     epoch INTEGER NOT NULL,
     version INTEGER NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0,
+    root BLOB NOT NULL,
     author TEXT NOT NULL,
     paths TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -120,14 +121,19 @@ CREATE TABLE stage_outbox (
     PRIMARY KEY (entity_id, sink, n)
 );
 
-CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, ready_at, n);
+CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, sink, ready_at, n);
+
+-- What was put off, to tell how old it is: nothing, as long as all goes well.
+CREATE INDEX stage_outbox_late_idx ON stage_outbox (shard_id, sink, at) WHERE ready_at > at;
 
 -- The register: every stage that was ever declared and not forgotten.
 CREATE TABLE stage (
     name TEXT NOT NULL PRIMARY KEY,
     revision INTEGER NOT NULL,
     first_seen_at INTEGER NOT NULL,
-    last_seen_at INTEGER NOT NULL
+    last_seen_at INTEGER NOT NULL,
+    settle INTEGER NOT NULL,
+    own_echo INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 -- Walks over the entities of a shard; one that has ended stays, to tell when it began.

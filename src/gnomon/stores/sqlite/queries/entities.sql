@@ -4,6 +4,12 @@ SELECT 1 FROM shard_lock WHERE shard_id = :shard AND lease_guid = :lease_guid;
 -- name: get_entity
 SELECT id, shard_id, epoch, version, changed_at, doc FROM entity WHERE id = :id;
 
+-- name: get_entities
+SELECT e.id, e.shard_id, e.epoch, e.version, e.changed_at, e.doc
+FROM json_each(:ids) AS i
+CROSS JOIN entity AS e
+WHERE e.id = i.value;
+
 -- name: list_entities
 SELECT id, shard_id, epoch, version, changed_at, doc
 FROM entity
@@ -91,25 +97,23 @@ FROM stage_queue
 WHERE shard_id = :shard AND entity_id = :id AND stage = :stage;
 
 -- name: new_row
+-- This one and the next two have the columns of `StoredRow` by number: many rows, and names cost.
 INSERT INTO stage_queue (
     shard_id, entity_id, stage, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
     root, depth, error, note
 )
 VALUES (
-    :shard_id, :entity_id, :stage, :lane, :status, :ready_at, :timer_at, :first_at, :seq, :attempts,
-    :reasons, :root, :depth, :error, :note
+    ?3, ?1, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
 );
 
 -- name: put_row
 UPDATE stage_queue SET
-    lane = :lane, status = :status, ready_at = :ready_at, timer_at = :timer_at,
-    first_at = :first_at, seq = :seq, attempts = :attempts, reasons = :reasons, root = :root,
-    depth = :depth, error = :error, note = :note
-WHERE shard_id = :shard_id AND entity_id = :entity_id AND stage = :stage;
+    lane = ?4, status = ?5, ready_at = ?6, timer_at = ?7, first_at = ?8, seq = ?9, attempts = ?10,
+    reasons = ?11, root = ?12, depth = ?13, error = ?14, note = ?15
+WHERE shard_id = ?3 AND entity_id = ?1 AND stage = ?2;
 
 -- name: drop_row
-DELETE FROM stage_queue
-WHERE shard_id = :shard_id AND entity_id = :entity_id AND stage = :stage;
+DELETE FROM stage_queue WHERE shard_id = ?3 AND entity_id = ?1 AND stage = ?2;
 
 -- name: parked
 SELECT json_group_array(json_array(

@@ -15,13 +15,7 @@ SELECT
         ORDER BY q.timer_at
         LIMIT 1
     ),
-    EXISTS (SELECT 1 FROM stage_feed AS f WHERE f.shard_id = s.value),
-    (
-        SELECT o.ready_at FROM stage_outbox AS o
-        WHERE o.shard_id = s.value
-        ORDER BY o.ready_at
-        LIMIT 1
-    )
+    EXISTS (SELECT 1 FROM stage_feed AS f WHERE f.shard_id = s.value)
 FROM json_each(:shards) AS s;
 
 -- name: survey_sweeps
@@ -54,7 +48,6 @@ UPDATE stage_feed SET since = max(since, :version) WHERE entity_id = :id AND epo
 SELECT ready_at, entity_id, shard_id
 FROM stage_queue INDEXED BY stage_queue_ready_idx
 WHERE shard_id = :shard AND stage = :stage AND lane = :lane AND status = 'ready'
-    AND ready_at <= :now
 ORDER BY ready_at;
 
 -- name: load_entities
@@ -100,8 +93,8 @@ UPDATE entity SET saves = :saves WHERE id = :id;
 -- name: put_outgoing
 -- Not due before an earlier one of the same entity and sink.
 INSERT INTO stage_outbox (
-    shard_id, entity_id, sink, n, ready_at, at, epoch, version, author, paths, key, state_version,
-    state_revision, state_type, state_body, doc
+    shard_id, entity_id, sink, n, ready_at, at, epoch, version, root, author, paths, key,
+    state_version, state_revision, state_type, state_body, doc
 )
 VALUES (
     :shard, :id, :sink, :n,
@@ -113,38 +106,19 @@ VALUES (
             LIMIT 1
         ), 0
     )),
-    :now, :epoch, :version, :author, :paths, :key, :state_version, :state_revision, :state_type,
-    :state_body, :doc
+    :now, :epoch, :version, :root, :author, :paths, :key, :state_version, :state_revision,
+    :state_type, :state_body, :doc
 );
-
--- name: outgoing
-SELECT
-    ready_at, n, entity_id, sink, shard_id, epoch, version, author, paths, key, attempts, at,
-    state_version, state_revision, state_body, state_type, doc
-FROM stage_outbox
-WHERE shard_id = :shard AND ready_at <= :now
-ORDER BY ready_at, n;
-
--- name: sent
-DELETE FROM stage_outbox WHERE entity_id = :id AND sink = :sink AND n = :n;
-
--- name: unsent
-UPDATE stage_outbox SET attempts = attempts + :counts, error = :error
-WHERE entity_id = :id AND sink = :sink AND n = :n;
-
--- name: hold_back
--- With all later ones, so that none overtakes it.
-UPDATE stage_outbox SET ready_at = :ready_at
-WHERE entity_id = :id AND sink = :sink AND n >= :n AND ready_at < :ready_at;
 
 -- name: known_revision
 SELECT revision FROM stage WHERE name = :stage;
 
 -- name: declare
-INSERT INTO stage (name, revision, first_seen_at, last_seen_at)
-VALUES (:stage, :revision, :now, :now)
+INSERT INTO stage (name, revision, first_seen_at, last_seen_at, settle, own_echo)
+VALUES (:stage, :revision, :now, :now, :settle, :own_echo)
 ON CONFLICT (name) DO UPDATE SET
-    revision = max(stage.revision, :revision), last_seen_at = :now;
+    revision = max(stage.revision, :revision), last_seen_at = :now, settle = :settle,
+    own_echo = :own_echo;
 
 -- name: rename_stage
 UPDATE stage SET name = :stage WHERE name = :old;
@@ -164,7 +138,7 @@ UPDATE OR REPLACE stage_outbox SET sink = :stage WHERE sink = :old;
 -- name: stages
 SELECT
     s.name, s.revision, s.first_seen_at, s.last_seen_at, coalesce(q.waiting, 0),
-    coalesce(q.background, 0), coalesce(q.parked, 0), coalesce(q.sleeping, 0)
+    coalesce(q.background, 0), coalesce(q.parked, 0), coalesce(q.sleeping, 0), s.settle, s.own_echo
 FROM stage AS s
 LEFT JOIN (
     SELECT

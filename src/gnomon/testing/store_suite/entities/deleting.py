@@ -51,7 +51,9 @@ class TestDelete:
         assert {"", STAGE, OTHER_STAGE} == set(rows)
         assert {None} == {row.doc for row in rows.values()}
         assert {(gone.epoch, gone.version)} == {(row.epoch, row.version) for row in rows.values()}
-        assert {"ad/1.2"} == {row.key for row in rows.values()}
+        assert {("ad/1.2", await entities.root_of(gone))} == {
+            (row.key, row.root) for row in rows.values()
+        }
         assert None is rows[""].state
         assert [b"mine", b"other"] == [
             state.body for stage in (STAGE, OTHER_STAGE) if (state := rows[stage].state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -18,7 +19,6 @@ from gnomon.contracts.store.entities import (
     EntityWrite,
     Fed,
     Offer,
-    Outgoing,
     QueueRow,
     RowStatus,
     SetBack,
@@ -26,6 +26,7 @@ from gnomon.contracts.store.entities import (
     StageState,
     StateWrite,
 )
+from gnomon.contracts.store.outbox import Outgoing, Waiting
 from gnomon.testing.store_suite.given import Given, polls
 
 DOC = '{"price": 1}'
@@ -123,14 +124,14 @@ class GivenEntities:
     async def asked(self, name: str, *offers: Offer) -> None:
         """The stages have been asked about all changes, and want this."""
         fed = await self.fed_of(name)
-        assert [True] == list(await self.store.entities.asked([await self.answer_of(fed, *offers)]))
+        assert None not in await self.store.entities.asked([await self.answer_of(fed, *offers)])
 
     async def offered(self, name: str, *offers: Offer) -> None:
         """The same, for an entity that nothing was to be asked about: no fence but the lease."""
         entity = await self.entity(name)
         fed = Fed(entity=entity, seq=0, changes=(), states={}, waiting={})
         answer = msgspec.structs.replace(await self.answer_of(fed, *offers), version=0)
-        assert [True] == list(await self.store.entities.asked([answer]))
+        assert None not in await self.store.entities.asked([answer])
 
     async def queued(self, name: str | None = None, stage: str = STAGE, **offer: Any) -> Claim:
         """A new entity that waits in a stage's queue, as its owner gets it."""
@@ -169,11 +170,11 @@ class GivenEntities:
         holdings: Sequence[Holding] | None = None,
     ) -> list[str]:
         """The ids at the head of a lane."""
-        claims = await self.store.entities.peek(
+        peeked = await self.store.entities.peek(
             await self.given.holdings() if holdings is None else holdings,
             stage, lane, limit=limit, skip=frozenset(skip),
         )  # fmt: skip
-        return [claim.entity.id for claim in claims]
+        return [claim.entity.id for claim in peeked.claims]
 
     async def claim(self, name: str, stage: str = STAGE) -> Claim:
         holding = await self.given.holding(self.given.shard_of(name))
@@ -240,8 +241,22 @@ class GivenEntities:
                 return rows
         raise AssertionError("nothing came due")
 
-    async def outgoing(self, *, limit: int = LIMIT) -> Sequence[Outgoing]:
-        return await self.store.entities.outgoing(await self.given.holdings(), limit=limit)
+    async def outgoing(self, sink: str | None = None, *, limit: int = LIMIT) -> Sequence[Outgoing]:
+        """What is due to leave, to one sink or to all of them, one after the other."""
+        holdings = await self.given.holdings()
+        sinks = [each.sink for each in await self.waiting()] if sink is None else [sink]
+        found: list[Outgoing] = []
+        for each in sinks:
+            found += await self.store.outbox.outgoing(holdings, each, limit=limit)
+        return found
+
+    async def waiting(self) -> Sequence[Waiting]:
+        return await self.store.outbox.survey(await self.given.holdings())
+
+    async def root_of(self, entity: Entity) -> UUID:
+        """Of the chain that its last change belongs to."""
+        (note,) = await self.store.entities.changes(entity.id, shard=entity.shard, limit=1)
+        return note.root
 
     # -- time -------------------------------------------------------------------------------------
 

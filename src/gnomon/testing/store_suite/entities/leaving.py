@@ -12,6 +12,21 @@ from gnomon.testing.store_suite.given import HOUR, Given
 class TestOutbox:
     """`outgoing`, `sent`, `unsent`: saves on their way out."""
 
+    async def test_every_sink_has_rows_of_its_own(
+        self, store: Store, entities: GivenEntities
+    ) -> None:
+        """What waits for one is neither given to another nor in its way."""
+        await entities.deleted(await entities.kept("ad", STAGE, publish=True), publish=True)
+        await store.outbox.unsent(
+            await entities.outgoing(STAGE), delay=HOUR, error="no", counts=True
+        )
+
+        assert [("", 1), ("", 2)] == [
+            (row.sink, row.version) for row in await entities.outgoing("", limit=2)
+        ]
+        assert [] == list(await entities.outgoing(STAGE))
+        assert [] == list(await entities.outgoing("nobody"))
+
     async def test_versions_of_one_entity_come_in_order(self, entities: GivenEntities) -> None:
         """Whatever happens to others between them."""
         entity, other = await entities.published("ad"), await entities.published("other")
@@ -40,30 +55,26 @@ class TestOutbox:
         await entities.published("b")
         rows = await entities.outgoing()
 
-        await store.entities.sent([row for row in rows if row.entity_id == "a"])
+        await store.outbox.sent([row for row in rows if row.entity_id == "a"])
         assert ["b"] == [row.entity_id for row in await entities.outgoing()]
-        await store.entities.sent(rows)
+        await store.outbox.sent(rows)
         assert [] == list(await entities.outgoing())
         await entities.published("c")
         await entities.changed(await entities.entity("a"), publish=True)
-        await store.entities.sent(rows)
-        await store.entities.unsent(rows, delay=HOUR, error="no", counts=True)
+        await store.outbox.sent(rows)
+        await store.outbox.unsent(rows, delay=HOUR, error="no", counts=True)
         assert ["c", "a"] == [row.entity_id for row in await entities.outgoing()]
 
-    async def test_what_was_not_sent_waits(
-        self, store: Store, given: Given, entities: GivenEntities
-    ) -> None:
+    async def test_what_was_not_sent_waits(self, store: Store, entities: GivenEntities) -> None:
         """For the delay; and is told so by the survey."""
         await entities.published("ad")
         rows = await entities.outgoing()
-        before = await given.now()
 
-        await store.entities.unsent(rows, delay=HOUR, error="refused", counts=True)
+        await store.outbox.unsent(rows, delay=HOUR, error="refused", counts=True)
 
         assert [] == list(await entities.outgoing())
-        outgoing_at = (await store.entities.survey(await given.holdings())).outgoing_at
-        assert outgoing_at is not None
-        assert before + HOUR <= outgoing_at <= await given.now() + HOUR
+        (waiting,) = await entities.waiting()
+        assert timedelta(minutes=59) < waiting.due_in <= HOUR
 
     async def test_failures_are_counted_if_they_count(
         self, store: Store, entities: GivenEntities
@@ -72,7 +83,7 @@ class TestOutbox:
         await entities.published("ad")
         for counts in (True, False, True):
             rows = await entities.outgoing()
-            await store.entities.unsent(rows, delay=timedelta(0), error="no", counts=counts)
+            await store.outbox.unsent(rows, delay=timedelta(0), error="no", counts=counts)
 
         (row,) = await entities.outgoing_soon()
         assert 2 == row.attempts
@@ -84,7 +95,7 @@ class TestOutbox:
         entity = await entities.kept("ad", STAGE, publish=True)
         first = await entities.outgoing()
         entity = await entities.changed(entity, publish=True)
-        await store.entities.unsent(first, delay=HOUR, error="no", counts=True)
+        await store.outbox.unsent(first, delay=HOUR, error="no", counts=True)
         entity = await entities.changed(entity, publish=True)
         await entities.deleted(entity, publish=True)
         await entities.published("other")
@@ -100,9 +111,7 @@ class TestOutbox:
         entity = await entities.published("ad")
         first = await entities.outgoing()
         await entities.changed(entity, publish=True)
-        await store.entities.unsent(
-            first, delay=timedelta(milliseconds=50), error="no", counts=True
-        )
+        await store.outbox.unsent(first, delay=timedelta(milliseconds=50), error="no", counts=True)
 
         (row,) = await entities.outgoing_soon(limit=1)
         assert 1 == row.version
@@ -115,8 +124,8 @@ class TestOutbox:
         await entities.changed(await entities.published("ad"), publish=True)
         first, second = await entities.outgoing()
 
-        await store.entities.unsent([first], delay=HOUR, error="no", counts=True)
-        await store.entities.unsent([second], delay=timedelta(0), error="no", counts=True)
+        await store.outbox.unsent([first], delay=HOUR, error="no", counts=True)
+        await store.outbox.unsent([second], delay=timedelta(0), error="no", counts=True)
 
         assert [] == list(await entities.outgoing())
 
@@ -127,6 +136,93 @@ class TestOutbox:
         entity = await entities.published("ad")
         holding = await given.holding(entity.shard)
 
-        assert [] == list(await store.entities.outgoing([given.wrong(holding)], limit=9))
-        assert [] == list(await store.entities.outgoing([], limit=9))
-        assert 1 == len(await store.entities.outgoing([holding], limit=9))
+        assert [] == list(await store.outbox.outgoing([given.wrong(holding)], "", limit=9))
+        assert [] == list(await store.outbox.outgoing([], "", limit=9))
+        assert 1 == len(await store.outbox.outgoing([holding], "", limit=9))
+
+
+class TestOutboxSurvey:
+    """`survey` and `backlog`: what waits for whom, and since when."""
+
+    async def test_nothing_waits(self, store: Store, entities: GivenEntities) -> None:
+        """Of what was sent, or never went out, nothing is told."""
+        await entities.written("quiet")
+        await entities.published("ad")
+        await store.outbox.sent(await entities.outgoing())
+
+        assert [] == list(await entities.waiting())
+        assert [] == list(await store.outbox.backlog())
+
+    async def test_every_sink_is_told_with_its_oldest_save(self, entities: GivenEntities) -> None:
+        """Over all held shards; what can leave is due already."""
+        for number in range(5):
+            await entities.published(f"old-{number}")
+        await entities.age("stage_outbox", "at", by=HOUR)
+        await entities.deleted(await entities.kept("ad", STAGE), publish=True)
+
+        relay, stage = await entities.waiting()
+
+        assert ("", STAGE) == (relay.sink, stage.sink)
+        assert relay.age >= HOUR > stage.age >= timedelta(0)
+        assert relay.due_in <= timedelta(0)
+        assert stage.due_in <= timedelta(0)
+
+    async def test_what_was_put_off_stays_the_oldest(
+        self, store: Store, entities: GivenEntities
+    ) -> None:
+        """Though others of its shard are due before it; when it has left, the next one is."""
+        await entities.published("bad")
+        await entities.age("stage_outbox", "at", by=HOUR)
+        bad = await entities.outgoing()
+        await store.outbox.unsent(bad, delay=HOUR, error="no", counts=True)
+        for number in range(20):
+            await entities.published(f"good-{number}")
+
+        (waiting,) = await entities.waiting()
+        assert waiting.age >= HOUR
+        assert waiting.due_in <= timedelta(0)
+
+        await store.outbox.sent(bad)
+        (waiting,) = await entities.waiting()
+        assert waiting.age < HOUR
+
+    async def test_what_is_behind_a_row_that_waits_is_not_due(
+        self, store: Store, entities: GivenEntities
+    ) -> None:
+        """It leaves after the one that was put off."""
+        entity = await entities.published("ad")
+        await store.outbox.unsent(await entities.outgoing(), delay=HOUR, error="no", counts=True)
+        await entities.changed(entity, publish=True)
+
+        (waiting,) = await entities.waiting()
+        assert waiting.due_in > timedelta(minutes=59)
+
+    async def test_only_held_shards_are_told_of(
+        self, store: Store, given: Given, entities: GivenEntities
+    ) -> None:
+        """The backlog is the whole installation's."""
+        entity = await entities.published("ad")
+        holding = await given.holding(entity.shard)
+        others = [each for each in await given.holdings() if each != holding]
+
+        assert [] == list(await store.outbox.survey([given.wrong(holding), *others]))
+        assert [""] == [each.sink for each in await store.outbox.survey([holding])]
+        assert [("", 1)] == [(each.sink, each.count) for each in await store.outbox.backlog()]
+
+    async def test_the_backlog_has_number_age_and_a_reason(
+        self, store: Store, given: Given, entities: GivenEntities
+    ) -> None:
+        """Sink by sink; a reason where one was tried in vain."""
+        first = await entities.published("ad")
+        await entities.published("other")
+        await entities.deleted(await entities.kept("gone", STAGE))
+        rows = await entities.outgoing("", limit=1)
+        await store.outbox.unsent(rows, delay=HOUR, error="refused", counts=True)
+
+        relay, stage = await store.outbox.backlog()
+
+        assert ("", 2, first.changed_at, "refused") == (
+            relay.sink, relay.count, relay.oldest_at, relay.error,
+        )  # fmt: skip
+        assert (STAGE, 1, None) == (stage.sink, stage.count, stage.error)
+        assert stage.oldest_at <= await given.now()

@@ -29,9 +29,10 @@ class TestPeek:
         )
         before = await given.now()
 
-        (found,) = await entities.store.entities.peek(
+        peeked = await entities.store.entities.peek(
             await given.holdings(), STAGE, MAIN, limit=9, skip=()
         )
+        (found,) = peeked.claims
 
         assert (claim.entity, claim.row) == (found.entity, found.row)
         assert {STAGE: mine, OTHER_STAGE: other} == dict(found.states)
@@ -57,6 +58,23 @@ class TestPeek:
 
         assert names == await entities.peeked()
         assert names[:4] == await entities.peeked(limit=4)
+
+    async def test_it_tells_when_there_is_more(self, given: Given, entities: GivenEntities) -> None:
+        """At once, at a time, or not at all; without what is skipped."""
+        store, holdings = entities.store.entities, await given.holdings()
+        for name in ("e0", "e1", "e2"):
+            await entities.queued(name)
+        later = await entities.queued("later", delay=HOUR)
+
+        full = await store.peek(holdings, STAGE, MAIN, limit=2, skip=())
+        assert full.next_at is not None
+        assert full.next_at <= await given.now()
+        rest = await store.peek(holdings, STAGE, MAIN, limit=9, skip=())
+        assert later.row.ready_at == rest.next_at
+        skipped = await store.peek(holdings, STAGE, MAIN, limit=9, skip=["e0", "e1", "e2"])
+        assert ([], later.row.ready_at) == (list(skipped.claims), skipped.next_at)
+        nothing = await store.peek(holdings, OTHER_STAGE, MAIN, limit=9, skip=())
+        assert ([], None) == (list(nothing.claims), nothing.next_at)
 
     async def test_what_is_skipped_leaves_room_for_others(self, entities: GivenEntities) -> None:
         """Entities that the owner is at already."""
@@ -113,7 +131,7 @@ class TestEntitySurvey:
 
         assert before <= survey.now <= await given.now()
         assert ([], None, False) == (list(survey.ready), survey.timer_at, survey.fed)
-        assert (None, []) == (survey.outgoing_at, list(survey.sweeps))
+        assert [] == list(survey.sweeps)
 
     async def test_the_earliest_of_each_lane(
         self, store: Store, given: Given, entities: GivenEntities
@@ -135,23 +153,22 @@ class TestEntitySurvey:
         } == set(survey.ready)
         assert 3 == len(survey.ready)
 
-    async def test_timers_feed_outbox_and_walks(
+    async def test_timers_feed_and_walks(
         self, store: Store, given: Given, entities: GivenEntities
     ) -> None:
         """Each is told, and of held shards alone."""
         wake = await entities.later()
         await entities.sleeping("z", wake=wake + HOUR)
         await entities.sleeping("ad", wake=wake)
-        published = await entities.changed(await entities.entity("ad"), publish=True)
+        changed = await entities.changed(await entities.entity("ad"))
         await store.entities.begin_sweep(STAGE, reason="by hand")
-        holding = await given.holding(published.shard)
+        holding = await given.holding(changed.shard)
         others = [each for each in await given.holdings() if each != holding]
 
         survey = await store.entities.survey([holding])
         assert (wake, True) == (survey.timer_at, survey.fed)
-        assert published.changed_at == survey.outgoing_at
         assert [(STAGE, holding.shard)] == list(survey.sweeps)
 
         elsewhere = await store.entities.survey(others)
-        assert (False, None) == (elsewhere.fed, elsewhere.outgoing_at)
+        assert not elsewhere.fed
         assert {(STAGE, other.shard) for other in others} == set(elsewhere.sweeps)

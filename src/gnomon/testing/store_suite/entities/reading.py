@@ -11,10 +11,22 @@ from gnomon.testing.store_suite.entities.given import (
     STAGE,
     GivenEntities,
 )
+from gnomon.testing.store_suite.given import Given
 
 
 class TestList:
     """`list`: living entities by id."""
+
+    async def test_many_are_read_at_once(
+        self, store: Store, given: Given, entities: GivenEntities
+    ) -> None:
+        """Living ones and tombstones; those that never were are missing."""
+        living, gone = await entities.written("living"), await entities.written("gone")
+        gone = await entities.changed(gone, doc=None)
+        wanted = {name: given.shard_of(name) for name in ("gone", "never", "living")}
+
+        assert {"living": living, "gone": gone} == dict(await store.entities.get_many(wanted))
+        assert {} == dict(await store.entities.get_many({}))
 
     async def test_they_come_in_order_page_by_page(
         self, store: Store, entities: GivenEntities

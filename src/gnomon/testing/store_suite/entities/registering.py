@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import RowStatus, StageLane, StageRecord
+from gnomon.contracts.store.entities import RowStatus, StageLane
+from gnomon.contracts.store.register import StageRecord
 from gnomon.testing.store_suite.entities.given import OTHER_STAGE, STAGE, GivenEntities
-from gnomon.testing.store_suite.given import HOUR, Given
+from gnomon.testing.store_suite.given import HOUR, SECOND, Given
 
 BACKGROUND = StageLane.BACKGROUND
 
@@ -32,6 +35,20 @@ class TestRegister:
         assert {STAGE: 3} == dict(await declared(store, {STAGE: 2}))
         assert {STAGE: 3} == dict(await declared(store, {STAGE: 5}))
         assert {STAGE: 5} == dict(await declared(store, {STAGE: 4}))
+
+    async def test_what_was_declared_last_is_shown(self, store: Store) -> None:
+        """How long a stage settles, and whether it writes what it watches."""
+        await declared(
+            store, {STAGE: 1, OTHER_STAGE: 1}, settle={STAGE: 5 * SECOND}, own_echo=[STAGE]
+        )
+        assert {STAGE: (5 * SECOND, True), OTHER_STAGE: (0 * SECOND, False)} == {
+            each.name: (each.settle, each.own_echo) for each in await store.entities.stages()
+        }
+
+        await declared(store, {STAGE: 1}, settle={STAGE: timedelta(milliseconds=1500)})
+
+        shown = {each.name: each for each in await store.entities.stages()}[STAGE]
+        assert (timedelta(milliseconds=1500), False) == (shown.settle, shown.own_echo)
 
     async def test_a_raised_revision_begins_a_walk(self, store: Store, given: Given) -> None:
         """In all shards; the same or a lower one does not."""
@@ -186,9 +203,17 @@ async def declared(
     *,
     formerly: dict[str, str] | None = None,
     backfill: list[str] | None = None,
+    settle: dict[str, timedelta] | None = None,
+    own_echo: list[str] | None = None,
 ) -> dict[str, int | None]:
     return dict(
-        await store.entities.declare(stages, formerly=formerly or {}, backfill=backfill or [])
+        await store.entities.declare(
+            stages,
+            formerly=formerly or {},
+            backfill=backfill or [],
+            settle=settle or {},
+            own_echo=own_echo or [],
+        )
     )
 
 

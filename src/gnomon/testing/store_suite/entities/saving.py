@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gnomon.contracts.store import Store
 from gnomon.contracts.store.entities import CommitKind, RowStatus, StateWrite
 from gnomon.testing.store_suite.entities.given import DOC, OTHER_DOC, STAGE, GivenEntities
+from gnomon.testing.store_suite.given import HOUR
 
 SAVED, MOVED, LOST = CommitKind.SAVED, CommitKind.MOVED, CommitKind.LOST
 
@@ -32,6 +35,62 @@ class TestCommitOffers:
         assert (("one", "two"), 1) == (rows["waits"].reasons, rows["waits"].depth)
         assert (("two",), 1) == (rows["new"].reasons, rows["new"].depth)
         assert (RowStatus.SLEEPING, wake) == (rows["timed"].status, rows["timed"].timer_at)
+
+    async def test_the_rows_that_were_made_are_told(self, entities: GivenEntities) -> None:
+        """By stage, `seq` and time: new ones that are ready; not those that were there, nor those
+        that only have a timer or are parked."""
+        claim = await entities.queued("ad")
+        chain: dict[str, Any] = {"root": claim.row.root, "depth": claim.row.depth + 1}
+        await entities.offered("ad", entities.offer("waits"))
+        wake = await entities.later()
+
+        answer = await entities.committed(
+            claim, doc=OTHER_DOC,
+            offers=(
+                entities.offer("first", **chain),
+                entities.offer("waits", **chain),
+                entities.offer("later", delay=HOUR),
+                entities.offer("timed", ready=False, wake=wake),
+                entities.offer("loops", looping="x"),
+            ),
+        )  # fmt: skip
+
+        rows = await entities.rows("ad")
+        told = {made.stage: (made.seq, made.at) for made in answer.made}
+        assert (
+            told.items()
+            <= {name: (rows[name].seq, rows[name].first_at) for name in ("first", "later")}.items()
+        )
+
+    async def test_a_row_that_was_there_is_merged_into_and_not_told(
+        self, entities: GivenEntities
+    ) -> None:
+        """Whoever claims it out of memory would not know what it was."""
+        claim = await entities.queued("ad")
+        chain: dict[str, Any] = {"root": claim.row.root, "depth": claim.row.depth + 1}
+        await entities.offered("ad", entities.offer("waits", reason="one"))
+
+        answer = await entities.committed(
+            claim, doc=OTHER_DOC, offers=(entities.offer("waits", reason="two", **chain),)
+        )
+
+        assert () == answer.made
+        assert ("one", "two") == (await entities.row("ad", "waits")).reasons
+
+    async def test_offers_of_a_commit_that_is_refused_are_not_made(
+        self, entities: GivenEntities
+    ) -> None:
+        """All or nothing."""
+        claim = await entities.queued("ad")
+        chain: dict[str, Any] = {"root": claim.row.root, "depth": claim.row.depth + 1}
+        await entities.changed(claim.entity)
+
+        answer = await entities.committed(
+            claim, doc=OTHER_DOC, offers=(entities.offer("next", **chain),)
+        )
+
+        assert (MOVED, ()) == (answer.kind, answer.made)
+        assert {STAGE} == set(await entities.rows("ad"))
 
     async def test_what_others_were_asked_about_is_not_fed(self, entities: GivenEntities) -> None:
         """The offers are the answers."""
@@ -78,7 +137,7 @@ class TestCommitOffers:
         answer = await entities.answer_of(await entities.fed_of("ad"))
         await entities.committed(claim, doc="{}", version=changed.version)
 
-        assert [True] == list(await store.entities.asked([answer]))
+        assert None not in await store.entities.asked([answer])
 
         assert [] == list(await entities.fed())
         assert [] == list(await store.installation.doctor())
@@ -107,7 +166,7 @@ class TestCommitOutbox:
             assert (1, 3, b"1", "v1.S") == (
                 row.state.version, row.state.revision, row.state.body, row.state.type,
             )  # fmt: skip
-            assert f"ad/1.2/{STAGE}.1" == row.key
+            assert (f"ad/1.2/{STAGE}.1", claim.row.root) == (row.key, row.root)
 
     async def test_a_state_alone_goes_out_with_the_document_as_it_is(
         self, entities: GivenEntities
@@ -125,6 +184,7 @@ class TestCommitOutbox:
             (row.version, row.doc, row.state.version) for row in rows if row.state
         ]
         assert 2 == len({row.key for row in rows})
+        assert claim.row.root == rows[1].root
 
     async def test_a_document_alone_goes_out_with_the_state_as_it_is(
         self, entities: GivenEntities

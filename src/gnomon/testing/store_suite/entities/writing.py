@@ -127,4 +127,4 @@ class TestWrite:
         assert ("", "ad", 1, 2) == (row.sink, row.entity_id, row.epoch, row.version)
         assert ("importer", ("price",), OTHER_DOC) == (row.author, row.paths, row.doc)
         assert (None, 0, second.changed_at) == (row.state, row.attempts, row.at)
-        assert "ad/1.2" == row.key
+        assert ("ad/1.2", await entities.root_of(second)) == (row.key, row.root)

@@ -1,0 +1,84 @@
+"""The outbox: saved versions on their way to a sink, in order for each entity.
+
+A *sink* is who is told of saves: a stage's `after_save` (the sink has the stage's name), or the
+relay (`RELAY_SINK`). Rows are written by `EntityStore.write` and `commit` with the save itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from gnomon.contracts.store.entities import StageState
+from gnomon.contracts.store.value import Value
+from gnomon.contracts.store.work import Holding
+
+RELAY_SINK = ""
+
+
+class Outgoing(Value, frozen=True):
+    """An outbox row: a saved version on its way out."""
+
+    shard: int
+    n: int
+    sink: str
+    entity_id: str
+    epoch: int
+    version: int
+    author: str
+    root: UUID  # of the chain that the save belongs to, as in its change note
+    paths: tuple[str, ...]
+    doc: str | None  # None: deleted
+    state: StageState | None
+    key: str  # the receiver may recognise a repeat by it: `model.ids.save_key`
+    attempts: int
+    at: datetime
+
+
+class Waiting(NamedTuple):
+    """What waits for one sink in the held shards."""
+
+    sink: str
+    age: timedelta  # of the oldest save
+    due_in: timedelta  # until one of them may leave; negative: one could have so long ago
+
+
+class Backlog(Value, frozen=True):
+    """What waits for one sink in the whole installation."""
+
+    sink: str
+    count: int
+    oldest_at: datetime
+    error: str | None  # why one of them did not arrive
+
+
+class OutboxStore(Protocol):
+    """Saves on their way out. An owner's verbs take holdings as their fence."""
+
+    async def survey(self, holdings: Sequence[Holding]) -> Sequence[Waiting]:
+        """What waits in the held shards, in order of the sinks; cheap, however much that is."""
+        ...
+
+    async def outgoing(
+        self, holdings: Sequence[Holding], sink: str, *, limit: int
+    ) -> Sequence[Outgoing]:
+        """Rows for a sink that are due, in order; of one entity never a later version before an
+        earlier one that is still there."""
+        ...
+
+    async def sent(self, rows: Sequence[Outgoing]) -> None:
+        """They have arrived: remove them. Repeating it is harmless."""
+        ...
+
+    async def unsent(
+        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
+    ) -> None:
+        """They have not: try again after the delay. Of a row that is gone nothing is written, nor
+        of those behind it."""
+        ...
+
+    async def backlog(self) -> Sequence[Backlog]:
+        """What waits in all shards, in order of the sinks. Reads the whole outbox."""
+        ...

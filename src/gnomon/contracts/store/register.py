@@ -1,0 +1,68 @@
+"""The register of stages: which there are, as those who serve them say, and their walks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from gnomon.contracts.store.tokens import LOCAL
+from gnomon.contracts.store.value import Value
+
+
+class StageRecord(Value, frozen=True):
+    """A stage as the register knows it."""
+
+    name: str
+    revision: int  # the highest ever declared
+    first_seen_at: datetime
+    last_seen_at: datetime
+    waiting: int = 0
+    background: int = 0
+    parked: int = 0
+    sleeping: int = 0
+    settle: timedelta = timedelta(0)  # as declared last
+    own_echo: bool = False  # likewise: whether it may write what it watches
+
+
+class StageRegister(Protocol):
+    """The part of the `EntityStore` that knows which stages there are."""
+
+    async def declare(
+        self,
+        stages: Mapping[str, int],
+        *,
+        formerly: Mapping[str, str],
+        backfill: Collection[str],
+        settle: Mapping[str, timedelta],
+        own_echo: Collection[str],
+    ) -> Mapping[str, int | None]:
+        """Say which stages (name to revision) are served here: the revision known before, or None
+        for a new name. A higher revision is stored; `formerly` (new name to old) takes over the old
+        name's revision, queue, timers, states, walks and outbox if the new one is not known yet. In
+        the same transaction a walk begins (reason `sweep r<revision>`) for a raised revision, and
+        for a new name that is in `backfill`; a raised revision also frees the stage's parked rows,
+        for the same reason: ready now in the background lane, attempts 0, depth 0, new root.
+        `settle` (0 where it has none) and `own_echo` are stored to be shown."""
+        ...
+
+    async def stages(self) -> Sequence[StageRecord]:
+        """All stages ever declared and not forgotten, with what is in their queues."""
+        ...
+
+    async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
+        """Remove a stage's queue, timers, states, walks, outbox and register entry; how many rows
+        of queue and states went."""
+        ...
+
+    async def begin_sweep(
+        self,
+        stage: str,
+        *,
+        reason: str,
+        unless_within: timedelta | None = None,
+        actor: str | None = None,
+    ) -> bool:
+        """Start a walk over all shards from the beginning (a walk on its way starts again); False,
+        and nothing happens, if one began within that time."""
+        ...

@@ -1,0 +1,69 @@
+"""What a save, or an answer, makes ready at once: a claim out of memory, the store is not asked.
+
+Its fences are those of any claim. If somebody has changed the entity, the state or the row since,
+the commit says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gnomon.contracts.store.entities import (
+    Claim,
+    Commit,
+    Entity,
+    Fed,
+    Made,
+    Offer,
+    QueueRow,
+    RowStatus,
+    StageState,
+    StateWrite,
+)
+
+
+def claims_after_save(claim: Claim, commit: Commit, made: Sequence[Made]) -> Iterator[Claim]:
+    """Claims of the rows that a commit made. It has a document: else it had no offers."""
+    states = claim.states
+    if isinstance(commit.state, StateWrite):
+        states = {**states, commit.stage: _stored(commit.state, commit.state_version + 1)}
+    entity = claim.entity
+    for row, others in _fresh_rows(commit.offers, made, claim.waiting, entity.id):
+        saved = Entity(
+            id=entity.id,
+            shard=entity.shard,
+            epoch=entity.epoch,
+            version=commit.version + 1,
+            doc=commit.doc,
+            changed_at=row.first_at,
+        )
+        yield Claim(entity=saved, row=row, states=states, waiting=others, now=row.first_at)
+
+
+def claims_after_asking(fed: Fed, offers: Sequence[Offer], made: Sequence[Made]) -> Iterator[Claim]:
+    """Claims of the rows that the answers about a change made."""
+    waiting = frozenset(name for name, row in fed.waiting.items() if row.status is RowStatus.READY)
+    for row, others in _fresh_rows(offers, made, waiting, fed.entity.id):
+        yield Claim(entity=fed.entity, row=row, states=fed.states, waiting=others, now=row.first_at)
+
+
+def _fresh_rows(
+    offers: Sequence[Offer], made: Sequence[Made], waiting: frozenset[str], entity_id: str
+) -> Iterator[tuple[QueueRow, frozenset[str]]]:
+    """The rows that are ready now, each with the other stages in whose queue the entity is."""
+    by_stage: Mapping[str, Offer] = {offer.stage: offer for offer in offers}
+    ready = waiting.union(offer.stage for offer in offers if offer.is_at_once)
+    for stage, seq, at in made:
+        offer = by_stage[stage]
+        if not offer.is_at_once:
+            continue
+        row = QueueRow(
+            entity_id=entity_id, stage=stage, lane=offer.lane, status=RowStatus.READY,
+            ready_at=at, timer_at=None, first_at=at, seq=seq, attempts=0,
+            reasons=(offer.reason,), root=offer.root, depth=offer.depth,
+        )  # fmt: skip
+        yield row, ready - {stage}
+
+
+def _stored(state: StateWrite, version: int) -> StageState:
+    return StageState(version=version, revision=state.revision, body=state.body, type=state.type)

@@ -1,0 +1,189 @@
+"""One sink's saves: they leave in order per entity, at the sink's own pace, after an answer.
+
+What is not accepted comes again later; it holds back only its own entity. A sink that takes
+nothing at all is left alone for a while, and nobody's attempts are burned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from gnomon.contracts.companion import Ownership
+from gnomon.contracts.env import Env
+from gnomon.contracts.store.outbox import RELAY_SINK, OutboxStore, Outgoing
+from gnomon.model.errors import Unavailable
+from gnomon.model.outcome import cut
+from gnomon.stages.config import StagesConfig
+from gnomon.stages.delivering import HeldBackError
+from gnomon.stages.served import OutageError
+from gnomon.stages.sink_ages import label_of
+
+RETRY_MIN_S = 1.0
+RETRY_MAX_S = 3600.0
+OUTAGE_MIN_S = 1.0
+OUTAGE_MAX_S = 10.0
+ERROR_CHARS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Who is told of saves, and how."""
+
+    name: str
+    tell: Callable[[Sequence[Outgoing]], Awaitable[Sequence[Exception | None]]]
+    wants_latest: Callable[[], bool] = lambda: False  # of an entity's saves only the newest
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """The sink took nothing, and is left alone for a while."""
+
+    pause_s: float
+    until_s: float  # of the monotonic clock
+
+
+class Sender:
+    """Empties the outbox of the held shards for one sink; one round at a time."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        outbox: OutboxStore,
+        *,
+        ownership: Ownership,
+        env: Env,
+        config: StagesConfig,
+    ) -> None:
+        self._sink = sink
+        self._label = label_of(sink.name)
+        self._outbox = outbox
+        self._ownership = ownership
+        self._clock = env.clock
+        self._observer = env.observer
+        self._batch = config.relay_batch
+        self._wake = asyncio.Event()
+        self._away: _Away | None = None
+
+    def __repr__(self) -> str:
+        return f"Sender({self._label}{', away' if self.is_away else ''})"
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the sink took nothing the last time."""
+        return self._away is not None
+
+    @property
+    def pause_s(self) -> float:
+        """How long the sink is still left alone."""
+        return max(0.0, self._away.until_s - self._clock.monotonic()) if self._away else 0.0
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._wake.set()
+
+    async def keep_sending(self) -> None:
+        """Send until cancelled, whenever there is something."""
+        while True:
+            await self._rest()
+            self._wake.clear()
+            try:
+                while await self.step():
+                    pass
+            except Unavailable as exc:  # whoever looks for what is left wakes it again
+                self._observer.count("store_errors", operation="relay")
+                self._observer.event("relay_failed", sink=self._label, error=str(exc))
+
+    async def _rest(self) -> None:
+        """A sink that is away is left alone, whatever comes in."""
+        if self.pause_s:
+            await asyncio.sleep(self.pause_s)
+        else:
+            await self._wake.wait()
+
+    async def step(self) -> bool:
+        """One round; True if anything left the outbox."""
+        holdings = self._ownership.trusted()
+        if not holdings or self.pause_s:
+            return False
+        rows = await self._outbox.outgoing(holdings, self._sink.name, limit=self._batch)
+        return await self._deliver(list(rows)) if rows else False
+
+    async def _deliver(self, rows: list[Outgoing]) -> bool:
+        newest, superseded = self._newest(rows)
+        try:
+            answers = await self._tell(newest)
+        except OutageError as exc:
+            await self._wait_out(rows, str(exc))
+            return False
+        sent = [row for row, answer in zip(newest, answers, strict=True) if answer is None]
+        if self._sink.name == RELAY_SINK and not sent:
+            # Not one of them: it is the receiver, not a save.
+            await self._wait_out(rows, _text_of(answers[0]))
+            return False
+        self._away = None
+        arrived = {row.entity_id for row in sent}
+        sent += [row for row in superseded if row.entity_id in arrived]
+        if sent:
+            await self._outbox.sent(sent)
+            self._observer.count("outbox_sent", len(sent), sink=self._label)
+        await self._put_failed_off(rows, newest, answers)
+        return bool(sent)
+
+    async def _tell(self, rows: list[Outgoing]) -> Sequence[Exception | None]:
+        try:
+            return await self._sink.tell(rows)
+        except OutageError:
+            raise
+        except Exception as exc:
+            raise OutageError(_text_of(exc)) from exc
+
+    def _newest(self, rows: list[Outgoing]) -> tuple[list[Outgoing], list[Outgoing]]:
+        """What is told, and what is not because there is a newer one."""
+        if not self._sink.wants_latest():
+            return rows, []
+        by_entity = {row.entity_id: row for row in rows}  # in order, so the newest stays
+        newest = list(by_entity.values())
+        return newest, [row for row in rows if row is not by_entity[row.entity_id]]
+
+    async def _wait_out(self, rows: list[Outgoing], error: str) -> None:
+        """Leave the sink alone. Those that were tried go behind the others: perhaps it is them."""
+        pause_s = OUTAGE_MIN_S
+        if self._away is not None:
+            pause_s = min(OUTAGE_MAX_S, self._away.pause_s * 2)
+        self._away = _Away(pause_s, self._clock.monotonic() + pause_s)
+        self._observer.event("outbox_away", sink=self._label, error=error, pause_s=pause_s)
+        await self._put_off(rows, error, delay_s=pause_s, counts=False)
+
+    async def _put_failed_off(
+        self, rows: list[Outgoing], tried: list[Outgoing], answers: Sequence[Exception | None]
+    ) -> None:
+        """What failed holds back what is behind it, and nothing else."""
+        oldest = {row.entity_id: row for row in reversed(rows)}
+        for row, answer in zip(tried, answers, strict=True):
+            if answer is None or isinstance(answer, HeldBackError):
+                continue
+            first = row if len(tried) == len(rows) else oldest[row.entity_id]
+            delay_s = min(RETRY_MAX_S, RETRY_MIN_S * 2.0 ** min(first.attempts, 20))
+            error = _text_of(answer)
+            self._observer.event(
+                "outbox_put_off", sink=self._label, entity=first.entity_id, error=error
+            )
+            await self._put_off([first], error, delay_s=delay_s, counts=True)
+
+    async def _put_off(
+        self, rows: list[Outgoing], error: str, *, delay_s: float, counts: bool
+    ) -> None:
+        self._observer.count("outbox_put_off", len(rows), sink=self._label)
+        await self._outbox.unsent(
+            rows,
+            delay=timedelta(seconds=delay_s),
+            error=cut(error, ERROR_CHARS_MAX),
+            counts=counts,
+        )
+
+
+def _text_of(error: Exception | None) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,134 @@
+"""What a save makes ready is claimed at once, from memory; the queue is for what has to wait."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gnomon.contracts.store.entities import EntityStore, Peeked, StageLane
+from gnomon.stages import Done
+from gnomon.stages.line import Line
+from gnomon.stages.served import LocalStage
+from gnomon.testing.stage_bench import Bench
+from tests.conformance.stages.given import It, settled, stage
+from tests.conformance.stages.test_order import Gate, work
+
+AHEAD = 8
+
+
+def chain() -> list[Any]:
+    """Three, each by the field of the one before."""
+    return [
+        stage("a", watch="x", writes="a", process=lambda it: Done({"a": it.entity["x"]})),
+        stage("b", watch="a", writes="b", process=lambda it: Done({"b": it.entity["a"]}),
+              ask=lambda it: "a" in it.entity),
+        stage("c", watch="b", process=lambda it: Done(state=it.entity["b"]),
+              ask=lambda it: "b" in it.entity),
+    ]  # fmt: skip
+
+
+async def test_a_chain_needs_no_look_at_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row is made by this very process, which knows all that a call needs."""
+    stages = chain()
+    bench = await settled(*stages, entities={})
+    found: list[str] = []
+    store: EntityStore = bench.worker.reconciler._store
+    peek = store.peek
+
+    async def counting(*args: Any, **options: Any) -> Peeked:
+        peeked = await peek(*args, **options)
+        found.extend(claim.row.stage for claim in peeked.claims)
+        return peeked
+
+    monkeypatch.setattr(store, "peek", counting)
+    await bench.put("e", {"x": 7})
+    await bench.settle()
+
+    assert [] == found
+    assert (7, 1) == await bench.stages.state("c", "e").read()
+    assert [1, 2, 3] == [it.version for each in stages for it in each.given]
+    assert [{"change v1 by user: everything"}, {"change v2 by a: a"}, {"change v3 by b: b"}] == [
+        set(it.reasons) for each in stages for it in each.given
+    ]
+
+
+async def test_what_follows_knows_the_state_that_was_just_saved() -> None:
+    """Its own, of the call before, when another stage has woken it meanwhile."""
+    seen: list[Any] = []
+
+    def first(it: It) -> Done[Any]:
+        seen.append(it.state)
+        if it.state is None:
+            return Done({"n": 1}, state="once")
+        return Done(state="twice")
+
+    stages = (
+        stage("first", watch="m", writes="n", process=first),
+        stage("second", watch="n", writes="m", ask=lambda it: "n" in it.entity,
+              process=lambda it: Done({"m": it.entity["n"]})),
+    )  # fmt: skip
+    bench = await settled(*stages, entities={"e": {"x": 1}})
+    assert [None, "once"] == seen
+    assert ("twice", 2) == await bench.stages.state("first", "e").read()
+
+
+async def test_a_change_from_outside_in_between_is_seen() -> None:
+    """What was claimed from memory meets another version: the stage is called anew."""
+    gate = Gate()
+    slow = gate.stage()
+    bench = Bench(stage("before", watch="w", writes="x", process=lambda _: Done({"x": 1})), slow)
+    await bench.put("e", {"w": 0})
+    bench.worker.hint(())
+    await work(bench)
+    assert [1] == [it.entity["x"] for it in slow.given]
+    await bench.put("e", {"w": 0, "x": 5})
+    gate.opened.set()
+    await bench.settle()
+    assert {"w": 0, "x": 5, "y": 5} == bench["e"]
+
+
+async def test_a_stage_that_works_alongside_is_called_once_for_a_row() -> None:
+    """However long the call takes."""
+    opened = asyncio.Event()
+
+    class Slow(type(stage("slow", alongside=True))):  # type: ignore[misc]
+        async def process(self, it: It) -> None:
+            self.given.append(it)
+            await opened.wait()
+
+    slow = Slow()
+    bench = Bench(slow)
+    await bench.put("e", {"x": 1})
+    bench.worker.hint(())
+    await work(bench)
+    bench.clock.move_to(bench.now + timedelta(seconds=5))
+    bench.worker.reconciler.wake()
+    await work(bench)
+    assert ["e"] == [it.id for it in slow.given]
+    opened.set()
+    await bench.settle()
+
+
+async def test_what_waits_for_long_is_not_overtaken() -> None:
+    """Fresh rows may go first while others wait for a second; then the queue is in order again."""
+    bench = await settled(entities={})
+    line = Line(LocalStage(stage("s")))
+    line.capacity.share = 1.0
+    assert line.may_follow(0.0, bench.now, AHEAD)
+    line.left(StageLane.MAIN, bench.now)
+    assert line.may_follow(0.0, bench.now + timedelta(seconds=0.9), AHEAD)
+    assert not line.may_follow(0.0, bench.now + timedelta(seconds=1), AHEAD)
+
+
+async def test_nothing_follows_into_a_stage_without_room() -> None:
+    """Other stages may have the entity meanwhile."""
+    line = Line(LocalStage(stage("s", parallel=1)))
+    line.capacity.share = 1.0
+    now = (await settled(entities={})).now
+    assert line.may_follow(0.0, now, AHEAD)
+    assert not line.may_follow(0.0, now, 0)
+    line.capacity.began(1)
+    assert not line.may_follow(0.0, now, AHEAD)

@@ -1,0 +1,240 @@
+"""What waits in the outbox: its chain, its age, and what it holds up (stages.md 5.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gnomon.contracts.store.entities import StageLane
+from gnomon.contracts.store.outbox import Outgoing
+from gnomon.stages import Done, Saved, Stages
+from gnomon.testing.stage_bench import Bench
+from tests.conformance.stages.given import It, settled, stage
+
+MANY = {f"e{n:03}": {"n": n} for n in range(60)}
+
+
+class Broker:
+    """Takes saves, or none at all."""
+
+    def __init__(self, *, up: bool) -> None:
+        self.is_up = up
+        self.taken: list[Outgoing] = []
+
+    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+        if not self.is_up:
+            return [ConnectionError("down")] * len(rows)
+        self.taken.extend(rows)
+        return [None] * len(rows)
+
+    async def close(self) -> None: ...
+
+
+async def behind(broker: Broker, *stages: Any) -> Bench:
+    """A base, and a broker that has been down for longer than the background lane waits."""
+    bench = await settled(*stages, entities=MANY)
+    bench.stages = Stages(bench, relay=broker)
+    bench.stages.add(*stages)
+    bench.restart()
+    await bench.put("first", {"n": 0})
+    await bench.advance(seconds=35)
+    for each in stages:
+        each.given.clear()
+        each.asked.clear()
+    return bench
+
+
+# -- the chain ------------------------------------------------------------------------------------
+
+
+async def test_every_save_of_a_chain_goes_out_with_its_root() -> None:
+    """From a message one finds the chain: `explain` shows the same root."""
+    told: list[Saved[Any, Any]] = []
+    first = stage(
+        "first", watch="a", writes="b", after=told.append,
+        process=lambda it: Done({"b": it.entity["a"]}),
+    )  # fmt: skip
+    second = stage("second", watch="b", writes="c", process=lambda it: Done({"c": it.entity["b"]}))
+    bench = await settled(first, second, entities={"e": {"a": 1}})
+    await bench.patch("e", {"a": 2})
+    await bench.settle()
+
+    explained = await bench.explain("e")
+
+    roots = {note.version: note.root for note in explained.changes}
+    assert [1, 2, 3, 4, 5, 6] == sorted(roots)
+    assert roots == {row.version: row.root for row in bench.published}
+    assert [2, 2] == [len({roots[1], roots[4]}), len(set(roots.values()))]
+    assert [roots[2], roots[5]] == [saved.root for saved in told]
+    assert f"(root {roots[6]})" in str(explained)
+
+
+async def test_a_timer_begins_a_chain_of_its_own() -> None:
+    """The stage that sleeps shows the root that led there; what it makes later has a new one."""
+
+    def process(it: It) -> Done[Any]:
+        if it.reasons == {"timer"}:
+            return Done({"b": 1}, wake=None)
+        return Done(wake=it.now + timedelta(days=1))
+
+    one = stage("one", watch="a", writes="b", process=process)
+    bench = await settled(one, entities={"e": {"a": 1}})
+    [asleep] = (await bench.explain("e")).stages
+    assert bench.published[0].root == asleep.root
+    await bench.advance(days=2)
+    notes = {note.version: note for note in (await bench.explain("e")).changes}
+    assert ["user", "stage:one"] == [notes[version].author for version in (1, 2)]
+    assert [notes[1].root, notes[2].root] == [row.root for row in bench.published]
+    assert notes[1].root != notes[2].root
+
+
+async def test_a_delete_goes_out_with_the_root_of_the_delete() -> None:
+    """To the relay and to the stage that has a state there."""
+    told: list[Saved[Any, Any]] = []
+    one = stage("one", process=lambda _: Done(state=1), after=told.append)
+    bench = await settled(one, entities={"e": {}})
+    await bench.delete("e")
+    await bench.settle()
+    assert told[-1].deleted
+    assert bench.published[-1].root == told[-1].root
+    assert bench.published[0].root != told[-1].root
+
+
+async def test_a_save_wakes_the_senders_of_its_own_sinks_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What leaves need not wait for a look; what changed nothing has nothing to send."""
+    telling = stage("telling", watch="a", writes="b", after=lambda _: None,
+                    process=lambda it: Done({"b": it.entity["a"]}))  # fmt: skip
+    quiet = stage("quiet", watch="a", writes="c", process=lambda it: Done({"c": it.entity["a"]}))
+    idle = stage("idle", watch="a", after=lambda _: None)
+    bench = await settled(telling, quiet, idle, entities={})
+    woken: list[str] = []
+    monkeypatch.setattr(bench.worker.relay, "saved", woken.append)
+    await bench.put("e", {"a": 1})
+    await bench.settle()
+    assert ["", "", "telling"] == sorted(woken)
+
+
+# -- a broker that is down ------------------------------------------------------------------------
+
+
+async def test_while_the_broker_is_down_no_walk_goes_on_but_fresh_changes_do() -> None:
+    """The background lane stops first; nothing is lost, and it goes on when the broker is back."""
+    broker = Broker(up=False)
+    late = stage("late", watch="n", writes="m", process=lambda it: Done({"m": it.entity["n"]}))
+    bench = await behind(broker, late)
+    await bench.stages.sweep("late")
+    await bench.put("fresh", {"n": 7})
+    await bench.advance(minutes=10)
+    assert ["fresh"] == [it.id for it in late.given]
+    assert {"fresh"} == {it.id for it in late.asked}
+    assert 7 == bench["fresh"]["m"]
+    broker.is_up = True
+    await bench.advance(minutes=1)
+    assert {*MANY, "first", "fresh"} == {it.id for it in late.given}
+    assert [1, 2] == [row.version for row in broker.taken if row.entity_id == "fresh"]
+
+
+async def test_background_rows_that_wait_already_are_held_too() -> None:
+    """Also those that a rate has kept waiting, and those that were claimed ahead."""
+    broker = Broker(up=True)
+    late = stage("late", rate="1/s", parallel=1, process=lambda _: None)
+    bench = await settled(late, entities={})
+    bench.stages = Stages(bench, relay=broker)
+    bench.stages.add(late)
+    bench.restart()
+    await bench.stages.entities.put_many(MANY)
+    await bench.advance(minutes=5)
+    late.given.clear()
+    await bench.stages.sweep("late")
+    await bench.settle()
+    broker.is_up = False
+    await bench.put("first", {})
+    await bench.advance(seconds=33)
+    held = len(late.given)
+    assert 25 <= held <= 40
+    await bench.advance(minutes=5)
+    assert held == len(late.given)
+    broker.is_up = True
+    await bench.advance(minutes=5)
+    assert {*MANY, "first"} == {it.id for it in late.given}
+
+
+async def test_what_is_being_looked_for_when_the_hold_begins_is_not_taken() -> None:
+    """The store's answer comes too late; the rows are still in the queue."""
+    late = stage("late")
+    bench = await settled(late, entities=MANY)
+    late.given.clear()
+    reconciler = bench.worker.reconciler
+    held: list[StageLane] = []
+
+    class Slow:
+        """Looks, and meanwhile the broker goes down."""
+
+        async def peek(self, holdings: Any, name: str, lane: StageLane, **options: Any) -> Any:
+            if lane is StageLane.BACKGROUND:
+                held.append(lane)
+                reconciler.hold_background(held=True)
+            return await bench.store.entities.peek(holdings, name, lane, **options)
+
+        def __getattr__(self, verb: str) -> Any:
+            return getattr(bench.store.entities, verb)
+
+    reconciler.claims._store = Slow()  # type: ignore[assignment]
+    await bench.stages.sweep("late")
+    await bench.settle()
+    assert [StageLane.BACKGROUND] == held
+    assert [] == late.given
+    reconciler.claims._store = bench.store.entities
+    reconciler.hold_background(held=False)
+    await bench.settle()
+    assert set(MANY) == {it.id for it in late.given}
+
+
+async def test_a_save_that_is_refused_holds_up_nothing_but_its_own_entity() -> None:
+    """Walks go on while one `after_save` fails for hours."""
+
+    def after(saved: Saved[Any, Any]) -> None:
+        if saved.id == "bad":
+            raise ValueError("never")
+
+    one = stage("one", watch="n", writes="m", process=lambda _: Done({"m": 1}), after=after)
+    bench = await settled(one, entities={**MANY, "bad": {}})
+    await bench.advance(hours=3)
+    one.given.clear()
+    await bench.stages.sweep("one")
+    await bench.settle()
+    assert {*MANY, "bad"} == {it.id for it in one.given}
+
+
+async def test_an_old_outbox_is_told_of_and_so_is_its_recovery() -> None:
+    """The alarm, the hold, and both their ends, in order."""
+    told: list[str] = []
+
+    class Log:
+        def event(self, name: str, /, **fields: object) -> None:
+            if name in {"outbox_late", "outbox_recovered", "background_held", "background_resumed"}:
+                told.append(name)
+
+        def count(self, name: str, value: int = 1, /, **labels: str) -> None: ...
+
+        def observe(self, name: str, value: float, /, **labels: str) -> None: ...
+
+        def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
+
+    broker = Broker(up=False)
+    bench = Bench(observer=Log())
+    bench.stages = Stages(bench, relay=broker)
+    await bench.put("e", {})
+    await bench.advance(seconds=45)
+    assert ["background_held"] == told
+    await bench.advance(minutes=5)
+    assert ["background_held", "outbox_late"] == told
+    broker.is_up = True
+    await bench.advance(minutes=1)
+    assert {"outbox_recovered", "background_resumed"} == set(told[2:])
+    assert ["e"] == [row.entity_id for row in broker.taken]
