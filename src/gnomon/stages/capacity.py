@@ -56,8 +56,18 @@ class Capacity:
     def parallel(self, now: float) -> int:
         """This process's part: what it was granted, as long as that may be trusted."""
         if self.granted is None:
-            return max(1, math.floor(self.parallel_all * self.share))
+            return max(1, self.fair_part)
         return self.granted if now < self.granted_until else 0
+
+    @property
+    def fair_part(self) -> int:
+        """What this process may count on; 0 where there is less than one for each."""
+        return math.floor(self.parallel_all * self.share)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it was granted less than it would get if it had enough to do."""
+        return self.granted is not None and self.granted < max(1, self.fair_part)
 
     def is_open(self, now: float) -> bool:
         """Whether calls end and begin, though there may be no room at this moment."""

@@ -206,7 +206,7 @@ class Claims:
             if line.capacity.free(now):
                 self._start(line)  # of what was claimed while there was no room
                 claims.append(self._claim(line, holdings))
-            elif line.is_waiting and not line.capacity.granted:
+            elif line.is_waiting and line.capacity.is_short:
                 self.tell_starved()
         found = await asyncio.gather(*claims, return_exceptions=True)
         for each in found:
@@ -276,10 +276,17 @@ class Claims:
 
     def _start(self, line: Line) -> None:
         name = f"stage-{line.served.info.name}"
-        while line.may_begin(self._clock.monotonic()):
-            batch = line.next_batch(self._time.now())
-            line.capacity.began(len(batch))
+        while line.may_begin(now := self._clock.monotonic()):
+            batch = line.next_batch(now, self._time.now())
+            line.began(batch)
             self.begin(self._perform(line, batch), name)
+
+    def _start_all_after(self, line: Line) -> None:
+        """In turn: the background lanes may have to share one call, and none shall starve."""
+        lines = list(self.lines.values())
+        place = lines.index(line) + 1
+        for each in (*lines[place:], *lines[:place]):
+            self._start(each)
 
     async def _perform(self, line: Line, claims: list[Claim]) -> None:
         held = [(claim, self._ownership.holding(claim.entity.shard)) for claim in claims]
@@ -310,13 +317,13 @@ class Claims:
                 "stage_bug", stage=line.served.info.name, error=f"{type(exc).__name__}: {exc}"
             )
         finally:
-            line.capacity.ended()
+            line.ended(claims)
             self._free(line, [claim.entity.id for claim in claims])
             self._after_saves(line, saved)
             if len(saved) < len(claims):  # of what was saved there is nothing left to learn
                 self.is_stale = True
             self.woken.set()
-            self._start(line)
+            self._start_all_after(line)
 
     def _free(self, line: Line, entity_ids: Sequence[str]) -> None:
         """The stage is done with these: it is the turn of others."""

@@ -73,7 +73,7 @@ class StageLimits:
                     await self._store.share(self._worker, nothing, alive_for=ALIVE_FOR)
 
     async def _rest(self) -> None:
-        denied = any(line.is_waiting and not line.capacity.granted for line in self._lines.values())
+        denied = any(line.is_waiting and line.capacity.is_short for line in self._lines.values())
         if denied:
             await asyncio.sleep(ASK_DENIED_S)
             return
@@ -117,7 +117,10 @@ class StageLimits:
 
     def _claim(self, line: Line) -> Claim:
         capacity = line.capacity
-        wanted = capacity.parallel_all if line.is_waiting or capacity.running else 0
+        # One call stays with an idle stage, if there is one for each: what is fresh need not ask.
+        wanted = min(1, capacity.fair_part)
+        if line.is_waiting or capacity.running:
+            wanted = capacity.parallel_all
         if capacity.granted is not None:  # what is not needed is not used from here on
             capacity.granted = max(capacity.running, min(capacity.granted, wanted))
         held = capacity.running if capacity.granted is None else capacity.granted

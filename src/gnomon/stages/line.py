@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gnomon.contracts.store.entities import Claim, StageLane
@@ -17,11 +18,26 @@ KEPT_PART = 8  # of a stage's calls, so much the background lane leaves to the m
 BACKGROUND_PART = 8  # of what is claimed ahead of the main lane, at most so much of the other
 
 
+@dataclass(slots=True)
+class Background:
+    """What the stages of a process share about their background lanes. As long as the main lane of
+    any of them had something lately, there is one small call at a time, for they share the
+    processor and the store: what is fresh would have to wait for them."""
+
+    fresh_at: float = -FRESH_S  # when a main lane had something
+    running: int = 0  # calls for background lanes alone
+
+    def is_quiet(self, now: float) -> bool:
+        """Whether there was nothing fresh lately."""
+        return now - self.fresh_at >= FRESH_S
+
+
 class Line:
     """One stage's work in this process: what was claimed ahead, and what is on its way."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, background: Background | None = None) -> None:
         self.served = served
+        self.background = background or Background()
         self.capacity = Capacity(served.info)
         self._ahead: dict[StageLane, deque[Claim]] = {lane: deque() for lane in StageLane}
         self.next_at: dict[StageLane, datetime] = {}  # when a lane has something, as far as known
@@ -32,7 +48,6 @@ class Line:
         # first. Looking again before one of these is done would find the same.
         self.behind: dict[str, StageLane] = {}
         self.is_held = False  # its background lane: see `hold_background`
-        self._fresh_at = -FRESH_S  # when the main lane had something
 
     def __repr__(self) -> str:
         claimed = "+".join(str(len(claims)) for claims in self._ahead.values())
@@ -81,7 +96,7 @@ class Line:
         self._ahead[lane].extend(claims)
         self.claimed.update(claim.entity.id for claim in claims)
         if claims and lane is StageLane.MAIN:
-            self._fresh_at = now
+            self.background.fresh_at = now
 
     def may_follow(self, now: float, time: datetime, ahead: int) -> bool:
         """Whether what becomes ready this moment may be claimed at once, before others that wait
@@ -102,29 +117,40 @@ class Line:
                     self.left(lane, now)
 
     def may_begin(self, now: float) -> bool:
-        """Whether a call may begin. The background lane leaves room for what is fresh, and as long
-        as there was something lately, almost all of it."""
+        """Whether a call may begin. The background lane leaves room for what is fresh."""
         free = self.capacity.free(now)
         if self._ahead[StageLane.MAIN]:
             return free > 0
         if not self._ahead[StageLane.BACKGROUND]:
             return False
-        if now - self._fresh_at < FRESH_S:
-            return free > 0 and not self.capacity.running
+        if not self.background.is_quiet(now):
+            return free > 0 and not self.background.running
         return free > self.capacity.parallel(now) // KEPT_PART
 
-    def next_batch(self, now: datetime) -> list[Claim]:
+    def next_batch(self, now: float, time: datetime) -> list[Claim]:
         """What the next call is for: main lane first, but the other one has its share."""
         main, background = self._ahead[StageLane.MAIN], self._ahead[StageLane.BACKGROUND]
         size = self.served.info.batch
-        batch: list[Claim] = []
-        if background and (self.capacity.background_first() or _is_old(background[0], now)):
-            batch += _taken(background, max(1, size // BACKGROUND_EVERY))
-        fresh = _taken(main, size - len(batch))
-        batch += fresh
-        batch += _taken(background, size - len(batch))
-        self.capacity.claimed(main=len(fresh), background=len(batch) - len(fresh))
-        return batch
+        if not main:
+            size = size if self.background.is_quiet(now) else max(1, size // BACKGROUND_PART)
+            fresh, others = [], _taken(background, size)
+        elif background and (self.capacity.background_first() or _is_old(background[0], time)):
+            others = _taken(background, max(1, size // BACKGROUND_EVERY))
+            fresh = _taken(main, size - len(others))
+        else:
+            fresh, others = _taken(main, size), []
+        self.capacity.claimed(main=len(fresh), background=len(others))
+        return others + fresh
+
+    def began(self, batch: Sequence[Claim]) -> None:
+        """A call began."""
+        self.capacity.began(len(batch))
+        self.background.running += _is_background(batch)
+
+    def ended(self, batch: Sequence[Claim]) -> None:
+        """A call ended."""
+        self.capacity.ended()
+        self.background.running -= _is_background(batch)
 
     def hold_background(self, *, held: bool) -> list[Claim]:
         """Take nothing of the background lane, until it is said again; what is let go of it."""
@@ -149,6 +175,10 @@ class Line:
 
 def _taken(claims: deque[Claim], count: int) -> list[Claim]:
     return [claims.popleft() for _ in range(min(count, len(claims)))]
+
+
+def _is_background(batch: Sequence[Claim]) -> bool:
+    return all(claim.row.lane is StageLane.BACKGROUND for claim in batch)
 
 
 def _is_old(claim: Claim, now: datetime) -> bool:

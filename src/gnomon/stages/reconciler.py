@@ -25,7 +25,7 @@ from gnomon.stages.announcing import announce
 from gnomon.stages.asking import Asker
 from gnomon.stages.claiming import Claims
 from gnomon.stages.config import StagesConfig
-from gnomon.stages.line import Line
+from gnomon.stages.line import Background, Line
 from gnomon.stages.running import Runs
 from gnomon.stages.served import Served
 from gnomon.stages.walking import Walker
@@ -63,11 +63,12 @@ class Reconciler:
         self.asker = Asker(
             by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
         )
+        background = Background()
         self.claims = Claims(
             store,
             self.asker,
             Runs(store, self.asker, config=self._config, env=env, publishes=publishes),
-            [Line(served) for served in stages],
+            [Line(served, background) for served in stages],
             ownership=ownership,
             env=env,
             time=self.time,
@@ -76,7 +77,9 @@ class Reconciler:
         self.claims.tell_saved = saved
         self.claims.in_order()
         self._lines: Mapping[str, Line] = self.claims.lines
-        self._walker = Walker(store, self.asker, self._lines, env=env, offered=self.claims.offered)
+        self._walker = Walker(
+            store, self.asker, self._lines, background, env=env, offered=self.claims.offered
+        )
         self._survey: Survey | None = None
         self._survey_at = 0.0
         self._declare_at = 0.0

@@ -9,9 +9,10 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
 from gnomon.contracts.store.entities import Asked, EntityStore, Fed, Offer
 from gnomon.stages.asking import Asker, asked_of, view_of_fed
-from gnomon.stages.line import Line
+from gnomon.stages.line import Background, Line
 
 PAGE = 100
+PAGE_BESIDE = 16  # while there is something fresh
 PAGES_AT_ONCE = 4  # then what is fresh has its turn
 LOOKS_AT_ONCE = 16  # where a stage has enough to do there is no page
 BACKLOG_MIN = 16
@@ -25,6 +26,7 @@ class Walker:
         store: EntityStore,
         asker: Asker,
         lines: Mapping[str, Line],
+        background: Background,
         *,
         env: Env,
         offered: Callable[[Sequence[Offer]], None],
@@ -32,6 +34,7 @@ class Walker:
         self._store = store
         self._asker = asker
         self._lines = lines
+        self._background = background
         self._clock = env.clock
         self._entropy = env.entropy
         self._offered = offered
@@ -51,15 +54,20 @@ class Walker:
             line, held = ours[self._turn % len(ours)]
             self._turn += 1
             pages += await self._page(line, held, len(holdings), now)
-            if pages >= PAGES_AT_ONCE:
+            if pages >= PAGES_AT_ONCE or (pages and not self._is_quiet):
                 break
         return pages > 0
+
+    @property
+    def _is_quiet(self) -> bool:
+        return self._background.is_quiet(self._clock.monotonic())
 
     async def _page(self, line: Line, held: Holding, shards: int, now: datetime) -> bool:
         info = line.served.info
         # The queue can never overflow: the walk stops while the stage has enough to do.
         backlog_max = max(BACKLOG_MIN, 2 * info.batch * info.parallel // shards)
-        page = await self._store.sweep_page(held, info.name, limit=PAGE, backlog_max=backlog_max)
+        size = PAGE if self._is_quiet else PAGE_BESIDE
+        page = await self._store.sweep_page(held, info.name, limit=size, backlog_max=backlog_max)
         if page is None:
             return False
         answers = [self._asked(line, held, fed, page.reason, now) for fed in page.entities]

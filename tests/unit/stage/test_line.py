@@ -8,7 +8,7 @@ from uuid import UUID
 
 from gnomon.contracts.store.entities import Claim, Entity, QueueRow, RowStatus, StageLane
 from gnomon.stages import Item, Stage
-from gnomon.stages.line import Line
+from gnomon.stages.line import Background, Line
 from gnomon.stages.served import LocalStage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,5 +53,56 @@ def test_what_was_claimed_ahead_of_a_held_lane_is_let_go() -> None:
     line.take_in(MAIN, [claim("fresh", MAIN)], 0.0)
     line.take_in(BACKGROUND, [claim("old", BACKGROUND)], 0.0)
     assert ["old"] == [each.entity.id for each in line.hold_background(held=True)]
-    assert ["fresh"] == [each.entity.id for each in line.next_batch(NOW)]
-    assert [] == line.next_batch(NOW)
+    assert ["fresh"] == [each.entity.id for each in line.next_batch(0.0, NOW)]
+    assert [] == line.next_batch(0.0, NOW)
+
+
+class Batched(Idle):
+    """Sixteen at a time."""
+
+    batch = 16
+
+
+def ids_of(batch: list[Claim]) -> list[str]:
+    return [each.entity.id for each in batch]
+
+
+def test_what_is_fresh_does_not_wait_for_others_in_its_call() -> None:
+    """A call for the main lane is not filled up from the background lane."""
+    line = Line(LocalStage(Batched()))
+    line.take_in(MAIN, [claim("fresh", MAIN)], 0.0)
+    line.take_in(BACKGROUND, [claim(f"old{n}", BACKGROUND) for n in range(20)], 0.0)
+    assert ["fresh"] == ids_of(line.next_batch(0.0, NOW))
+
+
+def test_beside_what_is_fresh_a_background_call_is_small_and_alone() -> None:
+    """In the whole process, until nothing fresh came for a second; then there is room for many."""
+    background = Background()
+    one, other = (Line(LocalStage(Batched()), background) for _ in range(2))
+    for line in (one, other):
+        line.capacity.share = 1.0
+        line.take_in(BACKGROUND, [claim(f"old{n}", BACKGROUND) for n in range(40)], 0.0)
+    other.take_in(MAIN, [claim("fresh", MAIN)], 5.0)
+    assert ["fresh"] == ids_of(other.next_batch(5.0, NOW))
+
+    assert one.may_begin(5.5)
+    small = one.next_batch(5.5, NOW)
+    assert ["old0", "old1"] == ids_of(small)
+    one.began(small)
+    assert not one.may_begin(5.5)
+    assert not other.may_begin(5.5)
+    one.ended(small)
+    assert other.may_begin(5.5)
+
+    one.began(small)
+    assert other.may_begin(6.1)
+    assert 16 == len(other.next_batch(6.1, NOW))
+
+
+def test_the_background_lane_has_its_share_of_a_full_main_lane() -> None:
+    """One in ten at least, however much is fresh."""
+    line = Line(LocalStage(Batched()))
+    line.take_in(MAIN, [claim(f"new{n}", MAIN) for n in range(40)], 0.0)
+    line.take_in(BACKGROUND, [claim(f"old{n}", BACKGROUND) for n in range(4)], 0.0)
+    batches = [ids_of(line.next_batch(0.0, NOW)) for _ in range(2)]
+    assert [[], ["old0"]] == [[n for n in batch if n.startswith("old")] for batch in batches]
