@@ -12,14 +12,16 @@ settings.load_profile("gnomon")
 
 pytest_plugins = [
     "tests.fixtures.postgres",
+    "tests.fixtures.installed",
     "tests.fixtures.processes",
     "tests.fixtures.rabbitmq",
     "tests.fixtures.kafka",
 ]
 
 HERE = Path(__file__).parent
+FAULT_TIMEOUT_S = 180  # the whole of a test that starts processes; its waits are shorter
 POSTGRES_FIXTURES = frozenset(
-    {"postgres", "postgres_schema", "durable_postgres", "syncing_postgres"}
+    {"postgres", "postgres_schema", "installed_schema", "durable_postgres", "syncing_postgres"}
 )
 
 
@@ -30,5 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.postgres)
         if HERE / "fault" in item.path.parents:
             item.add_marker(pytest.mark.fault)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(FAULT_TIMEOUT_S))
         if HERE / "acceptance" in item.path.parents:
             item.add_marker(pytest.mark.acceptance)

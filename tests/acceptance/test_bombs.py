@@ -23,7 +23,7 @@ from tests.fixtures.postgres import PostgresSchema
 from tests.fixtures.processes import ChildProcess, Processes
 from tests.fixtures.receiver import receiving
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.alone]
 
 SECOND = timedelta(seconds=1)
 MEMORY_BYTES_MAX = 256 * 1024 * 1024

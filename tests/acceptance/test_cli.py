@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from gnomon.app import App
 from gnomon.cli.page import cli_page
 from gnomon.cli.root import root
 from tests.fixtures.postgres import PostgresSchema
@@ -36,6 +38,10 @@ class Shell:
         # A port where nobody listens, so that no server of this machine is found by chance.
         self.environment = {**kept, "GNOMON_SERVER__PORT": "9", "COLUMNS": "100"}
         self.target = ("--database", f"sqlite:///{folder / 'gnomon.db'}")
+
+    def install(self) -> None:
+        """What `gnomon migrate` makes, without a process that takes its second to start."""
+        asyncio.run(_install(self.target[1]))
 
     def run(
         self, *arguments: str, code: int = 0, stdin: str = "", environ: dict[str, str] | None = None
@@ -62,10 +68,15 @@ class Shell:
         )  # fmt: skip
 
 
+async def _install(url: str) -> None:
+    async with App(url):
+        pass
+
+
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     found = Shell(tmp_path)
-    found.run("migrate", *found.target)
+    found.install()
     return found
 
 

@@ -40,7 +40,7 @@ ads.add(Rank())
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     found = Shell(tmp_path)
-    found.run("migrate", *found.target)
+    found.install()
     return found
 
 

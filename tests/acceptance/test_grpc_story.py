@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.postgres import free_port
 from tests.fixtures.up import clean_environment, gnomon_up
 
 pytestmark = pytest.mark.acceptance
@@ -33,13 +34,6 @@ def told(page: str) -> list[str]:
     found = re.search(r"\$ python ask\.py\n(.*?)```", page, re.DOTALL)
     assert found is not None
     return found[1].splitlines()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ DEADLINE_S = 40.0
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     found = Shell(tmp_path)
-    found.run("migrate", *found.target)
+    found.install()
     return found
 
 

@@ -43,7 +43,7 @@ class Server:
 @pytest.fixture(params=["open", "token"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     shell = Shell(tmp_path)
-    shell.run("migrate", *shell.target)
+    shell.install()
     token = None
     if request.param == "token":
         made = shell.run(

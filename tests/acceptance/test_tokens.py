@@ -18,7 +18,7 @@ pytestmark = pytest.mark.acceptance
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     found = Shell(tmp_path)
-    found.run("migrate", *found.target)
+    found.install()
     return found
 
 

@@ -109,12 +109,22 @@ class EntityStage:
         self.wanted |= {f"e{number}": number for number in range(count)}
         await entities.put_many({name: {"n": n} for name, n in self.wanted.items()})
 
-    async def keep_changing(self, entities: Entities, dice: random.Random) -> None:
-        """Change one after the other until cancelled."""
-        names = sorted(self.wanted)
-        while True:
-            await asyncio.shield(self.change(entities, dice.choice(names), dice.randrange(10_000)))
-            await asyncio.sleep(0.002)
+    @asynccontextmanager
+    async def changing(self, entities: Entities, dice: random.Random) -> AsyncIterator[None]:
+        """Change one after the other while the block goes on; the last one has its answer then."""
+        names, is_over = sorted(self.wanted), asyncio.Event()
+
+        async def keep_changing() -> None:
+            while not is_over.is_set():
+                await self.change(entities, dice.choice(names), dice.randrange(10_000))
+                await asyncio.sleep(0.002)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(keep_changing())
+            try:
+                yield
+            finally:
+                is_over.set()
 
     async def change(self, entities: Entities, name: str, n: int) -> None:
         await entities.patch(name, {"n": n})

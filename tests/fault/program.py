@@ -30,6 +30,7 @@ from gnomon.model.secret import Secret
 from gnomon.model.spec import Python
 
 SHARD_COUNT = 16
+POLL_S = 0.02
 # Short, so that the tests are; the relations that WorkerConfig asks for hold.
 DURATIONS = {
     "lease": 2.0,
@@ -52,11 +53,22 @@ class Told(Silent):
         print(line, flush=True)
 
 
+def let_go_file(log: Path) -> Path:
+    """While it is not there, attempts that hold go on."""
+    return log.with_suffix(".let-go")
+
+
 class Receiver:
     """The log of what was really started and ended, whatever the store says about it."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._let_go = let_go_file(path)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the test has not let go yet."""
+        return not self._let_go.exists()
 
     def write(self, event: str, attempt: AttemptContext, n: int) -> None:
         """One line in one write: lines of several processes never mix."""
@@ -84,14 +96,14 @@ def note(n: int, duration_s: float) -> Python:
     return Python(function="note", args=[n, duration_s])
 
 
-def hold_first(n: int, duration_s: float) -> Python:
-    """Take `duration_s` in the first attempt, and no time in those that follow."""
-    return Python(function="hold_first", args=[n, duration_s])
+def hold_first(n: int) -> Python:
+    """In the first attempt, go on until the test lets go; take no time in those that follow."""
+    return Python(function="hold_first", args=[n])
 
 
-def block(n: int, duration_s: float) -> Python:
-    """Block the event loop for `duration_s` in the first attempt: a bug of the user's."""
-    return Python(function="block", args=[n, duration_s])
+def block(n: int) -> Python:
+    """The same, but block the event loop: a bug of the user's."""
+    return Python(function="block", args=[n])
 
 
 def declare(app: App, receiver: Receiver) -> None:
@@ -107,19 +119,19 @@ def declare(app: App, receiver: Receiver) -> None:
             receiver.write("end", attempt, n)
 
     @app.action(name="hold_first")
-    async def _hold_first(attempt: AttemptContext, n: int, duration_s: float) -> None:
+    async def _hold_first(attempt: AttemptContext, n: int) -> None:
         receiver.write("start", attempt, n)
         try:
-            if attempt.attempt_no == 1:
-                await asyncio.sleep(duration_s)
+            while attempt.attempt_no == 1 and receiver.holds:
+                await asyncio.sleep(POLL_S)
         finally:
             receiver.write("end", attempt, n)
 
     @app.action(name="block")
-    async def _block(attempt: AttemptContext, n: int, duration_s: float) -> None:
+    async def _block(attempt: AttemptContext, n: int) -> None:
         receiver.write("start", attempt, n)
-        if attempt.attempt_no == 1:
-            time.sleep(duration_s)  # not asyncio's: that is the fault
+        while attempt.attempt_no == 1 and receiver.holds:
+            time.sleep(POLL_S)  # not asyncio's: that is the fault
         receiver.write("end", attempt, n)
 
 

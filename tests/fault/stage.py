@@ -19,7 +19,7 @@ from gnomon.model.errors import GnomonError, Unavailable
 from gnomon.model.spec import Effect, Spec
 from gnomon.scheduler import Request
 from tests.fault.history import History, Run, Violation, check, read_runs
-from tests.fault.program import parse, settings_of
+from tests.fault.program import let_go_file, parse, settings_of
 from tests.fixtures.processes import ChildProcess, Processes
 
 POLL_S = 0.02
@@ -81,6 +81,10 @@ class Stage:
         """Which process wrote the latest whole line."""
         line = self.log.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2]
         return int(json.loads(line)["pid"])
+
+    def let_go(self) -> None:
+        """End the attempts that hold."""
+        let_go_file(self.log).touch()
 
     async def started(self, count: int, *, timeout_s: float = WAIT_S) -> None:
         """Wait until the receiver saw that many starts."""
@@ -182,7 +186,10 @@ async def all_done(app: App, count: int, *, timeout_s: float = WAIT_S) -> None:
     async def done() -> bool:
         return (await counted(app))[State.DONE] >= count
 
-    await until(done, f"{count} done actions", timeout_s=timeout_s)
+    try:
+        await until(done, f"{count} done actions", timeout_s=timeout_s)
+    except AssertionError as exc:
+        raise AssertionError(f"{exc}, but {dict(await counted(app))}") from None
 
 
 async def all_actions(app: App) -> dict[str, Action]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from gnomon.app import App
@@ -98,6 +99,7 @@ async def test_lost_answers_of_creates_are_resolved(postgres_stage: Stage) -> No
 async def _create_cut(app: App, direct: App, proxy: Proxy, n: int) -> bool:
     """Create five actions in one call that is cut; whether it turned out to be applied."""
     wanted = [request(f"cut-{n}-{part}", note(part, 0.0), key="once") for part in range(5)]
+    proxy.cut_ports.clear()
     if n % 3 == 2:
         reset = asyncio.get_running_loop().call_later(random.random() * 0.004, proxy.reset)
     else:
@@ -106,6 +108,8 @@ async def _create_cut(app: App, direct: App, proxy: Proxy, n: int) -> bool:
     with_answer = await _answered(app, wanted)
     if reset is not None:
         reset.cancel()
+    if not with_answer:
+        await until(lambda: _all_ended(proxy), "end of the sessions that were cut")
     found = await direct.store.actions.get_many([r.id for r in wanted if r.id is not None])
     assert len({action is None for action in found}) == 1, "half of a call was applied"
     was_applied = found[0] is not None
@@ -114,6 +118,13 @@ async def _create_cut(app: App, direct: App, proxy: Proxy, n: int) -> bool:
     repeated = await direct.schedule_many(wanted)
     assert [was_applied] * 5 == [isinstance(r, Changed) and r.repeated for r in repeated]
     return was_applied
+
+
+async def _all_ended(proxy: Proxy) -> bool:
+    """Whether the server knows of every cut: until then what it was given may still be applied."""
+    async with await psycopg.AsyncConnection.connect(proxy.server_dsn) as witness:
+        query = "SELECT FROM pg_stat_activity WHERE client_port = ANY (%s)"
+        return not (await witness.execute(query, [list(proxy.cut_ports)])).rowcount
 
 
 async def _answered(app: App, wanted: list[Request]) -> bool:

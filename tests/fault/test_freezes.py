@@ -15,7 +15,7 @@ from tests.fault.stage import Stage, all_done, create_all, owners, request, stop
 from tests.fixtures.processes import ChildProcess
 
 LEASE_S = DURATIONS["lease"]
-TAKE_OVER_S = 4 * LEASE_S  # how long a test is willing to wait; twice what is promised
+TAKE_OVER_S = 10 * LEASE_S  # how long a test is willing to wait on a busy machine
 LONG = timedelta(seconds=40)
 WINDOW = timedelta(seconds=1)  # so a frozen attempt's reservation ends long before its time-out
 WINDOW_OPTION = ("--window", "1")
@@ -40,13 +40,14 @@ async def test_frozen_worker_is_replaced_and_its_result_is_late(postgres_stage: 
     stage = postgres_stage
     async with stage.app() as app:
         frozen = await stage.worker(*WINDOW_OPTION)
-        wanted = [request(f"h-{n}", hold_first(n, 2.0), timeout=LONG) for n in range(10)]
+        wanted = [request(f"h-{n}", hold_first(n), timeout=LONG) for n in range(10)]
         names = await create_all(app, wanted)
         await stage.started(10)
         other = await stage.worker(*WINDOW_OPTION)
         await _freeze_three_leases(app, frozen, other)
         await all_done(app, 10)
         assert 20 == stage.start_count()
+        stage.let_go()
         frozen.thaw()
 
         async def late_outcomes() -> bool:
@@ -66,7 +67,7 @@ async def test_late_result_is_taken_back_if_nothing_newer_began(postgres_stage: 
     stage = postgres_stage
     async with stage.app() as app:
         frozen = await stage.worker(*WINDOW_OPTION)
-        held = request("held", hold_first(0, 2.0), timeout=LONG, queue="narrow")
+        held = request("held", hold_first(0), timeout=LONG, queue="narrow")
         await create_all(app, [held])
         await stage.started(1)
         other = await stage.worker(*WINDOW_OPTION, "--closed-queue", "narrow")
@@ -76,6 +77,7 @@ async def test_late_result_is_taken_back_if_nothing_newer_began(postgres_stage: 
             return 1 == (await app.scheduler.get("held")).status.interrupted
 
         await until(swept, "an interrupted attempt")
+        stage.let_go()
         frozen.thaw()
         await all_done(app, 1)
         status = (await app.scheduler.get("held")).status
@@ -90,16 +92,17 @@ async def test_blocked_event_loop_loses_its_shards(postgres_stage: Stage) -> Non
     stage = postgres_stage
     async with stage.app() as app:
         blocked = await stage.worker(*WINDOW_OPTION)
-        names = await create_all(app, [request("block", block(0, 4 * LEASE_S), timeout=LONG)])
+        names = await create_all(app, [request("block", block(0), timeout=LONG)])
         await stage.started(1)
         other = await stage.worker(*WINDOW_OPTION)
-        await until(lambda: _sole_owner(app, other), "take-over", timeout_s=3 * LEASE_S)
+        await until(lambda: _sole_owner(app, other), "take-over", timeout_s=TAKE_OVER_S)
         assert [None] == [r.ended_at for r in stage.runs() if r.pid == blocked.process_id]
         events = [json.loads(line) for line in blocked.log.splitlines() if line.startswith("{")]
         withheld = [e["stuck_for_s"] for e in events if e["event"] == "heartbeat_withheld"]
         assert min(withheld) > LEASE_S / 3
         more = await create_all(app, [request(f"m-{n}", note(n, 0.0)) for n in range(100)])
         await all_done(app, 101)
+        stage.let_go()
 
         async def both_work() -> bool:
             return {blocked.process_id, other.process_id} == set(await owners(app))
@@ -117,9 +120,10 @@ async def test_newcomer_gets_its_share(postgres_stage: Stage) -> None:
     async with stage.app() as app:
         workers = [await stage.worker()]
         await until(lambda: _sole_owner(app, workers[0]), "all shards")
-        names = await create_all(app, [request(f"a-{n}", note(n, 0.1)) for n in range(4_000)])
+        names = await _created(app, range(1_000))
         for count in (2, 3):
             workers.append(await stage.worker())
+            names += await _created(app, range(len(names), len(names) + 1_500))
             most = -(-SHARD_COUNT // count)
             least = SHARD_COUNT - most * (count - 1)
 
@@ -129,10 +133,15 @@ async def test_newcomer_gets_its_share(postgres_stage: Stage) -> None:
                     least <= number <= most for number in held.values()
                 )
 
-            taken_s = await until(fair, f"fair shares of {count}", timeout_s=5.0)
+            taken_s = await until(fair, f"fair shares of {count}")
             print(f"\n  fair shares of {count} workers after {taken_s:.2f} s", end="")
-        await all_done(app, 4_000)
+        names += await _created(app, range(len(names), len(names) + 200))
+        await all_done(app, len(names), timeout_s=40.0)
         history = await stage.assert_kept(app, names)
-        assert 4_000 == len(history.runs), "moving shards repeats nothing"
+        assert len(names) == len(history.runs), "moving shards repeats nothing"
         assert {w.process_id for w in workers} == {run.pid for run in history.runs}
         assert [0, 0, 0] == await stop_all(*workers)
+
+
+async def _created(app: App, numbers: range) -> list[str]:
+    return await create_all(app, [request(f"a-{n}", note(n, 0.1)) for n in numbers])

@@ -25,7 +25,7 @@ SHUT_DOWN = "the worker was shut down"
 
 
 async def _holding(app: App, count: int) -> list[str]:
-    wanted = [request(f"h-{n}", hold_first(n, 50.0), timeout=LONG) for n in range(count)]
+    wanted = [request(f"h-{n}", hold_first(n), timeout=LONG) for n in range(count)]
     return await create_all(app, wanted)
 
 

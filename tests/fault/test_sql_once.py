@@ -18,7 +18,7 @@ from psycopg import sql
 
 from gnomon.app import App
 from gnomon.model.action import State
-from gnomon.model.spec import Sql
+from gnomon.model.spec import Retry, Sql
 from tests.fault.stage import (
     Stage,
     all_actions,
@@ -37,6 +37,7 @@ KILLED_ATTEMPTS_MIN = 50
 WORKERS = 4
 WAITING_MIN = 100  # so that every kill finds workers at work
 WAVE = 200
+PATIENT = Retry(max=1_000)  # on a busy machine an attempt may take more than its second
 EFFECT = "INSERT INTO effect SELECT $1 FROM pg_sleep(0.05)"
 GRANTS = (
     "CREATE ROLE {1} LOGIN",
@@ -79,7 +80,8 @@ class Field:
             return
         numbers = range(self.action_count, self.action_count + WAVE)
         wanted = [
-            request(f"a-{n}", Sql(target="own", statement=EFFECT, parameters=[n])) for n in numbers
+            request(f"a-{n}", Sql(target="own", statement=EFFECT, parameters=[n]), retry=PATIENT)
+            for n in numbers
         ]
         await create_all(self.app, wanted)
         self.action_count += WAVE

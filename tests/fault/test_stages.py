@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from contextlib import suppress
 
 import pytest
 
@@ -45,16 +44,17 @@ async def _survives(stage: EntityStage, kafka: MockKafka, *, workers: int) -> No
     async with stage.app() as (app, entities), saves.listening():
         await stage.create(entities, ENTITY_COUNT)
         alive = [await stage.worker() for _ in range(workers)]
-        writer = asyncio.create_task(stage.keep_changing(entities, dice))
-        for point in kill_points(ENTITY_COUNT * 6, 3 * workers, dice):
-            await until(lambda at=point: saves.count >= at, f"{point} saves", timeout_s=PATIENCE_S)  # type: ignore[misc]
-            victim = alive.pop(0)
-            assert victim.is_running, victim.log
-            victim.kill()
-            alive.append(await stage.worker())
-        writer.cancel()
-        with suppress(asyncio.CancelledError):
-            await writer
+        async with stage.changing(entities, dice):
+            for point in kill_points(ENTITY_COUNT * 6, 3 * workers, dice):
+                await until(
+                    lambda at=point: saves.count >= at,  # type: ignore[misc]
+                    f"{point} saves",
+                    timeout_s=PATIENCE_S,
+                )
+                victim = alive.pop(0)
+                assert victim.is_running, victim.log
+                victim.kill()
+                alive.append(await stage.worker())
         await stage.all_right(entities, timeout_s=PATIENCE_S)
         latest = {name: version for name, (version, _) in (await documents(entities)).items()}
         await saves.complete(latest, timeout_s=PATIENCE_S)
@@ -103,11 +103,8 @@ async def test_an_outage_of_the_broker_loses_nothing(stage: Stage, mock_kafka: M
         async with saves.listening():
             await until(lambda: saves.count >= 300, "some saves", timeout_s=PATIENCE_S)
             mock_kafka.down()
-            changing = asyncio.create_task(place.keep_changing(entities, dice))
-            await asyncio.sleep(OUTAGE_S)
-            changing.cancel()
-            with suppress(asyncio.CancelledError):
-                await changing
+            async with place.changing(entities, dice):
+                await asyncio.sleep(OUTAGE_S)
             await place.all_right(entities, timeout_s=PATIENCE_S)
         known = saves.count
         mock_kafka.up()

@@ -23,6 +23,7 @@ from gnomon.stages.codec import decode_document
 from gnomon.stages.config import StagesConfig
 from gnomon.v1 import entity_pb2, stage_pb2
 from gnomon.v1.entity_pb2_grpc import StateServiceStub
+from tests.fixtures.postgres import free_port
 from tests.fixtures.processes import ChildProcess, Processes
 
 WAIT_S = 120.0
@@ -32,7 +33,7 @@ CONFIG = StagesConfig(poll=timedelta(milliseconds=50), retry_min=timedelta(milli
 
 
 async def start(processes: Processes, address: str, revision: int = 1) -> tuple[ChildProcess, str]:
-    """The service, and where it is."""
+    """The service, and where it is: on a port that no outgoing connection can take meanwhile."""
     child = processes.start_python(
         "-m", "tests.fixtures.stage_service", address, str(revision), name="stage"
     )
@@ -71,7 +72,7 @@ async def test_it_works_in_batches_survives_a_kill_and_is_upgraded(
 ) -> None:
     """Batches of up to 256; while it is away nothing is lost and nothing counts as a failure; a
     raised revision walks over all entities again."""
-    child, address = await start(processes, "127.0.0.1:0")
+    child, address = await start(processes, f"127.0.0.1:{free_port()}")
     async with App(f"sqlite:///{tmp_path / 'remote.db'}") as app:
         stages: Stages[Any] = Stages(app, config=CONFIG)
         stages.remote("double", address, tls=False, parallel=2)
@@ -115,7 +116,7 @@ async def test_it_works_in_batches_survives_a_kill_and_is_upgraded(
 
 async def test_a_state_set_over_grpc_wakes_it(processes: Processes, tmp_path: Path) -> None:
     """A message of the stage's own type, by compare-and-set: the stage sees it and patches."""
-    _, address = await start(processes, "127.0.0.1:0")
+    _, address = await start(processes, f"127.0.0.1:{free_port()}")
     stop = asyncio.Event()
     async with App(f"sqlite:///{tmp_path / 'remote.db'}") as app:
         stages: Stages[Any] = Stages(app, config=CONFIG)
@@ -152,7 +153,7 @@ async def test_a_worker_that_starts_before_the_stage_loses_nothing(
     processes: Processes, tmp_path: Path
 ) -> None:
     """Everything is kept until the service is there and has said what it is."""
-    child, address = await start(processes, "127.0.0.1:0")
+    child, address = await start(processes, f"127.0.0.1:{free_port()}")
     child.kill()
     async with App(f"sqlite:///{tmp_path / 'remote.db'}") as app:
         stages: Stages[Any] = Stages(app, config=CONFIG)

@@ -336,6 +336,7 @@ HOT = (
     "parked", "lane_with_row_after", "survey_times", "due_timers", "feed", "answer_feed",
     "ask_since", "peek", "load_entities", "load_states", "load_rows", "load_versions",
     "load_states_of", "save_entity", "count_saves", "outgoing", "sent", "unsent", "hold_back",
+    "put_outgoing", "quarantine", "undelivered", "undelivered_page", "free_saves",
     "background_count", "sweep_page", "move_sweep", "purge_changes", "purge_kept",
 )  # fmt: skip
 BIG_TABLES = (
@@ -350,7 +351,9 @@ async def test_a_hot_query_never_walks_a_whole_table(name: str) -> None:
     runner = InlineRunner()
     store = open_sqlite(":memory:", clock=SystemClock(), entropy=SystemEntropy(), runner=runner)
     await store.installation.migrate(shard_count=SHARD_COUNT)
-    parameters = dict.fromkeys(re.findall(r":(\w+)", SQL[name]))
+    numbers = [int(number) for number in re.findall(r"\?(\d+)", SQL[name])]
+    named = dict.fromkeys(re.findall(r":(\w+)", SQL[name]))
+    parameters = [None] * max(numbers) if numbers else named
 
     plan = [
         row[3] for row in runner.connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", parameters)

@@ -87,7 +87,8 @@ def late_sinks(backlog: Sequence[Backlog], *, now: datetime, alarm: timedelta) -
         if age > alarm:
             waits = timedelta(seconds=int(age.total_seconds()))
             why = "" if each.error is None else f"; {each.error}"
-            detail = f"saves that wait: {each.count}, the oldest for {waits}{why}"
+            held = f", quarantined: {each.quarantined}" if each.quarantined else ""
+            detail = f"saves that wait: {each.count}{held}, the oldest for {waits}{why}"
             found.append(Finding(rule=OUTBOX_RULE, subject=each.sink or "relay", detail=detail))
     return found
 

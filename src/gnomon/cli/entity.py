@@ -152,13 +152,13 @@ def release(
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
-    """Let stages that gave an entity up look at it again."""
+    """Let stages that gave an entity up look at it again, and tell them of its saves."""
     target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     released = call(target, lambda verbs: verbs.release(id, stage))
     if json:
         print_json({"released": released})
     else:
-        say(f"{id}: released in {released} stages")
+        say(f"{id}: released {released}")
 
 
 # -- look -----------------------------------------------------------------------------------------
@@ -240,7 +240,8 @@ def parked(
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
-    """List entities that a stage gave up: they failed too often, or were in a loop."""
+    """List what waits for a person: entities that failed too often in a stage or were in a loop,
+    and saves that its `after_save` did not take (undelivered)."""
     target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     rows = call(target, lambda verbs: verbs.parked(stage=stage, limit=limit))
     if json:

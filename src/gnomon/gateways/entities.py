@@ -154,7 +154,8 @@ def after_of(text: str | None) -> tuple[str, str] | None:
 
 def next_of(rows: Sequence[ParkedRow], limit: int) -> str | None:
     """The other way round; None at the end."""
-    return f"{rows[-1].entity_id}/{rows[-1].stage}" if len(rows) == limit else None
+    places = dict.fromkeys((row.entity_id, row.stage) for row in rows)
+    return f"{rows[-1].entity_id}/{rows[-1].stage}" if len(places) == limit else None
 
 
 def entities_of(scheduler: Scheduler) -> Entities:

@@ -15,7 +15,7 @@ class StagesConfig:
     poll: timedelta = timedelta(seconds=1)  # how often to look for what no hint announced
     grain: timedelta = timedelta(seconds=1)  # timers are rounded up to this
     call_timeout: timedelta = timedelta(minutes=5)  # of one call of `process`
-    failures_max: int = 20  # then the row is quarantined
+    failures_max: int = 20  # then an entity, or a save for `after_save`, is quarantined
     retry_min: timedelta = timedelta(seconds=1)  # doubled with each failure…
     retry_max: timedelta = timedelta(hours=1)  # …up to this
     depth_max: int = 16  # steps of one causal chain

@@ -296,13 +296,14 @@ class Entities:
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> Sequence[ParkedRow]:
-        """What waits for a person: quarantined and looping rows."""
+        """What waits for a person: quarantined and looping rows, undelivered saves. A page of so
+        many (entity, stage)."""
         _check_limit(limit)
         rows = await self._entities.parked(stage=stage, after=after, limit=limit)
         return [parked_row(row) for row in rows]
 
     async def release(self, entity_id: str, stage: str | None = None, *, by: str = USER) -> int:
-        """Free parked rows by hand; how many."""
+        """Free parked rows and undelivered saves by hand; how many."""
         shard = self._shard(action_id(entity_id))
         freed = await self._entities.release(entity_id, stage, shard=shard, actor=by)
         self._store.wakeups.hint({shard})

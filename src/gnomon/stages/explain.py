@@ -21,10 +21,10 @@ ORPHAN_AFTER = timedelta(minutes=2)  # so long after its last sign a stage count
 
 
 class StageExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """An entity in one stage's queue."""
+    """An entity in one stage's queue, or its saves that the stage's `after_save` did not take."""
 
     stage: str
-    status: str  # sleeping, ready, quarantined, looping, orphan
+    status: str  # sleeping, ready, quarantined, looping, undelivered, orphan
     since: datetime
     lane: str
     attempts: int
@@ -61,11 +61,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParkedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An entity that a stage gave up."""
+    """An entity that a stage gave up, or saves of it that the stage's `after_save` did not take."""
 
     entity_id: str
     stage: str
-    status: RowStatus
+    status: RowStatus  # quarantined, looping, undelivered
     since: datetime
     attempts: int
     reasons: tuple[str, ...]
@@ -134,7 +134,10 @@ def _explained(
 
 def _chain(row: QueueRow, changes: Sequence[ChangeNote]) -> tuple[str, ...]:
     steps = sorted((n for n in changes if n.root == row.root), key=lambda note: note.version)
-    return (*(note.author.removeprefix("stage:") for note in steps), row.stage) if steps else ()
+    chain = tuple(note.author.removeprefix("stage:") for note in steps)
+    if row.status is RowStatus.UNDELIVERED:
+        return chain  # it ends with the save
+    return (*chain, row.stage) if steps else ()
 
 
 def _waits_for(row: QueueRow, stage: StageRecord | None, now: datetime) -> str:
@@ -144,6 +147,8 @@ def _waits_for(row: QueueRow, stage: StageRecord | None, now: datetime) -> str:
         return "a change of what it watches, a new revision, or `gnomon entity release`"
     if row.status is RowStatus.LOOPING:
         return "a change from outside, a new revision, or `gnomon entity release`"
+    if row.status is RowStatus.UNDELIVERED:
+        return "a new revision, or `gnomon entity release`"
     if row.status is RowStatus.SLEEPING:
         return f"its timer in {_span(row.timer_at, now)}"
     if row.ready_at is not None and row.ready_at > now:

@@ -129,4 +129,4 @@ def _sinks(stages: Sequence[Served], target: RelayTarget | None) -> list[Sink]:
 
 
 def _stage_sink(served: Served) -> Sink:
-    return Sink(served.info.name, served.after_save, lambda: served.info.latest)
+    return Sink(served.info.name, served.after_save, lambda: served.info.latest, quarantines=True)

@@ -1,7 +1,9 @@
 """One sink's saves: they leave in order per entity, at the sink's own pace, after an answer.
 
-What is not accepted comes again later; it holds back only its own entity. A sink that takes
-nothing at all is left alone for a while, and nobody's attempts are burned.
+What is not accepted comes again later; it holds back only its own entity. A stage that fails too
+often with a save, or says that a person is needed, gets it no more before it is freed: the save is
+quarantined. A sink that takes nothing at all is left alone for a while, and nobody's attempts are
+burned.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from gnomon.model.errors import Unavailable
 from gnomon.model.outcome import cut
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivering import HeldBackError
-from gnomon.stages.served import OutageError
+from gnomon.stages.served import OutageError, UndecodableError
 from gnomon.stages.sink_ages import label_of
+from gnomon.stages.stage import Quarantine
 
 RETRY_MIN_S = 1.0
 RETRY_MAX_S = 3600.0
@@ -35,6 +38,7 @@ class Sink:
     name: str
     tell: Callable[[Sequence[Outgoing]], Awaitable[Sequence[Exception | None]]]
     wants_latest: Callable[[], bool] = lambda: False  # of an entity's saves only the newest
+    quarantines: bool = False  # or every save is tried for ever: a receiver is mended, not a save
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Sender:
         self._clock = env.clock
         self._observer = env.observer
         self._batch = config.relay_batch
+        self._failures_max = config.failures_max
         self._wake = asyncio.Event()
         self._away: _Away | None = None
 
@@ -162,16 +167,34 @@ class Sender:
     ) -> None:
         """What failed holds back what is behind it, and nothing else."""
         oldest = {row.entity_id: row for row in reversed(rows)}
+        failed: set[str] = set()
         for row, answer in zip(tried, answers, strict=True):
-            if answer is None or isinstance(answer, HeldBackError):
+            if answer is None or isinstance(answer, HeldBackError) or row.entity_id in failed:
                 continue
+            failed.add(row.entity_id)
             first = row if len(tried) == len(rows) else oldest[row.entity_id]
-            delay_s = min(RETRY_MAX_S, RETRY_MIN_S * 2.0 ** min(first.attempts, 20))
-            error = _text_of(answer)
-            self._observer.event(
-                "outbox_put_off", sink=self._label, entity=first.entity_id, error=error
-            )
-            await self._put_off([first], error, delay_s=delay_s, counts=True)
+            if self._is_hopeless(first, answer):
+                await self._quarantine(first, _text_of(answer))
+            else:
+                await self._retry_later(first, _text_of(answer))
+
+    def _is_hopeless(self, row: Outgoing, answer: Exception) -> bool:
+        if not self._sink.quarantines:
+            return False
+        is_said_so = isinstance(answer, Quarantine | UndecodableError)
+        return is_said_so or row.attempts + 1 >= self._failures_max
+
+    async def _quarantine(self, row: Outgoing, error: str) -> None:
+        self._observer.count("outbox_quarantined", sink=self._label)
+        self._observer.event(
+            "outbox_quarantined", sink=self._label, entity=row.entity_id, error=error
+        )
+        await self._outbox.quarantine(row, error=cut(error, ERROR_CHARS_MAX))
+
+    async def _retry_later(self, row: Outgoing, error: str) -> None:
+        delay_s = min(RETRY_MAX_S, RETRY_MIN_S * 2.0 ** min(row.attempts, 20))
+        self._observer.event("outbox_put_off", sink=self._label, entity=row.entity_id, error=error)
+        await self._put_off([row], error, delay_s=delay_s, counts=True)
 
     async def _put_off(
         self, rows: list[Outgoing], error: str, *, delay_s: float, counts: bool

@@ -6,7 +6,7 @@ users' saves and what follows from them go on.
 
 A sink is behind if it takes nothing, or not as fast as saves are made. A single save that is
 refused while others arrive holds up nothing but its own entity; it grows old, and so raises the
-alarm.
+alarm, until it is quarantined: then it is a person's business, and has no age here.
 """
 
 from __future__ import annotations

@@ -104,6 +104,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("outbox_sent", "counter", "Saved versions that arrived.", ("sink",)),
     Metric("outbox_put_off", "counter", "Saved versions to be sent again.", ("sink",)),
     Metric(
+        "outbox_quarantined", "counter",
+        "Saved versions that an `after_save` did not take: for a person.", ("sink",),
+    ),
+    Metric(
         "outbox_age_seconds", "gauge",
         "Age of the oldest saved version that has not arrived; 0 if there is none.", ("sink",),
     ),

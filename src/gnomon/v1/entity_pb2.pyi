@@ -393,7 +393,7 @@ class StageExplanation(_message.Message):
     ROOT_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     status: _builtins.str
-    """sleeping, ready, quarantined, looping, orphan."""
+    """sleeping, ready, quarantined, looping, undelivered, orphan."""
     lane: _builtins.str
     """main or background."""
     attempts: _builtins.int
@@ -542,7 +542,7 @@ class ListParkedRequest(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     limit: _builtins.int
-    """1 to 1000; 100 if not set."""
+    """Of (entity, stage), which may have two rows; 1 to 1000, 100 if not set."""
     after: _builtins.str
     """The `next` of a former page."""
     def __init__(
@@ -599,7 +599,7 @@ Global___ListParkedResponse: _TypeAlias = ListParkedResponse  # noqa: Y015
 
 @_typing.final
 class ParkedRow(_message.Message):
-    """An entity that a stage gave up."""
+    """An entity that a stage gave up, or saves of it that the stage did not take."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -614,7 +614,7 @@ class ParkedRow(_message.Message):
     entity_id: _builtins.str
     stage: _builtins.str
     status: _builtins.str
-    """quarantined or looping."""
+    """quarantined, looping or undelivered."""
     attempts: _builtins.int
     depth: _builtins.int
     error: _builtins.str

@@ -145,7 +145,7 @@ class EntityServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListParked(self, request, context):
-        """What waits for a person: entities that failed too often, and loops.
+        """What waits for a person: entities that failed too often, loops, and saves that a stage did not take.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -47,7 +47,7 @@ class EntityServiceStub:
     ReleaseEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ReleaseEntityRequest, _entity_pb2.ReleaseEntityResponse]
     """Let stages that gave it up look at it again."""
     ListParked: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ListParkedRequest, _entity_pb2.ListParkedResponse]
-    """What waits for a person: entities that failed too often, and loops."""
+    """What waits for a person: entities that failed too often, loops, and saves that a stage did not take."""
     ListStages: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ListStagesRequest, _entity_pb2.ListStagesResponse]
     """All stages that were ever served and not forgotten."""
     SweepStage: _grpc.UnaryUnaryMultiCallable[_entity_pb2.SweepStageRequest, _entity_pb2.SweepStageResponse]
@@ -74,7 +74,7 @@ class EntityServiceAsyncStub(EntityServiceStub):
     ReleaseEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.ReleaseEntityRequest, _entity_pb2.ReleaseEntityResponse]  # type: ignore[assignment]
     """Let stages that gave it up look at it again."""
     ListParked: _aio.UnaryUnaryMultiCallable[_entity_pb2.ListParkedRequest, _entity_pb2.ListParkedResponse]  # type: ignore[assignment]
-    """What waits for a person: entities that failed too often, and loops."""
+    """What waits for a person: entities that failed too often, loops, and saves that a stage did not take."""
     ListStages: _aio.UnaryUnaryMultiCallable[_entity_pb2.ListStagesRequest, _entity_pb2.ListStagesResponse]  # type: ignore[assignment]
     """All stages that were ever served and not forgotten."""
     SweepStage: _aio.UnaryUnaryMultiCallable[_entity_pb2.SweepStageRequest, _entity_pb2.SweepStageResponse]  # type: ignore[assignment]
@@ -146,7 +146,7 @@ class EntityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _entity_pb2.ListParkedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_entity_pb2.ListParkedResponse, _abc.Awaitable[_entity_pb2.ListParkedResponse]]:
-        """What waits for a person: entities that failed too often, and loops."""
+        """What waits for a person: entities that failed too often, loops, and saves that a stage did not take."""
 
     @_abc_1.abstractmethod
     def ListStages(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -22,6 +21,7 @@ from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Grpc
 from gnomon.testing.executor_suite import ExecutorSuite, order_of
 from tests.fixtures.handler import Handler, handling
+from tests.fixtures.postgres import free_port
 
 FINAL = [
     "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "FAILED_PRECONDITION",
@@ -65,13 +65,6 @@ async def executor(handler: Handler, noting: Noting) -> AsyncIterator[GrpcExecut
     found = executor_of(noting, shop=handler.address, nowhere=f"127.0.0.1:{free_port()}")
     yield found
     await found.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def call(executor: GrpcExecutor, name: str, **options: Any) -> Outcome:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gnomon.app import App
+from gnomon.executors.python import AttemptContext
 from gnomon.gateways.rest import heads
 from gnomon.scheduler import barrier
 from tests.conformance.gateway.conftest import Gateway
@@ -144,9 +145,9 @@ async def working(app: App) -> AsyncIterator[None]:
 
 
 async def under_way(gateway: Gateway, name: str) -> None:
-    """Create an action that takes a while, and wait until it does."""
-    effect = {"type": "mock", "hang": "2s"}
-    body = {"id": name, "spec": {"action": effect, "timeout": "20s"}}
+    """Create an action that takes as long as the test wants, and wait until it is under way."""
+    effect = {"type": "python", "function": "hold"}
+    body = {"id": name, "spec": {"action": effect, "timeout": "50s"}}
     assert 201 == (await gateway.call("POST", "/v1/actions", body)).status
     async with asyncio.timeout(10):
         while (await gateway.app.scheduler.get(name)).status.current_attempt is None:
@@ -159,6 +160,12 @@ async def test_a_flood_of_barriers_is_bounded(
     """Who finds all places taken has changed nothing and is told when to come back; other calls
     are answered; who waits gets his answer when the attempt is over."""
     monkeypatch.setattr(barrier, "BARRIERS_MAX", 3)
+    over = asyncio.Event()
+
+    @gateway.app.action
+    async def hold(_: AttemptContext) -> None:
+        await over.wait()
+
     async with working(gateway.app):
         for number in range(4):
             await under_way(gateway, f"a{number}")
@@ -184,6 +191,7 @@ async def test_a_flood_of_barriers_is_bounded(
         assert 200 == (await gateway.call("GET", "/v1/actions/a3")).status
         assert 200 == (await gateway.call("DELETE", "/v1/actions/a3")).status
         assert not any(task.done() for task in waiting)
+        over.set()
         assert [200] * 3 == [(await task).status for task in waiting]
     assert 0 == gateway.app.scheduler._barriers.count
 

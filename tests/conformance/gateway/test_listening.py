@@ -12,9 +12,11 @@ import pytest
 
 from gnomon.client import Client
 from gnomon.gateways.config import ServerConfig
+from gnomon.gateways.rest import server as server_module
 from gnomon.gateways.rest.app import create_rest
 from gnomon.gateways.rest.server import bind, serve
 from gnomon.model.errors import ConfigurationError, Unavailable
+from tests.conformance.gateway.conftest import Gateway
 from tests.conformance.gateway.guarded import guarded_server
 
 
@@ -91,3 +93,18 @@ async def test_a_bad_certificate_is_said_at_the_start(tmp_path: Path) -> None:
     config = ServerConfig(port=0, tls_cert=str(bad), tls_key=str(tmp_path / "nowhere.pem"))
     with bind(config) as listener, pytest.raises(ConfigurationError, match=r"server\.tls_cert"):
         await serve(create_rest(MagicMock()), listener, stop=asyncio.Event(), config=config)
+
+
+async def test_a_server_ends_when_it_is_told(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not sleep until it would look around the next time."""
+    monkeypatch.setattr(server_module, "TICK_S", 3_600.0)
+    stop, listener = asyncio.Event(), bind(ServerConfig(port=0))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    serving = asyncio.create_task(serve(create_rest(gateway.app.scheduler), listener, stop=stop))
+    async with Client(url) as client:
+        await client.health()
+    stop.set()
+    async with asyncio.timeout(20):
+        await serving

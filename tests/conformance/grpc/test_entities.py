@@ -20,12 +20,14 @@ from gnomon.gateways.errors import TABLE
 from gnomon.gateways.grpc.boundary import ENTITY_SERVICE, SCOPES, STATE_SERVICE
 from gnomon.gateways.rest.app import create_rest
 from gnomon.gateways.rest.server import bind, serve
+from gnomon.stages import Done, Quarantine, Saved, Stages
 from gnomon.v1 import entity_pb2 as pb
 from gnomon.v1 import stage_pb2
 from gnomon.v1.entity_pb2_grpc import EntityServiceStub, StateServiceStub
 from tests.conformance.grpc.conftest import Served
 from tests.conformance.grpc.test_callers import bearing, token_for
 from tests.conformance.grpc.test_refusals import refusal_of
+from tests.conformance.stages.given import It, stage
 
 
 class Both:
@@ -154,6 +156,48 @@ async def test_explanations_and_stages_are_the_same(both: Both) -> None:
     parked = await both.entities.ListParked(pb.ListParkedRequest(stage="photos", after="a/photos"))
     assert ([], False) == (list(parked.rows), parked.HasField("next"))
     assert 0 == (await both.entities.ReleaseEntity(pb.ReleaseEntityRequest(id="a"))).released
+
+
+async def test_undelivered_saves_are_listed_and_released_like_entities(both: Both) -> None:
+    """Over both gateways; what one stage gave up of one entity is on one page."""
+
+    def process(it: It) -> Done[Any]:
+        if it.entity["n"] == 2:
+            raise Quarantine("no process")
+        return Done({"m": 1})
+
+    def after(_: Saved[Any, Any]) -> None:
+        raise Quarantine("no save")
+
+    app = both.served.app
+    stages: Stages[Any] = Stages(app)
+    stages.add(stage("bad", watch="n", writes="m", process=process, after=after))
+    stop = asyncio.Event()
+    working = asyncio.create_task(app.work(stop))
+    async with asyncio.timeout(30):
+        for number in (1, 2):
+            for name in ("a", "b"):
+                await both.rest("PUT", f"/v1/entities/{name}", {"n": number})
+            while len(await stages.parked()) < 2 * number:
+                await asyncio.sleep(0.05)
+    stop.set()
+    await working
+
+    page = await both.entities.ListParked(pb.ListParkedRequest(limit=1))
+    _, shown = await both.rest("GET", "/v1/parked?limit=1")
+
+    wanted = [("quarantined", "Quarantine: no process"), ("undelivered", "Quarantine: no save")]
+    assert (wanted, "a/bad") == ([(row.status, row.error) for row in page.rows], page.next)
+    assert (wanted, "a/bad") == (
+        [(row["status"], row["error"]) for row in shown["parked"]], shown["next"],
+    )  # fmt: skip
+    rest = await both.entities.ListParked(pb.ListParkedRequest(limit=2, after="a/bad"))
+    assert (["b", "b"], False) == ([row.entity_id for row in rest.rows], rest.HasField("next"))
+    told = (await both.entities.ExplainEntity(pb.ExplainEntityRequest(id="a"))).explanation
+    assert {"quarantined", "undelivered"} == {each.status for each in told.stages}
+    assert 2 == (await both.entities.ReleaseEntity(pb.ReleaseEntityRequest(id="a"))).released
+    assert (200, {"released": 2}) == await both.rest("POST", "/v1/entities/b/release?stage=bad")
+    assert (200, {"parked": [], "next": None}) == await both.rest("GET", "/v1/parked")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 
 from gnomon.contracts.store.entities import StageLane
 from gnomon.contracts.store.outbox import Outgoing
-from gnomon.stages import Done, Saved, Stages
+from gnomon.stages import Done, Quarantine, Saved, Stages
+from gnomon.stages.config import StagesConfig
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, settled, stage
 
@@ -238,3 +239,93 @@ async def test_an_old_outbox_is_told_of_and_so_is_its_recovery() -> None:
     await bench.advance(minutes=1)
     assert {"outbox_recovered", "background_resumed"} == set(told[2:])
     assert ["e"] == [row.entity_id for row in broker.taken]
+
+
+# -- a save that a stage does not take ------------------------------------------------------------
+
+
+class Picky:
+    """An `after_save` that does not take some entities, with the error it is given."""
+
+    def __init__(self, error: Exception, *refused: str) -> None:
+        self.error = error
+        self.refused = refused
+        self.tried: list[tuple[str, int]] = []
+
+    def __call__(self, saved: Saved[Any, Any]) -> None:
+        self.tried.append((saved.id, saved.version))
+        if saved.id in self.refused:
+            raise self.error
+
+    def stage(self, **options: Any) -> Any:
+        return stage(
+            "one", watch="n", writes="m", after=self,
+            process=lambda it: Done({"m": it.entity["n"]}), **options,
+        )  # fmt: skip
+
+
+async def test_a_save_that_fails_too_often_is_quarantined_with_what_is_behind_it() -> None:
+    """It is listed and explained, and not tried again; other entities go on."""
+    picky = Picky(ValueError("never"), "bad")
+    config = StagesConfig(failures_max=5)
+    bench = await settled(picky.stage(), entities={"bad": {"n": 1}}, config=config)
+    await bench.advance(hours=3)
+    assert 5 * [("bad", 2)] == picky.tried
+    for name in ("bad", "good"):
+        await bench.put(name, {"n": 2})
+    await bench.advance(hours=30)
+    assert [("good", 2)] == picky.tried[5:]
+    [row] = await bench.parked()
+    assert ("bad", "one", "undelivered", 5, "ValueError: never") == (
+        row.entity_id, row.stage, row.status, row.attempts, row.error,
+    )  # fmt: skip
+    bench.restart()  # it says again that it serves the stage
+    told = str(await bench.explain("bad"))
+    assert "one: undelivered, waits for a new revision, or `gnomon entity release`" in told
+    assert "5 failures: save v2 [user → one, depth 0]; last error: ValueError: never" in told
+
+
+async def test_undelivered_saves_are_released_by_hand_in_their_order() -> None:
+    """And have all their attempts again."""
+    picky = Picky(Quarantine("a person, please"), "bad")
+    bench = await settled(picky.stage(), entities={"bad": {"n": 1}})
+    await bench.patch("bad", {"n": 2})
+    await bench.advance(hours=1)
+    assert [("bad", 2)] == picky.tried
+    picky.error = ValueError("not yet")
+    assert 1 == await bench.stages.entities.release("bad", "one")
+    await bench.advance(seconds=5)
+    assert [] == list(await bench.parked())
+    picky.refused = ()
+    await bench.advance(minutes=1)
+    assert [("bad", 2), ("bad", 4)] == picky.tried[-2:]
+    assert 0 == await bench.stages.entities.release("bad")
+
+
+async def test_undelivered_saves_are_freed_by_a_new_revision_and_by_no_change() -> None:
+    """The code that failed is not the code that is; the document that failed still is."""
+    picky = Picky(Quarantine("a person, please"), "bad")
+    bench = await settled(picky.stage(), entities={"bad": {"n": 1}})
+    picky.refused = ()
+    for revision, tried in ((1, 1), (2, 3)):
+        bench.stages = Stages(bench)
+        bench.stages.add(picky.stage(revision=revision))
+        bench.restart()
+        await bench.patch("bad", {"n": revision + 1})
+        await bench.settle()
+        assert tried <= len(picky.tried)
+        assert (revision == 1) == bool(await bench.parked())
+    assert [("bad", 2), ("bad", 2), ("bad", 4)] == picky.tried[:3]
+
+
+async def test_an_undelivered_save_holds_no_walk_though_its_stage_goes_away() -> None:
+    """It has no age: a person's business is no reason to hold the background lane."""
+    picky = Picky(Quarantine("a person, please"), "bad")
+    one = picky.stage()
+    bench = await settled(one, entities={**MANY, "bad": {"n": 1}})
+    await bench.advance(hours=1)
+    sender = bench.worker.relay._senders["one"]
+    await sender._wait_out([], "away")
+    await bench.worker.relay.step()
+    assert sender.is_away
+    assert not bench.worker.relay.is_behind

@@ -14,13 +14,14 @@ import pytest
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.store import Store
+from tests.fixtures.installed import INSTALLED_SHARD_COUNT
 
 pytest.register_assert_rewrite("gnomon.testing.store_suite")
 
 from gnomon.testing.store_suite.entities.given import GivenEntities  # noqa: E402 - after it
 from gnomon.testing.store_suite.given import Caller, Given  # noqa: E402 - after the registration
 
-SHARD_COUNT = 4
+SHARD_COUNT = INSTALLED_SHARD_COUNT
 
 
 class Engine(NamedTuple):
@@ -39,7 +40,13 @@ POSTGRES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=["sqlite-memory", "sqlite-file", *POSTGRES])
+@pytest.fixture(
+    params=[
+        "sqlite-memory",
+        "sqlite-file",
+        *(pytest.param(name, marks=pytest.mark.postgres) for name in POSTGRES),
+    ]
+)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     match request.param:
         case "sqlite-memory":
@@ -47,7 +54,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
         case "sqlite-file":
             return sqlite_file(tmp_path / "gnomon.db")
         case configuration:
-            dsn, schema = request.getfixturevalue("postgres_schema")
+            dsn, schema = request.getfixturevalue("installed_schema")
             return postgres(dsn, schema, POSTGRES[configuration])
 
 

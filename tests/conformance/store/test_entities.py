@@ -20,6 +20,7 @@ from gnomon.testing.store_suite.entities.saving import (
 )
 from gnomon.testing.store_suite.entities.settling import TestSettling
 from gnomon.testing.store_suite.entities.sweeping import TestSweeps
+from gnomon.testing.store_suite.entities.undelivered import TestUndelivered
 from gnomon.testing.store_suite.entities.waking import TestTimers
 from gnomon.testing.store_suite.entities.writing import TestWrite
 
@@ -49,5 +50,6 @@ __all__ = [
     "TestStates",
     "TestSweeps",
     "TestTimers",
+    "TestUndelivered",
     "TestWrite",
 ]

@@ -27,7 +27,7 @@ WANTED = {
     "queue_lock_all": ["stage_queue_pkey"],
     "queue_remove": ["Tid Scan on stage_queue"],
     "queue_settle": ["Tid Scan on stage_queue"],
-    "publish": ["entity_pkey", "stage_state_pkey"],
+    "publish": ["entity_pkey", "stage_state_pkey", "stage_outbox_parked_idx"],
     "stages_with_state": ["stage_state_pkey"],
     "states_drop": ["stage_state_pkey", "Tid Scan on stage_state"],
     "state_versions": ["stage_state_pkey"],
@@ -43,6 +43,7 @@ WANTED = {
         "entity_pkey",
         "stage_queue_pkey",
         "stage_state_pkey",
+        "stage_outbox_parked_idx",
         "Tid Scan on entity",
         "Tid Scan on stage_queue",
     ],
@@ -80,6 +81,9 @@ WANTED = {
     "outgoing": ["shard_lock_pkey", "stage_outbox_ready_idx", "stage_outbox_pkey"],
     "sent": ["stage_outbox_pkey", "Tid Scan on stage_outbox"],
     "unsent": ["stage_outbox_pkey", "Tid Scan on stage_outbox"],
+    "save_quarantine": ["stage_outbox_pkey"],
+    "undelivered": ["stage_outbox_parked_idx"],
+    "saves_free": ["stage_outbox_parked_idx"],
 }
 TABLES = ("entity", "entity_change", "stage_state", "stage_queue", "stage_feed", "stage_outbox")
 FILL = """

@@ -14,7 +14,7 @@ import pytest
 from gnomon.app import App
 from gnomon.cli.doctor import late_sinks
 from gnomon.config import DatabaseConfig, Settings, StagesConfig, WorkerConfig
-from gnomon.stages import Done, Item, Saved, Stage, Stages
+from gnomon.stages import Done, Item, Quarantine, Saved, Stage, Stages
 from gnomon.stages.relays import FunctionRelay
 
 WAIT_S = 30.0
@@ -68,12 +68,15 @@ class Copy(Stage[Document, Any]):
     def __init__(self) -> None:
         self.given: list[str] = []
         self.told: list[str] = []
+        self.refused: set[str] = set()
 
     async def process(self, it: Item[Document, Any]) -> Done[Any]:
         self.given.append(it.id)
         return Done({"m": it.entity["n"]})
 
     async def after_save(self, saved: Saved[Document, Any]) -> None:
+        if saved.id in self.refused:
+            raise Quarantine("a person, please")
         self.told.append(saved.id)
 
 
@@ -155,3 +158,31 @@ async def test_a_broker_that_is_down_stops_the_background_lane_and_raises_the_al
         await until(lambda: {"outbox_recovered", "background_resumed"} <= set(seen.events))
         await until(lambda: 4 == len(receiver.told))
         assert 0.0 == seen.gauges["background_held",]
+
+
+async def test_a_save_that_a_stage_does_not_take_waits_for_a_person(
+    database: DatabaseConfig,
+) -> None:
+    """It grows old without an alarm, the doctor counts it, and `release` sends it at once."""
+    receiver, copy, seen = Receiver(), Copy(), Seen()
+    receiver.open.set()
+    copy.refused = {"bad"}
+    async with working(database, receiver, copy, seen) as (app, stages):
+        await stages.put("bad", {"n": 1})
+        await until(lambda: "outbox_quarantined" in seen.events)
+        await stages.put("bad", {"n": 2})
+        await stages.put("good", {"n": 1})
+        await until(lambda: 6 == len(receiver.told) and ["good"] == copy.told)
+        await asyncio.sleep(2 * CONFIG.outbox_alarm.total_seconds())  # in which it would be told of
+        assert "outbox_late" not in seen.events
+        [finding] = late_sinks(
+            await app.store.outbox.backlog(),
+            now=await app.store.installation.now(),
+            alarm=CONFIG.outbox_alarm,
+        )
+        assert "copy" == finding.subject
+        assert "saves that wait: 2, quarantined: 2, the oldest for " in finding.detail
+        assert finding.detail.endswith("; Quarantine: a person, please")
+        copy.refused.clear()
+        assert 1 == await stages.entities.release("bad")
+        await until(lambda: ["good", "bad", "bad"] == copy.told)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ WAIT_S = 30.0
 POLL_S = 0.01
 OVER = ("DONE", "FAIL", "GONE", "STOP")
 USER = "gnomon_tasker"
+HOLD = "SELECT pg_advisory_xact_lock_shared(7)"  # goes on as long as `held` does
 
 Row = dict[str, Any]
 
@@ -111,6 +113,15 @@ class Stand:
             "INSERT INTO task ({}) SELECT {} FROM generate_series(1, {}) RETURNING id"
         ).format(sql.SQL(", ").join(map(sql.Identifier, given)), sql.SQL(", ").join(values), number)
         return [int(row["id"]) for row in self.users[-1].execute(statement).fetchall()]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While the block goes on, so do tasks whose input is HOLD."""
+        self.execute("SELECT pg_advisory_lock(7)")
+        try:
+            yield
+        finally:
+            self.execute("SELECT pg_advisory_unlock(7)")
 
     def execute(self, text: str, *params: object) -> list[Row]:
         cursor = self.users[-1].execute(text.encode(), params or None)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from psycopg import conninfo, sql
 
-from tests.integration.tasks.stand import USER, Stand
+from tests.integration.tasks.stand import HOLD, USER, Stand
 
 
 async def test_empty_result_is_deleted_if_the_row_says_so(stand: Stand) -> None:
@@ -144,12 +144,14 @@ async def test_remote_and_local_of_a_name_are_two_groups(stand: Stand) -> None:
     port = conninfo.conninfo_to_dict(stand.dsn)["port"]
     stand.change(remote=(f"127.0.0.1:{port}",))
     await stand.until(lambda: stand.told_count("task_table_owned") == 2, "new owner")
-    local = stand.insert("SELECT pg_sleep(0.6)")
-    remote = stand.insert_many(4, "SELECT pg_sleep(0.3)", remote=f"{place} password=x", max=1)
+    with stand.held():
+        local = stand.insert(HOLD)
+        await stand.working(local)
+        remote = stand.insert_many(4, "SELECT pg_sleep(0.1)", remote=f"{place} password=x", max=1)
+        await stand.ended(remote)
     rows = await stand.ended([local, *remote])
     assert [None] * 5 == [row["error"] for row in rows]
-    assert rows[0]["start"] < rows[1]["stop"]
-    assert rows[1]["start"] < rows[0]["stop"]
+    assert all(rows[0]["start"] < row["start"] < rows[0]["stop"] for row in rows[1:])
 
 
 async def test_remote_that_is_not_there_fails_the_task_and_its_repeat_comes(stand: Stand) -> None:
@@ -195,12 +197,13 @@ async def test_large_input_can_be_inserted(stand: Stand) -> None:
 
 async def test_why_a_task_waits_can_be_asked(stand: Stand) -> None:
     """The view names what is in the way."""
-    first = stand.insert("SELECT pg_sleep(1)")
-    behind = stand.insert("SELECT 1")
-    later = stand.insert("SELECT 1", plan=sql.SQL("now() + interval '1 hour'"))
-    stopped = stand.insert("SELECT 1", state="STOP")
-    await stand.working(first)
-    found = {row["id"]: row["why"] for row in stand.execute("SELECT * FROM task_waiting")}
+    with stand.held():
+        first = stand.insert(HOLD)
+        behind = stand.insert("SELECT 1")
+        later = stand.insert("SELECT 1", plan=sql.SQL("now() + interval '1 hour'"))
+        stopped = stand.insert("SELECT 1", state="STOP")
+        await stand.working(first)
+        found = {row["id"]: row["why"] for row in stand.execute("SELECT * FROM task_waiting")}
     assert f"behind {first} in its group" == found[behind]
     assert "planned later" == found[later]
     assert "stopped" == found[stopped]

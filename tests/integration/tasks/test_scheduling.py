@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from psycopg import sql
 
-from tests.integration.tasks.stand import Row, Stand, at_once, sessions_of
+from tests.integration.tasks.stand import HOLD, Row, Stand, at_once, sessions_of
 
 
 def seconds(delta: timedelta) -> float:
@@ -131,9 +131,11 @@ async def test_max_1_is_two_at_a_time(stand: Stand) -> None:
 
 async def test_higher_max_overtakes(stand: Stand) -> None:
     """B11."""
-    first = stand.insert_many(6, "SELECT pg_sleep(0.5)", max=1)
-    await stand.working(first[1])
-    late = stand.insert("SELECT pg_sleep(0.5)", max=2)
+    with stand.held():
+        first = stand.insert_many(6, HOLD, max=1)
+        await stand.working(first[1])
+        late = stand.insert(HOLD, max=2)
+        await stand.working(late)
     rows = await stand.ended([*first, late])
     assert 3 == at_once(rows)
     assert sum(row["start"] > rows[6]["start"] for row in rows) >= 4
@@ -197,7 +199,9 @@ async def test_task_with_a_pause_never_expires(stand: Stand) -> None:
 
 async def test_task_expires_before_its_turn(stand: Stand) -> None:
     """B13d."""
-    ids = stand.insert_many(3, "SELECT pg_sleep(1)", active="500 ms")
+    with stand.held():
+        ids = stand.insert_many(3, HOLD, active="1500 ms")
+        await stand.ended(ids[1:])
     rows = await stand.ended(ids)
     assert ["DONE", "GONE", "GONE"] == [row["state"] for row in rows]
     assert all(row["stop"] < rows[0]["stop"] for row in rows[1:])
@@ -288,10 +292,12 @@ async def test_run_caps_all_groups(stand: Stand) -> None:
 
 async def test_a_long_task_holds_up_neither_other_groups_nor_those_beside_it(stand: Stand) -> None:
     """The short ones begin and end while it is performed, in its own group and in others."""
-    long = stand.insert("SELECT pg_sleep(4)", group="mixed", max=1)
-    await stand.working(long)
-    beside = stand.insert_many(5, "SELECT 1", group="mixed", max=1)
-    others = stand.insert_many(10, "SELECT 1", group="short")
+    with stand.held():
+        long = stand.insert(HOLD, group="mixed", max=1)
+        await stand.working(long)
+        beside = stand.insert_many(5, "SELECT 1", group="mixed", max=1)
+        others = stand.insert_many(10, "SELECT 1", group="short")
+        await stand.ended([*beside, *others])
     rows = await stand.ended([*beside, *others, long])
     *short, last = sorted(rows, key=lambda row: row["stop"])
     assert long == last["id"]

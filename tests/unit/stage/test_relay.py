@@ -22,10 +22,10 @@ from gnomon.model.errors import StoreUnavailable
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivering import HeldBackError, deliver_in_order
 from gnomon.stages.relay import Relay, RelayTarget
-from gnomon.stages.relays import headers_of, message_of
-from gnomon.stages.sender import OUTAGE_MAX_S
+from gnomon.stages.relays import FunctionRelay, headers_of, message_of
+from gnomon.stages.sender import OUTAGE_MAX_S, Sender, Sink
 from gnomon.stages.served import LocalStage
-from gnomon.stages.stage import Item, Saved, Stage
+from gnomon.stages.stage import Item, Quarantine, Saved, Stage
 from gnomon.testing.stage_bench import BenchClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -49,6 +49,7 @@ class Outbox:
         self.rows = list(rows)
         self.arrived: list[str] = []
         self.put_off: list[tuple[str, float, bool]] = []
+        self.quarantined: list[tuple[str, str]] = []
         self.failures = 0  # so many calls fail
         self.surveys = 0
 
@@ -72,6 +73,9 @@ class Outbox:
     ) -> None:
         assert error
         self.put_off += [(row.key, delay.total_seconds(), counts) for row in rows]
+
+    async def quarantine(self, row: Outgoing, *, error: str) -> None:
+        self.quarantined.append((row.key, error))
 
     async def backlog(self) -> Sequence[Any]:
         raise AssertionError("only the doctor asks for it")
@@ -220,6 +224,65 @@ async def test_an_outage_of_the_receiver_is_nobodys_failure() -> None:
     target.entities = ()
     assert await relay.step()
     assert ["a/1.1", "b/1.1"] == outbox.arrived
+
+
+# -- what is given up -----------------------------------------------------------------------------
+
+
+async def refuse(_: Saved[Any, Any]) -> None:
+    raise ValueError("never")
+
+
+async def test_a_stage_that_failed_so_often_gets_the_save_no_more() -> None:
+    """At the limit, not before; those behind it are held back by the store, not by name."""
+    almost, last = save("almost", 1, sink="one", attempts=3), save("bad", 1, sink="one", attempts=4)
+    outbox = Outbox(almost, last, save("bad", 2, sink="one"))
+    await relay_of(outbox, None, Telling("one", refuse), failures_max=5).step()
+    assert [("almost/1.1", 8.0, True)] == outbox.put_off
+    assert [("bad/1.1", "ValueError: never")] == outbox.quarantined
+
+
+async def test_a_relay_is_tried_for_ever() -> None:
+    """A receiver is mended, not a save; though it says otherwise."""
+
+    async def take(saved: Saved[Any, Any]) -> None:
+        if saved.id == "bad":
+            raise Quarantine("a person, please")
+
+    outbox = Outbox(save("bad", 1, attempts=99), save("good", 1))
+    assert await relay_of(outbox, FunctionRelay(take)).step()
+    assert ([("bad/1.1", 3600.0, True)], []) == (outbox.put_off, outbox.quarantined)
+
+
+async def test_a_save_that_does_not_decode_is_given_up_at_once() -> None:
+    """It would not decode the next time either."""
+    outbox = Outbox(save("bad", 1, sink="one", doc="{"))
+    await relay_of(outbox, None, Telling("one", refuse)).step()
+    [(key, error)] = outbox.quarantined
+    assert ("bad/1.1", True) == (key, error.startswith("UndecodableError: "))
+
+
+async def test_who_wants_the_latest_has_the_oldest_given_up() -> None:
+    """So that all of them wait, and none is told instead."""
+    telling = Telling("one", refuse)
+    telling.latest = True  # type: ignore[misc]
+    rows = [save("bad", version, sink="one", attempts=19) for version in (1, 2, 3)]
+    outbox = Outbox(*rows)
+    await relay_of(outbox, None, telling).step()
+    assert ["bad/1.1"] == [key for key, _ in outbox.quarantined]
+
+
+async def test_of_an_entity_only_the_first_failure_counts() -> None:
+    """Though the stage was told of all its saves at once, as one elsewhere is."""
+
+    async def tell(rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+        return [ValueError("no") for _ in rows]
+
+    outbox = Outbox(*(save("bad", version, sink="one") for version in (1, 2)))
+    sink = Sink("one", tell, quarantines=True)
+    env = Env(clock=BenchClock(NOW), entropy=SystemEntropy())
+    await Sender(sink, outbox, ownership=Everything(), env=env, config=StagesConfig()).step()
+    assert [("bad/1.1", 1.0, True)] == outbox.put_off
 
 
 async def test_without_a_relay_here_saves_wait_for_a_process_that_has_one() -> None:

@@ -35,12 +35,13 @@ class StageLane(IntEnum):
 
 class RowStatus(StrEnum):
     """What a queue row is. `running` and `orphan` are not stored: the owner knows the one, the
-    register of stages the other."""
+    register of stages the other. `undelivered` is not in the queue, but shown beside it."""
 
     SLEEPING = "sleeping"  # only a timer
     READY = "ready"
     QUARANTINED = "quarantined"
     LOOPING = "looping"
+    UNDELIVERED = "undelivered"  # saves that `after_save` did not take: `OutboxStore.quarantine`
 
 
 class Entity(Value, frozen=True):
@@ -75,7 +76,8 @@ class ChangeNote(Value, frozen=True):
 
 
 class QueueRow(Value, frozen=True):
-    """An entity in a stage's queue."""
+    """An entity in a stage's queue, or its undelivered saves: then it tells of the first of them
+    (since when, attempts, root, error; the reason is `save v<version>`)."""
 
     entity_id: str
     stage: str
@@ -352,7 +354,7 @@ class EntityStore(StageRegister, Protocol):
         ...
 
     async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
-        """The entity in all queues."""
+        """The entity in all queues, and its undelivered saves."""
         ...
 
     async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
@@ -362,14 +364,16 @@ class EntityStore(StageRegister, Protocol):
     async def parked(
         self, *, stage: str | None, after: tuple[str, str] | None, limit: int
     ) -> Sequence[QueueRow]:
-        """Quarantined and looping rows in order of (entity, stage)."""
+        """Quarantined and looping rows and undelivered saves in order of (entity, stage), which may
+        have one of each: those of so many (entity, stage) as `limit` says."""
         ...
 
     async def release(
         self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
     ) -> int:
         """Free parked rows by hand: ready now in the main lane, attempts 0, depth 0, new root,
-        reason `by hand` joined. How many."""
+        reason `by hand` joined; undelivered saves are due now, in their order, attempts 0. How many
+        of those that `parked` lists."""
         ...
 
     # -- the owner's ------------------------------------------------------------------------------

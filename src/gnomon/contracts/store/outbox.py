@@ -2,6 +2,9 @@
 
 A *sink* is who is told of saves: a stage's `after_save` (the sink has the stage's name), or the
 relay (`RELAY_SINK`). Rows are written by `EntityStore.write` and `commit` with the save itself.
+
+A save that a stage does not take at all is quarantined: it, what is behind it and what comes behind
+it later wait until `EntityStore.release` or a raised revision of the stage (`declare`) frees them.
 """
 
 from __future__ import annotations
@@ -52,20 +55,22 @@ class Backlog(Value, frozen=True):
     count: int
     oldest_at: datetime
     error: str | None  # why one of them did not arrive
+    quarantined: int = 0  # so many of them wait for a person
 
 
 class OutboxStore(Protocol):
     """Saves on their way out. An owner's verbs take holdings as their fence."""
 
     async def survey(self, holdings: Sequence[Holding]) -> Sequence[Waiting]:
-        """What waits in the held shards, in order of the sinks; cheap, however much that is."""
+        """What waits in the held shards, in order of the sinks, but for what is quarantined; cheap,
+        however much that is."""
         ...
 
     async def outgoing(
         self, holdings: Sequence[Holding], sink: str, *, limit: int
     ) -> Sequence[Outgoing]:
         """Rows for a sink that are due, in order; of one entity never a later version before an
-        earlier one that is still there."""
+        earlier one that is still there. What is quarantined is never due."""
         ...
 
     async def sent(self, rows: Sequence[Outgoing]) -> None:
@@ -75,10 +80,16 @@ class OutboxStore(Protocol):
     async def unsent(
         self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
     ) -> None:
-        """They have not: try again after the delay. Of a row that is gone nothing is written, nor
-        of those behind it."""
+        """They have not: try again after the delay. Of a row that is gone or quarantined nothing is
+        written, nor of those behind it."""
+        ...
+
+    async def quarantine(self, row: Outgoing, *, error: str) -> None:
+        """It has not, and is not tried again before it is freed, nor are those behind it. Counts as
+        a failure. Of a row that is gone or quarantined nothing is written, nor of those behind."""
         ...
 
     async def backlog(self) -> Sequence[Backlog]:
-        """What waits in all shards, in order of the sinks. Reads the whole outbox."""
+        """What waits in all shards, quarantined or not, in order of the sinks. Reads the whole
+        outbox."""
         ...

@@ -42,12 +42,14 @@ class StageRegister(Protocol):
         name's revision, queue, timers, states, walks and outbox if the new one is not known yet. In
         the same transaction a walk begins (reason `sweep r<revision>`) for a raised revision, and
         for a new name that is in `backfill`; a raised revision also frees the stage's parked rows,
-        for the same reason: ready now in the background lane, attempts 0, depth 0, new root.
-        `settle` (0 where it has none) and `own_echo` are stored to be shown."""
+        for the same reason: ready now in the background lane, attempts 0, depth 0, new root; its
+        undelivered saves are due now, attempts 0. `settle` (0 where it has none) and `own_echo` are
+        stored to be shown."""
         ...
 
     async def stages(self) -> Sequence[StageRecord]:
-        """All stages ever declared and not forgotten, with what is in their queues."""
+        """All stages ever declared and not forgotten, with what is in their queues; an entity's
+        undelivered saves count as one that is parked."""
         ...
 
     async def forget(self, stage: str, *, actor: str = LOCAL) -> int:

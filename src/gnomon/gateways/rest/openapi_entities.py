@@ -81,7 +81,7 @@ def _all_paths() -> Json:
         parameters=[query("id_prefix", TEXT), LIMIT, _AFTER],
     )  # fmt: skip
     parked = operation(
-        "list_parked", "Entities that a stage gave up.",
+        "list_parked", "Entities that a stage gave up, and saves that it did not take.",
         {"200": answer("A page in order of entity and stage.", "ParkedPage"), **problems(400)},
         parameters=[query("stage", _STAGE), LIMIT, _AFTER],
     )  # fmt: skip

@@ -17,15 +17,34 @@ from gnomon.model.errors import ConfigurationError
 
 BACKLOG = 1024
 GRACEFUL_S = 5
+TICK_S = 0.1  # uvicorn's own
+TICKS_MAX = 864_000
 CONNECTIONS_MAX = 1000
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the process that it is a part of."""
+    """Leaves signals to the process that it is a part of, and ends when it is told."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._leaving = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
+
+    def leave(self) -> None:
+        self.should_exit = True
+        self._leaving.set()
+
+    async def main_loop(self) -> None:
+        """As uvicorn's, which would sleep its tick to the end before it looks."""
+        count = 0
+        while not await self.on_tick(count):
+            count = (count + 1) % TICKS_MAX
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._leaving.wait()
 
 
 def bind(config: ServerConfig) -> socket.socket:
@@ -74,7 +93,7 @@ async def serve(
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        server.should_exit = True
+        server.leave()
         stopping.cancel()
         await serving
 

@@ -632,7 +632,7 @@ WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.stage_outbox (
     root uuid NOT NULL,
     at timestamp with time zone NOT NULL,
-    ready_at timestamp with time zone NOT NULL,
+    ready_at timestamp with time zone,
     epoch bigint NOT NULL,
     version bigint NOT NULL,
     n bigint NOT NULL,
@@ -805,7 +805,8 @@ CREATE INDEX scheduled_action_expiry_idx ON gnomon.scheduled_action USING btree 
 CREATE INDEX scheduled_action_guid_idx ON gnomon.scheduled_action USING btree (guid);
 CREATE INDEX stage_feed_first_idx ON gnomon.stage_feed USING btree (shard_id, first_at);
 CREATE INDEX stage_outbox_late_idx ON gnomon.stage_outbox USING btree (shard_id, sink, at) WHERE (ready_at > at);
-CREATE INDEX stage_outbox_ready_idx ON gnomon.stage_outbox USING btree (shard_id, sink, ready_at, n);
+CREATE INDEX stage_outbox_parked_idx ON gnomon.stage_outbox USING btree (entity_id, sink, n) WHERE (ready_at IS NULL);
+CREATE INDEX stage_outbox_ready_idx ON gnomon.stage_outbox USING btree (shard_id, sink, ready_at, n) WHERE (ready_at IS NOT NULL);
 CREATE INDEX stage_queue_parked_idx ON gnomon.stage_queue USING btree (entity_id, stage) WHERE (status = ANY (ARRAY['quarantined'::text, 'looping'::text]));
 CREATE INDEX stage_queue_ready_idx ON gnomon.stage_queue USING btree (shard_id, stage, lane, ready_at) WHERE (status = 'ready'::text);
 CREATE INDEX stage_queue_timer_idx ON gnomon.stage_queue USING btree (shard_id, timer_at) WHERE ((timer_at IS NOT NULL) AND (status = ANY (ARRAY['sleeping'::text, 'ready'::text])));

@@ -215,7 +215,7 @@ CREATE TABLE stage_outbox (
     entity_id TEXT NOT NULL,
     sink TEXT NOT NULL,
     n INTEGER NOT NULL,
-    ready_at INTEGER NOT NULL,
+    ready_at INTEGER,
     at INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     version INTEGER NOT NULL,
@@ -331,7 +331,10 @@ CREATE INDEX stage_feed_first_idx ON stage_feed (shard_id, first_at);
 
 CREATE INDEX stage_outbox_late_idx ON stage_outbox (shard_id, sink, at) WHERE ready_at > at;
 
-CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, sink, ready_at, n);
+CREATE INDEX stage_outbox_parked_idx ON stage_outbox (entity_id, sink, n) WHERE ready_at IS NULL;
+
+CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, sink, ready_at, n)
+WHERE ready_at IS NOT NULL;
 
 CREATE INDEX stage_queue_parked_idx ON stage_queue (entity_id, stage)
 WHERE status IN ('quarantined', 'looping');

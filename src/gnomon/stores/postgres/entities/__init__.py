@@ -28,6 +28,7 @@ from gnomon.contracts.store.entities import (
     SweepPage,
 )
 from gnomon.contracts.store.register import StageRecord
+from gnomon.stores.entity_pages import parked_page
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.entities import (
     asking,
@@ -105,7 +106,8 @@ class PostgresEntities:
 
     async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
         rows = await self._database.fetch("entity_rows", shard, entity_id)
-        return [queue_row_of(row) for row in rows]
+        undelivered = await self._database.fetch("undelivered", shard, entity_id)
+        return [queue_row_of(row) for row in [*rows, *undelivered]]
 
     async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
         rows = await self._database.fetch("entity_changes", shard, entity_id, limit)
@@ -114,9 +116,10 @@ class PostgresEntities:
     async def parked(
         self, *, stage: str | None, after: tuple[str, str] | None, limit: int
     ) -> Sequence[QueueRow]:
-        entity_id, after_stage = after or ("", "")
-        rows = await self._database.fetch_wide("parked", entity_id, after_stage, stage, limit)
-        return [queue_row_of(row) for row in rows]
+        wanted = (*(after or ("", "")), stage, limit)
+        rows = await self._database.fetch_wide("parked", *wanted)
+        undelivered = await self._database.fetch_wide("undelivered_page", *wanted)
+        return parked_page(map(queue_row_of, [*rows, *undelivered]), limit)
 
     async def release(
         self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL

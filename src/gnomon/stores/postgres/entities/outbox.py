@@ -10,6 +10,7 @@ from gnomon.contracts.store.outbox import Backlog, Outgoing, Waiting
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.entities.looking import fence, first_rows
 from gnomon.stores.postgres.entities.rows import outgoing_of
+from gnomon.stores.postgres.entities.saving import Key, touch_entities
 
 
 class PostgresOutbox:
@@ -51,10 +52,17 @@ class PostgresOutbox:
             keys = _keys([rows[place] for place in group.places])
             await self._database.fetch("unsent", *keys, delay, error, int(counts), *group.shards)
 
+    async def quarantine(self, row: Outgoing, *, error: str) -> None:
+        key = Key(row.shard, row.entity_id)
+        async with self._database.transaction("quarantine") as session:
+            await touch_entities(session, [key], self._database.only(key.shard))
+            await session.fetch("save_quarantine", *key, row.sink, row.n, error)
+
     async def backlog(self) -> Sequence[Backlog]:
+        rows = await self._database.fetch_wide("backlog")
         return [
-            Backlog(sink=sink, count=count, oldest_at=oldest_at, error=error)
-            for sink, count, oldest_at, error in await self._database.fetch_wide("backlog")
+            Backlog(sink=sink, count=count, oldest_at=at, error=error, quarantined=quarantined)
+            for sink, count, at, error, quarantined in rows
         ]
 
 

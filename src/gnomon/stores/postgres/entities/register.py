@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from gnomon.contracts.clock import Entropy
@@ -15,6 +15,7 @@ from gnomon.stores.postgres.entities.saving import (
     Key,
     columns,
     lock_entities,
+    touch_entities,
     write_entry,
 )
 
@@ -46,16 +47,31 @@ async def declare(
             now,
         )
         known = {name: None if is_new else revision for name, revision, is_new in rows}
+        raised = [
+            name for name in names if (before := known[name]) is not None and before < stages[name]
+        ]
+        await _free_saves(database, session, raised)
         for name in names:
-            before = known[name]
             reason = f"sweep r{stages[name]}"
-            if before is None and name in backfill:
+            if known[name] is None and name in backfill:
                 await session.fetch("sweep_begin", name, reason, None)
-            elif before is not None and before < stages[name]:
+            elif name in raised:
                 await session.fetch("stage_raise", name, stages[name])
                 await session.fetch("sweep_begin", name, reason, None)
                 await session.fetch("stage_free", name, reason, entropy.token())
     return known
+
+
+async def _free_saves(database: Database, session: Session, raised: Sequence[str]) -> None:
+    """Undelivered saves of stages are due. Before their queues: entities are locked first."""
+    rows = await session.fetch("entities_undelivered", raised) if raised else ()
+    keys = [Key(*row) for row in rows]
+    for group in database.groups(key.shard for key in keys):
+        chosen = [keys[place] for place in group.places]
+        await touch_entities(session, chosen, group.shards)
+        for key in chosen:
+            for name in raised:
+                await session.fetch("saves_free", *key, name)
 
 
 async def _take_over(database: Database, session: Session, formerly: Mapping[str, str]) -> None:

@@ -107,6 +107,12 @@ async def lock_entities(
     return found
 
 
+async def touch_entities(session: Session, keys: Sequence[Key], only: tuple[int, ...]) -> None:
+    """Lock them and write their rows, so that a commit that has not seen it is not made plainly."""
+    locked = await lock_entities(session, keys, only)
+    await session.fetch("entity_touch", [row.row_id for row in locked if row is not None], *only)
+
+
 async def write_notes(session: Session, notes: Sequence[Note], only: tuple[int, ...]) -> None:
     if notes:
         await session.fetch(

@@ -27,6 +27,7 @@ from gnomon.stores.postgres.entities.saving import (
     lock_entities,
     publish,
     save_states,
+    touch_entities,
     write_entry,
     write_notes,
 )
@@ -231,8 +232,9 @@ async def release(
 ) -> int:
     only = database.only(key.shard)
     async with database.transaction("release") as session:
-        await lock_entities(session, [key], only)
-        freed = len(await session.fetch("release_parked", key.shard, key.id, stage, root))
+        await touch_entities(session, [key], only)
+        freed = len(await session.fetch("release_parked", *key, stage, root))
+        freed += len({sink for (sink,) in await session.fetch("saves_free", *key, stage)})
         if freed:
             await write_entry(session, entry, key.shard)
         return freed

@@ -107,10 +107,11 @@ ALTER TABLE /*schema*/stage_feed
     ADD CONSTRAINT stage_feed_pkey PRIMARY KEY (shard_id, entity_id);
 
 -- Saves on their way out. `n` is the entity's number of the save: in order for each sink and entity.
+-- Without `ready_at`, a row is quarantined or behind one that is.
 CREATE TABLE /*schema*/stage_outbox (
     root           uuid        NOT NULL,
     at             timestamptz NOT NULL,
-    ready_at       timestamptz NOT NULL,
+    ready_at       timestamptz,
     epoch          bigint      NOT NULL,
     version        bigint      NOT NULL,
     n              bigint      NOT NULL,
@@ -129,7 +130,11 @@ CREATE TABLE /*schema*/stage_outbox (
     error          text
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-CREATE INDEX stage_outbox_ready_idx ON /*schema*/stage_outbox (shard_id, sink, ready_at, n);
+CREATE INDEX stage_outbox_ready_idx
+    ON /*schema*/stage_outbox (shard_id, sink, ready_at, n) WHERE ready_at IS NOT NULL;
+
+CREATE INDEX stage_outbox_parked_idx
+    ON /*schema*/stage_outbox (entity_id, sink, n) WHERE ready_at IS NULL;
 
 -- What was put off, to tell how old it is: nothing, as long as all goes well.
 CREATE INDEX stage_outbox_late_idx ON /*schema*/stage_outbox (shard_id, sink, at) WHERE ready_at > at;

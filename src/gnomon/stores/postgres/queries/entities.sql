@@ -113,7 +113,7 @@ WHERE q.ctid = ANY ($1::tid[]) /*one-shard: AND q.shard_id = $2*/;
 
 -- name: publish shard-local
 -- Outbox rows of saves of this transaction, with the document, and the state of a stage if one is
--- named, as they are now.
+-- named, as they are now. Behind a row that is quarantined they have no due time.
 -- $1 shards, $2 ids, $3 sinks, $4 stages, $5 authors, $6 roots, $7 paths, $8 keys, $9 at
 INSERT INTO /*schema*/stage_outbox (
     shard_id, entity_id, sink, n, epoch, version, author, root, paths, key, doc, state_version,
@@ -121,7 +121,7 @@ INSERT INTO /*schema*/stage_outbox (
 )
 SELECT
     e.shard_id, e.id, u.sink, e.saves, e.epoch, e.version, u.author, u.root, u.paths, u.key, e.doc,
-    s.version, s.revision, s.type, s.body, 0, u.at, u.at
+    s.version, s.revision, s.type, s.body, 0, u.at, CASE WHEN b.is_behind THEN NULL ELSE u.at END
 FROM unnest(
     $1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::text[], $8::text[],
     $9::timestamptz[]
@@ -138,7 +138,14 @@ LEFT JOIN LATERAL (
     WHERE t.shard_id = u.shard_id AND t.entity_id = u.id AND t.stage = u.stage
       /*one-shard: AND t.shard_id = $10*/
     LIMIT 1
-) AS s ON true;
+) AS s ON true
+LEFT JOIN LATERAL (
+    SELECT true AS is_behind
+    FROM /*schema*/stage_outbox AS q
+    WHERE q.shard_id = u.shard_id AND q.entity_id = u.id AND q.sink = u.sink
+      AND q.ready_at IS NULL /*one-shard: AND q.shard_id = $10*/
+    LIMIT 1
+) AS b ON true;
 
 -- name: stages_with_state shard-local
 -- $1 shards, $2 ids

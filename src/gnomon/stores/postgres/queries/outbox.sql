@@ -1,6 +1,8 @@
 -- Saves on their way out. An entity's rows for one sink have growing numbers; `unsent` puts off those
 -- behind a row together with it, so that a row is due before another only if it may be sent first, but
--- for the rows of saves made since: those wait behind the one that is put off.
+-- for the rows of saves made since: those wait behind the one that is put off. What is quarantined has
+-- no due time, nor has what is behind it: who makes or frees such rows locks the entity and writes its
+-- row, so that a save knows whether it is behind one.
 
 -- name: survey_outbox shard-local
 -- What waits in held shards, by leaping from sink to sink in the index: the age of the oldest row, and
@@ -23,7 +25,8 @@ WITH RECURSIVE held AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT o.sink, o.at
         FROM /*schema*/stage_outbox AS o
-        WHERE o.shard_id = h.shard_id /*one-shard: AND o.shard_id = $3*/
+        WHERE o.shard_id = h.shard_id AND o.ready_at IS NOT NULL
+          /*one-shard: AND o.shard_id = $3*/
         ORDER BY o.sink, o.ready_at, o.n
         LIMIT 1
     ) AS f
@@ -33,7 +36,8 @@ WITH RECURSIVE held AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT o.sink, o.at
         FROM /*schema*/stage_outbox AS o
-        WHERE o.shard_id = p.shard_id AND o.sink > p.sink /*one-shard: AND o.shard_id = $3*/
+        WHERE o.shard_id = p.shard_id AND o.sink > p.sink AND o.ready_at IS NOT NULL
+          /*one-shard: AND o.shard_id = $3*/
         ORDER BY o.sink, o.ready_at, o.n
         LIMIT 1
     ) AS n
@@ -52,7 +56,8 @@ LEFT JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT n.ready_at
     FROM /*schema*/stage_outbox AS n
-    WHERE n.shard_id = f.shard_id AND n.sink = f.sink /*one-shard: AND n.shard_id = $3*/
+    WHERE n.shard_id = f.shard_id AND n.sink = f.sink AND n.ready_at IS NOT NULL
+      /*one-shard: AND n.shard_id = $3*/
       AND NOT EXISTS (
           SELECT FROM /*schema*/stage_outbox AS p
           WHERE p.shard_id = n.shard_id AND p.entity_id = n.entity_id AND p.sink = n.sink
@@ -121,7 +126,7 @@ WITH behind AS MATERIALIZED (
         SELECT p.n
         FROM /*schema*/stage_outbox AS p
         WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.sink = u.sink AND p.n = u.n
-          /*one-shard: AND p.shard_id = $8*/
+          AND p.ready_at IS NOT NULL /*one-shard: AND p.shard_id = $8*/
         LIMIT 1
     ) AS there
     CROSS JOIN LATERAL (
@@ -140,9 +145,60 @@ SET ready_at = statement_timestamp() + $5::interval,
 FROM behind AS b
 WHERE o.ctid = b.row_id /*one-shard: AND o.shard_id = $8*/;
 
+-- name: save_quarantine shard-local
+-- A row that is still there and not quarantined, and those behind it; the entity is locked.
+-- $1 shard, $2 entity, $3 sink, $4 number, $5 error
+UPDATE /*schema*/stage_outbox AS o
+SET ready_at = NULL, attempts = o.attempts + (o.n = $4::bigint)::int,
+    error = CASE WHEN o.n = $4::bigint THEN $5::text ELSE o.error END
+WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.sink = $3::text AND o.n >= $4::bigint
+  AND EXISTS (
+      SELECT FROM /*schema*/stage_outbox AS p
+      WHERE p.shard_id = $1::int AND p.entity_id = $2::text AND p.sink = $3::text
+        AND p.n = $4::bigint AND p.ready_at IS NOT NULL
+  );
+
+-- name: undelivered shard-local
+-- The first save of each sink that is quarantined, as a row of the queue.
+-- $1 shard, $2 entity
+SELECT DISTINCT ON (o.sink)
+    o.entity_id, o.sink, 0, 'undelivered', NULL::timestamptz, NULL::timestamptz, o.at, o.n,
+    o.attempts, ARRAY['save v' || o.version], o.root, 0, o.error, NULL
+FROM /*schema*/stage_outbox AS o
+WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.ready_at IS NULL
+ORDER BY o.sink, o.n;
+
+-- name: undelivered_page global
+-- The same of all entities.
+-- $1 after this entity, $2 and this stage of it, $3 stage (NULL: all), $4 limit
+SELECT DISTINCT ON (o.entity_id, o.sink)
+    o.entity_id, o.sink, 0, 'undelivered', NULL::timestamptz, NULL::timestamptz, o.at, o.n,
+    o.attempts, ARRAY['save v' || o.version], o.root, 0, o.error, NULL
+FROM /*schema*/stage_outbox AS o
+WHERE o.ready_at IS NULL AND (o.entity_id, o.sink) > ($1::text, $2::text)
+  AND ($3::text IS NULL OR o.sink = $3::text)
+ORDER BY o.entity_id, o.sink, o.n
+LIMIT $4::int;
+
+-- name: saves_free shard-local
+-- Undelivered saves of an entity, which is locked, are due now.
+-- $1 shard, $2 entity, $3 stage (NULL: all)
+UPDATE /*schema*/stage_outbox AS o SET ready_at = statement_timestamp(), attempts = 0
+WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.ready_at IS NULL
+  AND ($3::text IS NULL OR o.sink = $3::text)
+RETURNING o.sink;
+
+-- name: entities_undelivered global
+-- The entities with undelivered saves of some stages, in the order of locking.
+-- $1 stages
+SELECT DISTINCT o.shard_id, o.entity_id
+FROM /*schema*/stage_outbox AS o
+WHERE o.ready_at IS NULL AND o.sink = ANY ($1::text[])
+ORDER BY o.shard_id, o.entity_id;
+
 -- name: backlog global
 -- What waits in the whole installation.
-SELECT o.sink, count(*), min(o.at), min(o.error)
+SELECT o.sink, count(*), min(o.at), min(o.error), count(*) FILTER (WHERE o.ready_at IS NULL)
 FROM /*schema*/stage_outbox AS o
 GROUP BY o.sink
 ORDER BY o.sink;

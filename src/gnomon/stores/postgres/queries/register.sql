@@ -73,10 +73,15 @@ FROM /*schema*/stage AS s
 ORDER BY s.name;
 
 -- name: stages_count global
--- What is in the queues.
+-- What is in the queues, and how many entities have undelivered saves.
 SELECT q.stage, q.status, q.lane, count(*)
 FROM /*schema*/stage_queue AS q
-GROUP BY q.stage, q.status, q.lane;
+GROUP BY q.stage, q.status, q.lane
+UNION ALL
+SELECT o.sink, 'undelivered', 0, count(DISTINCT o.entity_id)
+FROM /*schema*/stage_outbox AS o
+WHERE o.ready_at IS NULL
+GROUP BY o.sink;
 
 -- name: sweep_begin global
 -- Walk over all shards from the beginning, unless a walk began a short while ago. No two walks of a

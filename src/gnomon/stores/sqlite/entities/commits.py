@@ -200,7 +200,7 @@ def _put_back(row: StoredRow, back: SetBack, now_us: int) -> StoredRow | None:
     match back.status:
         case RowStatus.READY:
             return row._replace(status=READY, ready_at=now_us + duration_us(back.delay))
-        case RowStatus.QUARANTINED | RowStatus.LOOPING:
-            return row._replace(status=str(back.status), ready_at=None)
         case None | RowStatus.SLEEPING:
             return None if row.timer_at is None else asleep(row)
+        case parked:
+            return row._replace(status=str(parked), ready_at=None)

@@ -82,13 +82,24 @@ class SqliteOutbox(EntityVerbs):
 
         await self._runner.write(call)
 
+    async def quarantine(self, row: Outgoing, *, error: str) -> None:
+        values = _key(row) | {"error": error, "counts": 1}
+
+        def call(connection: Connection) -> None:
+            if connection.execute(SQL["unsent"], values).rowcount:
+                connection.execute(SQL["quarantine"], values)
+
+        await self._runner.write(call)
+
     async def backlog(self) -> Sequence[Backlog]:
         rows = await self._runner.read(
             lambda connection: connection.execute(SQL["backlog"]).fetchall()
         )
         return [
-            Backlog(sink=sink, count=count, oldest_at=moment(at), error=error)
-            for sink, count, at, error in rows
+            Backlog(
+                sink=sink, count=count, oldest_at=moment(at), error=error, quarantined=quarantined
+            )
+            for sink, count, at, error, quarantined in rows
         ]
 
 

@@ -19,6 +19,7 @@ from gnomon.contracts.store.entities import (
 )
 from gnomon.model.ids import save_key
 from gnomon.stores.entity_audit import audited
+from gnomon.stores.entity_pages import parked_page
 from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.outbox import Save, outgoing_rows
 from gnomon.stores.sqlite.entities.picture import Picture
@@ -95,7 +96,11 @@ class SqliteOutside(EntityVerbs):
     async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
         wanted = {"shard": shard, "id": entity_id}
         return await self._runner.read(
-            lambda connection: [row.queue_row() for row in read_rows(connection, "rows", wanted)]
+            lambda connection: [
+                row.queue_row()
+                for query in ("rows", "undelivered")
+                for row in read_rows(connection, query, wanted)
+            ]
         )
 
     async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
@@ -160,9 +165,13 @@ class SqliteOutside(EntityVerbs):
             "after_stage": after_stage,
             "limit": limit,
         }
-        return await self._runner.read(
-            lambda connection: [row.queue_row() for row in read_rows(connection, "parked", wanted)]
-        )
+
+        def call(connection: Connection) -> list[QueueRow]:
+            queued = read_rows(connection, "parked", wanted)
+            undelivered = read_rows(connection, "undelivered_page", wanted)
+            return parked_page([row.queue_row() for row in [*queued, *undelivered]], limit)
+
+        return await self._runner.read(call)
 
     async def release(
         self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
@@ -179,9 +188,10 @@ class SqliteOutside(EntityVerbs):
             for row in parked:
                 offer = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
                 replace_row(connection, row, merged(row, offer, now_us))
-            if parked:
+            freed = len(parked) + _free_saves(connection, entity_id, stage, now_us)
+            if freed:
                 self._audit(connection, "release_entity", actor, entity_id)
-            return len(parked)
+            return freed
 
         return await self._runner.write(call)
 
@@ -208,6 +218,15 @@ def _state(connection: Connection, entity_id: str, stage: str) -> StageState | N
     wanted = {"id": entity_id, "stage": stage}
     found = connection.execute(SQL["get_state"], wanted).fetchone()
     return None if found is None else state_of(*found)
+
+
+def _free_saves(connection: Connection, entity_id: str, stage: str | None, now_us: int) -> int:
+    """Let undelivered saves of one stage or of all go out; of how many stages."""
+    undelivered = read_rows(connection, "undelivered", {"id": entity_id})
+    stages = [row.stage for row in undelivered if stage in (None, row.stage)]
+    for each in stages:
+        connection.execute(SQL["free_saves"], {"id": entity_id, "stage": each, "now": now_us})
+    return len(stages)
 
 
 def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) -> Entity | None:

@@ -57,6 +57,7 @@ class SqliteRegister(EntityVerbs):
         for row in read_rows(connection, "parked_of_stage", {"stage": stage}):
             offer = freeing(stage, reason, self._entropy.token(), StageLane.BACKGROUND)
             replace_row(connection, row, merged(row, offer, now_us))
+        connection.execute(SQL["free_saves_of_stage"], {"stage": stage, "now": now_us})
 
     async def stages(self) -> Sequence[StageRecord]:
         return await self._runner.read(

@@ -97,13 +97,14 @@ CREATE TABLE stage_feed (
 CREATE INDEX stage_feed_first_idx ON stage_feed (shard_id, first_at);
 
 -- Saves on their way out. `n` is the entity's number of the save. Of one entity and sink no row is
--- due before an earlier one: `ready_at` never falls as `n` rises.
+-- due before an earlier one: `ready_at` never falls as `n` rises. Without it, the row is quarantined or
+-- behind one that is.
 CREATE TABLE stage_outbox (
     shard_id INTEGER NOT NULL,
     entity_id TEXT NOT NULL,
     sink TEXT NOT NULL,
     n INTEGER NOT NULL,
-    ready_at INTEGER NOT NULL,
+    ready_at INTEGER,
     at INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     version INTEGER NOT NULL,
@@ -121,7 +122,10 @@ CREATE TABLE stage_outbox (
     PRIMARY KEY (entity_id, sink, n)
 );
 
-CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, sink, ready_at, n);
+CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, sink, ready_at, n)
+WHERE ready_at IS NOT NULL;
+
+CREATE INDEX stage_outbox_parked_idx ON stage_outbox (entity_id, sink, n) WHERE ready_at IS NULL;
 
 -- What was put off, to tell how old it is: nothing, as long as all goes well.
 CREATE INDEX stage_outbox_late_idx ON stage_outbox (shard_id, sink, at) WHERE ready_at > at;

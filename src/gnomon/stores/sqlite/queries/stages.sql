@@ -91,21 +91,27 @@ UPDATE entity SET version = :version, changed_at = :now, doc = :doc, saves = :sa
 UPDATE entity SET saves = :saves WHERE id = :id;
 
 -- name: put_outgoing
--- Not due before an earlier one of the same entity and sink.
+-- Not due before an earlier one of the same entity and sink, and not at all behind one that is
+-- quarantined.
 INSERT INTO stage_outbox (
     shard_id, entity_id, sink, n, ready_at, at, epoch, version, root, author, paths, key,
     state_version, state_revision, state_type, state_body, doc
 )
 VALUES (
     :shard, :id, :sink, :n,
-    max(:now, coalesce(
-        (
-            SELECT o.ready_at FROM stage_outbox AS o
-            WHERE o.entity_id = :id AND o.sink = :sink
-            ORDER BY o.n DESC
-            LIMIT 1
-        ), 0
-    )),
+    CASE
+        WHEN NOT EXISTS (
+            SELECT 1 FROM stage_outbox AS q INDEXED BY stage_outbox_parked_idx
+            WHERE q.ready_at IS NULL AND q.entity_id = :id AND q.sink = :sink
+        ) THEN max(:now, coalesce(
+            (
+                SELECT o.ready_at FROM stage_outbox AS o
+                WHERE o.entity_id = :id AND o.sink = :sink
+                ORDER BY o.n DESC
+                LIMIT 1
+            ), 0
+        ))
+    END,
     :now, :epoch, :version, :root, :author, :paths, :key, :state_version, :state_revision,
     :state_type, :state_body, :doc
 );
@@ -138,7 +144,8 @@ UPDATE OR REPLACE stage_outbox SET sink = :stage WHERE sink = :old;
 -- name: stages
 SELECT
     s.name, s.revision, s.first_seen_at, s.last_seen_at, coalesce(q.waiting, 0),
-    coalesce(q.background, 0), coalesce(q.parked, 0), coalesce(q.sleeping, 0), s.settle, s.own_echo
+    coalesce(q.background, 0), coalesce(q.parked, 0) + coalesce(o.undelivered, 0),
+    coalesce(q.sleeping, 0), s.settle, s.own_echo
 FROM stage AS s
 LEFT JOIN (
     SELECT
@@ -150,6 +157,12 @@ LEFT JOIN (
     FROM stage_queue
     GROUP BY stage
 ) AS q ON q.stage = s.name
+LEFT JOIN (
+    SELECT sink, count(DISTINCT entity_id) AS undelivered
+    FROM stage_outbox INDEXED BY stage_outbox_parked_idx
+    WHERE ready_at IS NULL
+    GROUP BY sink
+) AS o ON o.sink = s.name
 ORDER BY s.name;
 
 -- name: forget

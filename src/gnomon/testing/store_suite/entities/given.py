@@ -14,6 +14,7 @@ from gnomon.contracts.store.entities import (
     Asked,
     Claim,
     Commit,
+    CommitKind,
     Committed,
     Entity,
     EntityWrite,
@@ -233,6 +234,22 @@ class GivenEntities:
         entity = await self.written(name, **fields)
         await self.swapped(entity, stage=stage)
         return entity
+
+    async def saved_by(self, name: str, stage: str = STAGE) -> None:
+        """The stage saves it once more, and wants to be told."""
+        await self.offered(name, self.offer(stage))
+        state = StateWrite(body=b"1", revision=1)
+        claim = await self.claim(name, stage)
+        done = await self.committed(claim, doc=OTHER_DOC, state=state, after_save=True)
+        assert CommitKind.SAVED is done.kind
+
+    async def undelivered(self, name: str, stage: str = STAGE) -> Outgoing:
+        """A new entity with a save that the stage did not take."""
+        await self.written(name)
+        await self.saved_by(name, stage)
+        (row,) = [row for row in await self.outgoing(stage) if row.entity_id == name]
+        await self.store.outbox.quarantine(row, error="no")
+        return row
 
     async def outgoing_soon(self, *, limit: int = LIMIT) -> Sequence[Outgoing]:
         """What is due to leave, as soon as something is."""

@@ -1,0 +1,17 @@
+"""Pages of what is listed of entities, the same in every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby, islice
+from operator import attrgetter
+
+from gnomon.contracts.store.entities import QueueRow
+
+_PLACE = attrgetter("entity_id", "stage")
+
+
+def parked_page(rows: Iterable[QueueRow], limit: int) -> list[QueueRow]:
+    """In order of (entity, stage), those of the first so many; what is in the queue comes first."""
+    places = groupby(sorted(rows, key=_PLACE), key=_PLACE)
+    return [row for _, at_place in islice(places, limit) for row in at_place]
