@@ -278,7 +278,7 @@ class Claims:
         name = f"stage-{line.served.info.name}"
         while line.may_begin(now := self._clock.monotonic()):
             batch = line.next_batch(now, self._time.now())
-            line.began(batch)
+            line.began(batch, now)
             self.begin(self._perform(line, batch), name)
 
     def _start_all_after(self, line: Line) -> None:
@@ -317,7 +317,7 @@ class Claims:
                 "stage_bug", stage=line.served.info.name, error=f"{type(exc).__name__}: {exc}"
             )
         finally:
-            line.ended(claims)
+            line.ended(claims, self._clock.monotonic())
             self._free(line, [claim.entity.id for claim in claims])
             self._after_saves(line, saved)
             if len(saved) < len(claims):  # of what was saved there is nothing left to learn

@@ -13,6 +13,7 @@ from gnomon.stages.served import Served
 
 OLD_BACKGROUND = timedelta(hours=1)  # a background row so old counts as main
 FRESH_S = 1.0
+RESTS = 2.0  # beside what is fresh: so many times as long as it worked, the background rests
 OVERTAKEN_MAX = timedelta(seconds=1)
 KEPT_PART = 8  # of a stage's calls, so much the background lane leaves to the main one
 BACKGROUND_PART = 8  # of what is claimed ahead of the main lane, at most so much of the other
@@ -21,15 +22,32 @@ BACKGROUND_PART = 8  # of what is claimed ahead of the main lane, at most so muc
 @dataclass(slots=True)
 class Background:
     """What the stages of a process share about their background lanes. As long as the main lane of
-    any of them had something lately, there is one small call at a time, for they share the
-    processor and the store: what is fresh would have to wait for them."""
+    any of them had something lately, there is one small call or page of a walk at a time, and a
+    rest after it, for they share the processor and the store: what is fresh would have to wait for
+    them."""
 
     fresh_at: float = -FRESH_S  # when a main lane had something
-    running: int = 0  # calls for background lanes alone
+    running: int = 0  # calls for background lanes alone, and pages
+    rest_until: float = 0.0
+    _began_at: float = 0.0
 
     def is_quiet(self, now: float) -> bool:
         """Whether there was nothing fresh lately."""
         return now - self.fresh_at >= FRESH_S
+
+    def may_begin(self, now: float) -> bool:
+        """Whether it is the background's turn."""
+        return self.is_quiet(now) or (not self.running and now >= self.rest_until)
+
+    def began(self, now: float) -> None:
+        """A call or a page began."""
+        self.running += 1
+        self._began_at = now
+
+    def ended(self, now: float) -> None:
+        """It ended: the longer it took, the longer the rest."""
+        self.running -= 1
+        self.rest_until = now + RESTS * (now - self._began_at)
 
 
 class Line:
@@ -123,9 +141,10 @@ class Line:
             return free > 0
         if not self._ahead[StageLane.BACKGROUND]:
             return False
-        if not self.background.is_quiet(now):
-            return free > 0 and not self.background.running
-        return free > self.capacity.parallel(now) // KEPT_PART
+        if not self.background.may_begin(now):
+            return False
+        kept = self.capacity.parallel(now) // KEPT_PART if self.background.is_quiet(now) else 0
+        return free > kept
 
     def next_batch(self, now: float, time: datetime) -> list[Claim]:
         """What the next call is for: main lane first, but the other one has its share."""
@@ -142,15 +161,17 @@ class Line:
         self.capacity.claimed(main=len(fresh), background=len(others))
         return others + fresh
 
-    def began(self, batch: Sequence[Claim]) -> None:
+    def began(self, batch: Sequence[Claim], now: float) -> None:
         """A call began."""
         self.capacity.began(len(batch))
-        self.background.running += _is_background(batch)
+        if _is_background(batch):
+            self.background.began(now)
 
-    def ended(self, batch: Sequence[Claim]) -> None:
+    def ended(self, batch: Sequence[Claim], now: float) -> None:
         """A call ended."""
         self.capacity.ended()
-        self.background.running -= _is_background(batch)
+        if _is_background(batch):
+            self.background.ended(now)
 
     def hold_background(self, *, held: bool) -> list[Claim]:
         """Take nothing of the background lane, until it is said again; what is let go of it."""

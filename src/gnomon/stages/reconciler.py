@@ -63,7 +63,7 @@ class Reconciler:
         self.asker = Asker(
             by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
         )
-        background = Background()
+        background = self._background = Background()
         self.claims = Claims(
             store,
             self.asker,
@@ -213,6 +213,8 @@ class Reconciler:
         for line in self._lines.values():
             if line.is_waiting and not line.capacity.free(now) and line.capacity.next_at(now) > now:
                 rest_s = min(rest_s, line.capacity.next_at(now) - now)
+        if self._background.rest_until > now:
+            rest_s = min(rest_s, self._background.rest_until - now)
         return max(rest_s, NAP_S)
 
     def _open_times(self, now: float) -> list[datetime]:

@@ -47,13 +47,20 @@ class Walker:
         by_shard = {held.shard: held for held in holdings}
         ours = [(self._lines[stage], by_shard[shard]) for stage, shard in walks
                 if stage in self._lines and shard in by_shard]  # fmt: skip
-        if not ours:
+        if not ours or not self._background.may_begin(self._clock.monotonic()):
             return False
+        self._background.began(self._clock.monotonic())
+        try:
+            return await self._walk(ours, len(holdings), now)
+        finally:
+            self._background.ended(self._clock.monotonic())
+
+    async def _walk(self, ours: Sequence[tuple[Line, Holding]], shards: int, now: datetime) -> bool:
         pages = 0
         for _ in range(min(LOOKS_AT_ONCE, len(ours))):
             line, held = ours[self._turn % len(ours)]
             self._turn += 1
-            pages += await self._page(line, held, len(holdings), now)
+            pages += await self._page(line, held, shards, now)
             if pages >= PAGES_AT_ONCE or (pages and not self._is_quiet):
                 break
         return pages > 0

@@ -76,7 +76,8 @@ def test_what_is_fresh_does_not_wait_for_others_in_its_call() -> None:
 
 
 def test_beside_what_is_fresh_a_background_call_is_small_and_alone() -> None:
-    """In the whole process, until nothing fresh came for a second; then there is room for many."""
+    """In the whole process, and then it rests twice as long, until nothing fresh came for a second:
+    then there is room for many."""
     background = Background()
     one, other = (Line(LocalStage(Batched()), background) for _ in range(2))
     for line in (one, other):
@@ -88,13 +89,13 @@ def test_beside_what_is_fresh_a_background_call_is_small_and_alone() -> None:
     assert one.may_begin(5.5)
     small = one.next_batch(5.5, NOW)
     assert ["old0", "old1"] == ids_of(small)
-    one.began(small)
+    one.began(small, 5.5)
     assert not one.may_begin(5.5)
     assert not other.may_begin(5.5)
-    one.ended(small)
-    assert other.may_begin(5.5)
+    one.ended(small, 5.6)
+    assert (False, True) == (other.may_begin(5.7), other.may_begin(5.8))
 
-    one.began(small)
+    one.began(small, 5.8)
     assert other.may_begin(6.1)
     assert 16 == len(other.next_batch(6.1, NOW))
 
