@@ -179,11 +179,13 @@ class Reconciler:
             return False
         did = await self._fire(holdings)
         # Side by side, for most of the time is spent waiting for the store.
-        asked = asyncio.create_task(self._ask(holdings), name="stage-asks")
-        try:
-            did = await self.claims.claim_all(holdings) or did
-        finally:
-            did = await asked or did
+        found = await asyncio.gather(
+            self._ask(holdings), self.claims.claim_all(holdings), return_exceptions=True
+        )
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+            did = did or each
         self._walk(holdings)
         is_late = self._clock.monotonic() >= self._survey_at  # also when there is always something
         if is_late or (not did and self.claims.is_stale):

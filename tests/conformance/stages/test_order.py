@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from gnomon.stages import Done
 from gnomon.stages.served import OutageError
 from gnomon.testing.stage_bench import Bench
@@ -147,3 +149,23 @@ async def test_it_does_not_wait_for_a_stage_that_works_alongside() -> None:
     assert (["busy"], ["busy", "waits"]) == (ids_of(first.given), ids_of(then.given))
     gate.opened.set()
     await bench.settle()
+
+
+async def test_a_round_that_is_dropped_in_the_middle_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a worker that is killed leaves it: nobody will ever go on with it."""
+    bench = await settled(stage("s"), entities={"e": {}})
+    never = asyncio.Event()
+
+    async def hang(_: Any) -> bool:
+        return await never.wait()
+
+    monkeypatch.setattr(bench.worker.reconciler.claims, "claim_all", hang)
+    monkeypatch.setattr(bench.worker.reconciler, "_ask", hang)
+    before = asyncio.all_tasks()
+    dropped = bench.worker.reconciler.step()
+    assert dropped.send(None) is not None
+    dropped.close()
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
