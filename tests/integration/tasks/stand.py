@@ -163,6 +163,13 @@ class Stand:
         await self.until(lambda: self.state(task_id) == "WORK", f"start of {task_id}")
         return self.row(task_id)
 
+    async def sleeping(self, task_id: int) -> Row:
+        """The same, and its `pg_sleep` is on its way: a cancel that comes earlier finds nothing."""
+        row = await self.working(task_id)
+        text = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
+        await self.until(lambda: bool(self.execute(text, row["pid"])), f"sleep of {task_id}")
+        return row
+
 
 def at_once(rows: Sequence[Row]) -> int:
     """How many were performed at the same time, at most."""

@@ -95,7 +95,7 @@ async def test_task_that_ends_its_own_backend_fails_in_the_end(stand: Stand) -> 
 async def test_cancelled_task_fails(stand: Stand) -> None:
     """K3."""
     task_id = stand.insert("SELECT pg_sleep(9)")
-    row = await stand.working(task_id)
+    row = await stand.sleeping(task_id)
     stand.execute("SELECT pg_cancel_backend(%s)", row["pid"])
     [row] = await stand.ended([task_id])
     assert ("FAIL", "") == (row["state"], row["output"])
