@@ -115,7 +115,7 @@ async def test_a_stage_is_no_more_parallel_than_it_says_in_the_whole_installatio
 async def test_the_limit_of_a_stage_can_be_changed_while_it_works(
     postgres_schema: PostgresSchema,
 ) -> None:
-    """What an operator sets counts for all processes from then on."""
+    """What an operator sets counts for all processes as soon as each has asked again."""
     seen = Seen()
     async with AsyncExitStack() as stack:
         stages = await at_work(stack, postgres_schema, seen, parallel=30)
@@ -125,6 +125,9 @@ async def test_the_limit_of_a_stage_can_be_changed_while_it_works(
             while not (await operator.scheduler.limits()):
                 await asyncio.sleep(0.02)  # the stage's own word comes first
         await operator.scheduler.set_limit(Limit(kind=LimitKind.STAGE, name="slow", parallel=1))
+        async with asyncio.timeout(30):
+            while (await operator.scheduler.limits())[0].granted > 1:
+                await asyncio.sleep(0.02)  # idle ones have kept a call ready
         await written(stages, seen)
     assert 1 == seen.most
     assert WORKERS == len(seen.ended)
