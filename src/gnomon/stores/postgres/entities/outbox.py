@@ -49,8 +49,13 @@ class PostgresOutbox:
         self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         for group in self._database.groups(row.shard for row in rows):
-            keys = _keys([rows[place] for place in group.places])
-            await self._database.fetch("unsent", *keys, delay, error, int(counts), *group.shards)
+            chosen = [rows[place] for place in group.places]
+            entities = sorted({Key(row.shard, row.entity_id) for row in chosen})
+            async with self._database.transaction("unsent") as session:
+                await touch_entities(session, entities, group.shards)
+                await session.fetch(
+                    "unsent", *_keys(chosen), delay, error, int(counts), *group.shards
+                )
 
     async def quarantine(self, row: Outgoing, *, error: str) -> None:
         key = Key(row.shard, row.entity_id)

@@ -121,7 +121,8 @@ INSERT INTO /*schema*/stage_outbox (
 )
 SELECT
     e.shard_id, e.id, u.sink, e.saves, e.epoch, e.version, u.author, u.root, u.paths, u.key, e.doc,
-    s.version, s.revision, s.type, s.body, 0, u.at, CASE WHEN b.is_behind THEN NULL ELSE u.at END
+    s.version, s.revision, s.type, s.body, 0, u.at,
+    CASE WHEN b.is_parked THEN NULL ELSE greatest(u.at, b.ready_at) END
 FROM unnest(
     $1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::text[], $8::text[],
     $9::timestamptz[]
@@ -140,10 +141,11 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS s ON true
 LEFT JOIN LATERAL (
-    SELECT true AS is_behind
+    SELECT q.ready_at, q.ready_at IS NULL AS is_parked
     FROM /*schema*/stage_outbox AS q
     WHERE q.shard_id = u.shard_id AND q.entity_id = u.id AND q.sink = u.sink
-      AND q.ready_at IS NULL /*one-shard: AND q.shard_id = $10*/
+      /*one-shard: AND q.shard_id = $10*/
+    ORDER BY q.n DESC
     LIMIT 1
 ) AS b ON true;
 

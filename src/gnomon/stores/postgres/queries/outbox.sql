@@ -1,13 +1,13 @@
--- Saves on their way out. An entity's rows for one sink have growing numbers; `unsent` puts off those
--- behind a row together with it, so that a row is due before another only if it may be sent first, but
--- for the rows of saves made since: those wait behind the one that is put off. What is quarantined has
--- no due time, nor has what is behind it: who makes or frees such rows locks the entity and writes its
--- row, so that a save knows whether it is behind one.
+-- Saves on their way out. An entity's rows for one sink have growing numbers, and no row is due before
+-- one with a lower number: a save is due no earlier than the last row, and `unsent` puts off those
+-- behind a row together with it. What is quarantined has no due time, nor has what is behind it. So
+-- whoever makes rows, puts them off, parks or frees them locks the entity and writes its row, that a
+-- save may know the last row; only what was sent is taken away without.
 
 -- name: survey_outbox shard-local
 -- What waits in held shards, by leaping from sink to sink in the index: the age of the oldest row, and
--- in what time one is due that is not behind another one of its entity. The oldest is either the first
--- in order of time, or one that was put off: any other is due since it was made, and that was later.
+-- in what time one is due. The oldest is either the first in order of time, or one that was put off: any
+-- other is due since it was made, and that was later.
 -- $1 shards, $2 lease guids
 WITH RECURSIVE held AS MATERIALIZED (
     SELECT n.shard_id
@@ -20,10 +20,10 @@ WITH RECURSIVE held AS MATERIALIZED (
         LIMIT 1
     ) AS n
 ), first AS (
-    SELECT h.shard_id, f.sink, f.at
+    SELECT h.shard_id, f.sink, f.at, f.ready_at
     FROM held AS h
     CROSS JOIN LATERAL (
-        SELECT o.sink, o.at
+        SELECT o.sink, o.at, o.ready_at
         FROM /*schema*/stage_outbox AS o
         WHERE o.shard_id = h.shard_id AND o.ready_at IS NOT NULL
           /*one-shard: AND o.shard_id = $3*/
@@ -31,10 +31,10 @@ WITH RECURSIVE held AS MATERIALIZED (
         LIMIT 1
     ) AS f
     UNION ALL
-    SELECT p.shard_id, n.sink, n.at
+    SELECT p.shard_id, n.sink, n.at, n.ready_at
     FROM first AS p
     CROSS JOIN LATERAL (
-        SELECT o.sink, o.at
+        SELECT o.sink, o.at, o.ready_at
         FROM /*schema*/stage_outbox AS o
         WHERE o.shard_id = p.shard_id AND o.sink > p.sink AND o.ready_at IS NOT NULL
           /*one-shard: AND o.shard_id = $3*/
@@ -43,7 +43,7 @@ WITH RECURSIVE held AS MATERIALIZED (
     ) AS n
 )
 SELECT
-    f.sink, statement_timestamp() - min(least(f.at, l.at)), min(d.ready_at) - statement_timestamp()
+    f.sink, statement_timestamp() - min(least(f.at, l.at)), min(f.ready_at) - statement_timestamp()
 FROM first AS f
 LEFT JOIN LATERAL (
     SELECT o.at
@@ -53,20 +53,6 @@ LEFT JOIN LATERAL (
     ORDER BY o.at
     LIMIT 1
 ) AS l ON true
-CROSS JOIN LATERAL (
-    SELECT n.ready_at
-    FROM /*schema*/stage_outbox AS n
-    WHERE n.shard_id = f.shard_id AND n.sink = f.sink AND n.ready_at IS NOT NULL
-      /*one-shard: AND n.shard_id = $3*/
-      AND NOT EXISTS (
-          SELECT FROM /*schema*/stage_outbox AS p
-          WHERE p.shard_id = n.shard_id AND p.entity_id = n.entity_id AND p.sink = n.sink
-            AND p.n < n.n AND p.ready_at > n.ready_at /*one-shard: AND p.shard_id = $3*/
-          OFFSET 0
-      )
-    ORDER BY n.ready_at, n.n
-    LIMIT 1
-) AS d
 GROUP BY f.sink;
 
 -- name: outgoing shard-local
@@ -88,12 +74,6 @@ CROSS JOIN LATERAL (
     FROM /*schema*/stage_outbox AS n
     WHERE n.shard_id = h.shard_id AND n.sink = $5::text AND n.ready_at <= statement_timestamp()
       /*one-shard: AND n.shard_id = $6*/
-      AND NOT EXISTS (
-          SELECT FROM /*schema*/stage_outbox AS p
-          WHERE p.shard_id = n.shard_id AND p.entity_id = n.entity_id AND p.sink = n.sink
-            AND p.n < n.n AND p.ready_at > n.ready_at /*one-shard: AND p.shard_id = $6*/
-          OFFSET 0
-      )
     ORDER BY n.ready_at, n.n
     LIMIT $4::int
 ) AS f
@@ -116,8 +96,8 @@ WHERE o.ctid = ANY (ARRAY(
 )) /*one-shard: AND o.shard_id = $5*/;
 
 -- name: unsent shard-local
--- Put rows off that are still there, and those behind them with them. A repeat counts once more; that
--- does no harm.
+-- Put rows off that are still there, and those behind them with them; the entities are locked. A repeat
+-- counts once more; that does no harm.
 -- $1 shards, $2 entities, $3 sinks, $4 numbers, $5 delay, $6 error, $7 what it counts
 WITH behind AS MATERIALIZED (
     SELECT r.row_id, bool_or(r.n = u.n) AS is_it
@@ -133,13 +113,13 @@ WITH behind AS MATERIALIZED (
         SELECT p.ctid AS row_id, p.n
         FROM /*schema*/stage_outbox AS p
         WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.sink = u.sink AND p.n >= u.n
-          /*one-shard: AND p.shard_id = $8*/
+          AND p.ready_at IS NOT NULL /*one-shard: AND p.shard_id = $8*/
         OFFSET 0
     ) AS r
     GROUP BY r.row_id
 )
 UPDATE /*schema*/stage_outbox AS o
-SET ready_at = statement_timestamp() + $5::interval,
+SET ready_at = greatest(o.ready_at, statement_timestamp() + $5::interval),
     attempts = o.attempts + CASE WHEN b.is_it THEN $7::int ELSE 0 END,
     error = CASE WHEN b.is_it THEN $6::text ELSE o.error END
 FROM behind AS b

@@ -165,7 +165,7 @@ WITH want AS MATERIALIZED (
     SELECT
         s.shard_id, s.id, k.sink, s.saves, s.epoch, s.version, 'stage:' || s.stage, s.root, s.paths,
         s.key, s.doc, t.version, t.revision, t.type, t.body, 0, statement_timestamp(),
-        CASE WHEN b.is_behind THEN NULL ELSE statement_timestamp() END
+        CASE WHEN b.is_parked THEN NULL ELSE greatest(statement_timestamp(), b.ready_at) END
     FROM saved AS s
     CROSS JOIN LATERAL (
         SELECT '' AS sink WHERE s.for_relay UNION ALL SELECT s.stage WHERE s.for_stage
@@ -181,10 +181,10 @@ WITH want AS MATERIALIZED (
         LIMIT 1
     ) AS t ON true
     LEFT JOIN LATERAL (
-        SELECT true AS is_behind
+        SELECT n.ready_at, n.ready_at IS NULL AS is_parked
         FROM /*schema*/stage_outbox AS n
         WHERE n.shard_id = s.shard_id AND n.entity_id = s.id AND n.sink = k.sink
-          AND n.ready_at IS NULL
+        ORDER BY n.n DESC
         LIMIT 1
     ) AS b ON true
 )

@@ -117,6 +117,23 @@ class TestOutbox:
         assert 1 == row.version
         assert [1, 2] == [row.version for row in await entities.outgoing()]
 
+    async def test_a_save_after_the_wait_does_not_overtake_those_made_during_it(
+        self, store: Store, entities: GivenEntities
+    ) -> None:
+        """Whose place in time is between the row that was put off and the latest."""
+        entity = await entities.published("ad")
+        first = await entities.outgoing()
+        await store.outbox.unsent(first, delay=timedelta(milliseconds=50), error="no", counts=True)
+        entity = await entities.changed(entity, publish=True)
+        await entities.outgoing_soon(limit=1)  # the wait is over
+        await entities.changed(entity, publish=True)
+
+        arrived: list[int] = []
+        while rows := await entities.outgoing():
+            arrived += [row.version for row in rows]
+            await store.outbox.sent(rows)
+        assert [1, 2, 3] == arrived
+
     async def test_rows_that_are_put_off_apart_keep_their_order(
         self, store: Store, entities: GivenEntities
     ) -> None:

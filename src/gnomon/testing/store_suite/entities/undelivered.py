@@ -233,3 +233,26 @@ class TestUndelivered:
         assert [(name, version) for name in names for version in (2, 3, 4)] == sorted(
             (row.entity_id, row.version) for row in rows
         )
+
+    async def test_saves_that_race_with_being_put_off_stay_in_order(
+        self, store: Store, given: Given, entities: GivenEntities
+    ) -> None:
+        """Whichever is first, the later save is not due before the earlier one."""
+        rival = (await rivals(store, given))[-1]
+        for turn in range(4):
+            names = [f"e{turn}-{number:02}" for number in range(ENTITY_COUNT)]
+            for name in names:
+                await entities.written(name)
+                await entities.saved_by(name)
+            firsts = {row.entity_id: row for row in await entities.outgoing(STAGE)}
+
+            commits = [await saving(entities, name) for name in names]
+            committing = asyncio.create_task(store.entities.commit(commits))
+            await asyncio.gather(
+                *(
+                    rival.outbox.unsent([firsts[name]], delay=HOUR, error="no", counts=True)
+                    for name in reversed(names)
+                )
+            )
+            assert {CommitKind.SAVED} == {each.kind for each in await committing}
+            assert [] == list(await entities.outgoing())
