@@ -58,7 +58,7 @@ class Scale:
     tasks: int = 10_000
     tasks_growth: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     tasks_idle: int = 200
-    staged: int = 20_000  # entities through stages
+    staged: int = 40_000  # entities through stages
     staged_bases: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     sweep: int = 10_000  # actions per setting of a rival that is tried; 0: the known best is taken
 

@@ -33,7 +33,8 @@ WALK_S = 5.0
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
-    yield await through_the_chain(stand)
+    yield await through_the_chain(stand, fused=False)
+    yield await through_the_chain(stand, fused=True)
     yield await through_a_remote_stage(stand)
     async for result in as_the_base_grows(stand):
         yield result
@@ -50,9 +51,14 @@ async def opened(url: str) -> AsyncIterator[tuple[App, Entities]]:
 
 @asynccontextmanager
 async def crew(
-    stand: Stand, url: str, *, size: int | None = None, remote: str | None = None
+    stand: Stand,
+    url: str,
+    *,
+    size: int | None = None,
+    remote: str | None = None,
+    fused: bool = False,
 ) -> AsyncIterator[Crew]:
-    options = {"url": url, "remote": remote}
+    options = {"url": url, "remote": remote, "fused": fused}
     count = size or stand.worker_count
     async with crew_of(WORKER, options, size=count, folder=stand.folder) as found:
         yield found
@@ -69,22 +75,23 @@ async def all_done(entities: Entities, last: str, field: str) -> None:
     """Wait until nothing waits in a queue and the last entity has the last stage's field."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            records = await entities.stages()
-            if records and not any(record.waiting for record in records):
-                found = await entities.get(last)
-                if f'"{field}"' in (found.doc or ""):
+            found = await entities.get(last)  # first, for counting the queues costs
+            if f'"{field}"' in (found.doc or ""):
+                records = await entities.stages()
+                if records and not any(record.waiting for record in records):
                     return
             await asyncio.sleep(0.02)
 
 
-async def through_the_chain(stand: Stand) -> Result:
+async def through_the_chain(stand: Stand, *, fused: bool) -> Result:
+    """As stages are by default, each saved by itself; or marked `fuse`, saved together."""
     count = stand.scale.staged
     ours, floors = [], []
     for _ in range(stand.scale.rounds):
         async with stand.database() as url, opened(url) as (_app, entities):
             await put_all(entities, count)
             await stand.settle(url)
-            async with crew(stand, url) as workers:
+            async with crew(stand, url, fused=fused) as workers:
                 began = time.perf_counter()
                 workers.go()
                 await all_done(entities, f"e{count - 1}", f"s{CHAIN}")
@@ -94,7 +101,7 @@ async def through_the_chain(stand: Stand) -> Result:
     value, compared = median(ours), median(floors)
     return Result(
         scenario="stages",
-        measure=f"chain of {CHAIN} local stages",
+        measure=f"chain of {CHAIN} local stages{', fused' * fused}",
         engine=stand.engine,
         value=value,
         unit="entities/s",

@@ -26,12 +26,13 @@ class Link(Stage[Document, None]):
         return Done({self.name: it.entity[self.source] + 1})
 
 
-def chain() -> list[Stage[Document, None]]:
+def chain(*, fused: bool) -> list[Stage[Document, None]]:
     """The four, in order."""
     made: list[Stage[Document, None]] = []
     for number in range(1, CHAIN + 1):
         name, source = f"s{number}", f"s{number - 1}" if number > 1 else "n"
-        fields = {"name": name, "source": source, "watch": (source,), "writes": (name,)}
+        fields: dict[str, Any] = {"name": name, "source": source, "fuse": fused}
+        fields |= {"watch": (source,), "writes": (name,)}
         made.append(type(f"Link{number}", (Link,), fields)())
     return made
 

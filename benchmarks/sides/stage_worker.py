@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import uvloop
 
@@ -13,15 +14,16 @@ from gnomon.app import App
 from gnomon.stages import Stages
 
 
-async def work(url: str, *, remote: str | None) -> None:
+async def work(url: str, *, remote: str | None, fused: bool) -> None:
     tally = Tally()
     async with App(url, observer=Complaints()) as app:
         stages: Stages[Document] = Stages(app)
         if remote is None:
-            stages.add(*chain())
+            stages.add(*chain(fused=fused))
         else:
             stages.remote("s1", remote, tls=False, backfill=False)
         await asyncio.to_thread(tally.wait_go)
+        gc.freeze()  # as `gnomon worker` does
         stop = asyncio.Event()
         working = asyncio.create_task(app.work(stop))
         stopped = asyncio.create_task(asyncio.to_thread(tally.wait_stop))
@@ -33,4 +35,4 @@ async def work(url: str, *, remote: str | None) -> None:
 
 if __name__ == "__main__":
     given = options()
-    uvloop.run(work(given["url"], remote=given["remote"]))
+    uvloop.run(work(given["url"], remote=given["remote"], fused=given["fused"]))

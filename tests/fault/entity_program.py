@@ -1,7 +1,8 @@
 """The worker process of the fault tests of stages: `python -m tests.fault.entity_program …`.
 
-Five stages in a row over numbers, the last with an `after_save` that writes a line into the
-receiver's log; two that undo each other's work on entities with an `x`. Every save goes to Kafka.
+Five stages in a row over numbers, some called alone and some in passes, the last with an
+`after_save` that writes a line into the receiver's log; two that undo each other's work on entities
+with an `x`. Every save goes to Kafka.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class First(Numbered):
 
 class Second(Numbered):
     name, watch, writes = "s2", ("s1",), ("s2",)
+    fuse = True
 
     def value(self, it: Document) -> int:
         return int(it["s1"]) * 2
@@ -75,6 +77,7 @@ class Second(Numbered):
 
 class Third(Numbered):
     name, watch, writes = "s3", ("s1", "s2"), ("s3",)
+    fuse = True
 
     def value(self, it: Document) -> int:
         return int(it["s1"]) + int(it["s2"])
@@ -91,6 +94,7 @@ class Fifth(Numbered):
     """Remembers in its state, and tells the receiver of each save."""
 
     name, watch, writes = "s5", ("s4",), ("s5",)
+    fuse = True
 
     def __init__(self, log: Path) -> None:
         self._file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

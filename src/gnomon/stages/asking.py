@@ -209,8 +209,10 @@ class Asker:
             self._observer.event(
                 "stage_loop", stage=offer.stage, entity=view.entity_id, proof=proof
             )
-        now = self._clock.monotonic()
-        delay = self._buckets.take(view.entity_id, offer.stage, change.root, now)
+        delay = timedelta(0)
+        if offer.stage in self.graph.circling:  # others are woken by each of those before them
+            now = self._clock.monotonic()
+            delay = self._buckets.take(view.entity_id, offer.stage, change.root, now)
         if proof is None and delay <= offer.delay:
             return offer
         return Offer(

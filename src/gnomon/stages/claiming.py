@@ -140,13 +140,13 @@ class Claims:
         now, followers = self._moment(), list[Claim]()
         is_busy = line.served.info.alongside  # with some other stage, perhaps
         for claim, commit, answer in saved:
-            if isinstance(commit.wake, datetime):
+            if any(isinstance(part.wake, datetime) for part in commit.parts):
                 self.is_stale = True
             claims = claims_after_save(claim, commit, answer.made) if answer.made else ()
             followers += self._followers(claims, commit.offers, now, is_busy=is_busy)
         self._follow(followers, now)
         if saved:
-            self.tell_saved([commit for _, commit, _ in saved])
+            self.tell_saved([part for _, commit, _ in saved for part in commit.parts])
 
     def _moment(self) -> Moment:
         return Moment(self._clock.monotonic(), self._time.now())

@@ -7,6 +7,9 @@ the commit says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
 
 from gnomon.contracts.store.entities import (
     Claim,
@@ -24,27 +27,61 @@ from gnomon.contracts.store.entities import (
 
 def claims_after_save(claim: Claim, commit: Commit, made: Sequence[Made]) -> Iterator[Claim]:
     """Claims of the rows that a commit made. It has a document: else it had no offers."""
-    states = claim.states
-    if isinstance(commit.state, StateWrite):
-        states = {**states, commit.stage: _stored(commit.state, commit.state_version + 1)}
-    entity = claim.entity
+    states, entity = claim.states, claim.entity
+    for part in commit.parts:
+        states, entity = states_after(states, part), entity_after(entity, part, claim.now)
+    held_back = claim.held_back.union(
+        offer.stage for offer in commit.offers if offer.ready and not offer.is_at_once
+    )
     for row, others in _fresh_rows(commit.offers, made, claim.waiting, entity.id):
-        saved = Entity(
-            id=entity.id,
-            shard=entity.shard,
-            epoch=entity.epoch,
-            version=commit.version + 1,
-            doc=commit.doc,
-            changed_at=row.first_at,
+        yield Claim(
+            entity=replace(entity, changed_at=row.first_at),
+            row=row,
+            states=states,
+            waiting=others,
+            held_back=held_back,
+            now=row.first_at,
         )
-        yield Claim(entity=saved, row=row, states=states, waiting=others, now=row.first_at)
+
+
+def entity_after(entity: Entity, commit: Commit, now: datetime) -> Entity:
+    """What a save made of an entity."""
+    if commit.doc is None:
+        return entity
+    return Entity(
+        id=entity.id,
+        shard=entity.shard,
+        epoch=entity.epoch,
+        version=commit.version + 1,
+        doc=commit.doc,
+        changed_at=now,
+    )
+
+
+def states_after(states: Mapping[str, StageState], commit: Commit) -> Mapping[str, StageState]:
+    """What it made of the states."""
+    if not isinstance(commit.state, StateWrite):
+        return states
+    return {**states, commit.stage: _stored(commit.state, commit.state_version + 1)}
 
 
 def claims_after_asking(fed: Fed, offers: Sequence[Offer], made: Sequence[Made]) -> Iterator[Claim]:
     """Claims of the rows that the answers about a change made."""
     waiting = frozenset(name for name, row in fed.waiting.items() if row.status is RowStatus.READY)
+    held_back = frozenset(
+        name
+        for name, row in fed.waiting.items()
+        if row.status is not RowStatus.READY and row.status is not RowStatus.SLEEPING
+    )
     for row, others in _fresh_rows(offers, made, waiting, fed.entity.id):
-        yield Claim(entity=fed.entity, row=row, states=fed.states, waiting=others, now=row.first_at)
+        yield Claim(
+            entity=fed.entity,
+            row=row,
+            states=fed.states,
+            waiting=others,
+            held_back=held_back,
+            now=row.first_at,
+        )
 
 
 def _fresh_rows(

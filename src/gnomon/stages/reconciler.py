@@ -64,11 +64,12 @@ class Reconciler:
             by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
         )
         background = self._background = Background()
+        lines = {name: Line(served, background) for name, served in by_name.items()}
         self.claims = Claims(
             store,
             self.asker,
-            Runs(store, self.asker, config=self._config, env=env, publishes=publishes),
-            [Line(served, background) for served in stages],
+            Runs(store, self.asker, config=self._config, env=env, publishes=publishes, lines=lines),
+            lines.values(),
             ownership=ownership,
             env=env,
             time=self.time,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -33,13 +33,15 @@ from gnomon.contracts.store.entities import (
 from gnomon.contracts.store.entities import Keep as KeepStored
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.outcome import cut
-from gnomon.model.stage.chain import Chains, digest_of
+from gnomon.model.stage.chain import UNSEEN, Chains, digest_of
 from gnomon.model.stage.patch import apply_patch, touched_paths
 from gnomon.model.stage.paths import changed_paths, meet, outside
 from gnomon.stages.asking import ASK_FAILED, UNASKED, Asker, Change, author_of, reason_of
 from gnomon.stages.codec import UndecodableError, decode_document, encode_document
 from gnomon.stages.committer import Committer
 from gnomon.stages.config import StagesConfig
+from gnomon.stages.fusing import Built, Passes, view_of
+from gnomon.stages.line import Line
 from gnomon.stages.served import Answer, OutageError, Ran, Served, View
 from gnomon.stages.stage import Keep, Quarantine, Retry, Wake
 
@@ -73,13 +75,6 @@ class Run(msgspec.Struct, frozen=True):
     reruns: int = 0
 
 
-class Built(NamedTuple):
-    """A commit, and what is noted in memory when it is saved."""
-
-    commit: Commit
-    digest: bytes | None  # of entity and states after it, if others are asked about it
-
-
 class Runs:
     """Performs claims of the stages served here."""
 
@@ -91,6 +86,7 @@ class Runs:
         config: StagesConfig,
         env: Env,
         publishes: bool,
+        lines: Mapping[str, Line],
     ) -> None:
         self._store = store
         self._asker = asker
@@ -101,6 +97,7 @@ class Runs:
         self._publishes = publishes
         self._committer = Committer(store, limit=config.commit_batch)
         self._chains = Chains()
+        self._passes = Passes(asker, self._chains, lines, clock=env.clock)
 
     async def perform(
         self,
@@ -113,20 +110,16 @@ class Runs:
         OutageError, after all rows were set back without blame; Unavailable when the store is away.
         """
         fences = {claim.entity.id: held for claim, held in zip(claims, holding, strict=True)}
-        wanted, began = list(claims), self._clock.monotonic()
+        wanted = list(claims)
         try:
             wanted = await self._still_wanted(served, claims, fences)
             if not wanted:
                 return
-            began = self._clock.monotonic()
-            answers = await self._call(served, [view_of(claim) for claim in wanted])
+            answers = await self._call_timed(served, [view_of(claim) for claim in wanted])
         except OutageError as exc:
             pairs = [(claim, fences[claim.entity.id]) for claim in wanted]
             await self._excuse(served, pairs, exc)
             raise
-        self._observer.observe(
-            "stage_call_seconds", self._clock.monotonic() - began, stage=served.info.name
-        )
         runs = [
             Run(claim, fences[claim.entity.id], answer, saved)
             for claim, answer in zip(wanted, answers, strict=True)
@@ -155,6 +148,13 @@ class Runs:
         wake = None if at is None else self._asker.timer(claim.row.stage, claim.entity.id, at)
         return self._set_back(claim, held, None, wake=wake)
 
+    async def _call_timed(self, served: Served, views: Sequence[View]) -> Sequence[Answer]:
+        began = self._clock.monotonic()
+        answers = await self._call(served, views)
+        took_s = self._clock.monotonic() - began
+        self._observer.observe("stage_call_seconds", took_s, stage=served.info.name)
+        return answers
+
     async def _call(self, served: Served, views: Sequence[View]) -> Sequence[Answer]:
         """Call the stage; a failing batch is halved until the culprit is alone."""
         try:
@@ -178,18 +178,43 @@ class Runs:
                  if isinstance(each, Built)]  # fmt: skip
         if set_backs:
             await self._committer.set_back(set_backs)
-        answers = await self._committer.commit([each.commit for _, each in saves])
+        if self._passes.has_any:
+            saves = await self._carry_on(saves)
         open_runs = []
-        outcomes: Counter[str] = Counter()
-        for (run, each), committed in zip(saves, answers, strict=True):
+        outcomes: Counter[tuple[str, str]] = Counter()
+        for (run, each), committed in zip(saves, await self._commit(saves), strict=True):
             if committed.kind in CONFLICTS:
                 open_runs.append((run, committed))
             else:
-                outcomes[self._ended(run, each, committed)] += 1
-        for outcome, count in outcomes.items():
-            self._observer.count("stage_runs", count, stage=served.info.name, outcome=outcome)
+                outcomes.update(self._ended(run, each, committed))
+        for (name, outcome), count in outcomes.items():
+            self._observer.count("stage_runs", count, stage=name, outcome=outcome)
         if open_runs:
             await asyncio.gather(*(self._again(served, *each) for each in open_runs))
+
+    async def _carry_on(self, saves: Sequence[tuple[Run, Built]]) -> list[tuple[Run, Built]]:
+        """Let other stages have what was made, before it is saved."""
+        begun = [(run.claim, run.held, each) for run, each in saves]
+        built = await self._passes.go_on(begun, self._call_timed, self._follow)
+        return [(run, each) for (run, _), each in zip(saves, built, strict=True)]
+
+    def _follow(self, served: Served, claim: Claim, held: Holding, ran: Ran) -> Built | None:
+        """A further part of a pass; None if it is not valid."""
+        try:
+            return self._commit_of(served, claim, held, ran, is_part=True)
+        except InvalidRequest:
+            return None
+
+    async def _commit(self, saves: Sequence[tuple[Run, Built]]) -> Sequence[Committed]:
+        answers: Sequence[Committed] = ()
+        try:
+            answers = await self._committer.commit([each.commit for _, each in saves])
+        finally:
+            kinds = [answer.kind for answer in answers] or [CommitKind.LOST] * len(saves)
+            for (_, each), kind in zip(saves, kinds, strict=True):
+                if kind is not CommitKind.SAVED:
+                    self._passes.take_back(each)
+        return answers
 
     async def _again(self, served: Served, run: Run, committed: Committed) -> None:
         """Somebody else has changed it meanwhile: on top of that, or from the beginning."""
@@ -224,35 +249,22 @@ class Runs:
     ) -> Built | SetBack:
         if isinstance(answer, Exception):
             return self._failed(served, claim, held, answer)
-        assert claim.entity.doc is not None
-        before = decode_document(claim.entity.doc)
         try:
-            after = apply_patch(before, answer.patch)
-            paths = changed_paths(before, after)
-            text = encode_document(after) if paths else None
+            return self._commit_of(served, claim, held, answer)
         except InvalidRequest as exc:
-            return self._bug(claim, held, f"the patch is not valid: {exc}")
-        foreign = outside(paths, served.info.reach.writes)
-        if foreign:
-            shown = ", ".join(foreign[:5])
-            return self._bug(claim, held, f"wrote outside its `writes`: {shown}")
-        return self._commit_of(served, claim, held, answer, text=text, paths=paths)
+            return self._bug(claim, held, str(exc))
 
     def _commit_of(
-        self,
-        served: Served,
-        claim: Claim,
-        held: Holding,
-        ran: Ran,
-        *,
-        text: str | None,
-        paths: tuple[str, ...],
+        self, served: Served, claim: Claim, held: Holding, ran: Ran, *, is_part: bool = False
     ) -> Built:
+        """Errors: InvalidRequest, a bug of the stage."""
+        text, paths = _patched(served, claim, ran)
         name, entity, row = served.info.name, claim.entity, claim.row
         offers: tuple[Offer, ...] = ()
-        digest = None
-        if text is not None:
-            offers, digest = self._consequences(name, claim, ran, text, paths)
+        digest = view = None
+        if text is not None and self._asker.wakes_any(author_of(name), paths):
+            view = _view_after(claim, text)
+            offers, digest = self._consequences(name, claim, ran, view, paths)
         own = claim.states.get(name)
         commit = Commit(
             shard=held.shard,
@@ -270,11 +282,11 @@ class Runs:
             state=_new_state(own, ran.state),
             wake=self._timer(name, entity.id, ran.wake),
             note=cut(ran.note, NOTE_CHARS_MAX),
-            offers=offers,
+            offers=() if is_part else offers,
             publish=self._publishes,
             after_save=served.info.wants_saves,
         )
-        return Built(commit, digest)
+        return Built(commit, digest, offers, view)
 
     def _timer(
         self, name: str, entity_id: str, wake: datetime | Keep | None
@@ -284,44 +296,53 @@ class Runs:
         return None if wake is None else self._asker.timer(name, entity_id, wake)
 
     def _consequences(
-        self, name: str, claim: Claim, ran: Ran, text: str, paths: tuple[str, ...]
-    ) -> tuple[tuple[Offer, ...], bytes | None]:
+        self, name: str, claim: Claim, ran: Ran, view: View, paths: tuple[str, ...]
+    ) -> tuple[tuple[Offer, ...], bytes]:
         """Ask the others about the new document, with the proof of a loop if it closes one."""
-        author = author_of(name)
-        if not self._asker.wakes_any(author, paths):
-            return (), None
-        entity, row = claim.entity, claim.row
-        bodies = {stage: state.body for stage, state in claim.states.items()}
-        assert entity.doc is not None
-        if not self._chains.knows(entity.id, row.root):
-            self._chains.begin(entity.id, row.root, digest_of(entity.doc, bodies))
-        if ran.state is not None:
-            bodies[name] = ran.state.body
-        digest = digest_of(text, bodies)
+        entity, row, author = claim.entity, claim.row, author_of(name)
+        digest, circle = UNSEEN, tuple[str, ...]()
+        if name in self._asker.graph.circling:
+            digest = self._digest(name, claim, ran, view.text)
+            circle = self._chains.closes(entity.id, row.root, digest, name)
+        depth = row.depth + 1
+        is_deep = depth >= self._config.depth_max
         change = Change(
             paths=paths,
             author=author,
-            reason=reason_of(entity.version + 1, author, paths),
+            reason=reason_of(view.version, author, paths),
             root=row.root,
-            depth=row.depth + 1,
-            circle=self._chains.closes(entity.id, row.root, digest, name),
-            trail=(*self._chains.path(entity.id, row.root), name),
+            depth=depth,
+            circle=circle,
+            trail=(*self._chains.path(entity.id, row.root), name) if is_deep else (),
         )
-        return self._asker.offers(_view_after(claim, text), change, claim.waiting), digest
+        return self._asker.offers(view, change, claim.waiting), digest
 
-    def _ended(self, run: Run, built: Built, committed: Committed) -> str:
-        """Draw the consequences of an answer that is no conflict; how to call it."""
-        if committed.kind is not CommitKind.SAVED:
-            return committed.kind.value
+    def _digest(self, name: str, claim: Claim, ran: Ran, text: str) -> bytes:
+        """What it all is after this; and, if nobody has looked at it yet, what it was before."""
+        entity, root = claim.entity, claim.row.root
+        bodies = {stage: state.body for stage, state in claim.states.items()}
+        assert entity.doc is not None
+        if not self._chains.knows(entity.id, root):
+            self._chains.begin(entity.id, root, digest_of(entity.doc, bodies))
+        if ran.state is not None:
+            bodies[name] = ran.state.body
+        return digest_of(text, bodies)
+
+    def _ended(self, run: Run, built: Built, committed: Committed) -> list[tuple[str, str]]:
+        """Draw the consequences of an answer that is no conflict; how to call it, by stage."""
         claim, commit = run.claim, built.commit
+        if committed.kind is not CommitKind.SAVED:
+            return [(part.stage, committed.kind.value) for part in commit.parts]
         run.saved.append(Saved(claim, commit, committed))
-        if commit.doc is None:
-            return "unchanged"
-        if built.digest is not None and commit.offers:
-            self._chains.note(claim.entity.id, claim.row.root, built.digest, commit.stage)
-        else:
-            self._chains.forget(claim.entity.id, claim.row.root)
-        return committed.kind.value
+        if commit.doc is not None:
+            if not commit.offers:
+                self._chains.forget(claim.entity.id, claim.row.root)
+            elif built.digest is not None:
+                self._chains.note(claim.entity.id, claim.row.root, built.digest, commit.stage)
+        return [
+            (part.stage, "unchanged" if part.doc is None else committed.kind.value)
+            for part in commit.parts
+        ]
 
     # -- failing ----------------------------------------------------------------------------------
 
@@ -393,19 +414,20 @@ class Runs:
         )
 
 
-def view_of(claim: Claim) -> View:
-    """A claim as a stage is shown it."""
+def _patched(served: Served, claim: Claim, ran: Ran) -> tuple[str | None, tuple[str, ...]]:
+    """The new document, if it is another one, and what changed. Errors: InvalidRequest."""
     assert claim.entity.doc is not None
-    return View(
-        entity_id=claim.entity.id,
-        epoch=claim.entity.epoch,
-        version=claim.entity.version,
-        text=claim.entity.doc,
-        states=claim.states,
-        now=claim.now,
-        reasons=frozenset(claim.row.reasons),
-        attempt=claim.row.attempts + 1,
-    )
+    before = decode_document(claim.entity.doc)
+    try:
+        after = apply_patch(before, ran.patch)
+        paths = changed_paths(before, after)
+        text = encode_document(after) if paths else None
+    except InvalidRequest as exc:
+        raise InvalidRequest(f"the patch is not valid: {exc}") from exc
+    foreign = outside(paths, served.info.reach.writes)
+    if foreign:
+        raise InvalidRequest(f"wrote outside its `writes`: {', '.join(foreign[:5])}")
+    return text, paths
 
 
 def _view_after(claim: Claim, text: str) -> View:

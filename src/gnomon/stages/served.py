@@ -73,6 +73,7 @@ class StageInfo:
     rate: float | None = None  # calls a second
     batch: int = 1
     alongside: bool = False
+    fuse: bool = False  # it may follow another stage before that one's work is saved
     backfill: bool = True
     formerly: str | None = None
     settle: timedelta = timedelta(0)
@@ -241,6 +242,8 @@ def info_of(stage: Stage[Any, Any]) -> StageInfo:
     )
     _check(stage.revision >= 1, f"{path}.revision", "must be at least 1")
     _check(stage.parallel >= 1, f"{path}.parallel", "must be at least 1")
+    _check(not (stage.fuse and stage.alongside), f"{path}.fuse", "does not go with alongside")
+    _check(not (stage.fuse and stage.settle), f"{path}.fuse", "does not go with settle")
     _check(1 <= stage.batch <= BATCH_MAX, f"{path}.batch", f"must be 1 to {BATCH_MAX}")
     check_settle(stage.settle, f"{path}.settle")
     for option in ("watch", "writes"):
@@ -254,6 +257,7 @@ def info_of(stage: Stage[Any, Any]) -> StageInfo:
         rate=None if stage.rate is None else parse_rate(stage.rate, f"{path}.rate"),
         batch=stage.batch,
         alongside=stage.alongside,
+        fuse=stage.fuse,
         backfill=stage.backfill,
         formerly=stage.formerly,
         settle=stage.settle,

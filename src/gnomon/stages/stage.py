@@ -114,6 +114,7 @@ class Stage(Generic[E, S]):
     rate: ClassVar[str | None] = None  # "50/s", whole installation
     batch: ClassVar[int] = 1  # > 1: process_many gets up to this many
     alongside: ClassVar[bool] = False  # may run while another stage works on the same entity
+    fuse: ClassVar[bool] = False  # quick: may be called with what another stage has just made
     backfill: ClassVar[bool] = True  # a new stage walks the whole base once
     formerly: ClassVar[str | None] = None  # the name it had before
     settle: ClassVar[timedelta] = timedelta(0)  # after a change: wait until it is quiet so long

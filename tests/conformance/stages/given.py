@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gnomon.stages import Done, Item, Saved, Stage, Wake
+import pytest
+
+from gnomon.stages import Done, Item, Saved, Stage, Wake, served
+from gnomon.stages.served import StageInfo
 from gnomon.testing.stage_bench import Bench
 
 Document = dict[str, Any]
@@ -54,6 +58,17 @@ def stage(
     for option, value in options.items():
         setattr(Made, option, value)
     return Made()
+
+
+def fuse_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mark all stages `fuse` that may be."""
+    info_of = served.info_of
+
+    def marked(made: Any) -> StageInfo:
+        info = info_of(made)
+        return replace(info, fuse=not info.alongside and not info.settle)
+
+    monkeypatch.setattr(served, "info_of", marked)
 
 
 def times_of(given: Sequence[It]) -> list[datetime]:

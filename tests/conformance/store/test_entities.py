@@ -7,6 +7,7 @@ from gnomon.testing.store_suite.entities.feeding import TestFeed
 from gnomon.testing.store_suite.entities.leaving import TestOutbox, TestOutboxSurvey
 from gnomon.testing.store_suite.entities.offering import TestMerging, TestOffers
 from gnomon.testing.store_suite.entities.parking import TestParked
+from gnomon.testing.store_suite.entities.passing import TestPass
 from gnomon.testing.store_suite.entities.peeking import TestEntitySurvey, TestPeek
 from gnomon.testing.store_suite.entities.purging import TestEntityDoctor, TestPurgeEntities
 from gnomon.testing.store_suite.entities.racing import TestEntityRaces
@@ -42,6 +43,7 @@ __all__ = [
     "TestOutbox",
     "TestOutboxSurvey",
     "TestParked",
+    "TestPass",
     "TestPeek",
     "TestPurgeEntities",
     "TestRegister",

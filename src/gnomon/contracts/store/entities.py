@@ -142,7 +142,7 @@ class Offer(Value, frozen=True):
             self.ready
             and self.looping is None
             and self.wake is None
-            and self.lane == StageLane.MAIN
+            and not self.lane  # the main one is 0
             and not self.delay
             and not self.settle
         )
@@ -186,6 +186,7 @@ class Claim(Value, frozen=True):
     states: Mapping[str, StageState]  # of all stages that have one
     waiting: frozenset[str]  # the other stages in whose queue it is ready, and due
     now: datetime
+    held_back: frozenset[str] = frozenset()  # likewise, but it is put off there, or parked
 
 
 class Peeked(NamedTuple):
@@ -231,6 +232,15 @@ class Commit(Value, frozen=True):
     feed: bool = False  # they have not been asked: the shard's owner will
     publish: bool = False  # an outbox row for the relay
     after_save: bool = False  # an outbox row for this stage's own `after_save`
+    # What other stages, each once, made of it then and there, without a row of theirs: saved with
+    # it or not at all, one on top of the other, as if each had been claimed. Of these `seq` and
+    # `offers` are empty; the offers above are made after the last.
+    then: tuple[Commit, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Commit, ...]:
+        """All of it, stage by stage."""
+        return (self, *self.then) if self.then else (self,)
 
 
 class CommitKind(StrEnum):
@@ -238,7 +248,7 @@ class CommitKind(StrEnum):
 
     SAVED = "saved"
     MOVED = "moved"  # the entity has another version: nothing was written
-    STATE_MOVED = "state_moved"  # the state has: nothing was written
+    STATE_MOVED = "state_moved"  # the state, or one of those of `then`: nothing was written
     GONE = "gone"  # entity deleted or of another epoch; the row is gone too
     LOST = "lost"  # the lease is another's
 

@@ -31,7 +31,10 @@ def digest_of(document: str, states: Mapping[str, bytes]) -> bytes:
     return hashed.digest()
 
 
-Steps = tuple[tuple[bytes, str], ...]  # what it was then, and by whom
+# What it was then, and by whom. A state that was not looked at is UNSEEN; one that was found by the
+# first that looks, though nobody here made it, is by "".
+Steps = tuple[tuple[bytes, str], ...]
+UNSEEN = b""
 
 
 class Chains:
@@ -41,23 +44,21 @@ class Chains:
         self._chains: OrderedDict[tuple[str, int], Steps] = OrderedDict()
 
     def knows(self, entity_id: str, root: UUID) -> bool:
-        """Whether a chain has begun."""
-        return (entity_id, root.int) in self._chains
+        """Whether it is known what the entity was after the last step."""
+        steps = self._chains.get((entity_id, root.int))  # a UUID's own hash is slow
+        return steps is not None and steps[-1][0] != UNSEEN
 
     def begin(self, entity_id: str, root: UUID, digest: bytes) -> None:
         """What the entity was before the first step that is seen."""
-        key = (entity_id, root.int)  # a UUID's own hash is slow
-        if key not in self._chains:
-            self._chains[key] = ((digest, ""),)
-            if len(self._chains) > CHAINS_MAX:
-                self._chains.popitem(last=False)
+        if not self.knows(entity_id, root):
+            self.note(entity_id, root, digest, "")
 
     def closes(self, entity_id: str, root: UUID, digest: bytes, stage: str) -> tuple[str, ...]:
         """The stages of the circle that a step would close; empty: none."""
         steps = self._chains.get((entity_id, root.int), ())
         for place, (seen, _) in enumerate(steps):
             if seen == digest:
-                return (*(by for _, by in steps[place + 1 :]), stage)
+                return (*(by for _, by in steps[place + 1 :] if by), stage)
         return ()
 
     def note(self, entity_id: str, root: UUID, digest: bytes, stage: str) -> None:
@@ -65,6 +66,19 @@ class Chains:
         key = (entity_id, root.int)
         steps = (*self._chains.pop(key, ()), (digest, stage))
         self._chains[key] = steps[-RING_MAX:]
+        if len(self._chains) > CHAINS_MAX:
+            self._chains.popitem(last=False)
+
+    def steps(self, entity_id: str, root: UUID) -> Steps:
+        """What is remembered of a chain."""
+        return self._chains.get((entity_id, root.int), ())
+
+    def put_back(self, entity_id: str, root: UUID, steps: Steps) -> None:
+        """What was noted since was not saved."""
+        if steps:
+            self._chains[entity_id, root.int] = steps
+        else:
+            self.forget(entity_id, root)
 
     def path(self, entity_id: str, root: UUID) -> tuple[str, ...]:
         """Who has taken the steps that are remembered."""

@@ -36,6 +36,7 @@ class Graph:
     rank: Mapping[str, int]  # a stage comes after those that can wake it; circles share no order
     before: Mapping[str, frozenset[str]]  # all whose work can lead to a stage's, circles left out
     circles: tuple[tuple[str, ...], ...]  # stages that can wake each other for ever
+    circling: frozenset[str]  # all of these
     shared: tuple[tuple[str, str], ...]  # pairs that may write the same field
 
 
@@ -56,10 +57,12 @@ def build_graph(stages: Mapping[str, Reach]) -> Graph:
     rank = {
         name: place for place, component in enumerate(reversed(components)) for name in component
     }
+    circles = tuple(tuple(sorted(each)) for each in reversed(components) if len(each) > 1)
     return Graph(
         rank=rank,
         before={name: _before(name, wakes, rank) for name in names},
-        circles=tuple(tuple(sorted(each)) for each in reversed(components) if len(each) > 1),
+        circles=circles,
+        circling=frozenset(name for circle in circles for name in circle),
         shared=tuple(
             (one, other)
             for place, one in enumerate(names)

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 
 from gnomon.contracts.store.entities import (
     Commit,
     CommitKind,
     Committed,
-    Offer,
-    StateWrite,
 )
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.claimed import Facts, lock_claims, settle_commits
 from gnomon.stores.postgres.entities.offering import Offered, RowsMade, make_offers
-from gnomon.stores.postgres.entities.plainly import commit_plainly, key_of
+from gnomon.stores.postgres.entities.parts import (
+    counts,
+    key_of,
+    last_doc,
+    note_of,
+    publications_of,
+    states_of,
+    timer_alone,
+    version_count,
+)
+from gnomon.stores.postgres.entities.plainly import commit_plainly
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of
 from gnomon.stores.postgres.entities.saving import (
-    RELAY,
-    Key,
-    Note,
-    Publication,
-    RowId,
-    StateSave,
     add_to_feed,
     apart,
     columns,
@@ -35,29 +38,10 @@ from gnomon.stores.postgres.entities.saving import (
 
 
 class Save(NamedTuple):
-    """A commit that may be saved."""
+    """A part of a commit, and what is known under the locks."""
 
     commit: Commit
-    key: Key
-    entity_row: RowId
     facts: Facts
-
-    @property
-    def has_doc(self) -> bool:
-        return self.commit.doc is not None
-
-    @property
-    def has_state(self) -> bool:
-        return isinstance(self.commit.state, StateWrite)
-
-    @property
-    def counts(self) -> bool:
-        """Whether anything was saved at all."""
-        return self.has_doc or self.has_state
-
-    @property
-    def version(self) -> int:
-        return self.commit.version + self.has_doc
 
 
 async def commit(database: Database, commits: Sequence[Commit]) -> list[Committed]:
@@ -68,8 +52,8 @@ async def commit(database: Database, commits: Sequence[Commit]) -> list[Committe
     for group in database.groups(commits[place].shard for place in left):
         async with database.transaction("commit") as session:
             chosen = [left[place] for place in group.places]
-            for places in apart(chosen, lambda place: _key(commits[place])):
-                places.sort(key=lambda place: _key(commits[place]))
+            for places in apart(chosen, lambda place: key_of(commits[place])):
+                places.sort(key=lambda place: key_of(commits[place]))
                 found = await _commit(session, [commits[place] for place in places], group.shards)
                 answers.update(zip(places, found, strict=True))
     return [answers[place] for place in range(len(commits))]
@@ -78,14 +62,13 @@ async def commit(database: Database, commits: Sequence[Commit]) -> list[Committe
 async def _commit(
     session: Session, commits: Sequence[Commit], only: tuple[int, ...]
 ) -> list[Committed]:
-    found = await lock_claims(session, commits, only)
-    kinds = [_kind(commit, facts) for commit, facts in zip(commits, found, strict=True)]
-    saves = [
-        Save(commit, _key(commit), facts.entity_row, facts)
-        for commit, facts, kind in zip(commits, found, kinds, strict=True)
-        if kind is CommitKind.SAVED and facts.entity_row is not None
-    ]
-    made = await _save(session, saves, only) if saves else {}
+    parts = [part for commit in commits for part in commit.parts]
+    found = await lock_claims(session, parts, only)
+    saves = iter([Save(*each) for each in zip(parts, found, strict=True)])
+    passes = [list(islice(saves, len(commit.parts))) for commit in commits]
+    kinds = [_kind(each) for each in passes]
+    saved = [each for each, kind in zip(passes, kinds, strict=True) if kind is CommitKind.SAVED]
+    made = await _save(session, saved, only) if saved else {}
     answers = [
         Committed(kind=kind, made=made.get(commit.entity_id, ()))
         for commit, kind in zip(commits, kinds, strict=True)
@@ -98,14 +81,15 @@ async def _commit(
     return answers
 
 
-def _kind(commit: Commit, facts: Facts) -> CommitKind:
+def _kind(parts: Sequence[Save]) -> CommitKind:
+    commit, facts = parts[0]
     if not facts.held:
         return CommitKind.LOST
     if not facts.lives or facts.epoch != commit.epoch:
         return CommitKind.GONE
     if facts.version != commit.version:
         return CommitKind.MOVED
-    if (facts.state_version or 0) != commit.state_version:
+    if any((part.facts.state_version or 0) != part.commit.state_version for part in parts):
         return CommitKind.STATE_MOVED
     return CommitKind.SAVED
 
@@ -113,7 +97,7 @@ def _kind(commit: Commit, facts: Facts) -> CommitKind:
 async def _what_moved(
     session: Session, commits: Sequence[Commit], only: tuple[int, ...]
 ) -> list[Committed]:
-    keys = columns([_key(commit) for commit in commits])
+    keys = columns([key_of(commit) for commit in commits])
     versions = [commit.version for commit in commits]
     rows = await session.fetch("entity_since", *keys, versions, *only)
     return [
@@ -122,75 +106,49 @@ async def _what_moved(
     ]
 
 
-async def _save(session: Session, saves: Sequence[Save], only: tuple[int, ...]) -> RowsMade:
+async def _save(
+    session: Session, passes: Sequence[Sequence[Save]], only: tuple[int, ...]
+) -> RowsMade:
     """All under the lock of the entities; what goes out has the states as they are by then."""
+    saves = [save for each in passes for save in each]
     now = saves[0].facts.now
-    await save_states(session, [_state(save) for save in saves if save.has_state], only)
-    counted = [save for save in saves if save.counts]
-    if counted:
-        await _write(session, counted, now, only)
-    await settle_commits(session, [(save.commit, save.facts) for save in saves], only)
-    offered = [Offered(save.key, offer) for save in saves for offer in save.commit.offers]
-    offered += [Offered(save.key, timer) for save in saves if (timer := _lost_timer(save))]
+    await save_states(session, states_of([save.commit for save in saves]), only)
+    await _write(session, passes, now, only)
+    await settle_commits(session, saves, only)
+    offered = [Offered(key_of(part), offer) for part, _ in saves for offer in part.offers]
+    offered += [
+        Offered(key_of(part), timer_alone(part))
+        for part, facts in saves
+        if facts.queue_row is None and isinstance(part.wake, datetime)
+    ]
     made = await make_offers(session, offered, only)
-    fed = [_note(save, now) for save in saves if save.has_doc and save.commit.feed]
-    await add_to_feed(session, fed, only)
+    fed = [part for part, _ in saves if part.doc is not None and part.feed]
+    await add_to_feed(session, [note_of(part, now) for part in fed], only)
     return made
 
 
 async def _write(
-    session: Session, saves: Sequence[Save], now: datetime, only: tuple[int, ...]
+    session: Session, passes: Sequence[Sequence[Save]], now: datetime, only: tuple[int, ...]
 ) -> None:
-    row_ids = [save.entity_row for save in saves]
-    await session.fetch("entity_save", row_ids, [save.commit.doc for save in saves], now, *only)
-    await write_notes(session, [_note(save, now) for save in saves if save.has_doc], only)
-    await publish(session, [each for save in saves for each in _publications(save, now)], only)
-
-
-def _note(save: Save, now: datetime) -> Note:
-    commit = save.commit
-    return Note(
-        save.key, commit.epoch, save.version, commit.paths, _author(commit), commit.root,
-        commit.depth, now,
-    )  # fmt: skip
-
-
-def _state(save: Save) -> StateSave:
-    commit = save.commit
-    assert isinstance(commit.state, StateWrite)
-    return StateSave(save.key, commit.stage, commit.state_version + 1, commit.state)
-
-
-def _publications(save: Save, now: datetime) -> list[Publication]:
-    commit = save.commit
-    sinks = [RELAY] * commit.publish + [commit.stage] * commit.after_save
-    key = key_of(commit)
-    return [
-        Publication(
-            save.key, sink, commit.stage, _author(commit), commit.root, commit.paths, key, now
-        )
-        for sink in sinks
+    """What entities are now, with its notes and what goes out."""
+    counted = [
+        (parts, facts.entity_row)
+        for each in passes
+        if (parts := [part for part, _ in each if counts(part)])
+        for facts in [each[0].facts]
     ]
-
-
-def _author(commit: Commit) -> str:
-    return f"stage:{commit.stage}"
-
-
-def _lost_timer(save: Save) -> Offer | None:
-    """The timer of a stage whose row somebody has removed meanwhile."""
-    commit = save.commit
-    if save.facts.queue_row is not None or not isinstance(commit.wake, datetime):
-        return None
-    return Offer(
-        stage=commit.stage,
-        reason="",
-        root=commit.root,
-        depth=commit.depth,
-        ready=False,
-        wake=commit.wake,
+    if not counted:
+        return
+    await session.fetch(
+        "entity_save",
+        [row_id for _, row_id in counted],
+        [last_doc(parts) for parts, _ in counted],
+        [version_count(parts) for parts, _ in counted],
+        [len(parts) for parts, _ in counted],
+        now,
+        *only,
     )
-
-
-def _key(commit: Commit) -> Key:
-    return Key(commit.shard, commit.entity_id)
+    noted = [part for parts, _ in counted for part in parts if part.doc is not None]
+    await write_notes(session, [note_of(part, now) for part in noted], only)
+    outgoing = [each for parts, _ in counted for each in publications_of(parts, now)]
+    await publish(session, outgoing, only)

@@ -125,7 +125,8 @@ def _claim_of(row: Row, key: Key, stage: str) -> Claim:
         row=queued,
         states=states_of(row, 16),
         waiting=frozenset(row[21] or ()),
-        now=row[22],
+        held_back=frozenset(row[22] or ()),
+        now=row[23],
     )
 
 

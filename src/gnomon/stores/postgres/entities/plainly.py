@@ -7,7 +7,8 @@ entities are locked in one order only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from gnomon.contracts.store.entities import (
     Commit,
@@ -18,12 +19,26 @@ from gnomon.contracts.store.entities import (
     Offer,
     StateWrite,
 )
-from gnomon.model.ids import save_key
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.claimed import lock_claims, settle_commits
 from gnomon.stores.postgres.entities.offering import Offered, make_offers
+from gnomon.stores.postgres.entities.parts import (
+    counts,
+    key_of,
+    last_doc,
+    publications_of,
+    save_key_of,
+    states_of,
+    timer_alone,
+    version_count,
+)
 from gnomon.stores.postgres.entities.rows import text_of
-from gnomon.stores.postgres.entities.saving import Key, columns, sparse
+from gnomon.stores.postgres.entities.saving import (
+    columns,
+    publish,
+    save_states,
+    sparse,
+)
 
 
 async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[int, Committed]:
@@ -38,10 +53,12 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
         chosen = [commits[place] for place in saved]
         if rows and rows[0][1] < len(saved):
             await _settle_others(session, chosen)
-        others = await make_offers(session, _offers_left(chosen, made), ())
+        passes = [each for each in chosen if each.then]
+        timers = await _write_rest(session, passes, rows[0][6]) if passes else []
+        others = await make_offers(session, [*_offers_left(chosen, made), *timers], ())
         fed = [each for each in chosen if each.doc is not None and each.feed]
         if fed:
-            keys = columns([Key(each.shard, each.entity_id) for each in fed])
+            keys = columns([key_of(each) for each in fed])
             epochs = [each.epoch for each in fed]
             await session.fetch("feed_add", *keys, epochs, [each.version for each in fed])
     answers = {}
@@ -55,10 +72,29 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
 def _offers_left(commits: Sequence[Commit], made: Mapping[str, Made]) -> list[Offered]:
     """The offers that are not made yet: one more than the first, or not as plain, or others."""
     return [
-        Offered(Key(commit.shard, commit.entity_id), offer)
+        Offered(key_of(commit), offer)
         for commit in commits
         for offer in commit.offers
         if commit.entity_id not in made or made[commit.entity_id].stage != offer.stage
+    ]
+
+
+async def _write_rest(session: Session, passes: Sequence[Commit], now: datetime) -> list[Offered]:
+    """What further stages made in the same passes, whose entities and notes are saved: all but
+    that. Timers are left for those that have no row."""
+    then = [part for each in passes for part in each.then]
+    await save_states(session, states_of(then), ())
+    outgoing = [each for parts in passes for each in publications_of(parts.parts, now)]
+    await publish(session, outgoing, ())
+    timed = [part for part in then if not isinstance(part.wake, Keep)]
+    if not timed:
+        return []
+    facts = await lock_claims(session, timed, ())
+    await settle_commits(session, list(zip(timed, facts, strict=True)), ())
+    return [
+        Offered(key_of(part), timer_alone(part))
+        for part, each in zip(timed, facts, strict=True)
+        if each.queue_row is None and isinstance(part.wake, datetime)
     ]
 
 
@@ -84,6 +120,8 @@ def _is_plain(commit: Commit) -> bool:
 def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
     offers = [_plain_offer(each) for each in commits]
     states = [each.state if isinstance(each.state, StateWrite) else None for each in commits]
+    alone = [None if each.then else each for each in commits]  # what goes out of a pass comes later
+    outgoing = [each if each and (each.publish or each.after_save) else None for each in alone]
     return (
         [each.shard for each in commits],
         [each.lease_guid for each in commits],
@@ -93,22 +131,48 @@ def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
         [each.epoch for each in commits],
         [each.version for each in commits],
         sparse([each.state_version or None for each in commits]),
-        sparse([each.doc for each in commits]),
+        sparse([last_doc(each.parts) if each.then else each.doc for each in commits]),
         [text_of(each.paths) for each in commits],
         [each.root for each in commits],
         [each.depth for each in commits],
         sparse([None if isinstance(each.wake, Keep) else True for each in commits]),
         sparse([None if isinstance(each.wake, Keep) else each.wake for each in commits]),
         sparse([each.note or None for each in commits]),
-        sparse([key_of(each) if each.publish or each.after_save else None for each in commits]),
-        sparse([each.publish or None for each in commits]),
-        sparse([each.after_save or None for each in commits]),
+        sparse([None if each is None else save_key_of(each) for each in outgoing]),
+        sparse([None if each is None else each.publish or None for each in outgoing]),
+        sparse([None if each is None else each.after_save or None for each in outgoing]),
         sparse([None if state is None else state.revision for state in states]),
         sparse([None if state is None else state.type for state in states]),
         sparse([None if state is None else state.body for state in states]),
         sparse([None if offer is None else offer.stage for offer in offers]),
         sparse([None if offer is None else offer.reason for offer in offers]),
+        sparse([version_count(each.then) or None for each in commits]),
+        sparse([sum(map(counts, each.then)) or None for each in commits]),
+        *_then(commits),
     )
+
+
+def _then(commits: Sequence[Commit]) -> tuple[Sequence[str | None], ...]:
+    """What further stages made: a text for each commit, a line for each stage."""
+    if not any(commit.then for commit in commits):
+        return ((),) * 5
+    return (
+        [_lines(part.stage for part in commit.then) for commit in commits],
+        [_lines(str(part.state_version) for part in commit.then) for commit in commits],
+        [
+            _lines(
+                "" if part.doc is None else str(part.version - commit.version)
+                for part in commit.then
+            )
+            for commit in commits
+        ],
+        [_lines(text_of(part.paths) for part in commit.then) for commit in commits],
+        [_lines(str(part.depth) for part in commit.then) for commit in commits],
+    )
+
+
+def _lines(texts: Iterable[str]) -> str | None:
+    return "\n".join(texts) or None
 
 
 def _plain_offer(commit: Commit) -> Offer | None:
@@ -123,11 +187,3 @@ def _plain_offer(commit: Commit) -> Offer | None:
         and all(offer.stage != other.stage for other in commit.offers[1:])
     )
     return offer if is_plain else None
-
-
-def key_of(commit: Commit) -> str:
-    """The key of what a commit saves, on its way out."""
-    version = commit.version + (commit.doc is not None)
-    has_state = isinstance(commit.state, StateWrite)
-    state = (commit.stage, commit.state_version + 1) if has_state else None
-    return save_key(commit.entity_id, commit.epoch, version, state=state)

@@ -76,6 +76,9 @@ class Publication(NamedTuple):
     paths: Sequence[str]
     save_key: str
     at: datetime
+    doc: str | None = None  # None: as it is now
+    versions_after: int = 0  # by other stages, in the same pass
+    saves_after: int = 0  # likewise
 
 
 class StateSave(NamedTuple):
@@ -169,6 +172,9 @@ async def publish(
             [text_of(each.paths) for each in publications],
             [each.save_key for each in publications],
             [each.at for each in publications],
+            sparse([each.doc for each in publications]),
+            sparse([each.versions_after or None for each in publications]),
+            sparse([each.saves_after or None for each in publications]),
             *only,
         )
 

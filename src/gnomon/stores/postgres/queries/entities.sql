@@ -39,14 +39,14 @@ WHERE e.ctid = u.row_id /*one-shard: AND e.shard_id = $5*/
 RETURNING e.id, e.changed_at;
 
 -- name: entity_save shard-local
--- A stage's save of what is locked; without a document only the save is counted.
--- $1 row ids, $2 documents, $3 the present
+-- Saves of stages of what is locked; without a document they are only counted.
+-- $1 row ids, $2 documents, $3 how many versions, $4 how many saves, $5 the present
 UPDATE /*schema*/entity AS e
-SET version = e.version + (u.doc IS NOT NULL)::int, doc = coalesce(u.doc, e.doc),
-    changed_at = CASE WHEN u.doc IS NULL THEN e.changed_at ELSE $3::timestamptz END,
-    saves = e.saves + 1
-FROM unnest($1::tid[], $2::text[]) AS u (row_id, doc)
-WHERE e.ctid = u.row_id /*one-shard: AND e.shard_id = $4*/;
+SET version = e.version + u.versions, doc = coalesce(u.doc, e.doc),
+    changed_at = CASE WHEN u.doc IS NULL THEN e.changed_at ELSE $5::timestamptz END,
+    saves = e.saves + u.saves
+FROM unnest($1::tid[], $2::text[], $3::int[], $4::int[]) AS u (row_id, doc, versions, saves)
+WHERE e.ctid = u.row_id /*one-shard: AND e.shard_id = $6*/;
 
 -- name: entity_touch shard-local
 -- A state of what is locked changes from outside: see claim_lock.
@@ -112,39 +112,42 @@ DELETE FROM /*schema*/stage_queue AS q
 WHERE q.ctid = ANY ($1::tid[]) /*one-shard: AND q.shard_id = $2*/;
 
 -- name: publish shard-local
--- Outbox rows of saves of this transaction, with the document, and the state of a stage if one is
--- named, as they are now. Behind a row that is quarantined they have no due time.
--- $1 shards, $2 ids, $3 sinks, $4 stages, $5 authors, $6 roots, $7 paths, $8 keys, $9 at
+-- Outbox rows of saves of this transaction, with the state of a stage if one is named, as it is now, and
+-- the document: as it is now, unless more versions came after this one. Behind a row that is quarantined
+-- they have no due time.
+-- $1 shards, $2 ids, $3 sinks, $4 stages, $5 authors, $6 roots, $7 paths, $8 keys, $9 at, $10 documents
+-- (NULL: the last), $11 versions after this one, $12 saves after this one
 INSERT INTO /*schema*/stage_outbox (
     shard_id, entity_id, sink, n, epoch, version, author, root, paths, key, doc, state_version,
     state_revision, state_type, state_body, attempts, at, ready_at
 )
 SELECT
-    e.shard_id, e.id, u.sink, e.saves, e.epoch, e.version, u.author, u.root, u.paths, u.key, e.doc,
+    e.shard_id, e.id, u.sink, e.saves - coalesce(u.saves, 0), e.epoch,
+    e.version - coalesce(u.versions, 0), u.author, u.root, u.paths, u.key, coalesce(u.doc, e.doc),
     s.version, s.revision, s.type, s.body, 0, u.at,
     CASE WHEN b.is_parked THEN NULL ELSE greatest(u.at, b.ready_at) END
 FROM unnest(
     $1::int[], $2::text[], $3::text[], $4::text[], $5::text[], $6::uuid[], $7::text[], $8::text[],
-    $9::timestamptz[]
-) AS u (shard_id, id, sink, stage, author, root, paths, key, at)
+    $9::timestamptz[], $10::text[], $11::int[], $12::int[]
+) AS u (shard_id, id, sink, stage, author, root, paths, key, at, doc, versions, saves)
 CROSS JOIN LATERAL (
     SELECT n.*
     FROM /*schema*/entity AS n
-    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $10*/
+    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $13*/
     LIMIT 1
 ) AS e
 LEFT JOIN LATERAL (
     SELECT t.*
     FROM /*schema*/stage_state AS t
     WHERE t.shard_id = u.shard_id AND t.entity_id = u.id AND t.stage = u.stage
-      /*one-shard: AND t.shard_id = $10*/
+      /*one-shard: AND t.shard_id = $13*/
     LIMIT 1
 ) AS s ON true
 LEFT JOIN LATERAL (
     SELECT q.ready_at, q.ready_at IS NULL AS is_parked
     FROM /*schema*/stage_outbox AS q
     WHERE q.shard_id = u.shard_id AND q.entity_id = u.id AND q.sink = u.sink
-      /*one-shard: AND q.shard_id = $10*/
+      /*one-shard: AND q.shard_id = $13*/
     ORDER BY q.n DESC
     LIMIT 1
 ) AS b ON true;

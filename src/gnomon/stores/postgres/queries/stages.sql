@@ -56,12 +56,15 @@ ORDER BY u.place;
 -- row that is left alone has another `seq` by now; the caller settles it. Whoever changes an entity or
 -- a state of it writes the entity's row, so that none of it is missed. What changes neither needs no
 -- lock at all: it may as well have been earlier. An offer that finds a row is not made. Gives the places
--- of what was saved, and how many of the claimed rows were settled; then the rows that were made.
+-- of what was saved, and how many of the claimed rows were settled; then the rows that were made. Of what
+-- further stages made in the same pass the versions with their notes are written here, and their states
+-- are compared; the rest is the caller's.
 -- $1 shards, $2 lease guids, $3 ids, $4 stages, $5 seqs, $6 epochs, $7 versions, $8 state versions,
 -- $9 documents (NULL: unchanged), $10 paths, $11 roots, $12 depths, $13 whether the timer is set,
 -- $14 timers, $15 notes, $16 keys, $17 for the relay, $18 for the stage itself, $19 revisions,
--- $20 types, $21 states (NULL: unchanged), $22 stages and $23 reasons of
--- offers (NULL: none)
+-- $20 types, $21 states (NULL: unchanged), $22 stages and $23 reasons of offers (NULL: none), $24 versions
+-- and $25 saves of further stages (NULL: none); of these, one to a line: $26 names, $27 state versions,
+-- $28 how many versions come up to theirs (empty: none of theirs), $29 paths, $30 depths
 WITH want AS MATERIALIZED (
     SELECT
         u.*, e.row_id, q.row_id AS queue_row, u.doc IS NOT NULL OR u.body IS NOT NULL AS counts,
@@ -70,11 +73,13 @@ WITH want AS MATERIALIZED (
         $1::int[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
         $8::bigint[], $9::text[], $10::text[], $11::uuid[], $12::int[], $13::boolean[],
         $14::timestamptz[], $15::text[], $16::text[], $17::boolean[], $18::boolean[], $19::int[],
-        $20::text[], $21::bytea[], $22::text[], $23::text[]
+        $20::text[], $21::bytea[], $22::text[], $23::text[], $24::int[], $25::int[],
+        $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]
     ) WITH ORDINALITY AS u (
         shard_id, lease_guid, id, stage, seq, epoch, version, state_version, doc, paths, root, depth,
         sets_timer, wake, note, key, for_relay, for_stage, revision, type, body, next_stage,
-        reason, place
+        reason, more_versions, more_saves, then_stages, then_states, then_later, then_paths,
+        then_depths, place
     )
     CROSS JOIN LATERAL (
         SELECT n.shard_id
@@ -102,17 +107,33 @@ WITH want AS MATERIALIZED (
         LIMIT 1
     ) AS s ON true
     WHERE coalesce(s.version, 0) = coalesce(u.state_version, 0)
+      AND NOT EXISTS (
+          SELECT FROM unnest(
+              string_to_array(u.then_stages, E'\n'), string_to_array(u.then_states, E'\n')::bigint[]
+          ) AS f (stage, version)
+          LEFT JOIN LATERAL (
+              SELECT n.version
+              FROM /*schema*/stage_state AS n
+              WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = f.stage
+              LIMIT 1
+          ) AS t ON true
+          WHERE coalesce(t.version, 0) <> f.version
+          OFFSET 0
+      )
 ), saved AS (
     UPDATE /*schema*/entity AS e
-    SET version = e.version + (w.doc IS NOT NULL)::int, doc = coalesce(w.doc, e.doc),
+    SET version = e.version + (w.doc IS NOT NULL)::int + coalesce(w.more_versions, 0),
+        doc = coalesce(w.doc, e.doc),
         changed_at = CASE WHEN w.doc IS NULL THEN e.changed_at ELSE statement_timestamp() END,
-        saves = e.saves + 1
+        saves = e.saves + 1 + coalesce(w.more_saves, 0)
     FROM want AS w
     WHERE e.ctid = w.row_id AND w.counts
     RETURNING
-        w.place, w.queue_row, w.timer_at, w.note, e.shard_id, e.id, e.epoch, e.version, e.saves,
+        w.place, w.queue_row, w.timer_at, w.note, e.shard_id, e.id, e.epoch,
+        e.version - coalesce(w.more_versions, 0) AS version, e.saves,
         e.doc, w.doc IS NOT NULL AS is_new, w.stage, w.state_version, w.paths, w.root, w.depth,
-        w.key, w.for_relay, w.for_stage, w.revision, w.type, w.body, w.next_stage, w.reason
+        w.key, w.for_relay, w.for_stage, w.revision, w.type, w.body, w.next_stage, w.reason,
+        w.then_stages, w.then_later, w.then_paths, w.then_depths
 ), done AS MATERIALIZED (
     SELECT s.place, s.queue_row, s.timer_at, s.note FROM saved AS s
     UNION ALL
@@ -136,6 +157,15 @@ WITH want AS MATERIALIZED (
            statement_timestamp()
     FROM saved AS s
     WHERE s.is_new
+    UNION ALL
+    SELECT s.shard_id, s.id, s.epoch, s.version + f.later, f.paths, 'stage:' || f.stage, s.root,
+           f.depth, statement_timestamp()
+    FROM saved AS s
+    CROSS JOIN LATERAL unnest(
+        string_to_array(s.then_stages, E'\n'), string_to_array(s.then_later, E'\n', '')::int[],
+        string_to_array(s.then_paths, E'\n'), string_to_array(s.then_depths, E'\n')::int[]
+    ) AS f (stage, later, paths, depth)
+    WHERE f.later IS NOT NULL
 ), stated AS (
     INSERT INTO /*schema*/stage_state (shard_id, entity_id, stage, version, revision, type, body)
     SELECT s.shard_id, s.id, s.stage, coalesce(s.state_version, 0) + 1, s.revision, s.type, s.body
@@ -189,10 +219,11 @@ WITH want AS MATERIALIZED (
     ) AS b ON true
 )
 SELECT
-    d.place, (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep), NULL, NULL, NULL, NULL
+    d.place, (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep), NULL, NULL, NULL, NULL,
+    statement_timestamp()
 FROM done AS d
 UNION ALL
-SELECT NULL, NULL, o.entity_id, o.stage, o.seq, o.first_at FROM offered AS o;
+SELECT NULL, NULL, o.entity_id, o.stage, o.seq, o.first_at, NULL FROM offered AS o;
 
 -- name: held shard-local
 -- Which leases are still held.
@@ -396,7 +427,7 @@ LIMIT $4::int;
 SELECT
     u.place, e.epoch, e.version, e.doc, e.changed_at,
     q.lane, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts, q.reasons, q.root, q.depth,
-    q.error, q.note, s.stages, s.versions, s.revisions, s.types, s.bodies, o.stages,
+    q.error, q.note, s.stages, s.versions, s.revisions, s.types, s.bodies, o.due, o.held_back,
     statement_timestamp()
 FROM unnest($1::int[], $2::uuid[], $3::text[])
     WITH ORDINALITY AS u (shard_id, lease_guid, id, place)
@@ -429,11 +460,15 @@ CROSS JOIN LATERAL (
     WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $5*/
 ) AS s
 CROSS JOIN LATERAL (
-    SELECT array_agg(n.stage) FILTER (
-        WHERE n.status = 'ready' AND n.ready_at <= statement_timestamp() AND n.stage <> $4::text
-    ) AS stages
-    FROM /*schema*/stage_queue AS n
-    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $5*/
+    SELECT
+        array_agg(n.stage) FILTER (WHERE n.is_due) AS due,
+        array_agg(n.stage) FILTER (WHERE NOT n.is_due) AS held_back
+    FROM (
+        SELECT p.stage, p.status = 'ready' AND p.ready_at <= statement_timestamp() AS is_due
+        FROM /*schema*/stage_queue AS p
+        WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.stage <> $4::text
+          AND p.status <> 'sleeping' /*one-shard: AND p.shard_id = $5*/
+    ) AS n
 ) AS o
 WHERE q.status = 'ready';
 

@@ -11,7 +11,6 @@ from gnomon.contracts.store.entities import (
     CommitKind,
     Committed,
     Keep,
-    Made,
     Offer,
     RowStatus,
     SetBack,
@@ -19,13 +18,14 @@ from gnomon.contracts.store.entities import (
 from gnomon.model.ids import save_key
 from gnomon.stores.sqlite.entities.offers import (
     READY,
+    SLEEPING,
     asleep,
     earlier,
     load_row,
     replace_row,
 )
 from gnomon.stores.sqlite.entities.outbox import Save
-from gnomon.stores.sqlite.entities.picture import Change, Picture
+from gnomon.stores.sqlite.entities.picture import Picture
 from gnomon.stores.sqlite.entities.rows import Connection, Leases, StoredRow, note_of
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity
 from gnomon.stores.sqlite.queries import SQL
@@ -40,7 +40,7 @@ class SqliteCommits(EntityVerbs):
 
     def _commit(self, connection: Connection, commits: Sequence[Commit]) -> list[Committed]:
         leases = Leases(connection)
-        keys = [(commit.entity_id, commit.stage) for commit in commits]
+        keys = [(part.entity_id, part.stage) for commit in commits for part in commit.parts]
         picture = Picture(connection, keys, now_us=self._now_us(), seq=self._new_seq())
         answers = [
             _commit(connection, picture, commit)
@@ -73,11 +73,18 @@ def _commit(connection: Connection, picture: Picture, commit: Commit) -> Committ
     if entity.version != commit.version:
         picture.write_back()  # it may have been moved by this very batch
         return _moved(connection, commit)
-    state = picture.states.get((commit.entity_id, commit.stage))
-    if commit.state_version != (0 if state is None else state.version):
+    if not all(_has_state(picture, part) for part in commit.parts):
         return Committed(kind=CommitKind.STATE_MOVED)
-    made = _save(connection, picture, commit)
+    for part in commit.parts:
+        _save(connection, picture, part)
+    made = picture.offer_all(commit.offers, shard=commit.shard, entity_id=commit.entity_id)
     return Committed(kind=CommitKind.SAVED, made=made)
+
+
+def _has_state(picture: Picture, commit: Commit) -> bool:
+    """Whether the stage's state is still the one that was loaded."""
+    state = picture.states.get((commit.entity_id, commit.stage))
+    return commit.state_version == (0 if state is None else state.version)
 
 
 def _moved(connection: Connection, commit: Commit) -> Committed:
@@ -89,38 +96,28 @@ def _moved(connection: Connection, commit: Commit) -> Committed:
     return Committed(kind=CommitKind.MOVED, entity=entity, since=since)
 
 
-def _save(connection: Connection, picture: Picture, commit: Commit) -> tuple[Made, ...]:
+def _save(connection: Connection, picture: Picture, commit: Commit) -> None:
     if commit.doc is not None:
-        change = Change(
-            shard=commit.shard,
-            entity_id=commit.entity_id,
-            doc=commit.doc,
-            paths=commit.paths,
-            author=author_of(commit.stage),
-            root=commit.root,
-            depth=commit.depth,
-        )
-        picture.change(change, feed=commit.feed)
+        picture.change(commit, commit.doc)
     if not isinstance(commit.state, Keep):
         key = (commit.entity_id, commit.stage)
         picture.put_state(commit.state, key, shard=commit.shard)
     _finish_row(picture, commit)
-    made = picture.offer_all(commit.offers, shard=commit.shard, entity_id=commit.entity_id)
     sinks = [""] * commit.publish + [commit.stage] * commit.after_save
     if sinks and (commit.doc is not None or not isinstance(commit.state, Keep)):
         picture.publish(_save_of(connection, picture, commit), sinks)
-    return made
 
 
 def _finish_row(picture: Picture, commit: Commit) -> None:
-    """The claimed row goes, or sleeps if a timer is left; but not if something came meanwhile."""
+    """The claimed row goes, or sleeps if a timer is left; but not if something came meanwhile. What
+    sleeps anyway is as good as claimed."""
     key = (commit.entity_id, commit.stage)
     row = picture.rows.get(key)
     timer_at = _timer(commit.wake, None if row is None else row.timer_at)
     note = commit.note or None
     if row is None:
         picture.offer(_timer_alone(commit), shard=commit.shard, entity_id=commit.entity_id)
-    elif row.seq != commit.seq:
+    elif row.seq != commit.seq and row.status != SLEEPING:
         picture.put_row(row._replace(timer_at=timer_at, attempts=0, error=None, note=note))
     elif timer_at is None:
         del picture.rows[key]

@@ -236,7 +236,8 @@ def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) ->
         return None
     epoch, version, _ = written
     row = _change_row(write, written, now_us, seq)
-    connection.execute(SQL["note_change"], row)
+    note = ("shard", "id", "epoch", "version", "depth", "now", "root", "author", "paths")
+    connection.execute(SQL["note_change"], [row[name] for name in note])
     if write.doc is None:
         _bury(connection, write, written, now_us)
     else:

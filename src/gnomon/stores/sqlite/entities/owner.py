@@ -22,7 +22,7 @@ from gnomon.contracts.store.entities import (
     StageState,
     Survey,
 )
-from gnomon.stores.sqlite.entities.offers import merged
+from gnomon.stores.sqlite.entities.offers import SLEEPING, merged
 from gnomon.stores.sqlite.entities.picture import Picture
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -172,15 +172,16 @@ def _claim(loaded: Loaded, entity_id: str, stage: str, now: datetime) -> Claim |
     if entity_id not in loaded.entities or row is None or row.status != RowStatus.READY:
         return None
     now_us = micros(now)
+    others = [other for other in rows.values() if other is not row and other.status != SLEEPING]
+    due = frozenset(
+        other.stage for other in others if other.ready_at is not None and other.ready_at <= now_us
+    )
     return Claim(
         entity=loaded.entities[entity_id],
         row=row.queue_row(),
         states=loaded.states.get(entity_id, {}),
-        waiting=frozenset(
-            other.stage
-            for other in rows.values()
-            if other is not row and other.ready_at is not None and other.ready_at <= now_us
-        ),
+        waiting=due,
+        held_back=frozenset(other.stage for other in others) - due,
         now=now,
     )
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
-from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store.entities import Made, Offer, StageState, StateWrite
+from gnomon.contracts.store.entities import Commit, Made, Offer, StageState, StateWrite
 from gnomon.stores.sqlite.entities.offers import READY, offered
 from gnomon.stores.sqlite.entities.outbox import Save, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
@@ -42,18 +41,6 @@ class Versions(NamedTuple):
 _VERSIONS = msgspec.json.Decoder(list[Versions])
 
 
-class Change(NamedTuple):
-    """A new version of an entity."""
-
-    shard: int
-    entity_id: str
-    doc: str
-    paths: tuple[str, ...]
-    author: str
-    root: UUID
-    depth: int
-
-
 class Picture:
     """The living entities of a batch, their rows, and the states that it asks for."""
 
@@ -73,6 +60,7 @@ class Picture:
         self.states = _states(connection, keys)
         self._documents: dict[str, str] = {}
         self._published: set[str] = set()
+        self._notes: list[tuple[object, ...]] = []
         self._pending: dict[str, list[Parameters]] = {}
 
     def put_row(self, row: StoredRow) -> None:
@@ -98,24 +86,30 @@ class Picture:
             return ()
         return tuple(each for each in made if each is not None)
 
-    def change(self, change: Change, *, feed: bool) -> None:
+    def change(self, commit: Commit, doc: str) -> None:
         """Make a new version, and let the shard's owner ask about it if wanted."""
-        entity = self.entities[change.entity_id]
-        entity = entity._replace(version=entity.version + 1)
-        self.entities[entity.id] = entity
-        row = change._asdict() | {
-            "id": entity.id,
-            "epoch": entity.epoch,
-            "version": entity.version,
-            "root": change.root.bytes,
-            "paths": encode_texts(change.paths),
-            "now": self.now_us,
-            "seq": self._seq,
-        }
-        self._documents[entity.id] = change.doc
-        self._later("note_change", row)
-        if feed:
-            self._later("feed_entity", row)
+        name, epoch, version, saves = self.entities[commit.entity_id]
+        version += 1
+        self.entities[name] = Versions(name, epoch, version, saves)
+        self._documents[name] = doc
+        self._notes.append(
+            (
+                commit.shard, name, epoch, version, commit.depth, self.now_us, commit.root.bytes,
+                f"stage:{commit.stage}", encode_texts(commit.paths),
+            )
+        )  # fmt: skip
+        if commit.feed:
+            self._later(
+                "feed_entity",
+                {
+                    "shard": commit.shard,
+                    "id": name,
+                    "epoch": epoch,
+                    "version": version,
+                    "now": self.now_us,
+                    "seq": self._seq,
+                },
+            )
 
     def put_state(self, state: StateWrite, key: Key, *, shard: int) -> None:
         """Store the next version of a state."""
@@ -148,6 +142,8 @@ class Picture:
     def write_back(self) -> None:
         """Write all that was changed, table by table."""
         self._write_entities()
+        self._connection.executemany(SQL["note_change"], self._notes)
+        self._notes = []
         for query, rows in self._pending.items():
             self._connection.executemany(SQL[query], rows)
         self._pending = {}
@@ -156,8 +152,8 @@ class Picture:
     def _write_entities(self) -> None:
         """Each row once: it is wide."""
         saved = [
-            self.entities[entity_id]._asdict() | {"doc": doc, "now": self.now_us}
-            for entity_id, doc in self._documents.items()
+            (name, self.entities[name].version, self.entities[name].saves, doc, self.now_us)
+            for name, doc in self._documents.items()
         ]
         self._connection.executemany(SQL["save_entity"], saved)
         counted = [

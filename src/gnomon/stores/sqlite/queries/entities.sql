@@ -36,8 +36,9 @@ WHERE id = :id AND epoch = :epoch AND version = :version AND doc IS NOT NULL
 RETURNING epoch, version, saves;
 
 -- name: note_change
+-- By position.
 INSERT INTO entity_change (shard_id, id, epoch, version, depth, at, root, author, paths)
-VALUES (:shard, :id, :epoch, :version, :depth, :now, :root, :author, :paths);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: changes
 SELECT version, paths, author, root, depth, at

@@ -1,0 +1,83 @@
+"""The parts of a commit, stage by stage, as rows to write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gnomon.contracts.store.entities import Commit, Offer, StateWrite
+from gnomon.model.ids import save_key
+from gnomon.stores.postgres.entities.saving import RELAY, Key, Note, Publication, StateSave
+
+
+def key_of(part: Commit) -> Key:
+    """Which entity it is about."""
+    return Key(part.shard, part.entity_id)
+
+
+def counts(part: Commit) -> bool:
+    """Whether anything is saved at all."""
+    return part.doc is not None or isinstance(part.state, StateWrite)
+
+
+def last_doc(parts: Sequence[Commit]) -> str | None:
+    """The document after these; None: unchanged."""
+    return next((part.doc for part in reversed(parts) if part.doc is not None), None)
+
+
+def version_count(parts: Sequence[Commit]) -> int:
+    """How many new versions these are."""
+    return sum(part.doc is not None for part in parts)
+
+
+def note_of(part: Commit, now: datetime) -> Note:
+    """The note of a new version."""
+    return Note(
+        key_of(part), part.epoch, part.version + 1, part.paths, _author(part), part.root,
+        part.depth, now,
+    )  # fmt: skip
+
+
+def states_of(parts: Sequence[Commit]) -> list[StateSave]:
+    """The new states."""
+    return [
+        StateSave(key_of(part), part.stage, part.state_version + 1, part.state)
+        for part in parts
+        if isinstance(part.state, StateWrite)
+    ]
+
+
+def publications_of(parts: Sequence[Commit], now: datetime) -> list[Publication]:
+    """What goes out of the parts of one commit."""
+    saves = [part for part in parts if counts(part)]
+    found = []
+    for place, part in enumerate(saves):
+        sinks = [RELAY] * part.publish + [part.stage] * part.after_save
+        if not sinks:
+            continue
+        after = saves[place + 1 :]
+        doc = last_doc(saves[: place + 1]) if after else None
+        key, author, save = key_of(part), _author(part), save_key_of(part)
+        tail = (part.root, part.paths, save, now, doc, version_count(after), len(after))
+        found += [Publication(key, sink, part.stage, author, *tail) for sink in sinks]
+    return found
+
+
+def save_key_of(part: Commit) -> str:
+    """The key of what it saves, on its way out."""
+    version = part.version + (part.doc is not None)
+    has_state = isinstance(part.state, StateWrite)
+    state = (part.stage, part.state_version + 1) if has_state else None
+    return save_key(part.entity_id, part.epoch, version, state=state)
+
+
+def timer_alone(part: Commit) -> Offer:
+    """For a stage that has no row, though it wants to be woken."""
+    assert isinstance(part.wake, datetime)
+    return Offer(
+        stage=part.stage, reason="", root=part.root, depth=part.depth, ready=False, wake=part.wake
+    )
+
+
+def _author(part: Commit) -> str:
+    return f"stage:{part.stage}"
