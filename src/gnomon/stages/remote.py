@@ -43,6 +43,7 @@ from gnomon.stages.wire import (
     read_answers,
     read_duration,
     read_outcomes,
+    read_refusals,
     write_item,
     write_saved,
 )
@@ -287,8 +288,8 @@ class RemoteStage:
 
     async def after_save(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
         """What was not accepted comes again. Errors: OutageError."""
-        accepted: set[str] = set()
-        refused: Exception = RemoteError("not accepted")
+        answers: dict[str, Exception | None] = {}
+        otherwise: Exception = RemoteError("not accepted")
         for some in self._in_calls(rows, _row_bytes):
             request = pb.AfterSaveRequest(stage=self.info.name, saved=map(write_saved, some))
             try:
@@ -296,10 +297,10 @@ class RemoteStage:
                     "AfterSave", request, pb.AfterSaveResponse, self._deadline_s
                 )
             except RemoteError as exc:
-                refused = exc
+                otherwise = exc
             else:
-                accepted.update(told.accepted)
-        return [None if row.key in accepted else refused for row in rows]
+                answers |= read_refusals(told) | dict.fromkeys(told.accepted)
+        return [answers.get(row.key, otherwise) for row in rows]
 
     def _in_calls(self, items: Sequence[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
         """Cut into what one call may carry, by number and by bytes. Errors: OutageError."""

@@ -22,7 +22,7 @@ from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivering import HeldBackError
 from gnomon.stages.served import OutageError, UndecodableError
 from gnomon.stages.sink_ages import label_of
-from gnomon.stages.stage import Quarantine
+from gnomon.stages.stage import Quarantine, Retry
 
 RETRY_MIN_S = 1.0
 RETRY_MAX_S = 3600.0
@@ -176,7 +176,7 @@ class Sender:
             if self._is_hopeless(first, answer):
                 await self._quarantine(first, _text_of(answer))
             else:
-                await self._retry_later(first, _text_of(answer))
+                await self._retry_later(first, answer)
 
     def _is_hopeless(self, row: Outgoing, answer: Exception) -> bool:
         if not self._sink.quarantines:
@@ -191,8 +191,11 @@ class Sender:
         )
         await self._outbox.quarantine(row, error=cut(error, ERROR_CHARS_MAX))
 
-    async def _retry_later(self, row: Outgoing, error: str) -> None:
-        delay_s = min(RETRY_MAX_S, RETRY_MIN_S * 2.0 ** min(row.attempts, 20))
+    async def _retry_later(self, row: Outgoing, answer: Exception) -> None:
+        error, delay_s = _text_of(answer), RETRY_MIN_S * 2.0 ** min(row.attempts, 20)
+        if isinstance(answer, Retry) and answer.after is not None:
+            delay_s = answer.after.total_seconds()
+        delay_s = min(RETRY_MAX_S, delay_s)
         self._observer.event("outbox_put_off", sink=self._label, entity=row.entity_id, error=error)
         await self._put_off([row], error, delay_s=delay_s, counts=True)
 

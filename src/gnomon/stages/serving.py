@@ -28,6 +28,7 @@ from gnomon.stages.wire import (
     write_answer,
     write_duration,
     write_outcome,
+    write_refusal,
 )
 from gnomon.v1 import stage_pb2 as pb
 
@@ -194,8 +195,10 @@ class StageServer:
         now = self._clock.now()
         rows = [read_saved(saved, self._stage.info.name, now=now) for saved in request.saved]
         answers = await self._stage.after_save(rows)
+        told = list(zip((row.key for row in rows), answers, strict=True))
         return pb.AfterSaveResponse(
-            accepted=[row.key for row, answer in zip(rows, answers, strict=True) if answer is None]
+            accepted=[key for key, answer in told if answer is None],
+            refused=[write_refusal(key, answer) for key, answer in told if answer is not None],
         )
 
 

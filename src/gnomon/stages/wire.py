@@ -225,6 +225,16 @@ def _write_failure(error: Exception) -> pb.Failure:
     return failure
 
 
+def write_refusal(key: str, error: Exception) -> pb.Refusal:
+    """A save that was not accepted."""
+    return pb.Refusal(key=key, failure=_write_failure(error))
+
+
+def read_refusals(message: pb.AfterSaveResponse) -> dict[str, Exception]:
+    """Why saves were not accepted, by their keys."""
+    return {each.key: _read_failure(each.failure) for each in message.refused}
+
+
 def read_outcomes(
     message: pb.ProcessResponse, views: Sequence[View], *, revision: int
 ) -> Sequence[Answer]:

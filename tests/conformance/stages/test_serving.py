@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+from gnomon.contracts.store.entities import RowStatus
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
 from gnomon.stages import Done, Item, Quarantine, Retry, Saved, Stage, Wake
@@ -225,6 +226,50 @@ async def test_after_save_is_told_there() -> None:
     assert bench.published[0].root == told[1].root
     assert told[0].key == told[1].key
     assert {"m": 1} == told[1].entity
+
+
+async def test_a_save_that_needs_a_person_is_quarantined_from_there() -> None:
+    """What is behind it waits; other entities are told."""
+    told: list[str] = []
+
+    def after(saved: Saved[Any, Any]) -> None:
+        told.append(saved.id)
+        if saved.id == "bad":
+            raise Quarantine("look at it")
+
+    made = stage("telling", writes="m", process=lambda _: Done({"m": 1}), after=after)
+    async with served(made) as remote:
+        await remote.describe(Recorder())
+        bench = Bench()
+        bench.stages.serve(remote)
+        for name in ("bad", "good"):
+            await bench.put(name, {})
+        await bench.advance(hours=1)
+        (row,) = await bench.parked()
+    assert ["bad", "good"] == sorted(told)
+    assert ("bad", RowStatus.UNDELIVERED, "Quarantine: look at it") == (
+        row.entity_id, row.status, row.error,
+    )  # fmt: skip
+
+
+async def test_a_save_is_told_again_when_it_says_there() -> None:
+    """Not by the doubling pauses."""
+    times: list[datetime] = []
+
+    def after(_: Saved[Any, Any]) -> None:
+        times.append(bench.now)
+        if len(times) == 1:
+            raise Retry("closed", after=timedelta(minutes=10))
+
+    made = stage("telling", writes="m", process=lambda _: Done({"m": 1}), after=after)
+    async with served(made) as remote:
+        await remote.describe(Recorder())
+        bench = Bench()
+        bench.stages.serve(remote)
+        await bench.put("a", {})
+        await bench.advance(hours=1)
+    first, second = times
+    assert timedelta(minutes=10) <= second - first < timedelta(minutes=11)
 
 
 # -- who may call ---------------------------------------------------------------------------------
