@@ -28,7 +28,7 @@ from gnomon.model.stage.chain import Chains, Steps
 from gnomon.stages.asking import Asker
 from gnomon.stages.following import entity_after, states_after
 from gnomon.stages.line import Line
-from gnomon.stages.served import Answer, Ran, Served, View
+from gnomon.stages.served import Answer, OutageError, Ran, Served, View
 
 NO_ROW = 0  # the `seq` of a row that was never made
 
@@ -199,8 +199,12 @@ class Passes:
         try:
             views = [each.view_for(claim) for each, claim in zip(chosen, claims, strict=True)]
             answers = await call(served, views)
+        except OutageError:  # it is away: its rows wait for it, not what was made before it
+            line.capacity.was_away(self._clock.monotonic())
+            return
         finally:
             line.capacity.ended()
+        line.capacity.went_well()
         for each, claim, answer in zip(chosen, claims, answers, strict=True):
             if isinstance(answer, Exception):
                 continue  # it fails again in its own name, and then that counts

@@ -13,6 +13,7 @@ import pytest
 from gnomon.contracts.store.entities import Commit, Committed
 from gnomon.stages import Done, Quarantine
 from gnomon.stages.explain import StageExplanation
+from gnomon.stages.served import OutageError
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, fuse_all, settled, stage
 
@@ -99,6 +100,35 @@ async def test_a_stage_that_fails_does_so_in_its_own_name(monkeypatch: pytest.Mo
     assert [["a"], ["b", "c"]] == commits
     assert 7 == bench["e"]["c"]
     assert [1, 1, 2] == [it.attempt for it in stages[1].given]
+
+
+async def test_a_stage_that_is_away_keeps_back_nothing_but_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was made before it is saved, nobody is blamed, and the stage before it goes on."""
+    is_away = True
+
+    def process(it: It) -> Done[Any]:
+        if is_away:
+            raise OutageError("its model is not loaded")
+        return Done({"b": it.entity["a"]})
+
+    class Honest(type(chain(process=process)[1])):  # type: ignore[misc]
+        async def process_many(self, its: Sequence[It]) -> Sequence[Done[Any]]:
+            return [await self.process(it) for it in its]
+
+    first, _, last = chain()
+    bench = await settled(first, Honest(), last, entities={})
+    commits = watched(bench, monkeypatch)
+    for number in range(3):
+        await bench.put(f"e{number}", {"x": 7})
+        await bench.settle()
+    assert [["a"]] * 3 == commits
+    rows = [row for number in range(3) for row in (await bench.explain(f"e{number}")).stages]
+    assert [("b", 0)] * 3 == [(row.stage, row.attempts) for row in rows]
+    is_away = False
+    await bench.advance(minutes=1)
+    assert [7, 7, 7] == [bench[f"e{number}"]["c"] for number in range(3)]
 
 
 @pytest.mark.parametrize(
