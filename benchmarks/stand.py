@@ -59,6 +59,7 @@ class Scale:
     tasks_growth: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     tasks_idle: int = 200
     staged: int = 40_000  # entities through stages
+    walked: int = 100_000
     staged_bases: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     sweep: int = 10_000  # actions per setting of a rival that is tried; 0: the known best is taken
 
@@ -85,6 +86,7 @@ QUICK = Scale(
     tasks_growth=(500, 5_000),
     tasks_idle=10,
     staged=1_000,
+    walked=1_000,
     staged_bases=(500, 2_000),
     sweep=0,
 )

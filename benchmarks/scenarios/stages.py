@@ -182,7 +182,7 @@ async def cost_at(stand: Stand, size: int) -> float:
     fresh = stand.scale.staged // 4
     async with stand.database() as url, opened(url) as (_, entities):
         await put_all(entities, size)
-        async with crew(stand, url) as workers:
+        async with crew(stand, url, fused=True) as workers:
             workers.go()
             await all_done(entities, f"e{size - 1}", f"s{CHAIN}")
             await stand.analyze(url)
@@ -198,7 +198,7 @@ async def cost_at(stand: Stand, size: int) -> float:
 
 async def beside_a_walk(stand: Stand) -> Result:
     """How late fresh changes are while all stages walk over the base, and when idle."""
-    size = stand.scale.staged
+    size = stand.scale.walked
     async with stand.database() as url, opened(url) as (_, entities):
         await put_all(entities, size)
         async with crew(stand, url) as workers:
