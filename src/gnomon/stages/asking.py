@@ -12,6 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from uuid import UUID
 
 import msgspec
@@ -267,9 +268,14 @@ def author_of(stage: str) -> str:
 
 def reason_of(version: int, author: str, paths: Sequence[str]) -> str:
     """`change v12 by user: price`."""
+    return f"change v{version} by {_by(author, tuple(paths))}"
+
+
+@lru_cache(WOKEN_KEPT)  # the same few come again and again
+def _by(author: str, paths: tuple[str, ...]) -> str:
     shown = ", ".join(path or "everything" for path in paths[:5])
     more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
-    return f"change v{version} by {author.removeprefix('stage:')}: {shown}{more}"
+    return f"{author.removeprefix('stage:')}: {shown}{more}"
 
 
 def _fraction(text: str) -> float:

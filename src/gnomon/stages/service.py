@@ -257,6 +257,8 @@ class StageWorker:
         """What goes out leaves at once."""
         sinks: set[str] = set()
         for commit in commits:
+            if not commit.publish and not commit.after_save:
+                continue
             if commit.doc is not None or not isinstance(commit.state, Keep):
                 sinks.update([RELAY_SINK] * commit.publish + [commit.stage] * commit.after_save)
         for sink in sinks:
