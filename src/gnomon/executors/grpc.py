@@ -56,8 +56,9 @@ class GrpcTarget(Endpoint):
     """A service that implements `gnomon.v1.ActionHandler`."""
 
     # Calls under way at once; the others wait for their turn. Many services take a hundred streams
-    # on a connection, and break off what is beyond while the connection is new.
-    in_flight_max: int = 100
+    # on a connection, those that they have answered and not closed yet among them, and break off
+    # what is beyond while the connection is new.
+    in_flight_max: int = 90
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):
