@@ -16,6 +16,7 @@ from benchmarks.processes import Crew, crew_of
 from benchmarks.report import Result, percentiles
 from benchmarks.sides import stage_floor
 from benchmarks.sides.stage_chain import CHAIN, Document, document
+from benchmarks.sides.stage_graph import counts_of_a_change
 from benchmarks.stand import Stand, progress
 from gnomon.app import App
 from gnomon.stages import Stages
@@ -28,6 +29,7 @@ PUT = 2_000
 GOAL_FLOOR = 0.4
 GOAL_GROWTH = 1.3
 GOAL_LANES = 2.0
+GOAL_COUNTS = (57, 20, 21)  # asks, runs, saves
 PATIENCE_S = 600.0
 WALK_S = 5.0
 
@@ -39,6 +41,8 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
     async for result in as_the_base_grows(stand):
         yield result
     yield await beside_a_walk(stand)
+    for result in await over_a_graph(stand):
+        yield result
 
 
 @asynccontextmanager
@@ -223,6 +227,23 @@ async def beside_a_walk(stand: Stand) -> Result:
         met=walking["p99_ms"] / idle["p99_ms"] <= GOAL_LANES,
         extra={"idle": idle, "walking": walking, "background_left": left},
     )
+
+
+async def over_a_graph(stand: Stand) -> list[Result]:
+    """What one change leads to where each of twenty stages reads two fields before its own."""
+    counts = await counts_of_a_change()
+    return [
+        Result(
+            scenario="stages",
+            measure=f"one change over 20 stages, {what}",
+            engine=stand.engine,
+            value=count,
+            unit=what,
+            goal=f"<= {most}",
+            met=count <= most,
+        )
+        for what, count, most in zip(counts._fields, counts, GOAL_COUNTS, strict=True)
+    ]
 
 
 async def walk_begun(entities: Entities) -> None:
