@@ -111,7 +111,7 @@ def _sqlite_step(
 ) -> None:
     keys = [(shard_of(f"e{n}", shard_count), f"e{n}") for n in numbers]
     if step == 0:
-        connection.executemany("DELETE FROM stage_feed WHERE entity_id = ?2 AND ?1 >= 0", keys)
+        connection.executemany("DELETE FROM stage_feed WHERE ? >= 0 AND entity_id = ?", keys)
     else:
         saved = [
             (text, name) for text, (_, name) in zip(_documents(numbers, step), keys, strict=True)

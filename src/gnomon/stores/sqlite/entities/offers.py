@@ -171,4 +171,4 @@ def replace_row(connection: Connection, before: StoredRow | None, after: StoredR
     elif before is not None and after is None:
         connection.execute(SQL["drop_row"], before.key())
     elif after is not None and after != before:
-        connection.execute(SQL["put_row"], after.values())
+        connection.execute(SQL["put_row"], after.values_and_key())

@@ -152,7 +152,7 @@ class Picture:
     def _write_entities(self) -> None:
         """Each row once: it is wide."""
         saved = [
-            (name, self.entities[name].version, self.entities[name].saves, doc, self.now_us)
+            (self.entities[name].version, self.entities[name].saves, doc, self.now_us, name)
             for name, doc in self._documents.items()
         ]
         self._connection.executemany(SQL["save_entity"], saved)
@@ -166,7 +166,7 @@ class Picture:
     def _write_rows(self) -> None:
         touched = [key for key, row in self.rows.items() if self._stored.get(key) is not row]
         new = [self.rows[key].values() for key in touched if key not in self._stored]
-        changed = [self.rows[key].values() for key in touched if key in self._stored]
+        changed = [self.rows[key].values_and_key() for key in touched if key in self._stored]
         gone = [row.key() for key, row in self._stored.items() if key not in self.rows]
         for query, values in (("new_row", new), ("put_row", changed), ("drop_row", gone)):
             self._connection.executemany(SQL[query], values)

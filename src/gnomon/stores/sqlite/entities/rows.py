@@ -88,6 +88,10 @@ class StoredRow(NamedTuple):
     def values(self) -> tuple[Any, ...]:
         return (*self[:11], self.root.bytes, *self[12:])
 
+    def values_and_key(self) -> tuple[Any, ...]:
+        """In the order of an update."""
+        return (*self[3:11], self.root.bytes, *self[12:], *self[:3])
+
     def queue_row(self) -> QueueRow:
         return QueueRow(
             entity_id=self.entity_id,

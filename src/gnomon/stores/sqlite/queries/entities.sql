@@ -98,23 +98,22 @@ FROM stage_queue
 WHERE shard_id = :shard AND entity_id = :id AND stage = :stage;
 
 -- name: new_row
--- This one and the next two have the columns of `StoredRow` by number: many rows, and names cost.
+-- This one and the next two have the columns of `StoredRow` by position: many rows, and names cost.
 INSERT INTO stage_queue (
-    shard_id, entity_id, stage, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
+    entity_id, stage, shard_id, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
     root, depth, error, note
 )
-VALUES (
-    ?3, ?1, ?2, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
-);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: put_row
+-- The key comes last.
 UPDATE stage_queue SET
-    lane = ?4, status = ?5, ready_at = ?6, timer_at = ?7, first_at = ?8, seq = ?9, attempts = ?10,
-    reasons = ?11, root = ?12, depth = ?13, error = ?14, note = ?15
-WHERE shard_id = ?3 AND entity_id = ?1 AND stage = ?2;
+    lane = ?, status = ?, ready_at = ?, timer_at = ?, first_at = ?, seq = ?, attempts = ?,
+    reasons = ?, root = ?, depth = ?, error = ?, note = ?
+WHERE entity_id = ? AND stage = ? AND shard_id = ?;
 
 -- name: drop_row
-DELETE FROM stage_queue WHERE shard_id = ?3 AND entity_id = ?1 AND stage = ?2;
+DELETE FROM stage_queue WHERE entity_id = ? AND stage = ? AND shard_id = ?;
 
 -- name: parked
 SELECT json_group_array(json_array(

@@ -85,8 +85,8 @@ CROSS JOIN stage_state AS s
 WHERE s.entity_id = json_extract(k.value, '$[0]') AND s.stage = json_extract(k.value, '$[1]');
 
 -- name: save_entity
--- By position: id, version, saves, document, the present.
-UPDATE entity SET version = ?2, changed_at = ?5, doc = ?4, saves = ?3 WHERE id = ?1;
+-- By position.
+UPDATE entity SET version = ?, saves = ?, doc = ?, changed_at = ? WHERE id = ?;
 
 -- name: count_saves
 UPDATE entity SET saves = :saves WHERE id = :id;
