@@ -10,6 +10,7 @@ assert "expired" == bench["a"]["status"]
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -101,6 +102,8 @@ class Bench:
             clock=self.clock, entropy=BenchEntropy(self.clock), observer=observer or Silent()
         )
         self._runner = InlineRunner()
+        # Many a test just drops its bench, and newer Pythons warn of what is left open then.
+        weakref.finalize(self, self._runner.connection.close)
         self.store: Store = open_sqlite(
             ":memory:", clock=self.clock, entropy=self.env.entropy, runner=self._runner
         )
