@@ -50,11 +50,12 @@ Build = Callable[[Served, Claim, Holding, Ran], Built | None]
 class _Pass:
     """What stages make of one entity, one after the other."""
 
-    __slots__ = ("claim", "held", "noted", "offers", "parts", "steps", "tried", "view")
+    __slots__ = ("claim", "held", "noted", "offers", "parts", "steps", "tried", "view", "waiting")
 
     def __init__(self, claim: Claim, held: Holding, built: Built, steps: Steps) -> None:
         self.claim = claim  # as it was before the last part
         self.held = held
+        self.waiting = claim.waiting  # stages that have a row; what is offered here has none yet
         self.parts = [built]
         self.offers: list[Offer] = list(built.offers)
         self.view = built.view  # for one stage only: what it is shown, it may do with as it likes
@@ -85,7 +86,7 @@ class _Pass:
             entity=entity_after(claim.entity, last, claim.now),
             row=row,
             states=states_after(claim.states, last),
-            waiting=claim.waiting | others,
+            waiting=self.waiting | others,
             held_back=claim.held_back,
             now=claim.now,
         )
@@ -164,14 +165,14 @@ class Passes:
 
     def _follower(self, each: _Pass) -> str | None:
         """The first that may follow: none that can wake it is to come yet."""
-        claim, offers = each.claim, each.offers
-        waiting = claim.waiting.union([offer.stage for offer in offers if offer.ready])
+        offers = each.offers
+        waiting = each.waiting.union([offer.stage for offer in offers if offer.ready])
         for offer in offers:
             name = offer.stage
             if (
                 name not in each.tried
-                and name not in claim.waiting
-                and name not in claim.held_back
+                and name not in each.waiting
+                and name not in each.claim.held_back
                 and all(other.is_at_once for other in offers if other.stage == name)
                 and self._may_follow(name)
                 and waiting.isdisjoint(self._asker.graph.before[name])

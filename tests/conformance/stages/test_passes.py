@@ -77,6 +77,22 @@ async def test_a_chain_is_saved_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert [3, 2, 1, 0] == [note.depth for note in explained.changes]
 
 
+async def test_a_stage_that_two_before_it_wake_follows_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of them has woken it already when the second one is called."""
+    stages = chain()
+    bench = await settled(*stages, entities={"e": {"x": 7}})
+    commits = watched(bench, monkeypatch)
+    await bench.put("e", {**bench["e"], "x": 8})
+    await bench.settle()
+    assert [["a", "b", "c"]] == commits
+    assert {"change v5 by user: x", "change v6 by a: a", "change v7 by b: b"} == {
+        reason for each in stages for reason in each.given[-1].reasons
+    }
+    assert 8 == bench["e"]["c"]
+
+
 async def test_a_stage_that_fails_does_so_in_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was made before it is saved; the failure counts when it is called alone."""
     failures = iter([ValueError("no"), ValueError("no")])
