@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -206,6 +206,17 @@ async def test_a_message_of_its_own_type_is_its_state() -> None:
         assert "x" in two.there["a"]["m"]
 
 
+@asynccontextmanager
+async def telling(after: Callable[[Saved[Any, Any]], None]) -> AsyncIterator[Bench]:
+    """A bench with one stage that is elsewhere, and is told of its saves."""
+    made = stage("telling", writes="m", process=lambda _: Done({"m": 1}), after=after)
+    async with served(made) as remote:
+        await remote.describe(Recorder())
+        bench = Bench()
+        bench.stages.serve(remote)
+        yield bench
+
+
 async def test_after_save_is_told_there() -> None:
     """What fails comes again."""
     told: list[Saved[Any, Any]] = []
@@ -215,11 +226,7 @@ async def test_after_save_is_told_there() -> None:
         if len(told) == 1:
             raise ValueError("not now")
 
-    made = stage("telling", writes="m", process=lambda _: Done({"m": 1}), after=after)
-    async with served(made) as remote:
-        await remote.describe(Recorder())
-        bench = Bench()
-        bench.stages.serve(remote)
+    async with telling(after) as bench:
         await bench.put("a", {})
         await bench.advance(minutes=1)
     assert ["a", "a"] == [saved.id for saved in told]
@@ -237,11 +244,7 @@ async def test_a_save_that_needs_a_person_is_quarantined_from_there() -> None:
         if saved.id == "bad":
             raise Quarantine("look at it")
 
-    made = stage("telling", writes="m", process=lambda _: Done({"m": 1}), after=after)
-    async with served(made) as remote:
-        await remote.describe(Recorder())
-        bench = Bench()
-        bench.stages.serve(remote)
+    async with telling(after) as bench:
         for name in ("bad", "good"):
             await bench.put(name, {})
         await bench.advance(hours=1)
@@ -261,11 +264,7 @@ async def test_a_save_is_told_again_when_it_says_there() -> None:
         if len(times) == 1:
             raise Retry("closed", after=timedelta(minutes=10))
 
-    made = stage("telling", writes="m", process=lambda _: Done({"m": 1}), after=after)
-    async with served(made) as remote:
-        await remote.describe(Recorder())
-        bench = Bench()
-        bench.stages.serve(remote)
+    async with telling(after) as bench:
         await bench.put("a", {})
         await bench.advance(hours=1)
     first, second = times

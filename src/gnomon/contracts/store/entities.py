@@ -436,6 +436,7 @@ class EntityStore(StageRegister, Protocol):
         changed; with the document and this stage's state as they are then), and the claimed row:
         removed if its `seq` is the one claimed and no timer is left, sleeping if one is; left ready
         if `seq` moved, with attempts 0; made anew, sleeping, if it is gone and `wake` is a moment.
+        Then the same of each part of `then`, in their order, and after the last the offers.
         Repeated, a commit is MOVED or STATE_MOVED, or harmless.
         """
         ...

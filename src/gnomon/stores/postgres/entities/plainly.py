@@ -86,14 +86,14 @@ async def _write_rest(session: Session, passes: Sequence[Commit], now: datetime)
     await save_states(session, states_of(then), ())
     outgoing = [each for parts in passes for each in publications_of(parts.parts, now)]
     await publish(session, outgoing, ())
-    timed = [part for part in then if not isinstance(part.wake, Keep)]
-    if not timed:
-        return []
-    facts = await lock_claims(session, timed, ())
-    await settle_commits(session, list(zip(timed, facts, strict=True)), ())
+    told = [part for part in then if part.note or not isinstance(part.wake, Keep)]
+    if not told:
+        return []  # nearly always: a row that sleeps stays as it is
+    facts = await lock_claims(session, told, ())
+    await settle_commits(session, list(zip(told, facts, strict=True)), ())
     return [
         Offered(key_of(part), timer_alone(part))
-        for part, each in zip(timed, facts, strict=True)
+        for part, each in zip(told, facts, strict=True)
         if each.queue_row is None and isinstance(part.wake, datetime)
     ]
 

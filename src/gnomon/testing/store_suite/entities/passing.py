@@ -146,7 +146,7 @@ class TestPass:
         sleep = [entities.offer(name, ready=False, wake=soon) for name in names]
         await entities.offered("ad", *sleep)
         commit = await pass_of(
-            entities, claim, {"stage": "kept"}, {"stage": "gone", "wake": None},
+            entities, claim, {"stage": "kept", "note": "said"}, {"stage": "gone", "wake": None},
             {"stage": "moved", "wake": late}, {"stage": "new", "wake": late}, {"stage": "none"},
         )  # fmt: skip
 
@@ -157,6 +157,7 @@ class TestPass:
             name: row.timer_at for name, row in rows.items()
         }
         assert {RowStatus.SLEEPING} == {row.status for row in rows.values()}
+        assert "said" == rows["kept"].note
 
     async def test_a_row_that_came_meanwhile_stays(
         self, store: Store, entities: GivenEntities
