@@ -18,7 +18,8 @@ from gnomon.cli.running import run
 from gnomon.contracts.store.entities import Entity
 from gnomon.model.codec import parse_json
 from gnomon.model.errors import InvalidRequest
-from gnomon.stages.codec import DOCUMENT_BYTES_MAX, decode_document
+from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
+from gnomon.stages.codec import decode_document
 from gnomon.telemetry.log import printable
 
 KEYS_MAX = 50_000

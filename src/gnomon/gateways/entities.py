@@ -16,10 +16,10 @@ from gnomon.contracts.store.entities import Entity, StageState, StateWrite
 from gnomon.model.codec import parse_json
 from gnomon.model.errors import InvalidSpec, VersionConflict
 from gnomon.model.ids import NAME_PATTERN, action_id
-from gnomon.model.stage.patch import JsonPatch, MergePatch
+from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX, JsonPatch
+from gnomon.model.stage.patch import MergePatch
 from gnomon.scheduler import Scheduler
 from gnomon.stages.codec import (
-    DOCUMENT_BYTES_MAX,
     STATE_BYTES_MAX,
     canonical_json,
     check_type_name,

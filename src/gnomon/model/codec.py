@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from difflib import get_close_matches
 from typing import Any, NoReturn, cast
 
@@ -39,8 +40,10 @@ DEPTH_MAX = 32
 KEYS_MAX = 1_000
 DIGITS_MAX = 18
 
-# A string, whole, so that what looks like a bracket in it is none; or a bracket.
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+# A string, whole: what looks like a bracket in it is none.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_AS_BRACKET = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Spec)
 
@@ -100,8 +103,8 @@ def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX, keys_max: int = 
             raise InvalidRequest(f"the body has more than {keys_max} keys")
         found = dict(items)
         if len(found) != len(items):
-            names = [name for name, _ in items]
-            twice = next(name for name in names if names.count(name) > 1)
+            counts = Counter(name for name, _ in items)
+            twice = next(name for name, count in counts.items() if count > 1)
             raise InvalidRequest(f"the key {short(twice)} stands twice in one object")
         return found
 
@@ -117,18 +120,18 @@ def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX, keys_max: int = 
     return value
 
 
-def check_depth(text: str, what: str = "the body") -> None:
+def check_depth(text: str, what: str = "the body", *, depth_max: int = DEPTH_MAX) -> None:
     """Refuse JSON that is nested too deep, before anything recurses into it."""
-    if text.count("[") + text.count("{") <= DEPTH_MAX:
+    if text.count("[") + text.count("{") <= depth_max:
         return  # nearly every body, without a walk in Python
-    depth = 0
-    for found in _BRACKETS.finditer(text):
-        if found[0] in "[{":
-            depth += 1
-            if depth > DEPTH_MAX:
-                raise InvalidRequest(f"{what} is nested deeper than {DEPTH_MAX} levels")
-        elif found[0] in "]}":
-            depth -= 1
+    brackets = _STRING.sub(b"", text.encode()).translate(_AS_BRACKET, _NO_BRACKET)
+    for _ in range(depth_max):  # each pass takes the innermost level away
+        outer = brackets.replace(b"[]", b"")
+        if len(outer) == len(brackets):
+            break  # nothing is left, or what is not balanced: the parser says where
+        brackets = outer
+    if b"[]" in brackets or brackets.count(b"[") > depth_max:
+        raise InvalidRequest(f"{what} is nested deeper than {DEPTH_MAX} levels")
 
 
 def _no_constant(name: str) -> NoReturn:

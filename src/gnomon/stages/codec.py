@@ -18,11 +18,11 @@ from google.protobuf.message import DecodeError, Message
 from gnomon.contracts.store.entities import StageState, StateWrite
 from gnomon.model.codec import check_depth
 from gnomon.model.errors import InvalidRequest, InvalidSpec
+from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
 from gnomon.stages.stage import Stage
 
 Document = dict[str, Any]
 
-DOCUMENT_BYTES_MAX = 1 << 20
 STATE_BYTES_MAX = 1 << 20
 TYPE_CHARS_MAX = 255
 

@@ -14,8 +14,8 @@ import pytest
 from gnomon.client import BlockingClient, Client
 from gnomon.contracts.store.entities import StateWrite
 from gnomon.model.errors import Conflict, InvalidSpec, NotFound
+from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
 from gnomon.stages import Quarantine, Stages
-from gnomon.stages.codec import DOCUMENT_BYTES_MAX
 from tests.conformance.gateway.conftest import Answer, Gateway
 from tests.conformance.gateway.guarded import guarded_server
 from tests.conformance.stages.given import stage

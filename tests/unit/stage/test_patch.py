@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from gnomon.model.errors import InvalidRequest
-from gnomon.model.stage.patch import apply_json_patch, apply_patch, touched_paths
+from gnomon.model.stage.json_patch import apply_json_patch
+from gnomon.model.stage.patch import apply_patch, touched_paths
 from gnomon.model.stage.paths import meet, same
 from tests.unit.stage.test_paths import DOCUMENTS
 

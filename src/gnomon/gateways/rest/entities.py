@@ -32,8 +32,8 @@ from gnomon.gateways.rest.answers import Bytes, answer_json
 from gnomon.gateways.rest.guards import FOR_OPERATORS, principal_of
 from gnomon.gateways.rest.reading import AnyRequest, Query, one_header, read_body
 from gnomon.model.errors import InvalidSpec
+from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
 from gnomon.model.stage.patch import Patch
-from gnomon.stages.codec import DOCUMENT_BYTES_MAX
 from gnomon.stages.entities import Entities
 
 MERGE_PATCH = "application/merge-patch+json"

@@ -7,10 +7,11 @@ they are replaced whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 WHOLE = ""
 PATHS_MAX = 64  # a change with more is told by its first keys only
+PATH_CHARS_MAX = 1_024  # a longer one is told by what lies above it
 
 Json = object
 
@@ -51,26 +52,36 @@ def outside(paths: Iterable[str], allowed: Iterable[str]) -> list[str]:
 
 def changed_paths(before: Json, after: Json) -> tuple[str, ...]:
     """Where two documents differ, sorted; equal documents: nothing."""
-    found: list[str] = []
-    _add_differences(found, before, after, WHOLE)
-    found.sort()
-    if len(found) <= PATHS_MAX:
-        return tuple(found)
-    firsts = sorted({_first_key(path) for path in found})
-    return tuple(firsts) if len(firsts) <= PATHS_MAX else (WHOLE,)
+    return coarse(_differences(before, after, WHOLE))
 
 
-def _add_differences(found: list[str], before: Json, after: Json, path: str) -> None:
+def coarse(paths: Iterable[str]) -> tuple[str, ...]:
+    """Paths as a note holds them, sorted: if there are too many, only their first keys; if there
+    are too many of these, the whole document. More may be told by it, never less."""
+    found: set[str] = set()
+    tell: Callable[[str], str] = str
+    for path in paths:
+        found.add(tell(path))
+        if len(found) > PATHS_MAX and tell is str:
+            found, tell = {_first_key(each) for each in found}, _first_key
+        if len(found) > PATHS_MAX:
+            return (WHOLE,)
+    return (WHOLE,) if WHOLE in found else tuple(sorted(found))
+
+
+def _differences(before: Json, after: Json, path: str) -> Iterator[str]:
     if isinstance(before, dict) and isinstance(after, dict):
-        for key, value in before.items():
-            other = after.get(key, _MISSING)
-            if other is _MISSING:
-                found.append(join(path, key))
-            elif other is not value:  # what a patch leaves alone is the same object
-                _add_differences(found, value, other, join(path, key))
-        found += [join(path, key) for key in after if key not in before]
+        for key in before.keys() | after.keys():
+            one, other = before.get(key, _MISSING), after.get(key, _MISSING)
+            if one is other:  # what a patch leaves alone is the same object
+                continue
+            here = join(path, key)
+            if len(here) > PATH_CHARS_MAX:
+                yield from () if same(one, other) else (path,)
+            else:
+                yield from _differences(one, other, here)
     elif not same(before, after):
-        found.append(path)
+        yield path
 
 
 def same(one: Json, other: Json) -> bool:
