@@ -77,7 +77,7 @@ def test_a_large_document_may_be_replaced_by_a_large_one() -> None:
     """Only what is there counts, not what was there."""
     patch = [{"op": "replace", "path": "/a", "value": "y" * len(LARGE["a"])}] * 5
     assert {"a": "y" * len(LARGE["a"])} == apply_json_patch(LARGE, patch)
-    one_by_one = [
+    one_by_one: list[dict[str, Any]] = [
         {"op": "replace", "path": "/a", "value": [LARGE["a"]]},
         {"op": "add", "path": "/a/-", "value": LARGE["a"]},
         {"op": "replace", "path": "/a/1", "value": LARGE["a"]},
