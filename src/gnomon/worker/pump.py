@@ -142,9 +142,13 @@ class Pump:
         now = self._clock.monotonic()
         rest_s = min(self._poll_at, self._sweep_at, self._survey_at) - now
         held = {held.shard for held in self._leases.trusted()}
-        due = self.timeline.earliest(closed=self._full_queues(), shards=held)
+        closed = self._full_queues()
+        due = self.timeline.earliest(closed=closed, shards=held)
         if due is not None:
             rest_s = min(rest_s, (due - self.time.now()).total_seconds())
+        look_s = self.timeline.doubts.next_s(closed=closed, shards=held)
+        if look_s is not None:
+            rest_s = min(rest_s, look_s - now)
         if self._slots.is_limited:
             rest_s = min(rest_s, self._slots.reopens_s())
         return max(rest_s, NAP_S)
@@ -348,8 +352,8 @@ class Pump:
         """Which lanes to begin from, and how much."""
         if self._recorder.backlog >= BACKLOG_MAX:
             return []
-        due = [lane for lane in self.timeline.due(self.time.now()) if self._is_held(lane)]
-        return self.share_out(due)
+        due = self.timeline.due(self.time.now(), self._clock.monotonic())
+        return self.share_out([lane for lane in due if self._is_held(lane)])
 
     def share_out(self, lanes: Sequence[Lane], *, helping: bool = False) -> list[Demand]:
         """Give the free slots of each queue to its lanes: those of its first priority only.
@@ -367,25 +371,45 @@ class Pump:
     def _shared(self, lanes: list[Lane], free: int, *, helping: bool) -> list[Demand]:
         first = [lane for lane in lanes if lane.priority == lanes[0].priority][:free]
         each, rest = divmod(free, len(first))
-        return [
-            Demand(
-                lane=lane,
-                lease_guid=None if helping else self._lease_of(lane),
-                limit=each + (index < rest),
-                since=None if helping else self.timeline.since(lane),
-            )
-            for index, lane in enumerate(first)
-        ]
+        limits = [each + (index < rest) for index in range(len(first))]
+        if helping:
+            return [
+                Demand(lane=lane, lease_guid=None, limit=limit, hasty=True)
+                for lane, limit in zip(first, limits, strict=True)
+            ]
+        return [self._demand(lane, limit) for lane, limit in zip(first, limits, strict=True)]
+
+    def _demand(self, lane: Lane, limit: int) -> Demand:
+        """From where the lane's live rows begin, or from where rows were passed over."""
+        doubts, lease_guid = self.timeline.doubts, self._lease_of(lane)
+        if doubts.is_due(lane, self._clock.monotonic()):
+            return Demand(lane=lane, lease_guid=lease_guid, limit=limit, since=doubts.floor(lane))
+        since = self.timeline.since(lane)
+        return Demand(lane=lane, lease_guid=lease_guid, limit=limit, since=since, hasty=True)
 
     def _note(self, demands: Sequence[Demand], result: BeginResult, asked: int) -> None:
         self.time.observe(result.now)
+        given = Counter((each.shard, each.spec.queue, each.spec.priority) for each in result.begun)
         for demand in demands:
             if demand.lane in result.next_due:
-                self.timeline.settle(demand.lane, result.next_due[demand.lane], asked=asked)
-        served = {(each.shard, each.spec.queue, each.spec.priority) for each in result.begun}
-        for lane, at in result.next_due.items():
-            if lane not in served and at is not None and at <= result.now:
-                self._lapsing.add(lane.shard)  # due, but refused: see why
+                is_full = given[demand.lane] >= demand.limit
+                self._note_lane(demand, result, asked, is_full=is_full)
+        self._lapsing.update(lane.shard for lane in result.refused)  # see why
+
+    def _note_lane(self, demand: Demand, result: BeginResult, asked: int, *, is_full: bool) -> None:
+        """When the lane is due next, and whether rows of it were passed over."""
+        lane, at = demand.lane, result.next_due[demand.lane]
+        timeline, now_s = self.timeline, self._clock.monotonic()
+        if not demand.hasty and is_full and at is not None and timeline.is_passed(lane, at):
+            timeline.doubts.put(lane, at, now_s)
+            return
+        timeline.settle(lane, at, asked=asked)
+        if lane in result.refused:
+            timeline.doubts.put(lane, result.refused[lane], now_s)
+        elif not demand.hasty:
+            timeline.doubts.clear(lane)
+        elif is_full and at != demand.since:
+            timeline.doubts.put(lane, demand.since, now_s)
 
     def _is_held(self, lane: Lane) -> bool:
         return self._leases.holding(lane.shard) is not None
@@ -407,6 +431,9 @@ class Pump:
         if settlements:
             applied = await self._store.settle(settlements)
             self._observer.event("settled", found=len(found), applied=applied)
+            if applied:
+                shards = {settlement.lapsed.shard for settlement in settlements}
+                self.timeline.doubts.hurry(shards, self._clock.monotonic())
         await self._survey(holdings)
         if len(found) >= LAPSED_MAX:
             self._lapsing.update(held.shard for held in holdings)

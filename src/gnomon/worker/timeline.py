@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from gnomon.contracts.store import Lane
+from gnomon.worker.doubts import Doubts
 
 NOTED_MAX = 64  # notes kept a lane while a question about it is out; more are drawn together
 
@@ -21,7 +22,8 @@ class Timeline:
 
     def __init__(self) -> None:
         self._due: dict[Lane, datetime] = {}
-        self._since: dict[Lane, datetime] = {}  # no row of the lane is due before this
+        self._since: dict[Lane, datetime] = {}  # no row is due before this, but for `doubts`
+        self.doubts = Doubts()
         self._notes = 0
         self._noted: dict[Lane, list[tuple[int, datetime]]] = {}  # since the last answer
 
@@ -70,29 +72,42 @@ class Timeline:
         """Where the live rows of a lane begin, so that dead ones need not be walked over."""
         return self._since.get(lane)
 
+    def is_passed(self, lane: Lane, at: datetime) -> bool:
+        """Whether a row at `at` is one that the lane goes on without, for the time being."""
+        since = self._since.get(lane)
+        return self.doubts.covers(lane, at) and (since is None or at < since)
+
     def replace(
         self, shards: Iterable[int], lanes: Mapping[Lane, datetime], *, asked: int | None = None
     ) -> None:
         """Take over a survey of these shards: what it does not name is not there."""
         surveyed = frozenset(shards)
-        for lane in [lane for lane in self._due if lane.shard in surveyed and lane not in lanes]:
-            self.settle(lane, None, asked=asked)
+        for lane in self.lanes():
+            if lane.shard in surveyed and lane not in lanes:
+                self.doubts.clear(lane)
+                self.settle(lane, None, asked=asked)
         for lane, at in lanes.items():
-            self.settle(lane, at, asked=asked)
+            if not self.is_passed(lane, at):
+                self.doubts.clear(lane)
+                self.settle(lane, at, asked=asked)
 
     def forget(self, shard: int) -> None:
         """The shard is no longer held."""
-        for lane in [lane for lane in self._due if lane.shard == shard]:
-            self.settle(lane, None)
+        for lane in self.lanes():
+            if lane.shard == shard:
+                self.doubts.clear(lane)
+                self.settle(lane, None)
 
-    def lanes(self) -> Iterable[Lane]:
+    def lanes(self) -> Collection[Lane]:
         """Every lane that has rows."""
-        return self._due.keys()
+        return {*self._due, *self.doubts}
 
-    def due(self, now: datetime) -> list[Lane]:
-        """Lanes that have something to begin, first priority first, then oldest first."""
-        found = [(lane.priority, at, lane) for lane, at in self._due.items() if at <= now]
-        return [lane for _, _, lane in sorted(found)]
+    def due(self, now: datetime, now_s: float) -> list[Lane]:
+        """Lanes that have something to begin or to look at again: first priority first, then
+        oldest first."""
+        found = {lane: at for lane, at in self._due.items() if at <= now}
+        found |= {lane: now for lane in self.doubts if self.doubts.is_due(lane, now_s)}
+        return sorted(found, key=lambda lane: (lane.priority, found[lane], lane))
 
     def earliest(
         self, *, closed: frozenset[str] = frozenset(), shards: Collection[int] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -58,7 +59,10 @@ class Demand(Value, frozen=True):
     lane: Lane
     lease_guid: UUID | None  # None: as a helper, see `begin`
     limit: int
-    since: datetime | None = None  # no due row of the lane is older than this
+    since: datetime | None = None  # older rows of the lane need not be looked at
+    hasty: bool = (
+        False  # if it gives all that is asked, spare the look at what is left: see `begin`
+    )
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):
@@ -77,11 +81,17 @@ class Begun(msgspec.Struct, frozen=True, gc=False):
 
 
 class BeginResult(Value, frozen=True):
-    """What was begun, and when each demanded lane has its next row (None: no row left)."""
+    """What was begun, and when each demanded lane has its next row (None: no row left).
+
+    A lane that gave less than was asked although rows of it are due is in `refused`, with the time
+    of the first of those: they are locked, expired, of an old generation, or run past their
+    reservation. Its `next_due` is then of the rows behind them.
+    """
 
     begun: Sequence[Begun]
     next_due: Mapping[Lane, datetime | None]
     now: datetime
+    refused: Mapping[Lane, datetime] = MappingProxyType({})
 
 
 class Lapsed(Value, frozen=True):
@@ -180,7 +190,9 @@ class WorkStore(Protocol):
         scheduled_at = now + min(timeout, window) + grace. One row is begun by one caller only.
         Rows of a lane whose lease is not the given one are left alone; with lease_guid None
         (helper) rows must be overdue by over a second and the owner silent for `silent`, or absent.
-        `next_due` counts running rows too, by their reservation.
+        `next_due` counts running rows too, by their reservation. For a `hasty` demand that gave
+        all it was asked for it may be the time of the last row begun: rows passed over before it,
+        because they were locked, are then not told of.
         """
         ...
 

@@ -13,6 +13,8 @@ from gnomon.contracts.store import BeginResult, Begun, Demand, Lane
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.rows import Decoder
 
+MOMENT = timedelta(milliseconds=20)  # what came due within it may have done so after the begin
+
 
 class Terms(NamedTuple):
     """What all attempts of one `begin` share, in the order of the parameters."""
@@ -24,15 +26,23 @@ class Terms(NamedTuple):
     silent: timedelta
 
 
+class Left(NamedTuple):
+    """What lanes have left after a begin."""
+
+    next_due: dict[Lane, datetime | None]
+    refused: dict[Lane, datetime]
+    looked_at: datetime | None  # None: there was no need to
+
+
 async def begin(
     database: Database, decoder: Decoder, demands: Sequence[Demand], terms: Terms
 ) -> BeginResult:
     # They come in this order by themselves, unless a planner without our settings is at work.
     rows = sorted(await _begin_rows(database, demands, terms), key=itemgetter(5))
     begun = [decoder.begun_of(row) for row in rows]
-    next_due, looked_at = await _next_due(database, demands, rows)
-    now = rows[0][6] if rows else looked_at or (await database.fetch("now"))[0][0]
-    return BeginResult(begun=begun, next_due=next_due, now=now)
+    left = await _left(database, demands, rows)
+    now = rows[0][6] if rows else left.looked_at or (await database.fetch("now"))[0][0]
+    return BeginResult(begun=begun, next_due=left.next_due, now=now, refused=left.refused)
 
 
 async def _begin_rows(database: Database, demands: Sequence[Demand], terms: Terms) -> Sequence[Row]:
@@ -53,35 +63,38 @@ async def _begin_rows(database: Database, demands: Sequence[Demand], terms: Term
     return found
 
 
-async def _next_due(
-    database: Database, demands: Sequence[Demand], rows: Sequence[Row]
-) -> tuple[dict[Lane, datetime | None], datetime | None]:
-    """When each lane has its next row. A lane that gave all that was asked may have more at once:
-    for it the time of the last row begun is good enough, and spares a look."""
+async def _left(database: Database, demands: Sequence[Demand], rows: Sequence[Row]) -> Left:
+    """When each lane has its next row. A hasty one that gave all that was asked may have more at
+    once: for it the time of the last row begun is good enough, and spares a look."""
     given = Counter((row[0], row[20], row[21]) for row in rows)
     last = {(row[0], row[20], row[21]): row[5] for row in rows}
-    known: dict[Lane, datetime | None] = {}
+    left = Left({}, {}, None)
     asked: list[Demand] = []
     for demand in demands:
-        if given[demand.lane] >= demand.limit > 0:
-            known[demand.lane] = last[demand.lane]
+        if demand.hasty and given[demand.lane] >= demand.limit > 0:
+            left.next_due[demand.lane] = last[demand.lane]
         else:
             asked.append(demand)
     if not asked:
-        return known, None
+        return left
     found = await _look_next(database, asked)
-    for demand, row in zip(asked, found, strict=True):
-        known[demand.lane] = row[0]
-    return known, found[0][1]
+    for demand, (first, behind, looked_at) in zip(asked, found, strict=True):
+        is_refused = first is not None and first <= looked_at - MOMENT
+        if is_refused and given[demand.lane] < demand.limit:
+            left.refused[demand.lane] = first
+            left.next_due[demand.lane] = behind
+        else:
+            left.next_due[demand.lane] = first
+    return left._replace(looked_at=found[0][2])
 
 
 async def _look_next(database: Database, demands: Sequence[Demand]) -> Sequence[Row]:
     if len(demands) > 1 and database.many_shards:
         sinces = [demand.since for demand in demands]
-        return await database.fetch("next_due", *_lane_columns(demands), sinces)
+        return await database.fetch("next_due", *_lane_columns(demands), sinces, MOMENT)
     found: list[Row] = []
     for demand in demands:
-        found += await database.fetch("next_due_lane", *demand.lane, demand.since)
+        found += await database.fetch("next_due_lane", *demand.lane, demand.since, MOMENT)
     return found
 
 

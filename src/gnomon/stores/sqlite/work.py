@@ -41,6 +41,7 @@ from gnomon.stores.sqlite.rows import (
 
 Connection = sqlite3.Connection
 
+ALWAYS_US = -(2**63)
 OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
 
 
@@ -160,14 +161,22 @@ class SqliteWork(SqliteResults):
     def _begin(
         self, connection: Connection, demands: Sequence[Demand], terms: Terms
     ) -> BeginResult:
-        due = [
-            (demand.lane.shard, row)
-            for demand in demands
-            for row in self._due(connection, demand, terms)
-        ]
+        due: list[tuple[int, DueRow]] = []
+        short: set[Lane] = set()  # gave less than was asked
+        for demand in demands:
+            rows = self._due(connection, demand, terms)
+            due += [(demand.lane.shard, row) for row in rows]
+            if len(rows) < demand.limit:
+                short.add(demand.lane)
         begun = self._stamp(connection, due, terms) if due else []
         next_due = {demand.lane: self._next_due(connection, demand.lane) for demand in demands}
-        return BeginResult(begun=begun, next_due=next_due, now=terms.now)
+        refused: dict[Lane, datetime] = {}
+        for lane in short:
+            first = next_due[lane]
+            if first is not None and first <= terms.now:
+                refused[lane] = first
+                next_due[lane] = self._next_due(connection, lane, after=terms.now_us)
+        return BeginResult(begun=begun, next_due=next_due, now=terms.now, refused=refused)
 
     def _due(self, connection: Connection, demand: Demand, terms: Terms) -> list[DueRow]:
         """The rows that the fence lets through."""
@@ -201,8 +210,10 @@ class SqliteWork(SqliteResults):
         check(stamped == len(due), "begin did not stamp what it had read", stamped=stamped)
         return begun
 
-    def _next_due(self, connection: Connection, lane: Lane) -> datetime | None:
-        row = connection.execute(SQL["next_due"], lane_row(lane)).fetchone()
+    def _next_due(
+        self, connection: Connection, lane: Lane, *, after: int = ALWAYS_US
+    ) -> datetime | None:
+        row = connection.execute(SQL["next_due"], lane_row(lane) | {"after": after}).fetchone()
         return None if row is None else moment(row[0])
 
     async def arrive(
@@ -247,7 +258,7 @@ class SqliteWork(SqliteResults):
             result = self._begin(connection, [demand], terms)
             begun += result.begun
             left[lane.queue] -= len(result.begun)
-            rest = result.next_due[lane]
+            rest = result.refused.get(lane, result.next_due[lane])
             lanes.pop(lane) if rest is None else lanes.update({lane: rest})
         return Arrived(moved=msgspec.structs.replace(moved, lanes=lanes), begun=begun)
 

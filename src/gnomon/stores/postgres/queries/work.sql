@@ -284,9 +284,10 @@ RETURNING
     p.last_attempt, q.queue, q.priority;
 
 -- name: next_due many-shards
--- The earliest row of each lane, running or not.
--- $1 shards, $2 queues, $3 priorities, $4 since
-SELECT first.scheduled_at, statement_timestamp()
+-- The earliest row of each lane, running or not; if it was due a moment ago, also the earliest one
+-- that was not.
+-- $1 shards, $2 queues, $3 priorities, $4 since, $5 the moment
+SELECT first.scheduled_at, behind.scheduled_at, statement_timestamp()
 FROM unnest($1::int[], $2::text[], $3::smallint[], $4::timestamptz[])
     WITH ORDINALITY AS d (shard_id, queue, priority, since, place)
 LEFT JOIN LATERAL (
@@ -297,15 +298,33 @@ LEFT JOIN LATERAL (
     ORDER BY q.scheduled_at
     LIMIT 1
 ) AS first ON true
+LEFT JOIN LATERAL (
+    SELECT q.scheduled_at
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
+      AND q.scheduled_at > statement_timestamp() - $5::interval
+      AND first.scheduled_at <= statement_timestamp() - $5::interval
+    ORDER BY q.scheduled_at
+    LIMIT 1
+) AS behind ON true
 ORDER BY d.place;
 
 -- name: next_due_lane shard-local
 -- The same for one lane.
--- $1 shard, $2 queue, $3 priority, $4 since
-SELECT min(q.scheduled_at), statement_timestamp()
-FROM /*schema*/processing_queue AS q
-WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
-  AND q.scheduled_at >= coalesce($4::timestamptz, '-infinity');
+-- $1 shard, $2 queue, $3 priority, $4 since, $5 the moment
+SELECT first.scheduled_at, (
+    SELECT min(q.scheduled_at)
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
+      AND q.scheduled_at > statement_timestamp() - $5::interval
+      AND first.scheduled_at <= statement_timestamp() - $5::interval
+), statement_timestamp()
+FROM (
+    SELECT min(q.scheduled_at) AS scheduled_at
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
+      AND q.scheduled_at >= coalesce($4::timestamptz, '-infinity')
+) AS first;
 
 -- name: recall shard-local
 -- Running rows that a batch began. When they had been due is not known any more: began_at instead.

@@ -109,7 +109,7 @@ WHERE q.guid = substr(:packed, s.key * 32 + 1, 16)
 
 -- name: next_due
 SELECT scheduled_at FROM processing_queue
-WHERE shard_id = :shard AND queue = :queue AND priority = :priority
+WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND scheduled_at > :after
 ORDER BY scheduled_at
 LIMIT 1;
 
