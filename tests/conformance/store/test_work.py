@@ -1,7 +1,13 @@
 """Every engine keeps the contract of `WorkStore`."""
 
 from gnomon.testing.store_suite.arriving import TestArrive
-from gnomon.testing.store_suite.beginning import TestBegin, TestExtend, TestHelping, TestRecall
+from gnomon.testing.store_suite.beginning import (
+    TestBegin,
+    TestExtend,
+    TestHelping,
+    TestRecall,
+    TestRefusing,
+)
 from gnomon.testing.store_suite.lapsing import TestLapsed, TestSettle
 from gnomon.testing.store_suite.moving import TestMove, TestSurvey, TestWaiting
 from gnomon.testing.store_suite.recording import TestFinish, TestRepeats, TestTakingBack
@@ -15,6 +21,7 @@ __all__ = [
     "TestLapsed",
     "TestMove",
     "TestRecall",
+    "TestRefusing",
     "TestRepeats",
     "TestSettle",
     "TestSurvey",

@@ -33,8 +33,8 @@ def test_due_gives_first_priorities_first_then_the_oldest() -> None:
     timeline.note(MAIL, EPOCH)
     timeline.note(OTHER, EPOCH - at(1))
     timeline.note(URGENT, EPOCH + at(1))
-    assert [URGENT, OTHER, MAIL] == timeline.due(EPOCH + at(1))
-    assert [OTHER, MAIL] == timeline.due(EPOCH)
+    assert [URGENT, OTHER, MAIL] == timeline.due(EPOCH + at(1), 0.0)
+    assert [OTHER, MAIL] == timeline.due(EPOCH, 0.0)
 
 
 def test_settle_with_none_removes_the_lane() -> None:

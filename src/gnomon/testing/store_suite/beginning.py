@@ -189,6 +189,62 @@ class TestBegin:
         assert 1 == len((await given.begin([demand])).begun)
 
 
+class TestRefusing:
+    """What `begin` says of due rows that it leaves alone."""
+
+    async def test_refused_rows_are_told_apart_from_those_behind_them(self, given: Given) -> None:
+        """So that the lane can go on without them."""
+        expired = await given.created(given.name_in(0), expires_in=-SECOND)
+        later = await given.created(given.name_in(0), due_in=HOUR)
+        await given.move()
+
+        result = await given.begin()
+
+        lane = Lane(0, "default", 5)
+        assert {lane: expired.status.scheduled_at} == dict(result.refused)
+        assert {lane: later.status.scheduled_at} == dict(result.next_due)
+
+    async def test_refused_rows_alone_leave_no_next_time(self, given: Given) -> None:
+        """There is nothing to come back for, but for the refused."""
+        await given.moved(given.name_in(0), expires_in=-SECOND)
+
+        result = await given.begin()
+
+        assert [None] == list(result.next_due.values())
+        assert 1 == len(result.refused)
+
+    async def test_what_was_not_asked_for_is_not_refused(self, given: Given) -> None:
+        """A lane that gave all it was asked for has its next row, due or not."""
+        await given.created(given.name_in(0))
+        second = await given.created(given.name_in(0), due_in=-SECOND)
+        await given.move()
+
+        result = await given.begin(limit=1)
+
+        assert {} == dict(result.refused)
+        assert [second.status.scheduled_at] == list(result.next_due.values())
+
+    async def test_a_locked_row_is_passed_over_and_told(self, store: Store, given: Given) -> None:
+        """A user's open transaction holds its own row up, no other, and is not waited for."""
+        if given.caller_transaction is None or not store.capabilities.parallel_writers:
+            return
+        held = await given.created(given.name_in(0))
+        free = [await given.created(given.name_in(0), due_in=-SECOND) for _ in range(2)]
+        await given.move()
+        async with given.caller_transaction() as transaction:
+            await store.joining(transaction.connection).delete(held.meta.id, if_match=None)
+            full = await given.begin(limit=1)
+            short = await given.begin(limit=9)
+            await transaction.roll_back()
+
+        assert {action.meta.id for action in free} == {
+            begun.id for begun in (*full.begun, *short.begun)
+        }
+        assert [held.status.scheduled_at] == list(full.next_due.values())
+        assert [held.status.scheduled_at] == list(short.refused.values())
+        assert [held.meta.id] == [begun.id for begun in (await given.begin()).begun]
+
+
 class TestHelping:
     """`begin` without a lease."""
 
