@@ -10,6 +10,7 @@ from gnomon.stages.served import StageInfo
 OUTAGE_MIN_S = 1.0
 OUTAGE_MAX_S = 30.0
 BURST_S = 0.1  # a rate may be used up in bursts of this length
+BATCH_S = 1.0  # a batch may be as large as what the rate lets through in this time
 BACKGROUND_EVERY = 10  # of so many claims at least one is from the background lane
 ASK_WINDOW_S = 30.0
 ASKS_MIN = 10
@@ -41,7 +42,17 @@ class Capacity:
         if self._outages:  # one call finds out whether it is back
             parallel = min(1, parallel)
         room = max(0, parallel - self.running)
-        return room if self.rate is None else min(room, int(self._filled(now)))
+        return room if self.rate is None else min(room, max(0, int(self._filled(now))))
+
+    def ahead(self, now: float, most: int) -> int:
+        """How many entities to claim before a call of them can begin. Of a rate none: what waits
+        for it shall be free for other stages."""
+        return most if self.rate is None else min(most, max(0, int(self._filled(now))))
+
+    def entities(self, now: float) -> int:
+        """How many entities the next call may carry: a rate counts them, not calls."""
+        batch = self.info.batch
+        return batch if self.rate is None else max(1, min(batch, int(self._filled(now))))
 
     @property
     def parallel_all(self) -> int:
@@ -118,7 +129,7 @@ class Capacity:
     def _filled(self, now: float) -> float:
         assert self.rate is not None
         rate = self.rate * self.share
-        burst = max(1.0, rate * BURST_S, float(self.info.batch))
+        burst = max(1.0, rate * BURST_S, min(float(self.info.batch), rate * BATCH_S))
         self._tokens = min(burst, self._tokens + (now - self._filled_at) * rate)
         self._filled_at = now
         return self._tokens

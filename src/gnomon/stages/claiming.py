@@ -174,7 +174,8 @@ class Claims:
         """Take these in: their entities are nobody else's at this moment."""
         for claim in claims:
             line = self.lines[claim.row.stage]
-            if self._is_draining or not line.capacity.is_open(now.monotonic):
+            is_full = not line.may_follow(*now, self._config.claim_ahead)  # by those before it
+            if self._is_draining or is_full or not line.capacity.is_open(now.monotonic):
                 line.left(StageLane.MAIN, claim.now)
                 continue
             if not line.served.info.alongside:
@@ -218,7 +219,7 @@ class Claims:
         """Load entities for a stage, of both lanes."""
         did = False
         for lane in StageLane:
-            room = line.room(lane, self._config.claim_ahead)
+            room = line.room(lane, self._clock.monotonic(), self._config.claim_ahead)
             if room:
                 did = await self._peek(line, lane, room, holdings) or did
         self._start(line)
@@ -312,10 +313,7 @@ class Claims:
             self._observer.count("store_errors", operation="reconcile")
             self._observer.event("reconcile_failed", error=str(exc))
         except Exception as exc:  # noqa: BLE001 - the service loop boundary: its rows are still there
-            self._observer.count("stage_bugs", stage=line.served.info.name)
-            self._observer.event(
-                "stage_bug", stage=line.served.info.name, error=f"{type(exc).__name__}: {exc}"
-            )
+            await self._blame(line, ours, exc)
         finally:
             line.ended(claims, self._clock.monotonic())
             self._free(line, [claim.entity.id for claim in claims])
@@ -324,6 +322,20 @@ class Claims:
                 self.is_stale = True
             self.woken.set()
             self._start_all_after(line)
+
+    async def _blame(
+        self, line: Line, pairs: Sequence[tuple[Claim, Holding]], error: Exception
+    ) -> None:
+        """An error that nobody foresaw: told, counted and not repeated at once."""
+        name = line.served.info.name
+        self._observer.count("stage_bugs", stage=name)
+        self._observer.event("stage_bug", stage=name, error=f"{type(error).__name__}: {error}")
+        line.capacity.was_away(self._clock.monotonic())
+        try:
+            await self._runs.fail(line.served, pairs, error)
+        except Unavailable as exc:
+            self._observer.count("store_errors", operation="reconcile")
+            self._observer.event("reconcile_failed", error=str(exc))
 
     def _free(self, line: Line, entity_ids: Sequence[str]) -> None:
         """The stage is done with these: it is the turn of others."""

@@ -7,8 +7,10 @@ with: which type it is never comes from the stored data.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -51,6 +53,7 @@ def encode_document(document: object) -> str:
         raise InvalidRequest(f"the entity has {len(text)} bytes, more than {DOCUMENT_BYTES_MAX}")
     if not text.startswith(b"{"):
         raise InvalidRequest("an entity is a JSON object")
+    _check_numbers(document, text, "the entity")
     if b"\\u0000" in text:
         raise InvalidRequest("the entity has a NUL character, which PostgreSQL cannot store")
     stored = text.decode()
@@ -138,9 +141,31 @@ class StateCodec:
 
 def _json_state(value: Any) -> bytes:
     try:
-        return _encode(value)
+        body = _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidRequest(f"the state is not JSON: {exc}") from None
+    _check_numbers(value, body, "the state")
+    return body
+
+
+def _check_numbers(value: Any, text: bytes, what: str) -> None:
+    """NaN and infinity would be written as null. Only a text with a null can have had one."""
+    if b"null" in text and _has_odd_number(value):
+        raise InvalidRequest(f"{what} has a value that is not a finite number: JSON has none such")
+
+
+def _has_odd_number(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(map(_has_odd_number, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_odd_number, value))
+    if isinstance(value, msgspec.Struct):
+        return any(_has_odd_number(getattr(value, name)) for name in value.__struct_fields__)
+    if is_dataclass(value):
+        return any(_has_odd_number(getattr(value, field.name)) for field in fields(value))
+    return False
 
 
 def declared_types(stage: type[Stage[Any, Any]]) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from gnomon.contracts.store.outbox import Outgoing
+from gnomon.stages.answers import stray
 
 AT_ONCE = 500
 
@@ -36,6 +37,8 @@ async def deliver_in_order(
                     continue
                 try:
                     await deliver(rows[place])
+                except asyncio.CancelledError as exc:
+                    answers[place], failed = stray(exc), True
                 except Exception as exc:  # noqa: BLE001 - the attempt boundary
                     answers[place], failed = exc, True
 

@@ -193,7 +193,9 @@ class Passes:
         name = served.info.name
         for each in chosen:
             each.tried.add(name)
-        if not line.capacity.free(self._clock.monotonic()):
+        now = self._clock.monotonic()
+        chosen = chosen[: line.capacity.ahead(now, len(chosen))]
+        if not chosen or not line.capacity.free(now):
             return
         claims = [each.claim_for(name) for each in chosen]
         line.capacity.began(len(claims))

@@ -94,18 +94,18 @@ class Line:
         self.note(lane, at)
         self.lagging_since[lane] = min(at, self.lagging_since.get(lane, at))
 
-    def open_times(self, ahead: int) -> list[datetime]:
+    def open_times(self, now: float, ahead: int) -> list[datetime]:
         """When the lanes have something that can be claimed."""
-        return [at for lane, at in self.next_at.items() if self.room(lane, ahead)]
+        return [at for lane, at in self.next_at.items() if self.room(lane, now, ahead)]
 
-    def room(self, lane: StageLane, ahead: int) -> int:
+    def room(self, lane: StageLane, now: float, ahead: int) -> int:
         """How many more to claim of a lane; 0 as long as it has more than half of them, or so many
         wait for others that looking for more is too dear."""
         if len(self.behind) >= ahead:
             return 0
-        most = ahead
+        most = ahead = self.capacity.ahead(now, ahead)
         if lane is StageLane.BACKGROUND:  # few: what is fresh may need the same entities
-            most = max(self.served.info.batch, ahead // BACKGROUND_PART)
+            most = min(ahead, max(self.served.info.batch, ahead // BACKGROUND_PART))
         room = most - len(self._ahead[lane])
         return room if room * 2 >= most else 0
 
@@ -123,7 +123,7 @@ class Line:
         return (
             (since is None or time - since < OVERTAKEN_MAX)
             and self.capacity.free(now) > 0  # else others may have the entity meanwhile
-            and len(self._ahead[StageLane.MAIN]) < ahead
+            and len(self._ahead[StageLane.MAIN]) < self.capacity.ahead(now, ahead)
         )
 
     def freed(self, entity_ids: Iterable[str], now: datetime) -> None:
@@ -149,7 +149,7 @@ class Line:
     def next_batch(self, now: float, time: datetime) -> list[Claim]:
         """What the next call is for: main lane first, but the other one has its share."""
         main, background = self._ahead[StageLane.MAIN], self._ahead[StageLane.BACKGROUND]
-        size = self.served.info.batch
+        size = self.capacity.entities(now)
         if not main:
             size = size if self.background.is_quiet(now) else max(1, size // BACKGROUND_PART)
             fresh, others = [], _taken(background, size)

@@ -144,7 +144,7 @@ class Reconciler:
         """Work until cancelled; an unavailable store is waited for."""
         while True:
             try:
-                await self._declare_in_time()
+                await self.declare_in_time()
                 busy = await self.step()
             except Unavailable as exc:
                 self._observer.count("store_errors", operation="reconcile")
@@ -156,7 +156,7 @@ class Reconciler:
             else:
                 await self._rest()
 
-    async def _declare_in_time(self) -> None:
+    async def declare_in_time(self) -> None:
         """Again and again, so that the register knows that the stages are served."""
         now = self._clock.monotonic()
         if now < self._declare_at and self._announced == self._description:
@@ -222,7 +222,7 @@ class Reconciler:
 
     def _open_times(self, now: float) -> list[datetime]:
         lines = (line for line in self._lines.values() if line.capacity.free(now))
-        return [at for line in lines for at in line.open_times(self._config.claim_ahead)]
+        return [at for line in lines for at in line.open_times(now, self._config.claim_ahead)]
 
     def next_at(self) -> datetime | None:
         """When something is due next, as of the last survey; for those who own the time."""

@@ -36,6 +36,7 @@ from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import UNSEEN, Chains, digest_of
 from gnomon.model.stage.patch import apply_patch, touched_paths
 from gnomon.model.stage.paths import changed_paths, meet, outside
+from gnomon.stages.answers import WrongAnswerError, stray
 from gnomon.stages.asking import ASK_FAILED, UNASKED, Asker, Change, author_of, reason_of
 from gnomon.stages.codec import UndecodableError, decode_document, encode_document
 from gnomon.stages.committer import Committer
@@ -49,6 +50,7 @@ RERUNS_MAX = 3
 MERGES_MAX = 10
 ERROR_CHARS_MAX = 2_000
 NOTE_CHARS_MAX = 500
+RETRY_AFTER_MAX = timedelta(days=30)
 CONFLICT_MIN_S = 1.0
 CONFLICT_SPREAD_S = 4.0
 STATE_CAS = "state-cas"
@@ -162,9 +164,12 @@ class Runs:
                 return await served.process(views)
         except OutageError:
             raise
+        except asyncio.CancelledError as exc:
+            error = stray(exc)
         except Exception as exc:  # noqa: BLE001 - the attempt boundary
-            if len(views) == 1:
-                return [exc]
+            error = exc
+        if len(views) == 1:
+            return [error]
         half = len(views) // 2
         return [*await self._call(served, views[:half]), *await self._call(served, views[half:])]
 
@@ -349,7 +354,7 @@ class Runs:
     def _failed(self, served: Served, claim: Claim, held: Holding, error: Exception) -> SetBack:
         name, failures = served.info.name, claim.row.attempts + 1
         text = cut(f"{type(error).__name__}: {error}", ERROR_CHARS_MAX)
-        is_hopeless = isinstance(error, Quarantine | UndecodableError)
+        is_hopeless = isinstance(error, Quarantine | UndecodableError | WrongAnswerError)
         if is_hopeless or failures >= self._config.failures_max:
             self._observer.count("stage_runs", stage=name, outcome="quarantined")
             self._observer.event(
@@ -357,8 +362,17 @@ class Runs:
             )
             return self._set_back(claim, held, RowStatus.QUARANTINED, error=text, counts=True)
         self._observer.count("stage_runs", stage=name, outcome="failed")
-        delay = error.after if isinstance(error, Retry) and error.after else self._backoff(failures)
+        wanted = error.after if isinstance(error, Retry) else None
+        delay = min(wanted, RETRY_AFTER_MAX) if wanted else self._backoff(failures)
         return self._set_back(claim, held, RowStatus.READY, delay=delay, error=text, counts=True)
+
+    async def fail(
+        self, served: Served, pairs: Sequence[tuple[Claim, Holding]], error: Exception
+    ) -> None:
+        """Nobody foresaw this error: it counts against every one of these, and they wait."""
+        await self._committer.set_back(
+            [self._failed(served, claim, held, error) for claim, held in pairs]
+        )
 
     def _backoff(self, failures: int) -> timedelta:
         doubled = self._config.retry_min * (1 << min(failures - 1, 40))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +14,19 @@ import msgspec
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store.entities import StageState, StateWrite
 from gnomon.contracts.store.outbox import Outgoing
-from gnomon.model.errors import ConfigurationError
+from gnomon.model.errors import ConfigurationError, InvalidRequest
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.patch import Patch
+from gnomon.stages.answers import WrongAnswerError, check_ask, check_done
 from gnomon.stages.codec import EntityCodec, StateCodec, UndecodableError, declared_types
 from gnomon.stages.delivering import deliver_in_order
 from gnomon.stages.stage import KEEP, Done, Item, Keep, Saved, Stage, Wake
 
 BATCH_MAX = 1_000
 SETTLE_MAX = timedelta(days=1)
+SPREAD_MAX = timedelta(days=366)
+SWEEP_EVERY_MIN = timedelta(minutes=1)
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)/(s|min|h)")
 _UNIT_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -132,18 +136,18 @@ class LocalStage:
     asks_here = True
 
     def __init__(self, stage: Stage[Any, Any], entity: Any = None) -> None:
+        self.info = info_of(stage)
         self._stage = stage
         entity_type, state_type = declared_types(type(stage))
         self._entities = EntityCodec(entity if entity_type is Any and entity else entity_type)
         self._states = StateCodec(state_type, stage.revision)
-        self.info = info_of(stage)
         self._batched = type(stage).process_many is not Stage.process_many
 
     def __repr__(self) -> str:
         return f"LocalStage({self.info.name!r})"
 
     def ask(self, view: View) -> bool | Wake:
-        return self._stage.should_process(self._item(view))
+        return check_ask(self._stage.should_process(self._item(view)))
 
     async def ask_many(self, views: Sequence[View]) -> Sequence[bool | Wake | Exception]:
         answers: list[bool | Wake | Exception] = []
@@ -173,21 +177,25 @@ class LocalStage:
                 return [await self._stage.process(items[0])]
             except Exception as exc:  # noqa: BLE001 - the attempt boundary
                 return [exc]
-        answers = await self._stage.process_many(items)
-        if len(answers) != len(items):
-            raise ValueError(f"process_many answered {len(answers)} of {len(items)} entities")
+        answers: object = await self._stage.process_many(items)
+        if not isinstance(answers, Sequence) or len(answers) != len(items):
+            told = len(answers) if isinstance(answers, Sequence) else type(answers).__name__
+            raise ValueError(f"process_many answered {told} for {len(items)} entities")
         return answers
 
-    def _ran(self, answer: Done[Any] | Exception | None) -> Answer:
-        if isinstance(answer, Exception):
-            return answer
-        if answer is None:
-            return Ran(patch={})
+    def _ran(self, answer: object) -> Answer:
         try:
-            state = None if answer.state is KEEP else self._states.encode(answer.state)
+            done = check_done(answer)
+            if isinstance(done, Exception):
+                return done
+            if done is None:
+                return Ran(patch={})
+            state = None if done.state is KEEP else self._states.encode(done.state)
+        except InvalidRequest as exc:
+            return WrongAnswerError(str(exc))
         except Exception as exc:  # noqa: BLE001 - the attempt boundary
             return exc
-        return Ran(patch=answer.patch, state=state, wake=answer.wake, note=answer.note)
+        return Ran(patch=done.patch, state=state, wake=done.wake, note=done.note)
 
     async def after_save(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
         async def tell(row: Outgoing) -> None:
@@ -227,6 +235,7 @@ class LocalStage:
 
 def info_of(stage: Stage[Any, Any]) -> StageInfo:
     """Check a stage's declaration. Errors: ConfigurationError."""
+    check_is_stage(stage)
     name = getattr(stage, "name", None)
     if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
         raise ConfigurationError(
@@ -240,15 +249,31 @@ def info_of(stage: Stage[Any, Any]) -> StageInfo:
         path,
         "has neither process nor process_many",
     )
-    _check(stage.revision >= 1, f"{path}.revision", "must be at least 1")
-    _check(stage.parallel >= 1, f"{path}.parallel", "must be at least 1")
+    _check_methods(kind, path)
+    for option in ("revision", "parallel", "batch"):
+        value = getattr(stage, option)
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        _check(is_whole, f"{path}.{option}", f"must be a whole number (got {value!r})")
+        _check(value >= 1, f"{path}.{option}", "must be at least 1")
+    for option in ("alongside", "fuse", "backfill", "latest"):
+        value = getattr(stage, option)
+        _check(
+            isinstance(value, bool), f"{path}.{option}", f"must be True or False (got {value!r})"
+        )
     _check(not (stage.fuse and stage.alongside), f"{path}.fuse", "does not go with alongside")
     _check(not (stage.fuse and stage.settle), f"{path}.fuse", "does not go with settle")
-    _check(1 <= stage.batch <= BATCH_MAX, f"{path}.batch", f"must be 1 to {BATCH_MAX}")
+    _check(stage.batch <= BATCH_MAX, f"{path}.batch", f"must be 1 to {BATCH_MAX}")
     check_settle(stage.settle, f"{path}.settle")
+    spread: object = stage.spread
+    holds = isinstance(spread, timedelta) and timedelta(0) <= spread <= SPREAD_MAX
+    _check(holds, f"{path}.spread", f"must be a timedelta of 0 to {SPREAD_MAX.days} days")
+    every: object = stage.sweep_every
+    holds = every is None or (isinstance(every, timedelta) and every >= SWEEP_EVERY_MIN)
+    _check(holds, f"{path}.sweep_every", "must be a timedelta of at least a minute")
     for option in ("watch", "writes"):
         value = getattr(stage, option)
-        _check(isinstance(value, tuple), f"{path}.{option}", "must be a tuple of paths")
+        holds = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+        _check(holds, f"{path}.{option}", f"must be a tuple of paths (got {value!r})")
     return StageInfo(
         name=name,
         reach=stage.reach(),
@@ -268,9 +293,27 @@ def info_of(stage: Stage[Any, Any]) -> StageInfo:
     )
 
 
-def parse_rate(text: str, path: str = "rate") -> float:
-    """`50/s`, `100/min` or `1000/h` as calls a second."""
-    found = _RATE.fullmatch(text.replace(" ", ""))
+def check_is_stage(stage: object) -> None:
+    """Errors: ConfigurationError."""
+    if isinstance(stage, type) and issubclass(stage, Stage):
+        raise ConfigurationError("stage", f"is the class: write {stage.__name__}()")
+    if not isinstance(stage, Stage):
+        raise ConfigurationError("stage", f"must be a gnomon.stages.Stage (got {stage!r:.100})")
+
+
+def _check_methods(kind: type[Stage[Any, Any]], path: str) -> None:
+    """What is awaited is a coroutine function, and what is not is none."""
+    for name in ("process", "process_many", "after_save"):
+        is_async = inspect.iscoroutinefunction(getattr(kind, name))
+        _check(is_async, f"{path}.{name}", "must be `async def`")
+    for name in ("should_process", "migrate"):
+        is_async = inspect.iscoroutinefunction(getattr(kind, name))
+        _check(not is_async, f"{path}.{name}", "must be a plain `def`: it is not awaited")
+
+
+def parse_rate(text: object, path: str = "rate") -> float:
+    """`50/s`, `100/min` or `1000/h` as entities a second."""
+    found = _RATE.fullmatch(text.replace(" ", "")) if isinstance(text, str) else None
     if not found or float(found[1]) <= 0:
         raise ConfigurationError(path, f"must be like 50/s, 100/min or 1000/h (got {text!r})")
     return float(found[1]) / _UNIT_S[found[2]]

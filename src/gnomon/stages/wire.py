@@ -20,6 +20,7 @@ from gnomon.contracts.store.entities import StageState, StateWrite
 from gnomon.contracts.store.outbox import Outgoing
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.stage.patch import Patch
+from gnomon.stages.answers import WrongAnswerError, check_time
 from gnomon.stages.codec import (
     STATE_BYTES_MAX,
     UndecodableError,
@@ -179,8 +180,8 @@ def _read_answer(message: pb.Answer) -> bool | Wake | Exception:
     if message.WhichOneof("answer") != "wake":
         return message.process
     try:
-        return Wake(read_time(message.wake))
-    except RemoteError as exc:
+        return Wake(check_time(read_time(message.wake), "wake"))
+    except (RemoteError, WrongAnswerError) as exc:
         return exc
 
 
@@ -253,7 +254,7 @@ def _read_outcome(message: pb.Outcome, revision: int) -> Answer:
         case "done":
             try:
                 return _read_done(message.done, revision)
-            except (InvalidRequest, RemoteError) as exc:
+            except (InvalidRequest, RemoteError, WrongAnswerError) as exc:
                 return RemoteError(f"the answer is not valid: {exc}")
         case "failure":
             return _read_failure(message.failure)
@@ -263,7 +264,7 @@ def _read_outcome(message: pb.Outcome, revision: int) -> Answer:
 def _read_done(done: pb.Done, revision: int) -> Ran:
     wake: Any = KEEP
     if done.WhichOneof("timer") == "wake":
-        wake = read_time(done.wake)
+        wake = check_time(read_time(done.wake), "wake")
     elif done.cancel_timer:
         wake = None
     return Ran(

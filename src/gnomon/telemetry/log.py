@@ -40,6 +40,7 @@ LEVELS: Mapping[str, str] = {
     "background_held": "warning",
     "library_warning": "warning",
     "library_error": "error",
+    "stage_bug": "error",
 }
 _ORDER = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 

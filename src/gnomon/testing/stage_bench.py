@@ -205,6 +205,7 @@ class Bench:
         """Do everything that is due now."""
         worker = await self._open()
         worker.hint(())
+        await worker.reconciler.declare_in_time()
         for _ in range(ROUNDS_MAX):
             did = await worker.reconciler.step()
             if worker.reconciler.claims.in_hand:
