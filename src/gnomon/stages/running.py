@@ -35,7 +35,7 @@ from gnomon.model.errors import InvalidRequest
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import UNSEEN, Chains, digest_of
 from gnomon.model.stage.patch import apply_patch, touched_paths
-from gnomon.model.stage.paths import changed_paths, meet, outside
+from gnomon.model.stage.paths import WHOLE, changed_paths, meet, outside
 from gnomon.stages.answers import WrongAnswerError, stray
 from gnomon.stages.asking import ASK_FAILED, UNASKED, Asker, Change, author_of, reason_of
 from gnomon.stages.codec import UndecodableError, decode_document, encode_document
@@ -223,7 +223,7 @@ class Runs:
 
     async def _again(self, served: Served, run: Run, committed: Committed) -> None:
         """Somebody else has changed it meanwhile: on top of that, or from the beginning."""
-        if run.merges < MERGES_MAX and _is_mergeable(served, run.answer, committed):
+        if run.merges < MERGES_MAX and _is_mergeable(served, run, committed):
             self._observer.count("stage_conflicts", stage=served.info.name, solved="merged")
             assert committed.entity is not None
             claim = replace(run.claim, entity=committed.entity)
@@ -479,16 +479,18 @@ def _is_doubtful(reasons: Sequence[str]) -> bool:
     return all(reason.startswith(DOUBTFUL) for reason in reasons)
 
 
-def _is_mergeable(served: Served, answer: Answer, committed: Committed) -> bool:
-    """Whether what changed meanwhile is none of the stage's business."""
-    reach = served.info.reach
+def _is_mergeable(served: Served, run: Run, committed: Committed) -> bool:
+    """Whether the patch may go on top of what changed meanwhile: that is none of the stage's
+    business. Or it was called so often that it would never come to an end: then it is enough that
+    nobody else wrote the same fields, for it will be asked about the change all the same."""
     if (
-        isinstance(answer, Exception)
+        isinstance(run.answer, Exception)
         or committed.kind is not CommitKind.MOVED
         or committed.entity is None
         or not committed.since
-        or not reach.watch
     ):
         return False
-    mine = (*reach.watch, *touched_paths(answer.patch))
+    mine, watch = touched_paths(run.answer.patch), served.info.reach.watch
+    if run.reruns < RERUNS_MAX:
+        mine = (*mine, *(watch or (WHOLE,)))
     return not any(meet(mine, note.paths) for note in committed.since)

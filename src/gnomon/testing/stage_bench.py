@@ -204,9 +204,9 @@ class Bench:
     async def settle(self) -> None:
         """Do everything that is due now."""
         worker = await self._open()
-        worker.hint(())
         await worker.reconciler.declare_in_time()
         for _ in range(ROUNDS_MAX):
+            worker.hint(())  # stages and tests may have changed something meanwhile
             did = await worker.reconciler.step()
             if worker.reconciler.claims.in_hand:
                 await worker.reconciler.claims.idle()

@@ -218,3 +218,47 @@ async def test_a_change_can_demand_the_version_it_was_made_from() -> None:
     with pytest.raises(VersionConflict):
         await bench.stages.put("e", {}, if_version=0)
     assert {"a": 2} == bench["e"]
+
+
+@pytest.mark.parametrize("watch", ["a", ""])
+async def test_a_field_that_never_rests_does_not_keep_a_stage_from_saving(watch: str) -> None:
+    """After four calls its patch goes on top, and it is asked about the newest change again."""
+    bench: Bench
+    calls = 0
+
+    class Slow(type(stage("slow", watch=watch, writes="b"))):  # type: ignore[misc]
+        async def process(self, it: It) -> Done[Any]:
+            nonlocal calls
+            calls += 1
+            if calls <= 20:
+                await bench.patch("e", {"a": calls})
+            return Done({"b": it.entity["a"]})
+
+    bench = Bench(Slow())
+    await bench.put("e", {"a": 0})
+    await bench.settle()
+
+    assert {"a": 20, "b": 20} == bench["e"]
+    assert 26 >= calls
+
+
+async def test_a_field_that_others_write_all_the_time_is_not_overwritten_blindly() -> None:
+    """Who writes the same field wins; the stage sees that, and has its say when it is quiet."""
+    bench: Bench
+    calls = 0
+    seen = []
+
+    class Slow(type(stage("slow", watch="a", writes="b"))):  # type: ignore[misc]
+        async def process(self, it: It) -> Done[Any]:
+            nonlocal calls
+            calls += 1
+            if calls <= 6:
+                await bench.patch("e", {"a": calls, "b": -calls})
+            seen.append(it.entity.get("b"))
+            return Done({"b": it.entity["a"]})
+
+    bench = Bench(Slow())
+    await bench.put("e", {"a": 0})
+    await bench.settle()
+    assert {"a": 6, "b": 6} == bench["e"]
+    assert [None, -1, -2, -3, -4, -5, -6] == seen[:7]
