@@ -17,9 +17,19 @@ from gnomon.model.action import State, Status
 from gnomon.model.backoff import retry_delay
 from gnomon.model.duration import DURATION_MAX
 from gnomon.model.ids import fraction_of
-from gnomon.model.outcome import Abandoned, Cancelled, Failed, Interrupted, Outcome, Succeeded
+from gnomon.model.outcome import (
+    Abandoned,
+    Cancelled,
+    Failed,
+    Interrupted,
+    Outcome,
+    Succeeded,
+    cut,
+)
 from gnomon.model.schedule import next_occurrence, occurrence_after
 from gnomon.model.spec import ZERO, Once, Periodic, Spec, Unreadable
+
+UNDECIDABLE = "what follows cannot be decided"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +77,34 @@ def _following(spec: Spec, occurrence_at: datetime) -> datetime | None:
     if spec.drift and isinstance(spec.policy, Periodic):
         return occurrence_at + spec.policy.period  # drifting occurrences have left the grid
     return occurrence_after(spec, occurrence_at)
+
+
+def decide(
+    spec: Spec, status: Status, event: Outcome | Missed, *, guid: UUID, now: datetime
+) -> Verdict:
+    """`transition`, for any spec that a store may hold: what cannot be decided is dead.
+
+    A time zone that this host does not know, a period of nothing, a date beyond the calendar: the
+    event is counted, and the action ends with the reason. No exception: it would end the worker, or
+    leave the attempt unrecorded and repeat its effect for ever.
+    """
+    try:
+        return transition(spec, status, event, guid=guid, now=now)
+    except Exception as exc:  # noqa: BLE001 - the boundary of a decision: one action, never a worker
+        reason = cut(f"{UNDECIDABLE}: {type(exc).__name__}: {exc}")
+        return _ended(status, State.DEAD, reason, **_count_of(event))
+
+
+def _count_of(event: Outcome | Missed) -> dict[str, int]:
+    match event:
+        case Succeeded() | Cancelled():
+            return {"succeeded": 1}
+        case Failed():
+            return {"failed": 1}
+        case Interrupted() | Abandoned():
+            return {"interrupted": 1}
+        case Missed():
+            return {}
 
 
 def transition(

@@ -49,6 +49,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("actions_moved", "counter", "Actions moved from the incoming to the processing queue."),
     Metric("store_errors", "counter", "Store calls that failed, by operation.", ("operation",)),
+    Metric("worker_bugs", "counter", "Rounds of a loop that raised; any is a bug.", ("loop",)),
     Metric("doctor_findings", "counter", "Broken invariants; any is a bug.", ("rule",)),
     Metric("leases_lost", "counter", "Shards that this worker held and lost."),
     Metric("leases_stolen", "counter", "Shards taken over from a silent worker."),

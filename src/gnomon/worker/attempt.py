@@ -14,6 +14,7 @@ from uuid import UUID
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor, Order
+from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import Begun, Finish
 from gnomon.model.ids import delivery_key
 from gnomon.model.outcome import (
@@ -26,7 +27,7 @@ from gnomon.model.outcome import (
     cut,
 )
 from gnomon.model.spec import Effect, Unreadable
-from gnomon.model.transition import transition
+from gnomon.model.transition import UNDECIDABLE, Verdict, decide
 from gnomon.worker.gates import TargetGate
 
 PATIENCE_S = 2.0  # so long an attempt waits before a target that is at its limit
@@ -55,10 +56,14 @@ class Performer:
     async def perform(self, begun: Begun, asked_at: float, guard: Guard) -> Finish:
         """Execute the attempt. `asked_at`: the monotonic time at which its begin was asked for."""
         gate = self._gates.get(getattr(begun.spec.action, "target", "")) if self._gates else None
-        if gate is None:
-            outcome = await self._outcome(begun, asked_at, guard)
-        else:
-            outcome = await self._outcome_within(gate, begun, asked_at, guard)
+        try:
+            if gate is None:
+                outcome = await self._outcome(begun, asked_at, guard)
+            else:
+                outcome = await self._outcome_within(gate, begun, asked_at, guard)
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - the attempt boundary: some bug
+            self._observer.event("executor_raised", action=begun.id, error=repr(exc))
+            outcome = Failed(error=cut(f"{type(exc).__name__}: {exc}"))
         elapsed = timedelta(seconds=self._clock.monotonic() - asked_at)
         return finish_of(begun, outcome, ended_after=elapsed)
 
@@ -94,12 +99,11 @@ class Performer:
         try:
             return await executor.execute(order)
         except asyncio.CancelledError:
-            if not guard.has_fired():
+            if guard.has_fired():
+                return Failed(error=f"timed out after {timeout_s:g} s")
+            if guard.is_cancelled:
                 raise
-            return Failed(error=f"timed out after {timeout_s:g} s")
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary: an executor has a bug
-            self._observer.event("executor_raised", action=begun.id, error=repr(exc))
-            return Failed(error=cut(f"{type(exc).__name__}: {exc}"))
+            return Failed(error="cancelled from within: something that it awaited was cancelled")
         finally:
             guard.rest()
 
@@ -135,6 +139,11 @@ class Guard:
             return False
         self._fired = False
         return self._task.uncancel() == 0
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether somebody else cancelled the slot: the shutdown, and nobody besides."""
+        return self._task.cancelling() > 0
 
     def close(self) -> None:
         """The slot ends."""
@@ -178,7 +187,7 @@ def order_of(begun: Begun, installation: UUID, timeout_s: float) -> Order:
 def finish_of(begun: Begun, outcome: Outcome, *, ended_after: timedelta) -> Finish:
     """What is to be recorded. The end is reckoned on the database's clock: begin + duration."""
     now = begun.began_at + ended_after
-    verdict = transition(begun.spec, begun.status, outcome, guid=begun.guid, now=now)
+    verdict = decide(begun.spec, begun.status, outcome, guid=begun.guid, now=now)
     name, error, answer = _told(outcome)
     return Finish(
         shard=begun.shard,
@@ -193,6 +202,12 @@ def finish_of(begun: Begun, outcome: Outcome, *, ended_after: timedelta) -> Fini
         error=error,
         answer=answer,
     )
+
+
+def tell_undecidable(observer: Observer, action: str, verdict: Verdict) -> None:
+    """Say so, if this action ended because nobody here can say when it is due next."""
+    if verdict.reason is not None and verdict.reason.startswith(UNDECIDABLE):
+        observer.event("action_undecidable", action=action, reason=verdict.reason)
 
 
 def _told(outcome: Outcome) -> tuple[str, str | None, str | None]:

@@ -31,7 +31,9 @@ from gnomon.contracts.store import (
 )
 from gnomon.model.errors import Unavailable
 from gnomon.model.outcome import Interrupted
-from gnomon.model.transition import Missed, transition
+from gnomon.model.transition import Missed, decide
+from gnomon.worker.attempt import tell_undecidable
+from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.leases import Leases
 from gnomon.worker.recorder import Recorder
@@ -111,14 +113,12 @@ class Pump:
     async def keep_pumping(self) -> None:
         """Pump until cancelled; an unavailable store is waited for."""
         while True:
-            try:
+            busy: bool | None = None
+            with Round(self._observer, "pump"):
                 busy = await self._step()
-            except Unavailable as exc:
-                self._observer.count("store_errors", operation="pump")
-                self._observer.event("pump_failed", error=str(exc))
+            if busy is None:
                 await asyncio.sleep(self._config.poll.total_seconds())
-                continue
-            if busy:
+            elif busy:
                 await asyncio.sleep(0)
             else:
                 await self._rest()
@@ -428,6 +428,8 @@ class Pump:
             return
         found = await self._store.lapsed(holdings, limit=LAPSED_MAX)
         settlements = [_settlement(lapsed) for lapsed in found]
+        for settle in settlements:
+            tell_undecidable(self._observer, settle.lapsed.id, settle.verdict)
         if settlements:
             applied = await self._store.settle(settlements)
             self._observer.event("settled", found=len(found), applied=applied)
@@ -441,6 +443,6 @@ class Pump:
 
 def _settlement(lapsed: Lapsed) -> Settle:
     event = Interrupted() if lapsed.running else Missed()
-    verdict = transition(lapsed.spec, lapsed.status, event, guid=lapsed.guid, now=lapsed.now)
+    verdict = decide(lapsed.spec, lapsed.status, event, guid=lapsed.guid, now=lapsed.now)
     reason = "the worker disappeared" if lapsed.running else "not begun in time"
     return Settle(lapsed=lapsed, verdict=verdict, reason=reason)

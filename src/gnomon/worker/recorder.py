@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import Finish, Recorded, WorkStore
 from gnomon.model.errors import Unavailable
+from gnomon.worker.boundary import tell_bug
 
 FLUSH_AFTER_S = 0.002  # results of a few milliseconds share a transaction
 FLUSHES_MAX = 2  # at once: one is written while the next is prepared
@@ -31,12 +32,14 @@ class Recorder:
         batch: int,
         observer: Observer,
         recorded: Callable[[Finish, Recorded], None],
+        dropped: Callable[[Finish], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._owner = owner
         self._batch = batch
         self._observer = observer
         self._recorded = recorded
+        self._dropped = dropped
         self._waiting: deque[Finish] = deque()
         self._arrived = asyncio.Event()
         self._unwritten = 0
@@ -82,12 +85,31 @@ class Recorder:
         return batch
 
     async def _flush(self, batch: list[Finish]) -> None:
+        try:
+            results = await self._written(batch)
+        except Exception as exc:  # noqa: BLE001 - the recorder's boundary: one result, never all
+            await self._flush_apart(batch, exc)
+            return
+        self._observer.observe("finish_batch", len(batch))
+        self._note(batch, results)
+
+    async def _flush_apart(self, batch: list[Finish], exc: Exception) -> None:
+        """The store cannot write one of these: find it. Its attempt will count as interrupted."""
+        if len(batch) > 1:
+            await self._flush(batch[: len(batch) // 2])
+            await self._flush(batch[len(batch) // 2 :])
+            return
+        tell_bug(self._observer, "recorder", exc)
+        self._observer.event("result_dropped", action=batch[0].id, outcome=batch[0].outcome)
+        self._dropped(batch[0])
+        self._count_written(1)
+
+    async def _written(self, batch: list[Finish]) -> Sequence[Recorded]:
         delay_s = RETRY_FIRST_S
         while (results := await self._try(batch)) is None:
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, RETRY_MAX_S)
-        self._observer.observe("finish_batch", len(batch))
-        self._note(batch, results)
+        return results
 
     async def _try(self, batch: list[Finish]) -> Sequence[Recorded] | None:
         try:
@@ -100,6 +122,9 @@ class Recorder:
     def _note(self, batch: Sequence[Finish], results: Sequence[Recorded]) -> None:
         for finish, result in zip(batch, results, strict=True):
             self._recorded(finish, result)
-        self._unwritten -= len(batch)
+        self._count_written(len(batch))
+
+    def _count_written(self, count: int) -> None:
+        self._unwritten -= count
         if not self._unwritten:
             self._idle.set()

@@ -220,9 +220,8 @@ class Slots:
         finally:
             guard.close()
             queue.slots -= 1
-            if task in queue.performing:  # cancelled: nobody else will say how it ended
-                outcome = Interrupted(reason=SHUT_DOWN, planned=True)
-                self._cut_short(queue, *queue.performing.pop(task), outcome)
+            if task in queue.performing:  # nobody else will say how it ended
+                self._cut_short(queue, *queue.performing.pop(task), _cut_by(guard))
             self._freed.set()
 
     def _end(self, queue: QueueSlots, begun: Begun, finish: Finish) -> None:
@@ -237,3 +236,10 @@ class Slots:
     ) -> None:
         elapsed = timedelta(seconds=self._clock.monotonic() - asked_at)
         self._end(queue, begun, finish_of(begun, outcome, ended_after=elapsed))
+
+
+def _cut_by(guard: Guard) -> Interrupted:
+    """Only a shutdown is planned: what is not counts, or a bug would repeat its effect for ever."""
+    if guard.is_cancelled:
+        return Interrupted(reason=SHUT_DOWN, planned=True)
+    return Interrupted(reason="the worker has a bug")

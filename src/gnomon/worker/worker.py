@@ -22,7 +22,8 @@ from gnomon.contracts.store import (
 )
 from gnomon.model.errors import IdentityMismatch, Unavailable
 from gnomon.model.spec import Effect
-from gnomon.worker.attempt import Performer
+from gnomon.worker.attempt import Performer, tell_undecidable
+from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.gates import QueueGate, TargetGate
 from gnomon.worker.heart import Heart, OpenStore
@@ -86,6 +87,7 @@ class Worker:
             batch=config.finish_batch,
             observer=env.observer,
             recorded=self._recorded,
+            dropped=self._dropped,
         )
         self.leases = Leases(
             store.leases,
@@ -217,7 +219,7 @@ class Worker:
         """Hold a fair share of the shards: take what is free, give back what is too much."""
         interval_s = self._config.heartbeat.total_seconds()
         while True:
-            with suppress(Unavailable):
+            with Round(self._observer, "balance"):
                 await self._balance_once()
             self._balance.clear()
             with suppress(TimeoutError):
@@ -248,14 +250,14 @@ class Worker:
         while True:
             await asyncio.sleep(window.total_seconds() / 3)
             long = [begun for begun in self._slots.attempts() if begun.spec.timeout > window]
-            with suppress(Unavailable):
+            with Round(self._observer, "extend"):
                 if long:
                     await self._store.work.extend(long, window=window, grace=self._config.grace)
 
     async def _keep_purging(self) -> None:
         """Remove what is past its retention; not all workers at the same moment."""
         while True:
-            with suppress(Unavailable):
+            with Round(self._observer, "purge"):
                 await self._store.installation.purge(limit=PURGE_LIMIT)
             pause_s = self._config.purge.total_seconds()
             await asyncio.sleep(pause_s * (0.5 + self._entropy.fraction()))
@@ -268,7 +270,7 @@ class Worker:
             if self.leases.holding(0) is None:
                 continue
             started = self._clock.monotonic()
-            with suppress(Unavailable):
+            with Round(self._observer, "doctor"):
                 await self._examine()
             took_s = self._clock.monotonic() - started
             await asyncio.sleep(took_s * EXAMINE_SELDOM)  # a large store is asked less often
@@ -284,7 +286,7 @@ class Worker:
         """Begin overdue rows of shards whose owner is silent, until somebody takes them over."""
         while True:
             await asyncio.sleep(HELP_EVERY_S)
-            with suppress(Unavailable):
+            with Round(self._observer, "helper"):
                 await self._help()
 
     async def _help(self) -> None:
@@ -322,8 +324,12 @@ class Worker:
         if finish.verdict.scheduled_at is not None:
             lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
             self._lane_of[begun.attempt_id] = lane
+        tell_undecidable(self._observer, finish.id, finish.verdict)
         self._observer.count("attempts_ended", queue=begun.spec.queue, outcome=finish.outcome)
         self._recorder.put(finish)
+
+    def _dropped(self, finish: Finish) -> None:
+        self._lane_of.pop(finish.attempt_id, None)
 
     def _recorded(self, finish: Finish, recorded: Recorded) -> None:
         lane = self._lane_of.pop(finish.attempt_id, None)

@@ -19,8 +19,9 @@ from tests.unit.worker.test_slots import begun
 class Book:
     """A store that fails as often as it is told."""
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, poison: str = "") -> None:
         self.failures = failures
+        self.poison = poison  # the id of a result that it cannot write
         self.batches: list[list[str]] = []
 
     async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
@@ -28,6 +29,8 @@ class Book:
         if self.failures:
             self.failures -= 1
             raise StoreUnavailable("down")
+        if self.poison in [finish.id for finish in finishes]:
+            raise ValueError(self.poison)
         self.batches.append([finish.id for finish in finishes])
         return [Recorded.APPLIED] * len(finishes)
 
@@ -71,3 +74,14 @@ async def test_a_result_is_kept_until_the_store_answers() -> None:
     seen, audience = await recorded_by(book, 4, batch=10)
     assert ["a0", "a1", "a2", "a3"] == sorted(seen)
     assert 3 == audience.counts["store_errors"]
+
+
+async def test_a_result_that_cannot_be_written_costs_no_other_one() -> None:
+    """It is found, told and dropped: its attempt counts as interrupted when its time is over."""
+    book = Book(poison="a13")
+    seen, audience = await recorded_by(book, 25, batch=10)
+    assert [f"a{number}" for number in range(25) if number != 13] == sorted(
+        seen, key=lambda id: int(id[1:])
+    )
+    assert 1 == audience.counts["worker_bugs"]
+    assert "result_dropped" in audience.events

@@ -6,11 +6,15 @@ import asyncio
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.executor import Order
+import msgspec
+import pytest
+
+from gnomon.contracts.executor import Executor, Order
 from gnomon.contracts.store import Begun, Finish
 from gnomon.model.action import State, Status
 from gnomon.model.outcome import Outcome, Succeeded
-from gnomon.model.spec import Mock, Spec
+from gnomon.model.spec import Cron, Mock, Spec
+from gnomon.model.transition import UNDECIDABLE
 from gnomon.worker.attempt import Performer
 from gnomon.worker.slots import Slots
 from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
@@ -36,6 +40,18 @@ class Gate:
         finally:
             self.inside -= 1
         return Succeeded()
+
+    async def close(self) -> None: ...
+
+
+class Raising:
+    """An executor that raises what a test gives it."""
+
+    def __init__(self, exc: BaseException) -> None:
+        self._exc = exc
+
+    async def execute(self, order: Order) -> Outcome:
+        raise self._exc
 
     async def close(self) -> None: ...
 
@@ -66,7 +82,7 @@ def begun(number: int, *, queue: str = "default", timeout_s: float = 15) -> Begu
 
 
 def slots_with(
-    executor: Gate | Broken | None, *, limit: int = 2
+    executor: Executor | None, *, limit: int = 2
 ) -> tuple[Slots, list[Finish], HandClock, Audience]:
     env, clock, audience = surroundings()
     ended: list[Finish] = []
@@ -186,3 +202,28 @@ async def test_the_executor_is_told_key_number_and_deadline() -> None:
     assert 36 == len(order.key)
     assert EPOCH + timedelta(seconds=15) == order.deadline
     assert 14.0 == order.timeout_s
+
+
+async def test_an_action_that_cannot_be_decided_is_performed_once_and_dead() -> None:
+    """A time zone that this host does not know repeats no effect and ends no slot."""
+    gate = Gate()
+    gate.open.set()
+    slots, ended, clock, _ = slots_with(gate, limit=1)
+    cron = Cron(expression="* * * * *", timezone="Europe/Kyyv")
+    poison = msgspec.structs.replace(begun(1).spec, policy=cron)
+    slots.take(msgspec.structs.replace(begun(1), spec=poison), clock.seconds)
+    slots.take(begun(2), clock.seconds)
+    await slots.drain(timedelta(seconds=5))
+    assert ["succeeded", "succeeded"] == [finish.outcome for finish in ended]
+    assert State.DEAD == ended[0].verdict.state
+    assert (ended[0].verdict.reason or "").startswith(UNDECIDABLE)
+
+
+@pytest.mark.parametrize("exc", [asyncio.CancelledError(), SystemExit(3)], ids=repr)
+async def test_an_executor_that_cancels_or_exits_fails_its_attempt(exc: BaseException) -> None:
+    """Only the shutdown is a planned interruption: all else counts, or it would go on for ever."""
+    slots, ended, clock, _ = slots_with(Raising(exc), limit=1)
+    slots.take(begun(1), clock.seconds)
+    slots.take(begun(2), clock.seconds)
+    await slots.drain(timedelta(seconds=5))
+    assert ["failed", "failed"] == [finish.outcome for finish in ended]

@@ -12,7 +12,7 @@ import msgspec
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import Finding, Holding, Installation, Lapsed, Settle
 from gnomon.model.errors import InvalidRequest, SchemaMismatch, check
-from gnomon.model.transition import Missed, Verdict, transition
+from gnomon.model.transition import Missed, Verdict, decide
 from gnomon.queries import in_schema
 from gnomon.stores.postgres.connection import Database, PoolSession
 from gnomon.stores.postgres.migrations import FLOOR, VERSION, Migration, migrations
@@ -232,5 +232,5 @@ class PostgresInstallation:
 
 def _skip(lapsed: Lapsed) -> Verdict:
     """As if its time had passed unseen; what ran elsewhere counts as interrupted."""
-    verdict = transition(lapsed.spec, lapsed.status, Missed(), guid=lapsed.guid, now=lapsed.now)
+    verdict = decide(lapsed.spec, lapsed.status, Missed(), guid=lapsed.guid, now=lapsed.now)
     return msgspec.structs.replace(verdict, interrupted=1) if lapsed.running else verdict

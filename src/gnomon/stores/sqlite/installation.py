@@ -14,7 +14,7 @@ import msgspec
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.store import Finding, Installation, Lapsed, Settle
 from gnomon.model.errors import InvalidRequest, SchemaMismatch
-from gnomon.model.transition import Missed, Verdict, transition
+from gnomon.model.transition import Missed, Verdict, decide
 from gnomon.stores.config import AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.connection import MEMORY, Runner
 from gnomon.stores.sqlite.queries import SQL
@@ -196,5 +196,5 @@ def _version(connection: Connection) -> int:
 
 def _skip(lapsed: Lapsed, now: datetime) -> Verdict:
     """As if its time had passed unseen; what ran elsewhere counts as interrupted."""
-    verdict = transition(lapsed.spec, lapsed.status, Missed(), guid=lapsed.guid, now=now)
+    verdict = decide(lapsed.spec, lapsed.status, Missed(), guid=lapsed.guid, now=now)
     return msgspec.structs.replace(verdict, interrupted=1) if lapsed.running else verdict
