@@ -73,8 +73,7 @@ POISONS = {
         '{{"action": {{"type": "mock"}}, "policy": {{"type": "periodic", "period": "PT0S"}}, '
         '"start_at": "2026-01-01T00:00:00Z"}}'
     ),
-    "oversized": SPEC
-    % ('{{"action": {{"type": "mock", "answer": "' + "x" * 3_000_000 + '"}}}}'),
+    "oversized": SPEC % ('{{"action": {{"type": "mock", "answer": "' + "x" * 3_000_000 + '"}}}}'),
 }
 
 
