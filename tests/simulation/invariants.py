@@ -338,6 +338,9 @@ class Rules:
                 self._check(not is_mine, "valid_result_refused", who, made, finish.attempt_no)
                 self.late.add(finish.attempt_id)
                 self.history.reach("late result")
+            case Recorded.HELD:
+                self._check(is_mine, "held_for_nothing", who, made, finish.attempt_no)
+                self.history.reach("held result")
 
     def _apply(self, made: Generation, finish: Finish) -> None:
         self._check(finish.attempt_id not in self.applied, "applied_twice", made)

@@ -45,7 +45,10 @@ METRICS: tuple[Metric, ...] = (
         "attempts_abandoned", "counter", "Attempts begun but not sent: it was too late to dare it."
     ),
     Metric(
-        "results", "counter", "Results written: applied, repeated or late.", ("recorded",)
+        "results",
+        "counter",
+        "Results: applied, repeated, late; or held, because a user's transaction is in the way.",
+        ("recorded",),
     ),
     Metric("actions_moved", "counter", "Actions moved from the incoming to the processing queue."),
     Metric("store_errors", "counter", "Store calls that failed, by operation.", ("operation",)),

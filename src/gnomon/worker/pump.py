@@ -44,6 +44,7 @@ T = TypeVar("T")
 
 BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
 LAPSED_MAX = 1_000
+STALE_MAX = 10_000
 FLOOD_S = 0.1
 FLOOD_SWIFT_S = 1.0
 SWIFT_ROWS = 32
@@ -127,11 +128,13 @@ class Pump:
         """One round; True if there may be more to do at once."""
         self._wake.clear()
         await self._look_around()
-        begun = await self._begin()  # first: what waits longer is older than what arrives
-        more = await self._move()
-        if self._lapsing:
-            await self._settle()
-        return more or begun
+        try:
+            begun = await self._begin()  # first: what waits longer is older than what arrives
+            more = await self._move()
+        except Unavailable:
+            await self._settle()  # what stands in the way may be just what is to be settled
+            raise
+        return await self._settle() or more or begun
 
     async def _rest(self) -> None:
         with suppress(TimeoutError):
@@ -290,7 +293,11 @@ class Pump:
         if not demands:
             return False
         asked = self.timeline.asked()
-        result = await self.begin(demands)
+        try:
+            result = await self.begin(demands)
+        except Unavailable:
+            self._lapsing.update(demand.lane.shard for demand in demands)
+            raise
         self._note(demands, result, asked)
         return bool(result.begun)
 
@@ -392,7 +399,7 @@ class Pump:
         given = Counter((each.shard, each.spec.queue, each.spec.priority) for each in result.begun)
         for demand in demands:
             if demand.lane in result.next_due:
-                is_full = given[demand.lane] >= demand.limit
+                is_full = given[demand.lane] >= demand.limit and demand.lane not in result.refused
                 self._note_lane(demand, result, asked, is_full=is_full)
         self._lapsing.update(lane.shard for lane in result.refused)  # see why
 
@@ -420,12 +427,14 @@ class Pump:
 
     # -- settling ---------------------------------------------------------------------------------
 
-    async def _settle(self) -> None:
-        """Close interrupted attempts and pass over expired occurrences."""
+    async def _settle(self) -> bool:
+        """Close interrupted attempts, pass over expired occurrences, drop what old generations
+        left; True if there may be more of it at once."""
         holdings = [held for held in self._leases.trusted() if held.shard in self._lapsing]
         self._lapsing.clear()
         if not holdings:
-            return
+            return False
+        dropped = await self._store.drop_stale(holdings, limit=STALE_MAX)
         found = await self._store.lapsed(holdings, limit=LAPSED_MAX)
         settlements = [_settlement(lapsed) for lapsed in found]
         for settle in settlements:
@@ -436,9 +445,13 @@ class Pump:
             if applied:
                 shards = {settlement.lapsed.shard for settlement in settlements}
                 self.timeline.doubts.hurry(shards, self._clock.monotonic())
+        if dropped:
+            self._observer.event("stale_dropped", count=dropped)
         await self._survey(holdings)
-        if len(found) >= LAPSED_MAX:
+        is_full = dropped >= STALE_MAX or len(found) >= LAPSED_MAX
+        if is_full:
             self._lapsing.update(held.shard for held in holdings)
+        return is_full
 
 
 def _settlement(lapsed: Lapsed) -> Settle:

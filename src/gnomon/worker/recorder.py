@@ -2,6 +2,9 @@
 
 A result is worth its attempt: it is kept in memory and tried again until the store answers.
 An answer that was lost is no harm, because the store recognises a repeated result.
+
+An action may be held by a transaction of its user's, for as long as he likes. Its result waits
+apart, with growing pauses, and holds up no other.
 """
 
 from __future__ import annotations
@@ -9,6 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+from uuid import UUID
 
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import Finish, Recorded, WorkStore
@@ -19,6 +25,14 @@ FLUSH_AFTER_S = 0.002  # results of a few milliseconds share a transaction
 FLUSHES_MAX = 2  # at once: one is written while the next is prepared
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
+
+
+class Held(NamedTuple):
+    """A result whose action somebody holds."""
+
+    retry_at: float
+    place: int  # in the order of arrival: results themselves cannot be compared
+    finish: Finish
 
 
 class Recorder:
@@ -45,6 +59,10 @@ class Recorder:
         self._unwritten = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        self._held: list[Held] = []  # a heap
+        self._held_count = 0
+        self._pauses: dict[UUID, float] = {}  # the last pause of each, by attempt
+        self._was_held = asyncio.Event()
 
     @property
     def backlog(self) -> int:
@@ -67,6 +85,7 @@ class Recorder:
         async with asyncio.TaskGroup() as group:
             for number in range(FLUSHES_MAX):
                 group.create_task(self._write(), name=f"recorder-{number}")
+            group.create_task(self._write_held(), name="recorder-held")
 
     async def _write(self) -> None:
         while True:
@@ -83,6 +102,23 @@ class Recorder:
         if not self._waiting:
             self._arrived.clear()
         return batch
+
+    async def _write_held(self) -> None:
+        """Try again what was held, by itself."""
+        while True:
+            await self._was_held.wait()
+            await asyncio.sleep(max(0.0, self._held[0].retry_at - self._now()))
+            due: list[Finish] = []
+            while self._held and len(due) < self._batch and self._held[0].retry_at <= self._now():
+                due.append(heappop(self._held).finish)
+            if not self._held:
+                self._was_held.clear()
+            if due:
+                await self._flush(due)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     async def _flush(self, batch: list[Finish]) -> None:
         try:
@@ -101,6 +137,7 @@ class Recorder:
             return
         tell_bug(self._observer, "recorder", exc)
         self._observer.event("result_dropped", action=batch[0].id, outcome=batch[0].outcome)
+        self._pauses.pop(batch[0].attempt_id, None)
         self._dropped(batch[0])
         self._count_written(1)
 
@@ -121,10 +158,25 @@ class Recorder:
 
     def _note(self, batch: Sequence[Finish], results: Sequence[Recorded]) -> None:
         for finish, result in zip(batch, results, strict=True):
-            self._recorded(finish, result)
-        self._count_written(len(batch))
+            if result is Recorded.HELD:
+                self._put_off(finish)
+            else:
+                self._pauses.pop(finish.attempt_id, None)
+                self._recorded(finish, result)
+                self._count_written(1)
 
     def _count_written(self, count: int) -> None:
         self._unwritten -= count
         if not self._unwritten:
             self._idle.set()
+
+    def _put_off(self, finish: Finish) -> None:
+        before_s = self._pauses.get(finish.attempt_id)
+        if before_s is None:
+            self._observer.count("results", recorded=Recorded.HELD.value)
+            self._observer.event("result_held", action=finish.id)
+        pause_s = RETRY_FIRST_S if before_s is None else min(before_s * 2, RETRY_MAX_S)
+        self._pauses[finish.attempt_id] = pause_s
+        self._held_count += 1
+        heappush(self._held, Held(self._now() + pause_s, self._held_count, finish))
+        self._was_held.set()

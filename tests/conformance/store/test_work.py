@@ -8,15 +8,19 @@ from gnomon.testing.store_suite.beginning import (
     TestRecall,
     TestRefusing,
 )
+from gnomon.testing.store_suite.holding import TestHeld
 from gnomon.testing.store_suite.lapsing import TestLapsed, TestSettle
 from gnomon.testing.store_suite.moving import TestMove, TestSurvey, TestWaiting
 from gnomon.testing.store_suite.recording import TestFinish, TestRepeats, TestTakingBack
+from gnomon.testing.store_suite.superseding import TestBlockedHead, TestSuperseded
 
 __all__ = [
     "TestArrive",
     "TestBegin",
+    "TestBlockedHead",
     "TestExtend",
     "TestFinish",
+    "TestHeld",
     "TestHelping",
     "TestLapsed",
     "TestMove",
@@ -24,6 +28,7 @@ __all__ = [
     "TestRefusing",
     "TestRepeats",
     "TestSettle",
+    "TestSuperseded",
     "TestSurvey",
     "TestTakingBack",
     "TestWaiting",

@@ -19,9 +19,12 @@ from tests.unit.worker.test_slots import begun
 class Book:
     """A store that fails as often as it is told."""
 
-    def __init__(self, failures: int = 0, poison: str = "") -> None:
+    def __init__(
+        self, failures: int = 0, poison: str = "", held: dict[str, int] | None = None
+    ) -> None:
         self.failures = failures
         self.poison = poison  # the id of a result that it cannot write
+        self.held = held or {}  # how often each is answered so
         self.batches: list[list[str]] = []
 
     async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
@@ -32,7 +35,13 @@ class Book:
         if self.poison in [finish.id for finish in finishes]:
             raise ValueError(self.poison)
         self.batches.append([finish.id for finish in finishes])
-        return [Recorded.APPLIED] * len(finishes)
+        return [self._answer(finish.id) for finish in finishes]
+
+    def _answer(self, name: str) -> Recorded:
+        if not self.held.get(name):
+            return Recorded.APPLIED
+        self.held[name] -= 1
+        return Recorded.HELD
 
 
 def finish(number: int) -> Finish:
@@ -85,3 +94,29 @@ async def test_a_result_that_cannot_be_written_costs_no_other_one() -> None:
     )
     assert 1 == audience.counts["worker_bugs"]
     assert "result_dropped" in audience.events
+
+
+async def test_a_held_result_is_tried_again_by_itself() -> None:
+    """Somebody holds its action: the others are written once, and it is written in the end."""
+    book = Book(held={"a1": 3})
+    seen, audience = await recorded_by(book, 4, batch=10)
+    assert ["a0", "a2", "a3", "a1"] == seen
+    assert [["a0", "a1", "a2", "a3"], ["a1"], ["a1"], ["a1"]] == book.batches
+    assert 1 == audience.counts["results"]
+
+
+async def test_held_results_survive_a_store_that_fails() -> None:
+    """Several of them, and the store is away between two tries."""
+    book = Book(held={f"a{number}": 2 for number in range(3)})
+    real = book.finish
+
+    async def fail_once(finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+        if len(book.batches) == 1 and not book.failures:
+            book.failures = -1
+            raise StoreUnavailable("down")
+        book.failures = 0
+        return await real(finishes, owner=owner)
+
+    book.finish = fail_once  # type: ignore[method-assign]
+    seen, _ = await recorded_by(book, 3, batch=10)
+    assert ["a0", "a1", "a2"] == sorted(seen)

@@ -138,6 +138,7 @@ class Recorded(StrEnum):
     APPLIED = "applied"
     REPEATED = "repeated"  # it had been recorded before: the answer was lost
     LATE = "late"  # a newer attempt or generation exists; kept in the attempt log only
+    HELD = "held"  # not recorded: a user's transaction holds the action; to be tried again
 
 
 class WorkStore(Protocol):
@@ -193,6 +194,10 @@ class WorkStore(Protocol):
         `next_due` counts running rows too, by their reservation. For a `hasty` demand that gave
         all it was asked for it may be the time of the last row begun: rows passed over before it,
         because they were locked, are then not told of.
+
+        Nothing is waited for: an action that somebody holds is passed over. What cannot be begun
+        (expired, held, left behind) is looked at in a bounded number only; where it fills the head
+        of a lane, the newest due rows of that lane are begun instead.
         """
         ...
 
@@ -205,7 +210,8 @@ class WorkStore(Protocol):
     ) -> Collection[UUID]:
         """Prolong the reservations of running attempts to now + window + grace.
 
-        Returns the attempt ids that are still the current running ones; the rest are lost.
+        Returns the attempt ids that are still the current running ones; the rest are lost. A row
+        that somebody holds is not waited for: it counts as running, and is prolonged next time.
         """
         ...
 
@@ -217,21 +223,33 @@ class WorkStore(Protocol):
         The lease plays no part. Accepted results change counters, occurrence and due time as the
         verdict says, or end the action and move it to the finished ones for its retention (0:
         remove). Otherwise REPEATED if this very attempt was recorded already, else LATE: written
-        to the attempt log as `late_<outcome>` and nothing else.
+        to the attempt log as `late_<outcome>` and nothing else, and a row that an old generation
+        left goes. Nobody is waited for: where a user's transaction holds the action the answer is
+        HELD. Nothing is written then but a longer reservation, so that the attempt is not taken for
+        interrupted meanwhile; the caller tries again.
         """
         ...
 
     async def lapsed(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Lapsed]:
         """Due rows of the held shards that `begin` refuses: running past their reservation, or
-        expired. Rows of old generations are removed here and not returned."""
+        expired. Not those whose action somebody holds just now: they are found again."""
+        ...
+
+    async def drop_stale(self, holdings: Sequence[Holding], *, limit: int) -> int:
+        """Remove due rows of old generations from the held shards, up to about `limit`; how many.
+
+        A change takes its own row away, so there are few: rows that were being moved when their
+        generation ended, attempts of old generations that never answered.
+        """
         ...
 
     async def settle(self, settlements: Sequence[Settle]) -> int:
         """Write what was decided about lapsed rows: the sweeper's and the expirer's pen.
 
         Each is fenced by (guid, attempt id, running, scheduled_at) as read; those that changed
-        meanwhile are skipped. An interrupted attempt goes to the attempt log; the row remembers
-        that it was swept, so that a late result can take it back. Returns how many were applied.
+        meanwhile, or that somebody holds, are skipped. An interrupted attempt goes to the attempt
+        log; the row remembers that it was swept, so that a late result can take it back. Returns
+        how many were applied.
         """
         ...
 

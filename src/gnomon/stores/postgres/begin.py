@@ -9,11 +9,14 @@ from operator import itemgetter
 from typing import NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from gnomon.contracts.store import BeginResult, Begun, Demand, Lane
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.rows import Decoder
 
 MOMENT = timedelta(milliseconds=20)  # what came due within it may have done so after the begin
+LOOKED_AT = 200  # rows of a lane that may be looked at in vain, each time it is asked
 
 
 class Terms(NamedTuple):
@@ -37,15 +40,39 @@ class Left(NamedTuple):
 async def begin(
     database: Database, decoder: Decoder, demands: Sequence[Demand], terms: Terms
 ) -> BeginResult:
-    # They come in this order by themselves, unless a planner without our settings is at work.
-    rows = sorted(await _begin_rows(database, demands, terms), key=itemgetter(5))
-    begun = [decoder.begun_of(row) for row in rows]
+    rows = list(await _begin_rows(database, demands, terms, newest=False))
     left = await _left(database, demands, rows)
+    if left.refused:
+        rows += await _begin_behind(database, demands, terms, rows, left)
+    # They come in this order by themselves, unless a planner without our settings is at work.
+    rows.sort(key=itemgetter(5))
+    begun = [decoder.begun_of(row) for row in rows]
     now = rows[0][6] if rows else left.looked_at or (await database.fetch("now"))[0][0]
     return BeginResult(begun=begun, next_due=left.next_due, now=now, refused=left.refused)
 
 
-async def _begin_rows(database: Database, demands: Sequence[Demand], terms: Terms) -> Sequence[Row]:
+async def _begin_behind(
+    database: Database, demands: Sequence[Demand], terms: Terms, rows: Sequence[Row], left: Left
+) -> Sequence[Row]:
+    """What stands at the head of these lanes cannot be begun; what has just come due behind it must
+    not wait for that. A lane that gives all that was asked may have more at once."""
+    given = Counter((row[0], row[20], row[21]) for row in rows)
+    blocked = [
+        msgspec.structs.replace(demand, limit=demand.limit - given[demand.lane])
+        for demand in demands
+        if demand.lane in left.refused
+    ]
+    found = await _begin_rows(database, blocked, terms, newest=True)
+    counted = Counter((row[0], row[20], row[21]) for row in found)
+    for demand in blocked:
+        if counted[demand.lane] >= demand.limit:
+            left.next_due[demand.lane] = left.refused[demand.lane]
+    return found
+
+
+async def _begin_rows(
+    database: Database, demands: Sequence[Demand], terms: Terms, *, newest: bool
+) -> Sequence[Row]:
     if len(demands) > 1 and database.many_shards:
         return await database.fetch(
             "begin",
@@ -54,12 +81,15 @@ async def _begin_rows(database: Database, demands: Sequence[Demand], terms: Term
             [demand.limit for demand in demands],
             [demand.since for demand in demands],
             *terms,
+            newest,
+            LOOKED_AT,
         )
     found: list[Row] = []
     for demand in demands:
         found += await database.fetch(
-            "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms
-        )
+            "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
+            newest, LOOKED_AT,
+        )  # fmt: skip
     return found
 
 

@@ -1,8 +1,9 @@
 """Changes of one action, inside a transaction: replace, delete, pause, resume, run now.
 
 Each locks the action row, then reads it again by a statement of its own: an attempt that began
-before the lock was granted is visible then. Queue rows of the old generation stay where they are;
-nobody can begin them any more, and their owner drops them.
+before the lock was granted is visible then. The old generation's row in the processing queue goes
+with it, unless an attempt runs: then it goes when that ends. A row still in the incoming queue
+stays; nobody can begin it, and its owner drops it when it is moved.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Changer:
 
     async def delete(self, place: Place, if_match: UUID | None) -> Changed:
         live = await self._found(place, if_match)
-        await self._log_superseded(place, live)
+        await self._end_generation(place, live)
         await self._session.fetch("cancel_action", place.shard, place.id, DELETED, live.now)
         await self._session.fetch("delete_action", place.shard, place.id)
         await self._audit("delete", place, live.action.meta.guid, live.now)
@@ -202,14 +203,15 @@ class Changer:
         await self._session.fetch("audit", at, guid, place.shard, 1, verb, self._actor, place.id)
 
     async def _supersede(self, place: Place, live: Live) -> None:
-        """Close what the old generation leaves behind: its attempt in flight, and its key."""
-        await self._log_superseded(place, live)
+        """Close what the old generation leaves behind: its row, its attempt in flight, its key."""
+        await self._end_generation(place, live)
         if live.keyed:
             await self._session.fetch("cancel_action", place.shard, place.id, REPLACED, live.now)
 
-    async def _log_superseded(self, place: Place, live: Live) -> None:
+    async def _end_generation(self, place: Place, live: Live) -> None:
         attempt = live.attempt
         if attempt is None:
+            await self._session.fetch("drop_idle", live.action.meta.guid, *place.shards)
             return
         await self._session.fetch(
             "log_attempts", [place.shard], [place.id], [live.action.meta.guid],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import Finish, Recorded
@@ -12,10 +12,12 @@ from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.results import (
     Result,
     continue_actions,
-    drop_stale,
     end_actions,
+    hold,
     log_attempts,
 )
+
+HELD_FOR = timedelta(seconds=30)  # several times the recorder's longest pause
 
 
 async def finish(database: Database, finishes: Sequence[Finish], owner: str) -> Sequence[Recorded]:
@@ -93,6 +95,9 @@ class Recorder:
             else:
                 ending.append(one)
         applied = await self._plain(plain) if plain else set()
+        free = await hold(self._session, [one.guid for one in (*ending, *going_on)], self._shards)
+        ending = [one for one in ending if one.guid in free]
+        going_on = [one for one in going_on if one.guid in free]
         if ending:
             applied |= await self._ending(ending)
         if going_on:
@@ -126,11 +131,10 @@ class Recorder:
     async def _ending(self, finishes: Sequence[Finish]) -> set[UUID]:
         rows = await self._session.fetch("finish_take", *_keys(finishes), *self._shards)
         results, now = await self._accepted(finishes, {row[0]: row[1] for row in rows})
-        ended = await end_actions(self._session, results, now, self._shards)
-        done = [result for result in results if result.guid in ended]
-        logged = [result for result in done if not _is_told_by_its_row(result)]
+        await end_actions(self._session, results, now, self._shards)
+        logged = [result for result in results if not _is_told_by_its_row(result)]
         await log_attempts(self._session, logged, now, self._shards)
-        return _attempt_ids(done)
+        return _attempt_ids(results)
 
     async def _going_on(self, finishes: Sequence[Finish]) -> set[UUID]:
         times = [one.verdict.scheduled_at for one in finishes]
@@ -139,14 +143,19 @@ class Recorder:
         if swept:
             await self._session.fetch("clear_swept", swept, *self._shards)
         results, now = await self._accepted(finishes, {row[0]: row[1] for row in rows})
-        there = await continue_actions(self._session, results, self._shards)
-        done = [result for result in results if result.guid in there]
-        gone = [result.guid for result in results if result.guid not in there]
-        await log_attempts(self._session, done, now, self._shards)
-        await drop_stale(self._session, gone, self._shards)
-        return _attempt_ids(done)
+        await continue_actions(self._session, results, self._shards)
+        await log_attempts(self._session, results, now, self._shards)
+        return _attempt_ids(results)
 
     async def _refused(self, finishes: Sequence[Finish]) -> dict[UUID, Recorded]:
+        """What was not recorded: because somebody holds its action, or because of the fence."""
+        rows = await self._session.fetch("finish_held", *_keys(finishes), HELD_FOR, *self._shards)
+        held = {row[0] for row in rows}
+        left = [one for one in finishes if one.attempt_id not in held]
+        found = await self._fenced_off(left) if left else {}
+        return found | dict.fromkeys(held, Recorded.HELD)
+
+    async def _fenced_off(self, finishes: Sequence[Finish]) -> dict[UUID, Recorded]:
         """What no fence let through: recorded before, or too late and only written down."""
         rows = await self._session.fetch(
             "refused",
@@ -161,6 +170,7 @@ class Recorder:
             now = await self._present()
             results = [self._result(one, now, outcome=f"late_{one.outcome}") for one in late]
             await log_attempts(self._session, results, now, self._shards)
+            await self._session.fetch("drop_rows", [one.guid for one in late], *self._shards)
         return {
             one.attempt_id: Recorded.REPEATED if one.attempt_id in repeated else Recorded.LATE
             for one in finishes

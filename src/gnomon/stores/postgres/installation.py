@@ -11,7 +11,7 @@ import msgspec
 
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import Finding, Holding, Installation, Lapsed, Settle
-from gnomon.model.errors import InvalidRequest, SchemaMismatch, check
+from gnomon.model.errors import InvalidRequest, SchemaMismatch, StoreUnavailable, check
 from gnomon.model.transition import Missed, Verdict, decide
 from gnomon.queries import in_schema
 from gnomon.stores.postgres.connection import Database, PoolSession
@@ -205,7 +205,8 @@ class PostgresInstallation:
             overdue = [self._decoder.lapsed_of(row) for row in rows]
             skips = [Settle(lapsed=row, verdict=_skip(row), reason=SKIPPED) for row in overdue]
             settled = await settle(self._database, skips)
-            check(settled, "nothing could be skipped, though it is overdue", shard=shard)
+            if not settled:
+                raise StoreUnavailable(f"adopt: a transaction holds actions of shard {shard}")
             count += settled
         only = self._database.only(shard)
         await self._database.fetch("release", [shard], [lease], [None], *only)

@@ -1,6 +1,6 @@
 """What a verdict writes, behind any fence: end actions, let them go on, log attempts.
 
-Shared by `finish` and `settle`. Always inside a transaction that holds the processing rows.
+Shared by `finish` and `settle`. Always inside a transaction that holds the actions and their rows.
 """
 
 from __future__ import annotations
@@ -29,24 +29,20 @@ class Result(NamedTuple):
     taken_back: int = 0  # 1 if the attempt had been counted as interrupted
 
 
+async def hold(session: Session, guids: Sequence[UUID], shards: tuple[int, ...]) -> set[UUID]:
+    """Lock generations and their rows; those that are there and that nobody else holds."""
+    if not guids:
+        return set()
+    return {row[0] for row in await session.fetch("lock_generations", guids, *shards)}
+
+
 async def end_actions(
     session: Session, results: Sequence[Result], now: datetime, shards: tuple[int, ...]
-) -> set[UUID]:
-    """Move actions to the finished ones; the guids of those that were still there."""
-    if not results:
-        return set()
-    there = await _lock(session, results, shards)
-    left = [result for result in results if result.guid in there]
-    if left:
-        await session.fetch("end_archive", *_end_columns(left), now, *shards)
-        await session.fetch("end_remove", [result.guid for result in left], *shards)
-    return there
-
-
-async def _lock(session: Session, results: Sequence[Result], shards: tuple[int, ...]) -> set[UUID]:
-    """Which of the generations are still there; they stay until we are done."""
-    guids = [result.guid for result in results]
-    return {row[0] for row in await session.fetch("end_lock", guids, *shards)}
+) -> None:
+    """Move actions to the finished ones."""
+    if results:
+        await session.fetch("end_archive", *_end_columns(results), now, *shards)
+        await session.fetch("end_remove", [result.guid for result in results], *shards)
 
 
 def _end_columns(results: Sequence[Result]) -> tuple[list[object], ...]:
@@ -72,25 +68,10 @@ def _end_columns(results: Sequence[Result]) -> tuple[list[object], ...]:
 
 async def continue_actions(
     session: Session, results: Sequence[Result], shards: tuple[int, ...]
-) -> set[UUID]:
-    """Count and go on; the guids of the actions that were still there."""
+) -> None:
+    """Count and go on."""
     if not results:
-        return set()
-    done = await _continue(session, results, shards)
-    if len(done) < len(results):
-        # Gone, or written by somebody else just now: the latter can be done once they are locked.
-        missing = [result for result in results if result.guid not in done]
-        there = await _lock(session, missing, shards)
-        left = [result for result in missing if result.guid in there]
-        if left:
-            done |= await _continue(session, left, shards)
-            check(there <= done, "a locked action could not be written", guids=there - done)
-    return done
-
-
-async def _continue(
-    session: Session, results: Sequence[Result], shards: tuple[int, ...]
-) -> set[UUID]:
+        return
     verdicts = [result.verdict for result in results]
     rows = await session.fetch(
         "continue_actions",
@@ -107,7 +88,9 @@ async def _continue(
         [_encoded(result.attempt) for result in results],
         *shards,
     )
-    return {row[0] for row in rows}
+    written = {row[0] for row in rows}
+    left = {result.guid for result in results} - written
+    check(not left, "a locked action could not be written", guids=left)
 
 
 async def log_attempts(
@@ -133,12 +116,6 @@ async def log_attempts(
         now,
         *shards,
     )
-
-
-async def drop_stale(session: Session, guids: Sequence[UUID], shards: tuple[int, ...]) -> None:
-    """Remove processing rows of generations that are gone."""
-    if guids:
-        await session.fetch("drop_stale", guids, *shards)
 
 
 def _encoded(attempt: Attempt | None) -> str | None:

@@ -30,6 +30,13 @@ BEGIN
     JOIN "gnomon".processing_queue AS q ON q.guid = a.guid AND q.shard_id = a.shard_id
     WHERE a.shard_id = shard AND a.id = cancel.id AND q.running
     ON CONFLICT DO NOTHING;
+    -- The same as drop_idle in queries/actions.sql.
+    DELETE FROM "gnomon".processing_queue AS q
+    WHERE q.ctid = ANY (ARRAY(
+        SELECT p.ctid FROM "gnomon".processing_queue AS p
+        WHERE p.guid = made AND NOT p.running
+        FOR UPDATE SKIP LOCKED
+    ));
     INSERT INTO "gnomon".finished_action (
         shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
         occurrence_no, occurrence_at, attempts, succeeded, failed, interrupted,

@@ -12,12 +12,13 @@ from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.results import (
     Result,
     continue_actions,
-    drop_stale,
     end_actions,
+    hold,
     log_attempts,
 )
 from gnomon.stores.postgres.rows import Decoder
 
+LOOKED_AT = 2_000  # rows of a shard, to find those that nobody holds
 STALE_LOOKED_AT = 1_000  # rows at the head of a lane; a backlog behind them is looked at later
 INTERRUPTED = "interrupted"
 NOBODY = UUID(int=0)  # stands for the attempt of a row that is not running
@@ -39,13 +40,19 @@ async def lapsed(
 async def _lapsed(
     session: Session, decoder: Decoder, shards: list[int], limit: int, only: tuple[int, ...]
 ) -> list[Lapsed]:
-    running = await session.fetch("lapsed_running", shards, limit, *only)
-    expired = await session.fetch("lapsed_expired", shards, limit, *only)
-    stale = await session.fetch("lapsed_stale", shards, limit, STALE_LOOKED_AT, *only)
-    gone = [row[2] for row in running if row[1] is None]
-    gone += [row[0] for row in stale]
-    await drop_stale(session, gone, only)
-    return [decoder.lapsed_of(row) for row in (*running, *expired) if row[1] is not None]
+    running = await session.fetch("lapsed_running", shards, limit, LOOKED_AT, *only)
+    left = limit - len(running)
+    expired = await session.fetch("lapsed_expired", shards, left, LOOKED_AT, *only) if left else []
+    return [decoder.lapsed_of(row) for row in (*running, *expired)]
+
+
+async def drop_stale(database: Database, holdings: Sequence[Holding], limit: int) -> int:
+    count = 0
+    for group in database.groups(holding.shard for holding in holdings):
+        shards = [holdings[place].shard for place in group.places]
+        rows = await database.fetch("drop_stale", shards, limit, STALE_LOOKED_AT, *group.shards)
+        count += len(rows)
+    return count
 
 
 async def settle(database: Database, settlements: Sequence[Settle]) -> int:
@@ -58,6 +65,8 @@ async def settle(database: Database, settlements: Sequence[Settle]) -> int:
 
 
 async def _settle(session: Session, settlements: Sequence[Settle], shards: tuple[int, ...]) -> int:
+    free = await hold(session, [one.lapsed.guid for one in settlements], shards)
+    settlements = [one for one in settlements if one.lapsed.guid in free]
     now: datetime = (await session.fetch("now"))[0][0]
     ending = [one for one in settlements if one.verdict.state.is_terminal]
     going_on = [one for one in settlements if not one.verdict.state.is_terminal]
@@ -65,16 +74,14 @@ async def _settle(session: Session, settlements: Sequence[Settle], shards: tuple
     if ending:
         rows = await session.fetch("settle_take", *_fence(ending), *shards)
         results = _accepted(ending, rows, now)
-        there = await end_actions(session, results, now, shards)
-        done += [result for result in results if result.guid in there]
+        await end_actions(session, results, now, shards)
+        done += results
     if going_on:
         times = [one.verdict.scheduled_at for one in going_on]
         rows = await session.fetch("settle_keep", *_fence(going_on), times, *shards)
         results = _accepted(going_on, rows, now)
-        there = await continue_actions(session, results, shards)
-        done += [result for result in results if result.guid in there]
-        gone = [result.guid for result in results if result.guid not in there]
-        await drop_stale(session, gone, shards)
+        await continue_actions(session, results, shards)
+        done += results
     await log_attempts(session, done, now, shards)
     return len(done)
 

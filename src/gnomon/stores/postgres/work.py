@@ -77,6 +77,9 @@ class PostgresWork:
     async def lapsed(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Lapsed]:
         return await settle.lapsed(self._database, self._decoder, holdings, limit)
 
+    async def drop_stale(self, holdings: Sequence[Holding], *, limit: int) -> int:
+        return await settle.drop_stale(self._database, holdings, limit)
+
     async def settle(self, settlements: Sequence[Settle]) -> int:
         return await settle.settle(self._database, settlements)
 

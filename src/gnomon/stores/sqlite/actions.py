@@ -148,7 +148,7 @@ class SqliteActions:
     ) -> Changed:
         live = _found(connection, name, if_match)
         now = self._clock.now()
-        connection.execute(SQL["log_superseded"], {"id": name})
+        _end_generation(connection, live)
         ended: dict[str, Any] = {"id": name, "now": micros(now), "reason": DELETED}
         connection.execute(SQL["cancel"], ended)
         connection.execute(SQL["delete"], {"id": name})
@@ -316,11 +316,16 @@ def _check_match(live: LiveRow, if_match: UUID | None) -> None:
 
 
 def _supersede(connection: Connection, live: LiveRow, now_us: int) -> None:
-    """Close what the old generation leaves behind: its attempt in flight, and its key."""
-    connection.execute(SQL["log_superseded"], {"id": live.id})
+    """Close what the old generation leaves behind: its row, its attempt in flight, its key."""
+    _end_generation(connection, live)
     if live.keyed:
         ended = {"id": live.id, "now": now_us, "reason": REPLACED}
         connection.execute(SQL["cancel"], ended)
+
+
+def _end_generation(connection: Connection, live: LiveRow) -> None:
+    connection.execute(SQL["log_superseded"], {"id": live.id})
+    connection.execute(SQL["drop_idle"], {"guid": live.guid})
 
 
 def _changed(

@@ -106,6 +106,7 @@ class SqliteResults:
         if logged is None and connection.execute(SQL["was_recorded"], row).fetchone() is not None:
             return Recorded.REPEATED
         self._log(connection, finish, row, owner, f"late_{finish.outcome}")
+        connection.execute(SQL["remove_left"], row)
         return Recorded.LATE
 
     def _log(

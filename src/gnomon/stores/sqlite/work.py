@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -43,6 +44,11 @@ Connection = sqlite3.Connection
 
 ALWAYS_US = -(2**63)
 OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
+LOOKED_AT = 200  # rows of a lane that may be looked at in vain, each time it is asked
+STALE_LOOKED_AT = 1_000  # rows at the head of a lane; a backlog behind them is looked at later
+
+OLDEST = {name: SQL[name] for name in ("begin_due", "begin_overdue")}
+NEWEST = {name: sql.replace("/*order*/", "DESC") for name, sql in OLDEST.items()}
 
 
 class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -164,7 +170,7 @@ class SqliteWork(SqliteResults):
         due: list[tuple[int, DueRow]] = []
         short: set[Lane] = set()  # gave less than was asked
         for demand in demands:
-            rows = self._due(connection, demand, terms)
+            rows = self._due(connection, demand, terms, OLDEST)
             due += [(demand.lane.shard, row) for row in rows]
             if len(rows) < demand.limit:
                 short.add(demand.lane)
@@ -176,19 +182,47 @@ class SqliteWork(SqliteResults):
             if first is not None and first <= terms.now:
                 refused[lane] = first
                 next_due[lane] = self._next_due(connection, lane, after=terms.now_us)
-        return BeginResult(begun=begun, next_due=next_due, now=terms.now, refused=refused)
+        result = BeginResult(begun=begun, next_due=next_due, now=terms.now, refused=refused)
+        return self._begin_behind(connection, result, demands, terms) if refused else result
 
-    def _due(self, connection: Connection, demand: Demand, terms: Terms) -> list[DueRow]:
+    def _begin_behind(
+        self,
+        connection: Connection,
+        begin: BeginResult,
+        demands: Sequence[Demand],
+        terms: Terms,
+    ) -> BeginResult:
+        """What has just come due in lanes whose head cannot be begun must not wait for that. A lane
+        that gives all that was asked may have more at once."""
+        given = Counter((each.shard, each.spec.queue, each.spec.priority) for each in begin.begun)
+        next_due = dict(begin.next_due)
+        due: list[tuple[int, DueRow]] = []
+        for demand in demands:
+            lane, left = demand.lane, demand.limit - given[demand.lane]
+            if lane not in begin.refused:
+                continue
+            rest = msgspec.structs.replace(demand, limit=left)
+            rows = self._due(connection, rest, terms, NEWEST)
+            due += [(lane.shard, row) for row in rows]
+            if len(rows) >= left:
+                next_due[lane] = begin.refused[lane]
+        begun = [*begin.begun, *(self._stamp(connection, due, terms) if due else [])]
+        return msgspec.structs.replace(begin, begun=begun, next_due=next_due)
+
+    def _due(
+        self, connection: Connection, demand: Demand, terms: Terms, queries: Mapping[str, str]
+    ) -> list[DueRow]:
         """The rows that the fence lets through."""
         wanted = lane_row(demand.lane)
         wanted["now"] = terms.now_us
         wanted["limit"] = demand.limit
+        wanted["looked_at"] = LOOKED_AT
         if demand.lease_guid is None:
             wanted["silent_since"] = terms.now_us - terms.silent_us
             wanted["overdue_since"] = terms.now_us - OVERDUE_US
-            return _due_rows(connection, "begin_overdue", wanted)
+            return _due_rows(connection, queries["begin_overdue"], wanted)
         wanted["lease_guid"] = demand.lease_guid.bytes
-        return _due_rows(connection, "begin_due", wanted)
+        return _due_rows(connection, queries["begin_due"], wanted)
 
     def _stamp(
         self, connection: Connection, due: Sequence[tuple[int, DueRow]], terms: Terms
@@ -313,16 +347,26 @@ class SqliteWork(SqliteResults):
                 "now": micros(now),
                 "limit": limit - len(found),
             }
-            self._drop_stale(connection, holding.shard, micros(now), limit)
             for query in ("lapsed_running", "lapsed_expired"):
                 found += [lapsed_of(row, now) for row in connection.execute(SQL[query], wanted)]
         return found[:limit]
 
-    def _drop_stale(self, connection: Connection, shard: int, now_us: int, limit: int) -> None:
-        for lane, earliest in _lanes(connection, shard):
-            if earliest <= now_us:
-                head = lane_row(lane) | {"now": now_us, "limit": limit}
-                connection.execute(SQL["lapsed_stale"], head)
+    async def drop_stale(self, holdings: Sequence[Holding], *, limit: int) -> int:
+        return await self._runner.write(
+            lambda connection: self._drop_stale(connection, holdings, limit)
+        )
+
+    def _drop_stale(self, connection: Connection, holdings: Sequence[Holding], limit: int) -> int:
+        now_us = micros(self._clock.now())
+        count = 0
+        for holding in holdings:
+            look = {"shard": holding.shard, "now": now_us, "limit": STALE_LOOKED_AT}
+            count += connection.execute(SQL["drop_stale_running"], look).rowcount
+            for lane, earliest in _lanes(connection, holding.shard):
+                if earliest <= now_us and count < limit:
+                    head = look | lane_row(lane)
+                    count += connection.execute(SQL["drop_stale"], head).rowcount
+        return count
 
     async def survey(self, holdings: Sequence[Holding]) -> Mapping[Lane, datetime]:
         return await self._runner.read(
@@ -392,14 +436,14 @@ def lapsed_of(row: tuple[Any, ...], now: datetime) -> Lapsed:
 
 def _recalled(connection: Connection, lane: Lane, batch: str) -> Iterator[Begun]:
     """The due time is gone by now; such attempts are shown as begun on time."""
-    for row in _due_rows(connection, "recall", lane_row(lane)):
+    for row in _due_rows(connection, SQL["recall"], lane_row(lane)):
         attempt_id = derive_attempt_id(batch, row.guid)
         if row.attempt_id == attempt_id:
             yield begun_of(lane.shard, row, attempt_id, moment(row.scheduled_at))
 
 
-def _due_rows(connection: Connection, query: str, wanted: Parameters) -> list[DueRow]:
-    (text,) = connection.execute(SQL[query], wanted).fetchone()
+def _due_rows(connection: Connection, sql: str, wanted: Parameters) -> list[DueRow]:
+    (text,) = connection.execute(sql, wanted).fetchone()
     return _DUE_ROWS.decode(text)
 
 

@@ -255,6 +255,14 @@ class Given:
         finish = await self.finish_of(begun, outcome)
         return (await self.store.work.finish([finish], owner=OWNER))[0]
 
+    async def recorded_at_last(self, finish: Finish) -> Recorded:
+        """What became of it, as soon as nobody holds its action."""
+        async for _ in polls():
+            (found,) = await self.store.work.finish([finish], owner=OWNER)
+            if found is not Recorded.HELD:
+                return found
+        raise AssertionError(f"{finish.id} is held for ever")
+
     async def finished(self, name: str | None = None, **fields: Any) -> Action:
         """An action that was done at its first attempt."""
         begun = await self.begun(name, **fields)

@@ -61,18 +61,6 @@ class TestLapsed:
 
         assert 2 == len(await store.work.lapsed([await given.holding(0)], limit=2))
 
-    async def test_rows_of_old_generations_are_removed(self, store: Store, given: Given) -> None:
-        """And not returned: nobody can do anything with them."""
-        await given.moved("replaced")
-        await given.moved("deleted")
-        await given.replaced("replaced", due_in=HOUR)
-        await store.actions.delete("deleted", if_match=None)
-        await given.move()
-        assert 3 == await given.queue_row_count()
-
-        assert [] == list(await store.work.lapsed(await given.holdings(), limit=10))
-        assert 1 == await given.queue_row_count()
-
 
 class TestSettle:
     """`settle`: the sweeper's and the expirer's pen."""

@@ -163,9 +163,7 @@ class TestRaces:
             begun = await given.overrun(name, policy=every(HOUR))
             settlement = await given.settlement(await given.lapsed(name))
             finish = await given.finish_of(begun)
-            await asyncio.gather(
-                store.work.finish([finish], owner=OWNER), other.work.settle([settlement])
-            )
+            await asyncio.gather(given.recorded_at_last(finish), other.work.settle([settlement]))
             status = (await given.action(name)).status
             assert (1, 1, 0) == (status.attempts, status.succeeded, status.interrupted)
         assert [] == list(await store.installation.doctor())

@@ -110,6 +110,21 @@ FROM /*schema*/scheduled_action AS a
 WHERE a.shard_id = $1::int AND a.id = $2::text
 FOR UPDATE;
 
+-- name: drop_idle shard-local
+-- A generation ends, and with it its row in the processing queue: left there until its time it would
+-- be in the way of others. An attempt that runs keeps its row until it ends. The action is locked,
+-- so no attempt can begin; who holds the row all the same is not waited for: drop_stale finds it.
+-- $1 guid
+WITH idle AS (
+    SELECT q.ctid AS row_id
+    FROM /*schema*/processing_queue AS q
+    WHERE q.guid = $1::uuid AND NOT q.running /*one-shard: AND q.shard_id = $2*/
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM /*schema*/processing_queue AS q
+USING idle AS i
+WHERE q.ctid = i.row_id /*one-shard: AND q.shard_id = $2*/;
+
 -- name: get_live shard-local
 -- Active and paused actions with their processing rows. The columns are those of `rows.action_of`,
 -- then what a change needs besides.

@@ -1,15 +1,28 @@
--- Recording what became of attempts. Everywhere: the processing row first, then the action row.
+-- Recording what became of attempts. Everywhere: the action row first, then the processing row, as
+-- those do who change actions; and neither is waited for, because a user may hold an action for as
+-- long as he likes. Who cannot be locked is left out, and tried again.
 -- See actions.sql about `one-shard:`, and work.sql about joins and arrays sorted by guid.
 
 -- name: finish_plain many-shards
 -- The common case in one statement: attempts that succeeded and so end their actions, with nothing
--- else to tell. An attempt whose row is let through but whose action is gone does not come back.
+-- else to tell. An attempt whose action is gone, or held by somebody, does not come back.
 -- $1 guids (sorted), $2 attempt ids
-WITH fenced AS (
-    DELETE FROM /*schema*/processing_queue AS q
+WITH free AS (
+    SELECT q.guid
+    FROM /*schema*/processing_queue AS q
+    CROSS JOIN LATERAL (
+        SELECT FROM /*schema*/scheduled_action AS a
+        WHERE a.guid = q.guid
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS a
     WHERE q.guid = ANY ($1::uuid[])
       AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
       AND (q.running OR q.swept)
+    FOR UPDATE OF q SKIP LOCKED
+), fenced AS (
+    DELETE FROM /*schema*/processing_queue AS q
+    WHERE q.guid = ANY (ARRAY(SELECT f.guid FROM free AS f))
     RETURNING q.guid, q.attempt_id, q.began_at, q.swept
 ), columns AS MATERIALIZED (
     SELECT array_agg(f.guid) AS guids, array_agg(f.attempt_id) AS attempt_ids,
@@ -43,6 +56,20 @@ WITH fenced AS (
     WHERE e.retention_us > 0
 )
 SELECT e.attempt_id, e.swept FROM ended AS e;
+
+-- name: lock_generations shard-local
+-- Lock generations and their processing rows until we are done; those that are there and free.
+-- $1 guids
+SELECT q.guid
+FROM /*schema*/processing_queue AS q
+CROSS JOIN LATERAL (
+    SELECT FROM /*schema*/scheduled_action AS a
+    WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $2*/
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+) AS a
+WHERE q.guid = ANY ($1::uuid[]) /*one-shard: AND q.shard_id = $2*/
+FOR UPDATE OF q SKIP LOCKED;
 
 -- name: finish_take shard-local
 -- The fence of results that end their actions: who removes the processing row may write the rest.
@@ -95,16 +122,8 @@ WHERE q.guid = ANY ($1::uuid[])
   /*one-shard: AND q.shard_id = $5*/
 RETURNING q.guid;
 
--- name: end_lock shard-local
--- Ending actions takes three statements; first: which generations are still there.
--- $1 guids
-SELECT a.guid
-FROM /*schema*/scheduled_action AS a
-WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/
-FOR UPDATE;
-
 -- name: end_archive shard-local
--- Second: the finished rows, kept for their retention (0: not at all).
+-- Ending actions takes two statements; first: the finished rows, kept for their retention (0: not at all).
 -- $1 guids, $2 states, $3 reasons, $4 occurrence numbers, $5 occurrence_at, $6 succeeded (to be
 -- added, like the next two), $7 failed, $8 interrupted, $9 consecutive failures,
 -- $10 consecutive interruptions, $11 occurrence failures, $12 attempt ids, $13 began_at,
@@ -139,15 +158,14 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: end_remove shard-local
--- Third: the action rows go.
+-- Second: the action rows go.
 -- $1 guids
 DELETE FROM /*schema*/scheduled_action AS a
 WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/;
 
 -- name: continue_actions shard-local
 -- Count, and go on to the next attempt or occurrence. Counters are added up here, so that no
--- read-modify-write can lose one. A row that was written by somebody else meanwhile is left out, and
--- the caller tries again: by its ctid this statement cannot follow it.
+-- read-modify-write can lose one. The rows are locked: a ctid is good until we are done.
 -- $1 guids, $2 occurrence numbers, $3 occurrence_at, $4 expires_at, $5 succeeded, $6 failed,
 -- $7 interrupted, $8 consecutive failures, $9 consecutive interruptions, $10 occurrence failures,
 -- $11 last attempts
@@ -203,6 +221,43 @@ ON CONFLICT (attempt_id, shard_id, began_at) DO UPDATE
 SET outcome = excluded.outcome, ended_at = excluded.ended_at, error = excluded.error,
     answer = excluded.answer, owner = excluded.owner
 WHERE attempt_log.outcome IN ('interrupted', 'superseded');
+
+-- name: finish_held shard-local
+-- Of results that were not recorded, those that still can be: somebody holds their action. Who is in
+-- his slot no longer cannot prolong its reservation, so that is done here; a row that is held itself
+-- will be there the next time.
+-- $1 guids (sorted), $2 attempt ids, $3 reserved for
+WITH mine AS MATERIALIZED (
+    SELECT q.ctid AS row_id, q.attempt_id
+    FROM /*schema*/processing_queue AS q
+    WHERE q.guid = ANY ($1::uuid[])
+      AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
+      AND (q.running OR q.swept)
+      AND EXISTS (
+          SELECT FROM /*schema*/scheduled_action AS a
+          WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $4*/
+          OFFSET 0
+      )
+      /*one-shard: AND q.shard_id = $4*/
+), free AS (
+    SELECT f.row_id
+    FROM mine AS m
+    CROSS JOIN LATERAL (
+        SELECT q.ctid AS row_id
+        FROM /*schema*/processing_queue AS q
+        WHERE q.ctid = m.row_id AND q.running AND q.attempt_id = m.attempt_id
+          /*one-shard: AND q.shard_id = $4*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS f
+), prolonged AS (
+    UPDATE /*schema*/processing_queue AS q
+    SET scheduled_at = greatest(q.scheduled_at, statement_timestamp() + $3::interval)
+    FROM free AS f
+    WHERE q.ctid = f.row_id /*one-shard: AND q.shard_id = $4*/
+    RETURNING q.guid
+)
+SELECT m.attempt_id FROM mine AS m;
 
 -- name: refused shard-local
 -- Results that no fence let through: which of them had been recorded before? That the attempt was

@@ -176,10 +176,12 @@ RETURNING guid;
 -- name: begin many-shards
 -- Begin due rows of many lanes. The actions are held FOR SHARE, which orders this against replace,
 -- delete and pause: a row whose action is being changed is left for later, and one whose action has
--- just been changed drops out when it is looked at again. Nothing waits for a lock here.
+-- just been changed drops out when it is looked at again. Nothing waits for a lock here, and no more
+-- than $13 rows of a lane are looked at in vain: what expired, is held by others or was left behind
+-- may stand there by the million. Who finds a lane's head blocked asks for its newest rows ($12).
 -- The result is in the order of the demands, then of time; columns of `rows.begun_of`.
 -- $1 shards, $2 queues, $3 priorities, $4 lease guids (NULL: helper), $5 limits, $6 since,
--- $7 batch, $8 owner, $9 grace, $10 window, $11 silent
+-- $7 batch, $8 owner, $9 grace, $10 window, $11 silent, $12 newest first, $13 looked at in vain
 WITH picked AS (
     SELECT due.*
     FROM unnest($1::int[], $2::text[], $3::smallint[], $4::uuid[], $5::int[], $6::timestamptz[])
@@ -194,27 +196,45 @@ WITH picked AS (
     ) AS held
     CROSS JOIN LATERAL (
         SELECT
-            q.ctid AS row_id, q.scheduled_at AS due_at, a.id, a.spec, a.created_at, a.timeout_us,
+            head.row_id, head.due_at, a.id, a.spec, a.created_at, a.timeout_us,
             a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
             a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
             a.last_attempt
-        FROM /*schema*/processing_queue AS q
+        FROM (
+            (SELECT q.ctid AS row_id, q.guid, q.scheduled_at AS due_at
+            FROM /*schema*/processing_queue AS q
+            WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
+              AND q.scheduled_at >= coalesce(d.since, '-infinity')
+              AND q.scheduled_at <= statement_timestamp()
+                  - CASE WHEN d.lease_guid IS NULL THEN interval '1 second' ELSE interval '0' END
+              AND NOT q.running AND NOT $12::boolean
+            ORDER BY q.scheduled_at
+            LIMIT d.rows_max + $13::int)
+            UNION ALL
+            (SELECT q.ctid, q.guid, q.scheduled_at
+            FROM /*schema*/processing_queue AS q
+            WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
+              AND q.scheduled_at <= statement_timestamp()
+                  - CASE WHEN d.lease_guid IS NULL THEN interval '1 second' ELSE interval '0' END
+              AND NOT q.running AND $12::boolean
+            ORDER BY q.scheduled_at DESC
+            LIMIT d.rows_max + $13::int)
+        ) AS head
         CROSS JOIN LATERAL (
             SELECT s.*
             FROM /*schema*/scheduled_action AS s
-            WHERE s.guid = q.guid AND s.state = 'active'
+            WHERE s.guid = head.guid AND s.state = 'active'
               AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
             LIMIT 1
             FOR SHARE SKIP LOCKED
         ) AS a
-        WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
-          AND q.scheduled_at >= coalesce(d.since, '-infinity')
-          AND q.scheduled_at <= statement_timestamp()
-              - CASE WHEN d.lease_guid IS NULL THEN interval '1 second' ELSE interval '0' END
-          AND NOT q.running
-        ORDER BY q.scheduled_at
+        CROSS JOIN LATERAL (
+            SELECT FROM /*schema*/processing_queue AS q
+            WHERE q.ctid = head.row_id AND NOT q.running AND q.scheduled_at = head.due_at
+            LIMIT 1
+            FOR UPDATE SKIP LOCKED
+        ) AS held
         LIMIT d.rows_max
-        FOR UPDATE OF q SKIP LOCKED
     ) AS due
 )
 UPDATE /*schema*/processing_queue AS q
@@ -235,38 +255,57 @@ RETURNING
 -- name: begin_lane shard-local
 -- The same for one lane.
 -- $1 shard, $2 queue, $3 priority, $4 lease guid (NULL: helper), $5 limit, $6 since,
--- $7 batch, $8 owner, $9 grace, $10 window, $11 silent
+-- $7 batch, $8 owner, $9 grace, $10 window, $11 silent, $12 newest first, $13 looked at in vain
 WITH picked AS (
     SELECT
-        q.ctid AS row_id, q.scheduled_at AS due_at, a.id, a.spec, a.created_at, a.timeout_us,
+        head.row_id, head.due_at, a.id, a.spec, a.created_at, a.timeout_us,
         a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt
-    FROM /*schema*/processing_queue AS q
+    FROM (
+        (SELECT q.ctid AS row_id, q.guid, q.scheduled_at AS due_at
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
+          AND q.scheduled_at >= coalesce($6::timestamptz, '-infinity')
+          AND q.scheduled_at <= statement_timestamp()
+              - CASE WHEN $4::uuid IS NULL THEN interval '1 second' ELSE interval '0' END
+          AND NOT q.running AND NOT $12::boolean
+        ORDER BY q.scheduled_at
+        LIMIT $5::int + $13::int)
+        UNION ALL
+        (SELECT q.ctid, q.guid, q.scheduled_at
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
+          AND q.scheduled_at <= statement_timestamp()
+              - CASE WHEN $4::uuid IS NULL THEN interval '1 second' ELSE interval '0' END
+          AND NOT q.running AND $12::boolean
+        ORDER BY q.scheduled_at DESC
+        LIMIT $5::int + $13::int)
+    ) AS head
     CROSS JOIN LATERAL (
         SELECT s.*
         FROM /*schema*/scheduled_action AS s
-        WHERE s.guid = q.guid AND s.state = 'active' /*one-shard: AND s.shard_id = $1*/
+        WHERE s.guid = head.guid AND s.state = 'active' /*one-shard: AND s.shard_id = $1*/
           AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
         LIMIT 1
         FOR SHARE SKIP LOCKED
     ) AS a
-    WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
-      AND q.scheduled_at >= coalesce($6::timestamptz, '-infinity')
-      AND q.scheduled_at <= statement_timestamp()
-          - CASE WHEN $4::uuid IS NULL THEN interval '1 second' ELSE interval '0' END
-      AND NOT q.running
-      AND EXISTS (
-          SELECT FROM /*schema*/shard_lock AS l
-          WHERE l.shard_id = $1::int AND CASE
-              WHEN $4::uuid IS NOT NULL THEN l.lease_guid = $4::uuid
-              ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
-          END
-          OFFSET 0
-      )
-    ORDER BY q.scheduled_at
+    CROSS JOIN LATERAL (
+        SELECT FROM /*schema*/processing_queue AS q
+        WHERE q.ctid = head.row_id AND NOT q.running AND q.scheduled_at = head.due_at
+          /*one-shard: AND q.shard_id = $1*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS held
+    WHERE EXISTS (
+        SELECT FROM /*schema*/shard_lock AS l
+        WHERE l.shard_id = $1::int AND CASE
+            WHEN $4::uuid IS NOT NULL THEN l.lease_guid = $4::uuid
+            ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
+        END
+        OFFSET 0
+    )
     LIMIT $5::int
-    FOR UPDATE OF q SKIP LOCKED
 )
 UPDATE /*schema*/processing_queue AS q
 SET attempt_id = md5($7::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
@@ -351,22 +390,42 @@ CROSS JOIN LATERAL (
 ) AS a;
 
 -- name: extend shard-local
--- Prolong reservations of attempts that still run and whose generation is the current one. The CASE
+-- Prolong reservations of attempts that still run and whose generation is the current one. A row that
+-- somebody holds is not waited for: it counts as running, and is prolonged the next time. The CASE
 -- keeps the planner from the index of running rows: it would read all of them.
 -- $1 guids (sorted), $2 attempt ids, $3 window + grace
-UPDATE /*schema*/processing_queue AS q
-SET scheduled_at = statement_timestamp() + $3::interval
-WHERE q.guid = ANY ($1::uuid[])
-  AND CASE WHEN q.running THEN
-      q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
-  END
-  AND EXISTS (
-      SELECT FROM /*schema*/scheduled_action AS a
-      WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $4*/
-      OFFSET 0
-  )
-  /*one-shard: AND q.shard_id = $4*/
-RETURNING q.attempt_id;
+WITH mine AS MATERIALIZED (
+    SELECT q.ctid AS row_id, q.attempt_id
+    FROM /*schema*/processing_queue AS q
+    WHERE q.guid = ANY ($1::uuid[])
+      AND CASE WHEN q.running THEN
+          q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
+      END
+      AND EXISTS (
+          SELECT FROM /*schema*/scheduled_action AS a
+          WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $4*/
+          OFFSET 0
+      )
+      /*one-shard: AND q.shard_id = $4*/
+), free AS (
+    SELECT f.row_id
+    FROM mine AS m
+    CROSS JOIN LATERAL (
+        SELECT q.ctid AS row_id
+        FROM /*schema*/processing_queue AS q
+        WHERE q.ctid = m.row_id AND q.running AND q.attempt_id = m.attempt_id
+          /*one-shard: AND q.shard_id = $4*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS f
+), prolonged AS (
+    UPDATE /*schema*/processing_queue AS q
+    SET scheduled_at = statement_timestamp() + $3::interval
+    FROM free AS f
+    WHERE q.ctid = f.row_id /*one-shard: AND q.shard_id = $4*/
+    RETURNING q.guid
+)
+SELECT m.attempt_id FROM mine AS m;
 
 -- name: survey shard-local
 -- Every lane of some shards and its earliest time, by leaping from lane to lane in the index.
@@ -407,8 +466,9 @@ WHERE EXISTS (
 );
 
 -- name: lapsed_running shard-local
--- Attempts that outlived their reservation, with their actions (id NULL: an old generation).
--- $1 shards, $2 limit
+-- Attempts that outlived their reservation, with their actions. What somebody holds
+-- just now is passed over: it is found again.
+-- $1 shards, $2 limit, $3 rows to look at in a shard
 SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
     a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
@@ -419,22 +479,23 @@ CROSS JOIN LATERAL (
     SELECT r.*
     FROM /*schema*/processing_queue AS r
     WHERE r.shard_id = h.shard_id AND r.running AND r.scheduled_at <= statement_timestamp()
-      /*one-shard: AND r.shard_id = $3*/
+      /*one-shard: AND r.shard_id = $4*/
     ORDER BY r.scheduled_at
-    LIMIT $2::int
+    LIMIT $3::int
 ) AS q
-LEFT JOIN LATERAL (
+CROSS JOIN LATERAL (
     SELECT s.*
     FROM /*schema*/scheduled_action AS s
-    WHERE s.guid = q.guid /*one-shard: AND s.shard_id = $3*/
+    WHERE s.guid = q.guid /*one-shard: AND s.shard_id = $4*/
     LIMIT 1
-) AS a ON true
+    FOR SHARE SKIP LOCKED
+) AS a
 LIMIT $2::int;
 
 -- name: lapsed_expired shard-local
 -- Due rows whose action expired: no attempt may begin. By the index of expiries, not of lanes: most
--- actions have none, and a backlog does not hide the others.
--- $1 shards, $2 limit
+-- actions have none, and a backlog does not hide the others. What somebody holds is passed over.
+-- $1 shards, $2 limit, $3 rows to look at in a shard
 SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
     a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
@@ -442,25 +503,34 @@ SELECT
     a.last_attempt, q.owner, q.running, statement_timestamp()
 FROM unnest($1::int[]) AS h (shard_id)
 CROSS JOIN LATERAL (
-    SELECT e.*
+    SELECT e.guid
     FROM /*schema*/scheduled_action AS e
     WHERE e.shard_id = h.shard_id AND e.expires_at <= statement_timestamp() AND e.state = 'active'
-      /*one-shard: AND e.shard_id = $3*/
+      /*one-shard: AND e.shard_id = $4*/
     ORDER BY e.expires_at
-    OFFSET 0
-) AS a
+    LIMIT $3::int
+) AS e
 CROSS JOIN LATERAL (
     SELECT p.*
     FROM /*schema*/processing_queue AS p
-    WHERE p.guid = a.guid /*one-shard: AND p.shard_id = $3*/
+    WHERE p.guid = e.guid /*one-shard: AND p.shard_id = $4*/
     LIMIT 1
 ) AS q
+CROSS JOIN LATERAL (
+    SELECT s.*
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = e.guid /*one-shard: AND s.shard_id = $4*/
+    LIMIT 1
+    FOR SHARE SKIP LOCKED
+) AS a
 WHERE q.scheduled_at <= statement_timestamp() AND NOT q.running
 LIMIT $2::int;
 
--- name: lapsed_stale shard-local
--- Due rows of old generations. Only the oldest $3 rows of a lane are looked at: in a backlog the
--- others come later, as the head moves on.
+-- name: drop_stale shard-local
+-- Remove due rows of old generations, and lapsed attempts of them. Changes take their rows with them;
+-- what is left was being moved or attempted, or held by somebody, when its generation ended. A guid never comes back, so nothing can
+-- happen between the look and the deletion. Only the oldest $3 rows of a lane are looked at: in a
+-- backlog the others come later, as the head moves on.
 -- $1 shards, $2 limit, $3 rows to look at in a lane
 WITH RECURSIVE lane AS (
     SELECT h.shard_id, f.queue, f.priority
@@ -483,34 +553,65 @@ WITH RECURSIVE lane AS (
         ORDER BY q.queue, q.priority
         LIMIT 1
     ) AS n
+), stale AS (
+    SELECT gone.row_id
+    FROM (
+        SELECT r.guid, r.row_id
+        FROM unnest($1::int[]) AS h (shard_id)
+        CROSS JOIN LATERAL (
+            SELECT q.guid, q.ctid AS row_id
+            FROM /*schema*/processing_queue AS q
+            WHERE q.shard_id = h.shard_id AND q.running AND q.scheduled_at <= statement_timestamp()
+              /*one-shard: AND q.shard_id = $4*/
+            ORDER BY q.scheduled_at
+            LIMIT $3::int
+        ) AS r
+        UNION ALL
+        SELECT i.guid, i.row_id
+        FROM lane AS l
+        CROSS JOIN LATERAL (
+            SELECT q.guid, q.ctid AS row_id
+            FROM /*schema*/processing_queue AS q
+            WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
+              AND q.scheduled_at <= statement_timestamp() AND NOT q.running
+              /*one-shard: AND q.shard_id = $4*/
+            ORDER BY q.scheduled_at
+            LIMIT $3::int
+        ) AS i
+    ) AS head
+    CROSS JOIN LATERAL (
+        SELECT q.ctid AS row_id
+        FROM /*schema*/processing_queue AS q
+        WHERE q.ctid = head.row_id AND NOT EXISTS (
+            SELECT FROM /*schema*/scheduled_action AS a
+            WHERE a.guid = head.guid /*one-shard: AND a.shard_id = $4*/
+            OFFSET 0
+        ) /*one-shard: AND q.shard_id = $4*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS gone
+    LIMIT $2::int
 )
-SELECT d.guid
-FROM lane AS l
-CROSS JOIN LATERAL (
-    SELECT q.guid
-    FROM /*schema*/processing_queue AS q
-    WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
-      AND q.scheduled_at <= statement_timestamp() AND NOT q.running
-      /*one-shard: AND q.shard_id = $4*/
-    ORDER BY q.scheduled_at
-    LIMIT $3::int
-) AS d
-WHERE NOT EXISTS (
-    SELECT FROM /*schema*/scheduled_action AS a
-    WHERE a.guid = d.guid /*one-shard: AND a.shard_id = $4*/
-    OFFSET 0
-)
-LIMIT $2::int;
-
--- name: drop_stale shard-local
--- Remove processing rows of generations that are gone. A guid never comes back, so nothing can
--- happen between the look and the deletion.
--- $1 guids
 DELETE FROM /*schema*/processing_queue AS q
-WHERE q.guid = ANY ($1::uuid[])
-  AND NOT EXISTS (
-      SELECT FROM /*schema*/scheduled_action AS a
-      WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $2*/
-      OFFSET 0
-  )
-  /*one-shard: AND q.shard_id = $2*/;
+USING stale AS s
+WHERE q.ctid = s.row_id /*one-shard: AND q.shard_id = $4*/
+RETURNING q.shard_id;
+
+-- name: drop_rows shard-local
+-- The same for certain guids: an attempt ended whose generation is gone.
+-- $1 guids
+WITH stale AS (
+    SELECT q.ctid AS row_id
+    FROM /*schema*/processing_queue AS q
+    WHERE q.guid = ANY ($1::uuid[])
+      AND NOT EXISTS (
+          SELECT FROM /*schema*/scheduled_action AS a
+          WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $2*/
+          OFFSET 0
+      )
+      /*one-shard: AND q.shard_id = $2*/
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM /*schema*/processing_queue AS q
+USING stale AS s
+WHERE q.ctid = s.row_id /*one-shard: AND q.shard_id = $2*/;

@@ -102,6 +102,11 @@ JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
 WHERE a.id = :id AND q.running = 1
 ON CONFLICT DO NOTHING;
 
+-- name: drop_idle
+-- A generation ends, and with it its row in the processing queue: left there until its time it would
+-- be in the way of others. An attempt that runs keeps its row until it ends.
+DELETE FROM processing_queue WHERE guid = :guid AND running = 0;
+
 -- name: touch_live
 -- A repeat is acknowledged only by a write of its own: then the first one is durable too.
 UPDATE scheduled_action SET keyed = keyed WHERE id = :id;

@@ -80,6 +80,12 @@ DELETE FROM scheduled_action WHERE shard_id = :shard AND guid = :guid;
 -- name: remove_processing
 DELETE FROM processing_queue WHERE shard_id = :shard AND guid = :guid;
 
+-- name: remove_left
+-- The row of an attempt that ended, and whose generation is gone.
+DELETE FROM processing_queue
+WHERE guid = :guid
+    AND NOT EXISTS (SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = :guid);
+
 -- name: count_result
 UPDATE scheduled_action SET
     occurrence_no = :occurrence_no, occurrence_at = coalesce(:occurrence_at, occurrence_at),

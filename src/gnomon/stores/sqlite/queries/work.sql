@@ -45,6 +45,8 @@ WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid);
 -- The fence of begin: the lease, due, not running, the current generation, active, not expired.
 -- All rows come as one JSON text: a row at a time would hand Python's lock over for each of them.
 -- The spec stays a text in it: one that was spoilt by others must not spoil the rows beside it.
+-- A bounded number of rows is looked at in vain: what expired or was left behind may stand there by
+-- the million. `/*order*/` is DESC where the head of the lane is found blocked by them.
 SELECT json_group_array(json_array(
     hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
     expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
@@ -57,14 +59,18 @@ FROM (
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt, CAST(a.spec AS TEXT) AS spec
     FROM shard_lock AS l
-    CROSS JOIN processing_queue AS q
+    CROSS JOIN (
+        SELECT p.shard_id, p.guid, p.scheduled_at, p.attempts
+        FROM processing_queue AS p
+        WHERE p.shard_id = :shard AND p.queue = :queue AND p.priority = :priority
+            AND p.scheduled_at <= :now AND p.running = 0
+        ORDER BY p.scheduled_at /*order*/
+        LIMIT :limit + :looked_at
+    ) AS q
     CROSS JOIN scheduled_action AS a
     WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
-        AND q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
-        AND q.scheduled_at <= :now AND q.running = 0
         AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
         AND (a.expires_at IS NULL OR a.expires_at > :now)
-    ORDER BY q.scheduled_at
     LIMIT :limit
 );
 
@@ -82,14 +88,18 @@ FROM (
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt, CAST(a.spec AS TEXT) AS spec
     FROM shard_lock AS l
-    CROSS JOIN processing_queue AS q
+    CROSS JOIN (
+        SELECT p.shard_id, p.guid, p.scheduled_at, p.attempts
+        FROM processing_queue AS p
+        WHERE p.shard_id = :shard AND p.queue = :queue AND p.priority = :priority
+            AND p.scheduled_at < :overdue_since AND p.running = 0
+        ORDER BY p.scheduled_at /*order*/
+        LIMIT :limit + :looked_at
+    ) AS q
     CROSS JOIN scheduled_action AS a
     WHERE l.shard_id = :shard AND (l.lease_guid IS NULL OR l.heartbeat_at < :silent_since)
-        AND q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
-        AND q.scheduled_at < :overdue_since AND q.running = 0
         AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
         AND (a.expires_at IS NULL OR a.expires_at > :now)
-    ORDER BY q.scheduled_at
     LIMIT :limit
 );
 
@@ -136,7 +146,22 @@ WHERE shard_id = :shard AND (queue, priority) > (:queue, :priority)
 ORDER BY queue, priority, scheduled_at
 LIMIT 1;
 
--- name: lapsed_stale
+-- name: drop_stale_running
+-- Lapsed attempts of old generations.
+DELETE FROM processing_queue
+WHERE guid IN (
+    SELECT h.guid FROM (
+        SELECT q.guid FROM processing_queue AS q INDEXED BY processing_queue_running_idx
+        WHERE q.shard_id = :shard AND q.running = 1 AND q.scheduled_at <= :now
+        ORDER BY q.scheduled_at
+        LIMIT :limit
+    ) AS h
+    WHERE NOT EXISTS (
+        SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = h.guid
+    )
+);
+
+-- name: drop_stale
 -- Rows of old generations at the head of a lane. What is current leaves the head sooner or later,
 -- so a bounded look finds all of them in the end.
 DELETE FROM processing_queue
@@ -144,7 +169,7 @@ WHERE guid IN (
     SELECT h.guid FROM (
         SELECT q.guid FROM processing_queue AS q
         WHERE q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
-            AND q.scheduled_at <= :now
+            AND q.scheduled_at <= :now AND q.running = 0
         ORDER BY q.scheduled_at
         LIMIT :limit
     ) AS h
