@@ -16,6 +16,7 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
+from gnomon.model.action import Attempt
 from gnomon.model.duration import parse_duration
 from gnomon.model.errors import InvalidRequest, InvalidSpec, UnknownField, short
 from gnomon.model.spec import (
@@ -46,6 +47,7 @@ _AS_BRACKET = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Spec)
+_ATTEMPT_DECODER = msgspec.json.Decoder(Attempt)
 
 
 def encode_spec(spec: Spec) -> str:
@@ -81,6 +83,17 @@ def read_spec(text: str) -> Spec:
     except (msgspec.MsgspecError, RecursionError) as exc:
         unreadable = Unreadable(error=f"invalid spec: {short(str(exc))}")
         return Spec(action=cast("Effect", unreadable))
+
+
+def read_attempt(text: str | None) -> Attempt | None:
+    """An attempt as it was stored. One that cannot be read is not shown: it is history, and no
+    reason to hold up what it belongs to."""
+    if text is None:
+        return None
+    try:
+        return _ATTEMPT_DECODER.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX, keys_max: int = KEYS_MAX) -> Any:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from gnomon.contracts.store import LOCAL, Changed, Draft, Page, Selection
 from gnomon.model.action import Action, Attempt, State
+from gnomon.model.codec import read_attempt
 from gnomon.model.ids import shard_of
 from gnomon.stores.postgres.changes import Changer, Decide, Place
 from gnomon.stores.postgres.connection import Database, Session
@@ -19,7 +20,7 @@ from gnomon.stores.postgres.creation import (
     in_key_order,
 )
 from gnomon.stores.postgres.listing import list_page
-from gnomon.stores.postgres.rows import Decoder, decode_attempt, logged_attempt, plain_success
+from gnomon.stores.postgres.rows import Decoder, logged_attempt, plain_success
 
 ESTIMATED_FROM = 100_000  # finished actions are counted one by one up to here
 
@@ -137,7 +138,7 @@ class PostgresActions:
         logged = await self._database.fetch("attempts", place.shard, id, limit)
         plain = await self._database.fetch("attempts_finished", place.shard, id, limit)
         found = [logged_attempt(row) for row in logged]
-        found += [decode_attempt(row[5]) or plain_success(row) for row in plain]
+        found += [read_attempt(row[5]) or plain_success(row) for row in plain]
         found.sort(key=_newest_first, reverse=True)
         return found[:limit]
 

@@ -9,14 +9,13 @@ import msgspec
 
 from gnomon.contracts.store import Begun, Lapsed
 from gnomon.model.action import Action, Attempt, Meta, State, Status
-from gnomon.model.codec import read_spec
+from gnomon.model.codec import read_attempt, read_spec
 from gnomon.model.spec import Spec
 from gnomon.stores.postgres.connection import Row
 
 SPECS_CACHED = 1024
 SPEC_CHARS_CACHED = 4096  # longer ones seldom repeat; so the cache stays within a few megabytes
 
-_ATTEMPT = msgspec.json.Decoder(Attempt)
 _STATES = {str(state): state for state in State}
 
 
@@ -66,10 +65,6 @@ class Decoder:
         )  # fmt: skip
 
 
-def decode_attempt(text: str | None) -> Attempt | None:
-    return None if text is None else _ATTEMPT.decode(text)
-
-
 def encode_attempt(attempt: Attempt) -> str:
     return msgspec.json.encode(attempt).decode()
 
@@ -97,7 +92,6 @@ def _succeeded(
 
 
 def _begun_status(row: Row) -> Status:
-    last: str | None = row[19]
     return Status(
         scheduled_at=row[5],
         occurrence_no=row[10],
@@ -110,7 +104,7 @@ def _begun_status(row: Row) -> Status:
         consecutive_failures=row[16],
         consecutive_interruptions=row[17],
         occurrence_failures=row[18],
-        last_attempt=None if last is None else _ATTEMPT.decode(last),
+        last_attempt=read_attempt(row[19]),
     )
 
 
@@ -140,12 +134,12 @@ def _live_status(row: Row) -> Status:
         consecutive_interruptions=row[14],
         occurrence_failures=row[15],
         current_attempt=current,
-        last_attempt=decode_attempt(row[16]),
+        last_attempt=read_attempt(row[16]),
     )
 
 
 def _finished_status(row: Row) -> Status:
-    last = decode_attempt(row[16])
+    last = read_attempt(row[16])
     if last is None and row[22] is not None:
         last = _succeeded(row[22], row[9], row[7], row[23], ended_at=row[27])
     return Status(

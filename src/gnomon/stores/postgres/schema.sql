@@ -600,7 +600,9 @@ CREATE TABLE gnomon.scheduled_action (
     spec text NOT NULL,
     last_attempt text,
     creator text COLLATE pg_catalog."C",
-    CONSTRAINT scheduled_action_state_check CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text])))
+    CONSTRAINT scheduled_action_retention_us_check CHECK (((retention_us >= 0) AND (retention_us <= '31622400000000'::bigint))),
+    CONSTRAINT scheduled_action_state_check CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text]))),
+    CONSTRAINT scheduled_action_timeout_us_check CHECK (((timeout_us >= 1) AND (timeout_us <= '86400000000'::bigint)))
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.shard_lock (

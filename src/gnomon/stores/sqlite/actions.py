@@ -13,6 +13,7 @@ import msgspec
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.store import LOCAL, Changed, Draft, Page, Selection
 from gnomon.model.action import Action, Attempt, State
+from gnomon.model.codec import read_attempt
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound
 from gnomon.model.transition import expiry_of
 from gnomon.stores.sqlite.connection import Runner
@@ -22,7 +23,6 @@ from gnomon.stores.sqlite.rows import (
     FinishedRow,
     LiveRow,
     bulk_row,
-    decode_attempt,
     draft_row,
     drafted_action,
     micros,
@@ -388,9 +388,8 @@ def _logged_attempt(row: tuple[Any, ...]) -> Attempt:
         owner,
         written,
     ) = row
-    if written is not None:
-        found = decode_attempt(written)
-        assert found is not None
+    found = read_attempt(written)
+    if found is not None:
         return found
     return Attempt(
         attempt_id=UUID(bytes=attempt_id),

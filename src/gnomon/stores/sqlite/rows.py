@@ -11,12 +11,11 @@ import msgspec
 
 from gnomon.contracts.store import Draft
 from gnomon.model.action import Action, Attempt, Meta, State, Status
-from gnomon.model.codec import encode_spec, read_spec
+from gnomon.model.codec import encode_spec, read_attempt, read_spec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ENCODER = msgspec.json.Encoder()
-_ATTEMPT_DECODER = msgspec.json.Decoder(Attempt)
 
 
 def micros(moment: datetime) -> int:
@@ -46,10 +45,6 @@ def guid_or_none(value: bytes | None) -> UUID | None:
 
 def encode_attempt(attempt: Attempt) -> str:
     return _ENCODER.encode(attempt).decode()
-
-
-def decode_attempt(text: str | None) -> Attempt | None:
-    return None if text is None else _ATTEMPT_DECODER.decode(text)
 
 
 class LiveRow(NamedTuple):
@@ -114,7 +109,7 @@ class LiveRow(NamedTuple):
             consecutive_interruptions=self.consecutive_interruptions,
             occurrence_failures=self.occurrence_failures,
             current_attempt=self.attempt(),
-            last_attempt=decode_attempt(self.last_attempt),
+            last_attempt=read_attempt(self.last_attempt),
         )
 
     def action(self) -> Action:
@@ -156,7 +151,7 @@ class FinishedRow(NamedTuple):
     def attempt(self) -> Attempt | None:
         """The last attempt: as written, or for a plain success out of the row itself."""
         if self.last_attempt is not None:
-            return decode_attempt(self.last_attempt)
+            return read_attempt(self.last_attempt)
         if self.attempt_id is None or self.began_at is None:
             return None
         return Attempt(

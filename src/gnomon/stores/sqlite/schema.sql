@@ -160,8 +160,10 @@ CREATE TABLE scheduled_action (
     state TEXT NOT NULL CONSTRAINT scheduled_action_state_check CHECK (state IN ('active', 'paused')),
     queue TEXT NOT NULL,
     priority INTEGER NOT NULL,
-    timeout_us INTEGER NOT NULL,
-    retention_us INTEGER NOT NULL,
+    timeout_us INTEGER NOT NULL CONSTRAINT scheduled_action_timeout_us_check
+        CHECK (timeout_us BETWEEN 1 AND 86400000000),
+    retention_us INTEGER NOT NULL CONSTRAINT scheduled_action_retention_us_check
+        CHECK (retention_us BETWEEN 0 AND 31622400000000),
     keyed INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,

@@ -27,8 +27,8 @@ from gnomon.contracts.store import (
     Lapsed,
     Moved,
 )
-from gnomon.model.action import Attempt, Status
-from gnomon.model.codec import read_spec
+from gnomon.model.action import Status
+from gnomon.model.codec import read_attempt, read_spec
 from gnomon.model.errors import check
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.results import Parameters, SqliteResults
@@ -69,7 +69,7 @@ class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     consecutive_failures: int
     consecutive_interruptions: int
     occurrence_failures: int
-    last_attempt: Attempt | None
+    last_attempt: str | None
     spec: str
     attempt_id: UUID | None = None  # of one that was begun already
 
@@ -402,7 +402,7 @@ def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> B
         consecutive_failures=row.consecutive_failures,
         consecutive_interruptions=row.consecutive_interruptions,
         occurrence_failures=row.occurrence_failures,
-        last_attempt=row.last_attempt,
+        last_attempt=read_attempt(row.last_attempt),
     )
     return Begun(
         shard=shard,

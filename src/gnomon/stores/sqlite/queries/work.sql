@@ -50,7 +50,7 @@ WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid);
 SELECT json_group_array(json_array(
     hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
     expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
-    occurrence_failures, json(last_attempt), spec
+    occurrence_failures, last_attempt, spec
 ))
 FROM (
     SELECT
@@ -79,7 +79,7 @@ FROM (
 SELECT json_group_array(json_array(
     hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
     expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
-    occurrence_failures, json(last_attempt), spec
+    occurrence_failures, last_attempt, spec
 ))
 FROM (
     SELECT
@@ -127,7 +127,7 @@ LIMIT 1;
 SELECT json_group_array(json_array(
     hex(q.guid), q.began_at, q.attempts - 1, a.id, a.timeout_us, a.created_at, a.occurrence_no,
     a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
-    a.consecutive_interruptions, a.occurrence_failures, json(a.last_attempt), CAST(a.spec AS TEXT),
+    a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, CAST(a.spec AS TEXT),
     hex(q.attempt_id)
 ))
 FROM processing_queue AS q
