@@ -12,6 +12,7 @@ settings.load_profile("gnomon")
 
 pytest_plugins = [
     "tests.fixtures.postgres",
+    "tests.fixtures.pgbouncer",
     "tests.fixtures.installed",
     "tests.fixtures.processes",
     "tests.fixtures.rabbitmq",

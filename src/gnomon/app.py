@@ -27,6 +27,8 @@ from typing import (
 )
 from urllib.parse import urlsplit
 
+import msgspec
+
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.config import DatabaseConfig, Settings, StagesConfig
 from gnomon.config.secrets import header_secrets, secret_of
@@ -296,7 +298,19 @@ class App:
         database = self.settings.database
         if database.is_memory:
             return None
+        if database.engine == "sqlite":
+            return partial(_shared, self.store)
         return lambda: open_store(replace(database, pool_size=1), self.env)
+
+
+async def _shared(store: Store) -> Store:
+    """The store of the app for its heart too. A file has one writer, whose thread puts heartbeats
+    first; a second writer of the same process would have to fight the first one for the file."""
+    return msgspec.structs.replace(store, close=_left_open)
+
+
+async def _left_open() -> None:
+    """The store belongs to the app."""
 
 
 async def open_store(database: DatabaseConfig, env: Env) -> Store:
@@ -311,6 +325,7 @@ async def open_store(database: DatabaseConfig, env: Env) -> Store:
             path,
             clock=env.clock,
             entropy=env.entropy,
+            attempts_kept_for=database.attempt_retention,
             audit_kept_for=database.audit_retention,
             observer=env.observer,
         )
@@ -322,6 +337,8 @@ async def open_store(database: DatabaseConfig, env: Env) -> Store:
         clock=env.clock,
         entropy=env.entropy,
         pool_size=database.pool_size,
+        prepared=database.prepared_statements,
+        attempts_kept_for=database.attempt_retention,
         audit_kept_for=database.audit_retention,
         observer=env.observer,
     )

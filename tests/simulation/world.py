@@ -84,7 +84,7 @@ class Ablation:
 class SimulationRunner(InlineRunner):
     """Performs SQL at once: the delays and the chances for others are the faulty store's."""
 
-    async def write(self, call: Call[T]) -> T:
+    async def write(self, call: Call[T], *, urgent: bool = False) -> T:
         return transact(self.connection, call)
 
     async def read(self, call: Call[T]) -> T:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 
@@ -16,6 +15,7 @@ from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.register import StageRecord
 from gnomon.model.errors import ConfigurationError, Unavailable
 from gnomon.model.stage.patch import Patch
+from gnomon.model.upkeep import rest_after
 from gnomon.stages.codec import StateCodec, declared_types
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.entities import USER, Entities, document_of
@@ -227,6 +227,7 @@ class StageWorker:
         self._stages = stages
         self._observer = env.observer
         self._entropy = env.entropy
+        self._clock = env.clock
         self._entities = store.entities
         self._ownership = ownership
         self.reconciler = Reconciler(
@@ -282,12 +283,25 @@ class StageWorker:
                 group.create_task(describing, name="describer")
 
     async def _keep_purging(self) -> None:
-        """Remove change notes and tombstones' states past their time; not all at one moment."""
+        """Remove change notes and tombstones' states past their time, at least as fast as they are
+        written; not all at one moment."""
+        full_rounds = 0
         while True:
-            with suppress(Unavailable):
-                if self._ownership.trusted():
-                    await self._entities.purge_entities(limit=PURGE_LIMIT)
-            await asyncio.sleep(PURGE_EVERY_S * (0.5 + self._entropy.fraction()))
+            started = self._clock.monotonic()
+            is_full = self._ownership.trusted() and await self._purge()
+            full_rounds = full_rounds + 1 if is_full else 0
+            took_s = self._clock.monotonic() - started
+            rest_s = rest_after(took_s, full_rounds=full_rounds, every_s=PURGE_EVERY_S)
+            await asyncio.sleep(rest_s * (0.5 + self._entropy.fraction()))
+
+    async def _purge(self) -> bool:
+        """Whether it removed as much as it may, so that more may be left."""
+        try:
+            return await self._entities.purge_entities(limit=PURGE_LIMIT) >= PURGE_LIMIT
+        except Unavailable as exc:
+            self._observer.count("store_errors", operation="purge_entities")
+            self._observer.event("round_failed", loop="purge_entities", error=str(exc))
+            return False
 
     def _distant(self) -> list[Distant]:
         return [each for each in self._stages if isinstance(each, Distant)]

@@ -14,6 +14,7 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}", re.ASCII)
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]*):[^/\s]*(?=@)")
 _PASSWORD_FIELD = re.compile(r"(?i)(password=)[^&\s]*")
 MASK = "***"
+ATTEMPTS_KEPT_FOR = timedelta(days=7)
 AUDIT_KEPT_FOR = timedelta(days=90)
 
 
@@ -25,7 +26,9 @@ class DatabaseConfig:
     password_file: str | None = None  # holds the password, so that the URL need not
     schema: str = "gnomon"  # of PostgreSQL
     shard_count: int = SHARD_COUNT_DEFAULT  # counts when the store is installed, never after
-    pool_size: int = 10  # connections to PostgreSQL, per process
+    pool_size: int = 10  # connections to PostgreSQL for attempts, and as many for callers' verbs
+    prepared_statements: bool = True  # false behind a pooler in transaction mode, as PgBouncer
+    attempt_retention: timedelta = ATTEMPTS_KEPT_FOR  # how long the log of attempts is kept
     audit_retention: timedelta = AUDIT_KEPT_FOR  # how long it is kept who changed what
 
     def __post_init__(self) -> None:
@@ -42,8 +45,12 @@ class DatabaseConfig:
             )
         if self.pool_size < 1:
             raise ConfigurationError("database.pool_size", "must be at least 1")
+        if self.attempt_retention < timedelta(minutes=1):
+            raise ConfigurationError("database.attempt_retention", "must be at least 1m")
         if self.audit_retention < timedelta(days=1):
             raise ConfigurationError("database.audit_retention", "must be at least 1d")
+        if not self.prepared_statements and self.engine == "sqlite":
+            raise ConfigurationError("database.prepared_statements", "is for PostgreSQL only")
         if self.password_file is not None and self.engine == "sqlite":
             raise ConfigurationError("database.password_file", "is for PostgreSQL only")
 

@@ -22,6 +22,7 @@ from gnomon.contracts.store import (
 )
 from gnomon.model.errors import IdentityMismatch, Unavailable
 from gnomon.model.spec import Effect
+from gnomon.model.upkeep import rest_after
 from gnomon.worker.attempt import Performer, tell_undecidable
 from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
@@ -255,12 +256,26 @@ class Worker:
                     await self._store.work.extend(long, window=window, grace=self._config.grace)
 
     async def _keep_purging(self) -> None:
-        """Remove what is past its retention; not all workers at the same moment."""
+        """Remove what is past its retention, at least as fast as it is written; not all workers
+        at the same moment."""
+        full_rounds = 0
         while True:
-            with Round(self._observer, "purge"):
-                await self._store.installation.purge(limit=PURGE_LIMIT)
-            pause_s = self._config.purge.total_seconds()
-            await asyncio.sleep(pause_s * (0.5 + self._entropy.fraction()))
+            started = self._clock.monotonic()
+            is_full = await self._purge()
+            full_rounds = full_rounds + 1 if is_full else 0
+            rest_s = rest_after(
+                self._clock.monotonic() - started,
+                full_rounds=full_rounds,
+                every_s=self._config.purge.total_seconds(),
+            )
+            await asyncio.sleep(rest_s * (0.5 + self._entropy.fraction()))
+
+    async def _purge(self) -> bool:
+        """Whether it removed as much as it may, so that more may be left."""
+        gone = 0
+        with Round(self._observer, "purge"):
+            gone = await self._store.installation.purge(limit=PURGE_LIMIT)
+        return gone >= PURGE_LIMIT
 
     async def _keep_examining(self) -> None:
         """Check the invariants in production too: a finding is an alarm. One worker is enough."""
@@ -270,7 +285,7 @@ class Worker:
             if self.leases.holding(0) is None:
                 continue
             started = self._clock.monotonic()
-            with Round(self._observer, "doctor"):
+            with Round(self._observer, "doctor"):  # who hears of no finding must hear of this
                 await self._examine()
             took_s = self._clock.monotonic() - started
             await asyncio.sleep(took_s * EXAMINE_SELDOM)  # a large store is asked less often

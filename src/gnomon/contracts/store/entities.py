@@ -467,5 +467,6 @@ class EntityStore(StageRegister, Protocol):
 
     async def purge_entities(self, *, limit: int) -> int:
         """Change notes older than an hour that everybody was asked about; states of tombstones
-        after seven days. How many rows went."""
+        after seven days; up to `limit` of each. How many rows went; if that is `limit` or more,
+        more may be left."""
         ...

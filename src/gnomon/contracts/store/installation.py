@@ -63,8 +63,9 @@ class InstallationStore(Protocol):
         ...
 
     async def purge(self, *, limit: int) -> int:
-        """Remove finished actions and attempts whose retention is over; how many rows or partitions
-        went. Also makes room for tomorrow. Never waits long for a lock."""
+        """Remove finished actions, attempts and audit entries whose retention is over, up to
+        `limit` rows of each; how many rows or partitions went. If that is `limit` or more, more may
+        be left. Also makes room for tomorrow. Never waits long for a lock, nor lets others wait."""
         ...
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.contracts.store import ActionStore, Capabilities, Store
-from gnomon.stores.config import AUDIT_KEPT_FOR
+from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
 from gnomon.stores.postgres.connection import Database, open_database
 from gnomon.stores.postgres.entities import PostgresEntities
@@ -37,6 +37,7 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
     pool_size: int = POOL_SIZE_DEFAULT,
     prepared: bool = True,
     many_shards: bool | None = None,
+    attempts_kept_for: timedelta = ATTEMPTS_KEPT_FOR,
     audit_kept_for: timedelta = AUDIT_KEPT_FOR,
     observer: Observer | None = None,
 ) -> Store:
@@ -54,25 +55,30 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
         observer=observer or Silent(),
     )
     decoder = Decoder()
-    wakeups = PostgresWakeups(database, dsn, clock=clock, entropy=entropy)
+    work = database.for_work()
+    wakeups = PostgresWakeups(database, dsn, clock=clock, entropy=entropy, can_listen=prepared)
     return Store(
         capabilities=Capabilities(
             engine="postgres",
             parallel_writers=True,
-            wakeups=True,
+            wakeups=prepared,
             caller_transactions=True,
             many_shards=database.many_shards,
         ),
         actions=PostgresActions(database, decoder),
-        work=PostgresWork(database, decoder),
-        leases=PostgresLeases(database),
+        work=PostgresWork(work, decoder),
+        leases=PostgresLeases(database.for_leases()),
         installation=PostgresInstallation(
-            database, decoder, entropy=entropy, audit_kept_for=audit_kept_for
+            database,
+            decoder,
+            entropy=entropy,
+            attempts_kept_for=attempts_kept_for,
+            audit_kept_for=audit_kept_for,
         ),
         tokens=PostgresTokens(database),
-        limits=PostgresLimits(database),
-        entities=PostgresEntities(database, entropy=entropy),
-        outbox=PostgresOutbox(database),
+        limits=PostgresLimits(work),
+        entities=PostgresEntities(database, work, entropy=entropy),
+        outbox=PostgresOutbox(work),
         wakeups=wakeups,
         close=partial(_close, wakeups, database),
         joining=partial(_joining, database, decoder),

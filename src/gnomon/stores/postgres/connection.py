@@ -1,16 +1,20 @@
-"""Connections: the catalogue of statements, two pools, transactions, and what a shard is worth.
+"""Connections: the catalogue of statements, the pools, transactions, and what a shard is worth.
 
-The *narrow* pool is for everything that finds its rows by key: the planner may use nothing but
+*Narrow* pools are for everything that finds its rows by key: the planner may use nothing but
 index scans and nested loops there, so that no statistics can ever turn a millisecond into a minute.
+There are three, so that what is small and urgent never waits behind what may wait for a row that
+somebody holds: one for leases, one for the worker's own work, one for the verbs of callers.
 The *wide* pool is for listings, counts, the doctor and the janitor, with the planner's full choice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -23,10 +27,12 @@ from gnomon.stores.postgres.errors import translated_errors
 from gnomon.stores.postgres.migrations import VERSION
 
 STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
-COMMAND_TIMEOUT_S = 10.0  # the client's own patience, for a server that has vanished silently
+WIDE_TIMEOUT_MS = 60_000
+SILENCE_S = 5.0  # the client's own patience, beyond the server's: it may have vanished silently
 CONNECT_TIMEOUT_S = 5.0
 ACQUIRE_TIMEOUT_S = 10.0
 STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once per connection
+LEASE_POOL_SIZE = 2
 WIDE_POOL_SIZE = 3
 CLOSE_TIMEOUT_S = 2.0
 
@@ -54,11 +60,11 @@ NARROW_SETTINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 WIDE_SETTINGS: Mapping[str, str] = MappingProxyType(
-    {**_COMMON_SETTINGS, "statement_timeout": "60000"}
+    {**_COMMON_SETTINGS, "statement_timeout": str(WIDE_TIMEOUT_MS)}
 )
 
-
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 class Row(Protocol):
@@ -96,15 +102,24 @@ def prepared_text(query: Query, schema: str, *, one_shard: bool) -> str:
     return in_schema(text.replace("/*schema_name*/", name), schema).removesuffix(";")
 
 
+class Pools(NamedTuple):
+    """The connections of a process, by what they are for."""
+
+    leases: Pool
+    work: Pool
+    verbs: Pool
+    wide: Pool
+
+
 class Database:
     """An open database: the pools and the statements for it."""
 
     def __init__(
         self,
-        narrow: asyncpg.Pool[asyncpg.Record],
-        wide: asyncpg.Pool[asyncpg.Record],
+        pools: Pools,
         *,
         schema: str,
+        prepared: bool,
         many_shards: bool,
         observer: Observer,
     ) -> None:
@@ -115,12 +130,26 @@ class Database:
             name: prepared_text(query, schema, one_shard=not many_shards)
             for name, query in catalogue().items()
         }
-        self._narrow = narrow
-        self._wide = wide
+        self._pools = pools
+        self._narrow = pools.verbs
+        self._prepared = prepared
         self._shard_count = 0
 
     def __repr__(self) -> str:
         return f"Database(schema={self.schema!r}, many_shards={self.many_shards})"
+
+    def for_leases(self) -> Database:
+        """The same database, for what must not wait for anything."""
+        return self._over(self._pools.leases)
+
+    def for_work(self) -> Database:
+        """The same database, for what the owner of a shard does."""
+        return self._over(self._pools.work)
+
+    def _over(self, narrow: Pool) -> Database:
+        other = copy.copy(self)
+        other._narrow = narrow  # noqa: SLF001 - it is one of us
+        return other
 
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
         """One statement, one transaction."""
@@ -129,41 +158,59 @@ class Database:
 
     async def fetch_wide(self, name: str, *args: object) -> Sequence[Row]:
         """One statement that the planner may do as it likes."""
-        async with self._session(self._wide, name) as session:
+        async with self._session(self._pools.wide, name) as session:
             return await session.fetch(name, *args)
 
     async def fetch_text(self, operation: str, sql: str, *args: object) -> Sequence[Row]:
         """A statement that was put together: listings."""
-        async with self._session(self._wide, operation) as session:
+        async with self._session(self._pools.wide, operation) as session:
             rows: Sequence[Row] = await session.connection.fetch(sql, *args)
             return rows
 
     @asynccontextmanager
     async def transaction(
-        self, operation: str, *, wide: bool = False
+        self, operation: str, *, wide: bool = False, patience: timedelta | None = None
     ) -> AsyncIterator[PoolSession]:
-        """Several statements, one transaction."""
-        pool = self._wide if wide else self._narrow
-        async with (
-            self._session(pool, operation) as session,
-            session.connection.transaction(),
-        ):
+        """Several statements, one transaction. `patience` is for each of them: less than usual,
+        or more."""
+        pool = self._pools.wide if wide else self._narrow
+        async with self._session(pool, operation, whole=True) as session:
+            if patience is not None:
+                await session.limit(patience)
             yield session
 
     @asynccontextmanager
     async def _session(
-        self, pool: asyncpg.Pool[asyncpg.Record], operation: str
+        self, pool: Pool, operation: str, *, whole: bool = False
     ) -> AsyncIterator[PoolSession]:
-        """A connection for a while. An error of the driver leaves as one of ours."""
+        """A connection for a while, in a transaction if it is to be `whole`. An error of the
+        driver leaves as one of ours."""
         try:
             with translated_errors(operation, expected=VERSION):
                 async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
                     with _ended_if_cancelled(connection), _doubted(connection, operation):
-                        yield PoolSession(connection, self.queries)
+                        if whole or not self._prepared:
+                            async with self._begun(pool, connection) as session:
+                                yield session
+                        else:
+                            yield PoolSession(connection, self.queries)
         except StoreUnavailable:
             _stay_cancelled()
             self.observer.count("store_unavailable", 1, op=operation)
             raise
+
+    @asynccontextmanager
+    async def _begun(self, pool: Pool, connection: Connection) -> AsyncIterator[PoolSession]:
+        """Behind a pooler the next statement may be performed by another session, so there even a
+        single one needs its transaction, and the settings are said in each."""
+        if self._prepared:
+            async with connection.transaction():
+                yield PoolSession(connection, self.queries)
+            return
+        settings = WIDE_SETTINGS if pool is self._pools.wide else NARROW_SETTINGS
+        async with connection.transaction(isolation="read_committed"):
+            await connection.execute(_said_locally(settings))
+            yield PoolSession(connection, self.queries)
 
     async def shard_count(self, session: Session | None = None) -> int:
         """How many shards there are: fixed at installation, so read once."""
@@ -187,7 +234,7 @@ class Database:
 
     async def close(self) -> None:
         """Give the connections back, politely for a moment."""
-        await asyncio.gather(_close(self._narrow), _close(self._wide))
+        await asyncio.gather(*map(_close, self._pools))
 
 
 class PoolSession:
@@ -196,18 +243,32 @@ class PoolSession:
     def __init__(self, connection: Connection, queries: Mapping[str, str]) -> None:
         self.connection = connection
         self._queries = queries
+        self._timeout_s: float | None = None  # None: as the pool says
 
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
         with _ended_if_cancelled(self.connection):  # before its transaction is rolled back
-            rows: Sequence[Row] = await self.connection.fetch(self._queries[name], *args)
+            rows: Sequence[Row] = await self.connection.fetch(
+                self._queries[name], *args, timeout=self._timeout_s
+            )
         return rows
 
     async def execute(self, script: str) -> None:
         """A script without parameters: DDL."""
-        await self.connection.execute(script)
+        await self.connection.execute(script, timeout=self._timeout_s)
+
+    async def limit(self, patience: timedelta) -> None:
+        """How long each further statement of this transaction may take, here and on the server."""
+        patience_s = patience.total_seconds()
+        self._timeout_s = patience_s + SILENCE_S
+        await self.fetch("limit_statement", str(int(patience_s * 1000)))
 
 
-async def _close(pool: asyncpg.Pool[asyncpg.Record]) -> None:
+def _said_locally(settings: Mapping[str, str]) -> str:
+    """Settings for one transaction, in one message."""
+    return "".join(f"SET LOCAL {name} = '{value}';" for name, value in settings.items())
+
+
+async def _close(pool: Pool) -> None:
     try:
         await asyncio.wait_for(pool.close(), CLOSE_TIMEOUT_S)
     except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
@@ -264,10 +325,13 @@ async def open_database(
 ) -> Database:
     """Connect, and ask whether this is Citus unless the caller knows."""
     with translated_errors("open", expected=VERSION):
-        narrow = await open_pool(dsn, NARROW_SETTINGS, size=pool_size, prepared=prepared)
-        wide = await open_pool(dsn, WIDE_SETTINGS, size=WIDE_POOL_SIZE, prepared=prepared)
+        pools = await _open_pools(dsn, size=pool_size, prepared=prepared)
     database = Database(
-        narrow, wide, schema=schema, many_shards=many_shards is not False, observer=observer
+        pools,
+        schema=schema,
+        prepared=prepared,
+        many_shards=many_shards is not False,
+        observer=observer,
     )
     try:
         rows = await database.fetch_wide("has_citus")
@@ -275,19 +339,29 @@ async def open_database(
         await database.close()
         raise
     if many_shards is None and rows[0][0]:
-        return Database(narrow, wide, schema=schema, many_shards=False, observer=observer)
+        return Database(
+            pools, schema=schema, prepared=prepared, many_shards=False, observer=observer
+        )
     return database
 
 
-async def open_pool(
-    dsn: str, settings: Mapping[str, str], *, size: int, prepared: bool
-) -> asyncpg.Pool[asyncpg.Record]:
+async def _open_pools(dsn: str, *, size: int, prepared: bool) -> Pools:
+    """None of them connects before it is used."""
+    return Pools(
+        leases=await open_pool(dsn, NARROW_SETTINGS, size=LEASE_POOL_SIZE, prepared=prepared),
+        work=await open_pool(dsn, NARROW_SETTINGS, size=size, prepared=prepared),
+        verbs=await open_pool(dsn, NARROW_SETTINGS, size=size, prepared=prepared),
+        wide=await open_pool(dsn, WIDE_SETTINGS, size=WIDE_POOL_SIZE, prepared=prepared),
+    )
+
+
+async def open_pool(dsn: str, settings: Mapping[str, str], *, size: int, prepared: bool) -> Pool:
     """A pool that connects when needed and again after the server was away.
 
     Behind a pooler in transaction mode neither prepared statements nor settings of a session can
-    be used: without `prepared` there are none, and the settings belong to the role.
+    be used: without `prepared` there are none, and each transaction says its settings itself.
     """
-    pool: asyncpg.Pool[asyncpg.Record] = await asyncpg.create_pool(
+    pool: Pool = await asyncpg.create_pool(
         dsn,
         min_size=0,
         max_size=size,
@@ -295,7 +369,7 @@ async def open_pool(
         max_inactive_connection_lifetime=300.0,
         reset=_no_reset,
         timeout=CONNECT_TIMEOUT_S,
-        command_timeout=COMMAND_TIMEOUT_S,
+        command_timeout=int(settings["statement_timeout"]) / 1000 + SILENCE_S,
         statement_cache_size=STATEMENTS_CACHED if prepared else 0,
         max_cached_statement_lifetime=0,
         server_settings=dict(settings) if prepared else {"application_name": "gnomon"},

@@ -21,7 +21,8 @@ from gnomon.stores.postgres.partitions import Janitor
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.settle import settle
 
-MIGRATE_TIMEOUT_MS = 600_000
+MIGRATE_PATIENCE = timedelta(minutes=10)
+DOCTOR_PATIENCE = timedelta(minutes=5)
 OVERRUN = timedelta(seconds=60)  # this long after its deadline nobody can still be at an attempt
 FINDINGS_MAX = 1_000
 ADOPT_BATCH = 500
@@ -76,19 +77,26 @@ class PostgresInstallation:
         decoder: Decoder,
         *,
         entropy: Entropy,
+        attempts_kept_for: timedelta,
         audit_kept_for: timedelta,
     ) -> None:
         self._database = database
         self._decoder = decoder
         self._entropy = entropy
-        self._janitor = Janitor(database, audit_kept_for=audit_kept_for)
+        self._janitor = Janitor(
+            database,
+            entropy=entropy,
+            attempts_kept_for=attempts_kept_for,
+            audit_kept_for=audit_kept_for,
+        )
 
     # -- schema -----------------------------------------------------------------------------------
 
     async def migrate(self, *, shard_count: int) -> Sequence[str]:
         schema = self._database.schema
-        async with self._database.transaction("migrate", wide=True) as session:
-            await session.fetch("limit_statement", str(MIGRATE_TIMEOUT_MS))
+        async with self._database.transaction(
+            "migrate", wide=True, patience=MIGRATE_PATIENCE
+        ) as session:
             await session.fetch("migrate_lock", zlib.crc32(f"gnomon {schema}".encode()))
             found = await self._version(session)
             if found > VERSION:
@@ -134,7 +142,7 @@ class PostgresInstallation:
             await session.fetch("reference_table", in_schema(f"/*schema*/{table}", schema))
 
     async def open(self) -> Installation:
-        rows = await self._database.fetch_wide("installation")
+        rows = await self._database.fetch("installation")
         if not rows:
             raise SchemaMismatch(found=0, expected=VERSION)
         guid, shard_count, version, floor = rows[0]
@@ -175,7 +183,7 @@ class PostgresInstallation:
         )
 
     async def _identities(self) -> tuple[Identity, Identity]:
-        rows = await self._database.fetch_wide("identity")
+        rows = await self._database.fetch("identity")
         check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
         facts = tuple(rows[0])
         return Identity(*facts[:3]), Identity(*facts[3:])
@@ -219,9 +227,12 @@ class PostgresInstallation:
         return found
 
     async def doctor(self) -> Sequence[Finding]:
-        rows = await self._database.fetch_wide("doctor", OVERRUN, FINDINGS_MAX)
+        async with self._database.transaction(
+            "doctor", wide=True, patience=DOCTOR_PATIENCE
+        ) as session:
+            rows = await session.fetch("doctor", OVERRUN, FINDINGS_MAX)
+            locks, expected = (await session.fetch("doctor_locks"))[0]
         found = [Finding(rule=row[0], subject=row[1], detail=row[2]) for row in rows]
-        locks, expected = (await self._database.fetch_wide("doctor_locks"))[0]
         if locks != expected:
             detail = f"{locks} lock rows for {expected} shards"
             found.append(Finding(rule="lock_rows", subject="shard_lock", detail=detail))

@@ -26,7 +26,7 @@ class PostgresLeases:
                 silent_for=row[4],
                 started_at=row[5],
             )
-            for row in await self._database.fetch_wide("locks")
+            for row in await self._database.fetch("locks")
         ]
 
     async def acquire(

@@ -39,8 +39,8 @@ class PostgresLimits:
 
     async def table(self) -> LimitTable:
         # The version first: a change that comes between is read twice, and not missed.
-        version = (await self._database.fetch_wide("limits_version"))[0][0]
-        rows = await self._database.fetch_wide("limits", SHOWN_FOR)
+        version = (await self._database.fetch("limits_version"))[0][0]
+        rows = await self._database.fetch("limits", SHOWN_FOR)
         return LimitTable(version=version, uses=[_use_of(row) for row in rows])
 
     async def share(

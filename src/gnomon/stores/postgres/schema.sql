@@ -411,6 +411,16 @@ CREATE TABLE gnomon.audit (
     verb text NOT NULL,
     actor text NOT NULL,
     id text NOT NULL
+)
+PARTITION BY RANGE (at);
+CREATE TABLE gnomon.audit_default (
+    at timestamp with time zone NOT NULL,
+    guid uuid NOT NULL,
+    shard_id integer NOT NULL,
+    count integer NOT NULL,
+    verb text NOT NULL,
+    actor text NOT NULL,
+    id text NOT NULL
 );
 CREATE TABLE gnomon.entity (
     changed_at timestamp with time zone NOT NULL,
@@ -747,6 +757,7 @@ CREATE TABLE gnomon.worker (
 )
 WITH (fillfactor='10');
 ALTER TABLE ONLY gnomon.attempt_log ATTACH PARTITION gnomon.attempt_log_default DEFAULT;
+ALTER TABLE ONLY gnomon.audit ATTACH PARTITION gnomon.audit_default DEFAULT;
 ALTER TABLE ONLY gnomon.finished_action ATTACH PARTITION gnomon.finished_action_default DEFAULT;
 ALTER TABLE ONLY gnomon.attempt_log
     ADD CONSTRAINT attempt_log_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
@@ -798,7 +809,8 @@ ALTER TABLE ONLY gnomon.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (worker_id);
 CREATE INDEX attempt_log_id_idx ON ONLY gnomon.attempt_log USING btree (shard_id, id, began_at);
 CREATE INDEX attempt_log_default_shard_id_id_began_at_idx ON gnomon.attempt_log_default USING btree (shard_id, id, began_at);
-CREATE INDEX audit_at_idx ON gnomon.audit USING btree (at);
+CREATE INDEX audit_at_idx ON ONLY gnomon.audit USING btree (at);
+CREATE INDEX audit_default_at_idx ON gnomon.audit_default USING btree (at);
 CREATE INDEX entity_change_at_idx ON gnomon.entity_change USING brin (at);
 CREATE INDEX entity_kept_idx ON gnomon.entity USING btree (shard_id, id) WHERE keeps_states;
 CREATE INDEX finished_action_guid_idx ON ONLY gnomon.finished_action USING btree (guid);
@@ -822,6 +834,7 @@ CREATE INDEX stage_queue_timer_idx ON gnomon.stage_queue USING btree (shard_id, 
 CREATE INDEX token_name_idx ON gnomon.token USING btree (name, created_at);
 ALTER INDEX gnomon.attempt_log_pkey ATTACH PARTITION gnomon.attempt_log_default_pkey;
 ALTER INDEX gnomon.attempt_log_id_idx ATTACH PARTITION gnomon.attempt_log_default_shard_id_id_began_at_idx;
+ALTER INDEX gnomon.audit_at_idx ATTACH PARTITION gnomon.audit_default_at_idx;
 ALTER INDEX gnomon.finished_action_guid_idx ATTACH PARTITION gnomon.finished_action_default_guid_idx;
 ALTER INDEX gnomon.finished_action_pkey ATTACH PARTITION gnomon.finished_action_default_pkey;
 ALTER INDEX gnomon.finished_action_purge_idx ATTACH PARTITION gnomon.finished_action_default_purge_at_idx;

@@ -51,7 +51,7 @@ class PostgresTokens:
         return _token_of(rows[0]) if rows else None
 
     async def any(self) -> bool:
-        return bool((await self._database.fetch_wide("any_token"))[0][0])
+        return bool((await self._database.fetch("any_token"))[0][0])
 
     async def live_count(self, name: str, *, limit: int) -> int:
         return int((await self._database.fetch("live_count", name, limit))[0][0])

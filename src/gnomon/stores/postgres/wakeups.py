@@ -29,11 +29,14 @@ Callback = Callable[[frozenset[int]], None]
 class PostgresWakeups:
     """The `Wakeups` of this engine."""
 
-    def __init__(self, database: Database, dsn: str, *, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self, database: Database, dsn: str, *, clock: Clock, entropy: Entropy, can_listen: bool
+    ) -> None:
         self._database = database
         self._dsn = dsn
         self._clock = clock
         self._entropy = entropy
+        self._can_listen = can_listen  # not behind a pooler: a session there is not one's own
         self._gathered: set[int] = set()
         self._sending: asyncio.Task[None] | None = None
         self._sent_at = -GATHER_S
@@ -63,6 +66,8 @@ class PostgresWakeups:
             self._sent_at = self._clock.monotonic()
 
     async def listen(self, callback: Callback) -> None:
+        if not self._can_listen:
+            await asyncio.Event().wait()  # the polls are the truth; here they are all there is
         is_first = True
         while True:
             try:

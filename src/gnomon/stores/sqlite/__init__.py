@@ -11,7 +11,7 @@ from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.contracts.store import ActionStore, Capabilities, Store
 from gnomon.model.errors import NotSupported
-from gnomon.stores.config import AUDIT_KEPT_FOR
+from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.actions import SqliteActions
 from gnomon.stores.sqlite.connection import (
     MEMORY,
@@ -38,6 +38,7 @@ def open_sqlite(
     clock: Clock,
     entropy: Entropy,
     runner: Runner | None = None,
+    attempts_kept_for: timedelta = ATTEMPTS_KEPT_FOR,
     audit_kept_for: timedelta = AUDIT_KEPT_FOR,
     observer: Observer | None = None,
 ) -> Store:
@@ -60,7 +61,13 @@ def open_sqlite(
         work=work,
         leases=SqliteLeases(used, clock),
         installation=SqliteInstallation(
-            used, work, path=path, clock=clock, entropy=entropy, audit_kept_for=audit_kept_for
+            used,
+            work,
+            path=path,
+            clock=clock,
+            entropy=entropy,
+            attempts_kept_for=attempts_kept_for,
+            audit_kept_for=audit_kept_for,
         ),
         tokens=SqliteTokens(used, clock),
         limits=SqliteLimits(used, clock),

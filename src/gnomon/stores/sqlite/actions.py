@@ -265,7 +265,7 @@ class SqliteActions:
 
     async def list(self, selection: Selection, *, after: str | None, limit: int) -> Page:
         now_us = micros(self._clock.now())
-        return await self._runner.read(
+        return await self._runner.browse(
             lambda connection: list_page(
                 connection, selection, after=after, limit=limit, now_us=now_us
             )
@@ -280,7 +280,7 @@ class SqliteActions:
 
     async def count(self) -> Mapping[State, int]:
         wanted = {"now": micros(self._clock.now())}
-        rows = await self._runner.read(
+        rows = await self._runner.browse(
             lambda connection: connection.execute(SQL["count"], wanted).fetchall()
         )
         return dict.fromkeys(State, 0) | {State(state): count for state, count in rows}

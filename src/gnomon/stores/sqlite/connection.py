@@ -2,8 +2,10 @@
 
 A *runner* takes a function of a connection and performs it whole or not at all. In production
 one thread writes: all writes that wait when it gets to them share one transaction, each in a
-savepoint of its own, and hear of their success after the commit. A second thread reads. In the
-simulation everything happens inside the coroutine, in the order the loop gives.
+savepoint of its own, and hear of their success after the commit; what is urgent is next, whoever
+waits. A second thread reads what is small, a third what may take long: nothing of the first two
+waits behind it. In the simulation everything happens inside the coroutine, in the order the loop
+gives.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import asyncio
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -28,12 +31,16 @@ Call = Callable[[sqlite3.Connection], T]
 
 MEMORY = ":memory:"
 BUSY_TIMEOUT_S = 10.0  # for other processes that write to the same file
+# Whoever writes without a pause leaves gaps of a fraction of a millisecond. SQLite's own patience
+# looks ten times a second, and misses them for seconds.
+BUSY_LOOK_MS = 2
 STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once per connection
 CACHE_KIB = 64 * 1024
 GROUP_VERBS_MAX = 256
 GROUP_S_MAX = 0.01  # the first of a group waits for the last: at most about this long
 WAL_TRIES_MAX = 50
 WAL_TRY_S = 0.1
+TURN, END = "turn", "end"
 
 
 class Runner(Protocol):
@@ -44,12 +51,17 @@ class Runner(Protocol):
         """Who in this process wants to hear of hints."""
         ...
 
-    async def write(self, call: Call[T]) -> T:
-        """Perform it in a write transaction; return when it is committed."""
+    async def write(self, call: Call[T], *, urgent: bool = False) -> T:
+        """Perform it in a write transaction, before all that waits if it is `urgent`; return when
+        it is committed."""
         ...
 
     async def read(self, call: Call[T]) -> T:
-        """Perform it on one consistent state."""
+        """Perform it on one consistent state. For what finds its rows by key."""
+        ...
+
+    async def browse(self, call: Call[T]) -> T:
+        """The same, for what may look at very many rows."""
         ...
 
     async def foreign_version(self) -> int | None:
@@ -122,7 +134,7 @@ class InlineRunner:
         """For looking at what is stored, between verbs."""
         return self._connection
 
-    async def write(self, call: Call[T]) -> T:
+    async def write(self, call: Call[T], *, urgent: bool = False) -> T:  # noqa: ARG002 - nobody waits
         await asyncio.sleep(0)
         result = transact(self._connection, call)
         await asyncio.sleep(0)
@@ -134,6 +146,9 @@ class InlineRunner:
             result = call(self._connection)
         await asyncio.sleep(0)
         return result
+
+    async def browse(self, call: Call[T]) -> T:
+        return await self.read(call)
 
     async def foreign_version(self) -> int | None:
         return None
@@ -149,7 +164,7 @@ class JoinedRunner:
         self._connection = connection
         self.hub = hub
 
-    async def write(self, call: Call[T]) -> T:
+    async def write(self, call: Call[T], *, urgent: bool = False) -> T:  # noqa: ARG002 - nobody waits
         connection = self._connection
         factories = connection.row_factory, connection.text_factory
         connection.row_factory, connection.text_factory = None, str
@@ -169,6 +184,9 @@ class JoinedRunner:
         self._connection.execute("BEGIN IMMEDIATE")
 
     async def read(self, call: Call[T]) -> T:
+        return await self.write(call)
+
+    async def browse(self, call: Call[T]) -> T:
         return await self.write(call)
 
     async def foreign_version(self) -> int | None:
@@ -217,29 +235,36 @@ class _SqlThread(ABC):
 
     def __init__(self, name: str, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
+        self._urgent: deque[_Request] = deque()
+        self._waiting: deque[_Request] = deque()
+        self._tokens: SimpleQueue[str] = SimpleQueue()  # one for each that waits
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    async def perform(self, call: Call[T], *, writes: bool) -> T:
+    async def perform(self, call: Call[T], *, writes: bool, urgent: bool = False) -> T:
         if self._is_closed:
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._requests.put(_Request(call, writes, loop, future))
+        (self._urgent if urgent else self._waiting).append(_Request(call, writes, loop, future))
+        self._tokens.put(TURN)
         return await future
 
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._requests.put(None)
+            self._tokens.put(END)
             await asyncio.to_thread(self._thread.join)
 
     def _serve(self) -> None:
-        while (request := self._requests.get()) is not None:
-            _deliver(self._perform_group(request))
+        while self._tokens.get() is not END:
+            _deliver(self._perform_group(self._first()))
         self._connection.close()
+
+    def _first(self) -> _Request:
+        """Whose turn it is. There is one, for its token was taken."""
+        return self._urgent.popleft() if self._urgent else self._waiting.popleft()
 
     @abstractmethod
     def _perform_group(self, first: _Request) -> list[_Answer]:
@@ -267,6 +292,7 @@ class _Writer(_SqlThread):
     def __init__(self, connection: sqlite3.Connection, clock: Clock, observer: Observer) -> None:
         self._clock = clock
         self._observer = observer
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_LOOK_MS}")
         super().__init__("gnomon-sqlite-writer", connection)
 
     def _perform_group(self, first: _Request) -> list[_Answer]:
@@ -292,24 +318,38 @@ class _Writer(_SqlThread):
         if not request.writes:
             return _answered(request, lambda call: call(self._connection))
         if not self._connection.in_transaction:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._begin()
         answer = _answered(request, lambda call: _in_savepoint(self._connection, call))
         if answer.error is not None and not self._connection.in_transaction:
             # Some errors (disk full, I/O) end the whole transaction: all of the group is undone.
             raise sqlite3.OperationalError(str(answer.error))
         return answer
 
+    def _begin(self) -> None:
+        """Wait for other processes that write, for a while."""
+        tries_until = self._clock.monotonic() + BUSY_TIMEOUT_S
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as exc:
+                is_busy = exc.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or self._clock.monotonic() >= tries_until:
+                    raise
+            else:
+                return
+
     def _next(self, count: int, started: float) -> _Request | None:
         """The next request that waits already, or None when the group is to be committed."""
         if count >= GROUP_VERBS_MAX or self._clock.monotonic() - started > GROUP_S_MAX:
             return None
         try:
-            request = self._requests.get_nowait()
+            token = self._tokens.get_nowait()
         except Empty:
             return None
-        if request is None:
-            self._requests.put(None)  # the end is for `_serve` to see
-        return request
+        if token is END:
+            self._tokens.put(END)  # the end is for `_serve` to see
+            return None
+        return self._first()
 
     def _lost(self, answers: list[_Answer], exc: sqlite3.Error) -> list[_Answer]:
         """Nothing of the group was committed, or it is unknown whether: tell all of it."""
@@ -354,32 +394,37 @@ def _resolve(answers: list[_Answer]) -> None:
 
 
 class ThreadRunner:
-    """For production: one thread that writes with group commit, one that reads."""
+    """For production: one thread that writes with group commit, two that read."""
 
     def __init__(self, path: str, *, clock: Clock, observer: Observer) -> None:
         self.hub = Hub()
         self._is_shared = path != MEMORY
         self._writer = _Writer(connect(path), clock, observer)
-        self._reader = _Reader("gnomon-sqlite-reader", connect(path)) if self._is_shared else None
+        self._reader: _Reader | None = None
+        self._browser: _Reader | None = None
+        if self._is_shared:
+            self._reader = _Reader("gnomon-sqlite-reader", connect(path))
+            self._browser = _Reader("gnomon-sqlite-browser", connect(path))
 
-    async def write(self, call: Call[T]) -> T:
-        return await self._writer.perform(call, writes=True)
+    async def write(self, call: Call[T], *, urgent: bool = False) -> T:
+        return await self._writer.perform(call, writes=True, urgent=urgent)
 
     async def read(self, call: Call[T]) -> T:
-        if self._reader is None:
-            return await self._writer.perform(call, writes=False)
-        return await self._reader.perform(call, writes=False)
+        return await (self._reader or self._writer).perform(call, writes=False)
+
+    async def browse(self, call: Call[T]) -> T:
+        return await (self._browser or self._writer).perform(call, writes=False)
 
     async def foreign_version(self) -> int | None:
         # Asked on the writer's own connection, where its own commits do not show.
         if not self._is_shared:
             return None
-        return await self._writer.perform(_data_version, writes=False)
+        return await self._writer.perform(_data_version, writes=False, urgent=True)
 
     async def close(self) -> None:
-        await self._writer.close()
-        if self._reader is not None:
-            await self._reader.close()
+        for thread in (self._writer, self._reader, self._browser):
+            if thread is not None:
+                await thread.close()
 
 
 def _data_version(connection: sqlite3.Connection) -> int:

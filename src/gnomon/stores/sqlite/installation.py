@@ -15,8 +15,9 @@ from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.store import Finding, Installation, Lapsed, Settle
 from gnomon.model.errors import InvalidRequest, SchemaMismatch
 from gnomon.model.transition import Missed, Verdict, decide
-from gnomon.stores.config import AUDIT_KEPT_FOR
+from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.connection import MEMORY, Runner
+from gnomon.stores.sqlite.purging import changed_rows, purge_rows
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros
 from gnomon.stores.sqlite.schema import FLOOR, VERSION, Migration, migrations
@@ -26,8 +27,8 @@ Connection = sqlite3.Connection
 
 SKIPPED = "skipped when the database was adopted"
 OVERRUN = timedelta(seconds=60)  # this long after its deadline nobody can still be at an attempt
-ATTEMPTS_KEPT_FOR = timedelta(days=7)
 WORKERS_KEPT_FOR = timedelta(days=1)
+PURGES = ("purge_finished", "purge_attempts", "purge_audit")
 DOCTOR_QUERIES = (
     "doctor_counters",
     "doctor_one_row",
@@ -158,7 +159,7 @@ class SqliteInstallation:
 
     async def doctor(self) -> Sequence[Finding]:
         now = {"overrun_before": micros(self._clock.now() - OVERRUN)}
-        return await self._runner.read(
+        return await self._runner.browse(
             lambda connection: [
                 Finding(rule=rule, subject=subject, detail=detail)
                 for query in DOCTOR_QUERIES
@@ -167,22 +168,18 @@ class SqliteInstallation:
         )
 
     async def purge(self, *, limit: int) -> int:
-        return await self._runner.write(lambda connection: self._purge(connection, limit))
-
-    def _purge(self, connection: Connection, limit: int) -> int:
         now = self._clock.now()
         bounds = {
             "now": micros(now),
-            "limit": limit,
             "logged_before": micros(now - self._attempts_kept_for),
             "audited_before": micros(now - self._audit_kept_for),
-            "silent_since": micros(now - WORKERS_KEPT_FOR),
         }
-        connection.execute(SQL["purge_workers"], bounds)
-        finished: int = connection.execute(SQL["purge_finished"], bounds).rowcount
-        logged: int = connection.execute(SQL["purge_attempts"], bounds).rowcount
-        audited: int = connection.execute(SQL["purge_audit"], bounds).rowcount
-        return finished + logged + audited
+        silent = {"silent_since": micros(now - WORKERS_KEPT_FOR)}
+        await self._runner.write(changed_rows(SQL["purge_workers"], silent))
+        gone = 0
+        for query in PURGES:
+            gone += await purge_rows(self._runner, SQL[query], bounds, limit=limit)
+        return gone
 
 
 def _version(connection: Connection) -> int:

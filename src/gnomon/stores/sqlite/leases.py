@@ -68,7 +68,7 @@ class SqliteLeases:
             mark = moment_or_none(rows[0][0])
             return Holding(shard=shard, lease_guid=lease_guid, incoming_mark=mark)
 
-        return await self._runner.write(call)
+        return await self._runner.write(call, urgent=True)
 
     async def heartbeat(
         self, worker: UUID, *, owner: str, holdings: Sequence[Holding], alive_for: timedelta
@@ -90,7 +90,7 @@ class SqliteLeases:
                 now=now,
             )
 
-        return await self._runner.write(call)
+        return await self._runner.write(call, urgent=True)
 
     def _beat(
         self, connection: Connection, holdings: Sequence[Holding], now_us: int
@@ -115,7 +115,7 @@ class SqliteLeases:
         def call(connection: sqlite3.Connection) -> None:  # a cursor must not leave its thread
             connection.executemany(SQL["release"], rows)
 
-        await self._runner.write(call)
+        await self._runner.write(call, urgent=True)
 
     async def leave(self, worker: UUID) -> None:
         gone = {"worker": worker.bytes}
@@ -123,4 +123,4 @@ class SqliteLeases:
         def call(connection: sqlite3.Connection) -> None:
             connection.execute(SQL["leave"], gone)
 
-        await self._runner.write(call)
+        await self._runner.write(call, urgent=True)

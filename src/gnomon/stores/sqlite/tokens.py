@@ -79,11 +79,14 @@ class SqliteTokens:
             "before": micros_or_none(selection.before),
             "limit": limit,
         }
+        rows = await self._runner.browse(
+            lambda connection: connection.execute(SQL["audit_entries"], wanted).fetchall()
+        )
         return [
             AuditEntry(
                 at=moment(at), actor=actor, verb=verb, id=name, guid=UUID(bytes=guid), count=count
             )
-            for at, actor, verb, name, guid, count in await self._fetch("audit_entries", wanted)
+            for at, actor, verb, name, guid, count in rows
         ]
 
     async def _fetch(self, query: str, wanted: dict[str, Any]) -> Sequence[tuple[Any, ...]]:

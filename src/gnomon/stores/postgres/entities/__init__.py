@@ -47,8 +47,9 @@ _LAST_CHAR = "\U0010ffff"
 class PostgresEntities:
     """The `EntityStore` of this engine."""
 
-    def __init__(self, database: Database, *, entropy: Entropy) -> None:
+    def __init__(self, database: Database, work: Database, *, entropy: Entropy) -> None:
         self._database = database
+        self._work = work  # for what the owner of a shard does
         self._entropy = entropy
 
     # -- from outside -----------------------------------------------------------------------------
@@ -170,19 +171,19 @@ class PostgresEntities:
     # -- the owner's ------------------------------------------------------------------------------
 
     async def survey(self, holdings: Sequence[Holding]) -> Survey:
-        return await looking.survey(self._database, holdings)
+        return await looking.survey(self._work, holdings)
 
     async def fire(self, holdings: Sequence[Holding], *, limit: int) -> int:
         seed = self._entropy.token()
-        return await looking.fire(self._database, holdings, limit=limit, seed=seed)
+        return await looking.fire(self._work, holdings, limit=limit, seed=seed)
 
     async def feed(
         self, holdings: Sequence[Holding], *, limit: int, skip: Collection[str]
     ) -> Sequence[Fed]:
-        return await asking.feed(self._database, holdings, limit=limit, skip=skip)
+        return await asking.feed(self._work, holdings, limit=limit, skip=skip)
 
     async def asked(self, answers: Sequence[Asked]) -> Sequence[tuple[Made, ...] | None]:
-        return await asking.asked(self._database, answers)
+        return await asking.asked(self._work, answers)
 
     async def peek(
         self,
@@ -193,22 +194,22 @@ class PostgresEntities:
         limit: int,
         skip: Collection[str],
     ) -> Peeked:
-        return await looking.peek(self._database, holdings, stage, lane, limit=limit, skip=skip)
+        return await looking.peek(self._work, holdings, stage, lane, limit=limit, skip=skip)
 
     async def claim_of(self, holding: Holding, entity_id: str, stage: str) -> Claim | None:
-        return await looking.claim_of(self._database, holding, entity_id, stage)
+        return await looking.claim_of(self._work, holding, entity_id, stage)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
-        return await committing.commit(self._database, commits)
+        return await committing.commit(self._work, commits)
 
     async def set_back(self, rows: Sequence[SetBack]) -> Sequence[bool]:
-        return await claimed.set_back(self._database, rows)
+        return await claimed.set_back(self._work, rows)
 
     async def sweep_page(
         self, holding: Holding, stage: str, *, limit: int, backlog_max: int
     ) -> SweepPage | None:
         return await asking.sweep_page(
-            self._database, holding, stage, limit=limit, backlog_max=backlog_max
+            self._work, holding, stage, limit=limit, backlog_max=backlog_max
         )
 
     async def swept(
@@ -221,7 +222,7 @@ class PostgresEntities:
         answers: Sequence[Asked],
     ) -> bool:
         return await asking.swept(
-            self._database,
+            self._work,
             holding,
             stage,
             started_at=started_at,

@@ -144,16 +144,17 @@ async def begin_sweep(
 
 
 async def purge(database: Database, *, limit: int) -> int:
-    gone = 0
+    """Up to so many of each: a flood of notes must not keep the states for ever."""
+    notes = states = 0
     for group in database.groups(range(await database.shard_count())):
-        if gone < limit:
+        if notes < limit:
             rows = await database.fetch_wide(
-                "purge_notes", NOTES_KEPT_FOR, limit - gone, *group.shards
+                "purge_notes", NOTES_KEPT_FOR, limit - notes, *group.shards
             )
-            gone += len(rows)
-        if gone < limit:
-            gone += await _purge_states(database, limit - gone, group.shards)
-    return gone
+            notes += len(rows)
+        if states < limit:
+            states += await _purge_states(database, limit - states, group.shards)
+    return notes + states
 
 
 async def _purge_states(database: Database, limit: int, only: tuple[int, ...]) -> int:

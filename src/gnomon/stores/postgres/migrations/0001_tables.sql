@@ -223,9 +223,11 @@ CREATE TABLE /*schema*/audit (
     verb     text        NOT NULL,
     actor    text        NOT NULL,
     id       text        NOT NULL
-);
+) PARTITION BY RANGE (at);
 
 CREATE INDEX audit_at_idx ON /*schema*/audit (at);
+
+CREATE TABLE /*schema*/audit_default PARTITION OF /*schema*/audit DEFAULT;
 
 -- What may happen at once and how often. Its row is locked while the parallelism is shared out.
 CREATE TABLE /*schema*/work_limit (

@@ -124,32 +124,53 @@ ORDER BY c.relname;
 CREATE TABLE /*schema*//*partition*/ PARTITION OF /*schema*//*table*/
 FOR VALUES FROM ('/*from*/') TO ('/*to*/');
 
--- name: has_kept_rows global
--- Does the partition hold a row that must still be shown?
-SELECT EXISTS (
-    SELECT FROM /*schema*//*partition*/ AS f WHERE f.purge_at > statement_timestamp()
-);
+-- name: limit_lock global
+-- How long to wait for a lock. On Citus it holds on the coordinator only.
+-- $1 milliseconds as text
+SELECT set_config('lock_timeout', $1::text, true);
+
+-- name: partition_left global
+-- How many rows must still be shown, and how many there are.
+-- $1 how many of the first to count at most, $2 of the second
+SELECT
+    (SELECT count(*) FROM (
+        SELECT 1 FROM /*schema*//*partition*/ AS f
+        WHERE f.purge_at > statement_timestamp() LIMIT $1::int
+    ) AS kept),
+    (SELECT count(*) FROM (SELECT 1 FROM /*schema*//*partition*/ LIMIT $2::int) AS counted);
 
 -- name: drop_partition global
 DROP TABLE IF EXISTS /*schema*//*partition*/;
 
+-- name: save_and_drop_partition global
+-- What must still be shown goes to where rows without a day are.
+ALTER TABLE /*schema*//*table*/ DETACH PARTITION /*schema*//*partition*/;
+INSERT INTO /*schema*//*table*/
+SELECT * FROM /*schema*//*partition*/ AS f WHERE f.purge_at > statement_timestamp();
+DROP TABLE /*schema*//*partition*/;
+
 -- name: purge_finished global
 -- Rows that found no partition of their day.
 -- $1 limit
-DELETE FROM /*schema*/finished_action_default AS f
-WHERE f.ctid = ANY (ARRAY(
-    SELECT d.ctid FROM /*schema*/finished_action_default AS d
+WITH old AS (
+    SELECT d.shard_id, d.id, d.guid, d.finished_at FROM /*schema*/finished_action_default AS d
     WHERE d.purge_at <= statement_timestamp() LIMIT $1::int
-))
+)
+DELETE FROM /*schema*/finished_action_default AS f
+USING old
+WHERE f.shard_id = old.shard_id AND f.id = old.id AND f.guid = old.guid
+  AND f.finished_at = old.finished_at
 RETURNING f.shard_id;
 
 -- name: purge_attempts global
 -- $1 kept for, $2 limit
-DELETE FROM /*schema*/attempt_log_default AS t
-WHERE t.ctid = ANY (ARRAY(
-    SELECT d.ctid FROM /*schema*/attempt_log_default AS d
+WITH old AS (
+    SELECT d.shard_id, d.attempt_id, d.began_at FROM /*schema*/attempt_log_default AS d
     WHERE d.began_at <= statement_timestamp() - $1::interval LIMIT $2::int
-))
+)
+DELETE FROM /*schema*/attempt_log_default AS t
+USING old
+WHERE t.shard_id = old.shard_id AND t.attempt_id = old.attempt_id AND t.began_at = old.began_at
 RETURNING t.shard_id;
 
 -- name: purge_workers global
@@ -235,8 +256,17 @@ SELECT (SELECT count(*) FROM /*schema*/shard_lock), (SELECT i.shard_count FROM /
 
 -- name: purge_effects global
 -- What is known of the effects of actions that are gone.
+-- $1 limit
+WITH gone AS (
+    SELECT s.shard_id, s.guid
+    FROM /*schema*/sql_success AS s
+    WHERE NOT EXISTS (
+        SELECT 1 FROM /*schema*/scheduled_action AS a
+        WHERE a.guid = s.guid AND a.shard_id = s.shard_id
+    )
+    LIMIT $1::int
+)
 DELETE FROM /*schema*/sql_success AS s
-WHERE NOT EXISTS (
-    SELECT FROM /*schema*/scheduled_action AS a
-    WHERE a.guid = s.guid AND a.shard_id = s.shard_id
-);
+USING gone
+WHERE s.shard_id = gone.shard_id AND s.guid = gone.guid
+RETURNING s.shard_id;

@@ -16,15 +16,16 @@ ORDER BY e.at DESC, e.guid DESC
 LIMIT $4::int;
 
 -- name: purge_audit global
+-- Rows that found no partition of their day.
 -- $1 kept for, $2 limit
 WITH old AS (
     SELECT e.shard_id, e.at, e.guid
-    FROM /*schema*/audit AS e
+    FROM /*schema*/audit_default AS e
     WHERE e.at <= statement_timestamp() - $1::interval
     ORDER BY e.at
     LIMIT $2::int
 )
-DELETE FROM /*schema*/audit AS e
+DELETE FROM /*schema*/audit_default AS e
 USING old
 WHERE e.shard_id = old.shard_id AND e.at = old.at AND e.guid = old.guid
 RETURNING e.shard_id;

@@ -92,7 +92,7 @@ class SqliteOutbox(EntityVerbs):
         await self._runner.write(call)
 
     async def backlog(self) -> Sequence[Backlog]:
-        rows = await self._runner.read(
+        rows = await self._runner.browse(
             lambda connection: connection.execute(SQL["backlog"]).fetchall()
         )
         return [

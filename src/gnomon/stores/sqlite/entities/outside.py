@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 from gnomon.contracts.store import LOCAL
@@ -34,6 +35,7 @@ from gnomon.stores.sqlite.entities.rows import (
     state_of,
 )
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity, write_entry
+from gnomon.stores.sqlite.purging import purge_rows
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
 
@@ -41,6 +43,7 @@ BY_HAND = "by hand"
 PARKED = ("quarantined", "looping")
 CHANGES_KEPT_FOR = timedelta(hours=1)
 STATES_KEPT_FOR = timedelta(days=7)  # of tombstones
+TOMBSTONES_AT_ONCE = 50  # in one transaction; each may keep a state of every stage
 _LAST_CHAR = "\U0010ffff"
 
 
@@ -86,7 +89,7 @@ class SqliteOutside(EntityVerbs):
             "prefix_end": prefix + _LAST_CHAR,
             "limit": limit,
         }
-        return await self._runner.read(
+        return await self._runner.browse(
             lambda connection: [
                 EntityRow._make(row).entity()
                 for row in connection.execute(SQL["list_entities"], wanted)
@@ -171,7 +174,7 @@ class SqliteOutside(EntityVerbs):
             undelivered = read_rows(connection, "undelivered_page", wanted)
             return parked_page([row.queue_row() for row in [*queued, *undelivered]], limit)
 
-        return await self._runner.read(call)
+        return await self._runner.browse(call)
 
     async def release(
         self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
@@ -198,20 +201,31 @@ class SqliteOutside(EntityVerbs):
     # -- upkeep -----------------------------------------------------------------------------------
 
     async def purge_entities(self, *, limit: int) -> int:
-        return await self._runner.write(lambda connection: self._purge(connection, limit))
-
-    def _purge(self, connection: Connection, limit: int) -> int:
         now_us = self._now_us()
-        bounds: Parameters = {
-            "changed_before": now_us - duration_us(CHANGES_KEPT_FOR),
-            "deleted_before": now_us - duration_us(STATES_KEPT_FOR),
-            "limit": limit,
-        }
-        gone: int = connection.execute(SQL["purge_changes"], bounds).rowcount
-        for (entity_id,) in connection.execute(SQL["purge_kept"], bounds).fetchall():
-            gone += connection.execute(SQL["clear_states"], {"id": entity_id}).rowcount
-            connection.execute(SQL["keep_no_states"], {"id": entity_id})
+        notes = {"changed_before": now_us - duration_us(CHANGES_KEPT_FOR)}
+        gone = await purge_rows(self._runner, SQL["purge_changes"], notes, limit=limit)
+        deleted_before = now_us - duration_us(STATES_KEPT_FOR)
+        emptied = 0
+        while emptied < limit:
+            tombstones = {
+                "deleted_before": deleted_before,
+                "limit": min(TOMBSTONES_AT_ONCE, limit - emptied),
+            }
+            found, states = await self._runner.write(partial(_empty, tombstones=tombstones))
+            emptied, gone = emptied + found, gone + states
+            if found < tombstones["limit"]:
+                break
         return gone
+
+
+def _empty(connection: Connection, tombstones: Parameters) -> tuple[int, int]:
+    """Of how many tombstones how many states went."""
+    found = connection.execute(SQL["purge_kept"], tombstones).fetchall()
+    gone = 0
+    for (entity_id,) in found:
+        gone += connection.execute(SQL["clear_states"], {"id": entity_id}).rowcount
+        connection.execute(SQL["keep_no_states"], {"id": entity_id})
+    return len(found), gone
 
 
 def _state(connection: Connection, entity_id: str, stage: str) -> StageState | None:

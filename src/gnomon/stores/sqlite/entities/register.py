@@ -60,7 +60,7 @@ class SqliteRegister(EntityVerbs):
         connection.execute(SQL["free_saves_of_stage"], {"stage": stage, "now": now_us})
 
     async def stages(self) -> Sequence[StageRecord]:
-        return await self._runner.read(
+        return await self._runner.browse(
             lambda connection: [
                 StageRecord(
                     name=name,
