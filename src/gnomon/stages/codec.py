@@ -39,8 +39,11 @@ class UndecodableError(Exception):
 
 
 def decode_document(text: str) -> Document:
-    """A stored document."""
-    return _decode_document(text)
+    """A stored document. Errors: UndecodableError, for one that others have spoilt."""
+    try:
+        return _decode_document(text)
+    except (msgspec.ValidationError, msgspec.DecodeError) as exc:
+        raise UndecodableError(f"the entity does not decode: {exc}") from None
 
 
 def encode_document(document: object) -> str:

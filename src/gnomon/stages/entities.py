@@ -18,11 +18,11 @@ from gnomon.contracts.store.entities import (
     StateWrite,
 )
 from gnomon.contracts.store.register import StageRecord
-from gnomon.model.errors import InvalidSpec, NotFound, VersionConflict
+from gnomon.model.errors import FailedPrecondition, InvalidSpec, NotFound, VersionConflict
 from gnomon.model.ids import action_id, shard_of
 from gnomon.model.stage.patch import Patch, apply_patch
 from gnomon.model.stage.paths import WHOLE, changed_paths
-from gnomon.stages.codec import decode_document, encode_document
+from gnomon.stages.codec import UndecodableError, decode_document, encode_document
 from gnomon.stages.explain import Explanation, ParkedRow, explained, parked_row
 from gnomon.stages.running import STATE_CAS
 
@@ -99,7 +99,13 @@ class Entities:
         def patched(before: str | None) -> str:
             if before is None:
                 raise NotFound("entity", entity_id)
-            return encode_document(apply_patch(decode_document(before), patch))
+            try:
+                document = decode_document(before)
+            except UndecodableError:
+                raise FailedPrecondition(
+                    entity_id, state="unreadable", wanted="put whole", kind="entity"
+                ) from None
+            return encode_document(apply_patch(document, patch))
 
         return await self._change(entity_id, patched, Expected(if_version, if_epoch), by=by)
 
@@ -159,12 +165,9 @@ class Entities:
     ) -> EntityWrite | None:
         """None if it would change nothing: a write that changes nothing is not a change."""
         was = before.doc if before is not None else None
-        if was is not None and text is not None:
-            paths = changed_paths(decode_document(was), decode_document(text))
-            if not paths:
-                return None
-        else:
-            paths = (WHOLE,)
+        paths = _changed(was, text)
+        if not paths:
+            return None
         return EntityWrite(
             id=entity_id,
             shard=self._shard(entity_id),
@@ -318,6 +321,17 @@ class Entities:
 
     def _shard(self, entity_id: str) -> int:
         return shard_of(entity_id, self._shard_count)
+
+
+def _changed(was: str | None, text: str | None) -> tuple[str, ...]:
+    """Where two stored documents differ; one that is not there, or cannot be read, does whole."""
+    if was is None or text is None:
+        return (WHOLE,)
+    try:
+        before = decode_document(was)
+    except UndecodableError:
+        return (WHOLE,)
+    return changed_paths(before, decode_document(text))
 
 
 def _check_limit(limit: int) -> None:
