@@ -35,6 +35,7 @@ from gnomon.model.transition import Missed, decide
 from gnomon.worker.attempt import tell_undecidable
 from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
+from gnomon.worker.latecomers import EARLIEST, Latecomers, LookBack
 from gnomon.worker.leases import Leases
 from gnomon.worker.recorder import Recorder
 from gnomon.worker.slots import Promise, Slots
@@ -76,6 +77,8 @@ class Pump:
         self._observer = env.observer
         self.timeline = Timeline()
         self.time = DatabaseClock(env.clock)
+        self._latecomers = Latecomers()
+        self._look_back = LookBack()
         self._arrivals: set[int] = set()
         self._lapsing: set[int] = set()
         self._flooded_at: float | None = None  # since when there was more than could be moved
@@ -100,6 +103,7 @@ class Pump:
         """Shards were taken: learn what is in them."""
         shards, asked = [held.shard for held in holdings], self.timeline.asked()
         self.timeline.replace(shards, await self._store.survey(holdings), asked=asked)
+        self._look_back.ask(holdings, EARLIEST)  # what came late while nobody held them
         self.hint(shards)
 
     def abandon(self, shards: Collection[int]) -> None:
@@ -108,6 +112,7 @@ class Pump:
             self.timeline.forget(shard)
             self._arrivals.discard(shard)
             self._lapsing.discard(shard)
+        self._look_back.drop(shards)
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -179,7 +184,7 @@ class Pump:
             await self._survey(self._leases.fresh(FRESH_FOR))
         if now >= self._poll_at:
             self._poll_at = now + self._config.poll.total_seconds()
-            self._arrivals.update(await self._store.waiting(holdings))
+            await self._poll(holdings)
 
     async def _survey(self, holdings: Sequence[Holding]) -> None:
         self._survey_at = self._clock.monotonic() + 1.0
@@ -187,10 +192,15 @@ class Pump:
             shards, asked = [held.shard for held in holdings], self.timeline.asked()
             self.timeline.replace(shards, await self._store.survey(holdings), asked=asked)
 
+    async def _poll(self, holdings: Sequence[Holding]) -> None:
+        found = await self._store.waiting(holdings)
+        self._arrivals.update(found.shards)
+        since = self._latecomers.observe(found)
+        if since is not None:
+            self._arrivals.update(self._look_back.ask(holdings, since))
+
     async def _sweep(self, holdings: Sequence[Holding]) -> None:
-        moved = await self._store.move(holdings, limit=self._config.move_batch, full=True)
-        for lane, at in moved.lanes.items():
-            self.timeline.note(lane, at)
+        self._arrivals.update(self._look_back.ask(holdings, EARLIEST))
         await self._survey(holdings)
         self._lapsing.update(held.shard for held in holdings)
 
@@ -206,21 +216,33 @@ class Pump:
         room = self._room()
         if self._is_flooded() or (not room and self._slots.is_limited):
             self._arrivals.clear()
-            moved = await self._store.move(holdings, limit=self._config.move_batch, full=False)
+            room = {}
         elif room:
             holdings = holdings[: max(1, sum(room.values()))]
             self._arrivals.difference_update(held.shard for held in holdings)
-            moved = await self._arrive(holdings, room)
         else:
             self._flooded_at = self._flooded_at or self._clock.monotonic()
             return False
+        moved = await self._moved(holdings, room)
         self._note_moved(moved, holdings)
         # What a limit may have kept from beginning on arrival is asked for at once.
         return bool(self._arrivals) or (self._slots.is_limited and bool(moved.lanes))
 
+    async def _moved(self, holdings: Sequence[Holding], room: Mapping[str, int]) -> Moved:
+        lowered = [self._look_back.lowered(held) for held in holdings]
+        try:
+            if room:
+                return await self._arrive(lowered, room)
+            return await self._store.move(lowered, limit=self._config.move_batch, full=False)
+        except Unavailable:
+            # It may be looking back that takes too long: it must not be all that is tried.
+            self._look_back.drop([held.shard for held in holdings])
+            raise
+
     def _note_moved(self, moved: Moved, holdings: Sequence[Holding]) -> None:
         self.time.observe(moved.now)
-        self._leases.mark(moved.marks.items())
+        marks = self._look_back.noted(holdings, moved)
+        self._leases.mark((shard, self._latecomers.bound(mark)) for shard, mark in marks.items())
         for lane, at in moved.lanes.items():
             self.timeline.note(lane, at)
         if moved.count:

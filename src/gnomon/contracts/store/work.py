@@ -46,6 +46,14 @@ class Moved(Value, frozen=True):
     now: datetime
 
 
+class Incoming(Value, frozen=True):
+    """What a poll found."""
+
+    shards: Collection[int]  # with incoming rows behind their marks
+    now: datetime
+    open: Collection[int] | None  # transactions in progress, by number; None: it cannot tell
+
+
 class Arrived(Value, frozen=True):
     """What a move brought, and what of it was begun at once; the lanes are of the rest."""
 
@@ -149,8 +157,10 @@ class WorkStore(Protocol):
 
         At most `limit` rows a shard, oldest first; a row is moved whole or not at all, and never
         twice. Rows of shards whose lease is not the given one stay. Rows whose guid is not its
-        action's any more are dropped. With `full` the marks are ignored, so rows of transactions
-        that committed late are found.
+        action's any more are dropped. A mark that the database's clock has not come to, because it
+        was set back, counts as a mark of the present. With `full` the marks are ignored, so rows of
+        transactions that committed late are found. New marks lag behind the present, but pass rows
+        of transactions that are open for longer: see `waiting`.
         """
         ...
 
@@ -257,6 +267,11 @@ class WorkStore(Protocol):
         """Every lane with rows in the held shards' processing queues and its earliest time."""
         ...
 
-    async def waiting(self, holdings: Sequence[Holding]) -> Collection[int]:
-        """Which of the held shards have incoming rows behind their mark: a cheap poll."""
+    async def waiting(self, holdings: Sequence[Holding]) -> Incoming:
+        """Which of the held shards have incoming rows behind their mark: a cheap poll.
+
+        With it, which transactions are in progress: all that may have written rows that are not to
+        be seen yet. Once one of them is not named any more, its rows are to be seen; they may be
+        older than a mark. An engine that looks at all rows, whatever the mark, names none.
+        """
         ...

@@ -1,8 +1,9 @@
 """Moving rows from the incoming to the processing queue, and where their live rows begin.
 
 A mark says that no unmoved row is older, except those of transactions that took long to commit. It
-lags two seconds behind, and a full move ignores it, so that no row is lost by it: it only spares
-the walk over rows that are dead but not yet vacuumed.
+lags two seconds behind, a poll tells which transactions may yet bring older ones, and a full move
+ignores it, so that no row is lost by it: it only spares the walk over rows that are dead but not
+yet vacuumed. No mark counts beyond the present less two seconds: the clock may have been set back.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import Arrived, Begun, Demand, Holding, Lane, Moved
+from gnomon.contracts.store import Arrived, Begun, Demand, Holding, Incoming, Lane, Moved
 from gnomon.stores.postgres.begin import Terms, begin, recall
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.rows import Decoder
@@ -35,9 +36,9 @@ class Tally:
         """A held shard gave so many rows, the last one created then."""
         is_full = taken >= self._limit and last_at is not None
         self.more = self.more or is_full
-        mark = (last_at if is_full and last_at is not None else now) - MARK_SLACK
-        old = self._old_marks[shard]
-        self.marks[shard] = mark if old is None else max(old, mark)
+        present = now - MARK_SLACK
+        mark = last_at - MARK_SLACK if is_full and last_at is not None else present
+        self.marks[shard] = min(max(self._old_marks[shard] or mark, mark), present)
 
     def add_lane(self, lane: Lane, earliest: datetime, count: int) -> None:
         known = self.lanes.get(lane)
@@ -62,6 +63,18 @@ def mark_of(holding: Holding, *, full: bool = False) -> datetime:
     return LONG_AGO if full or holding.incoming_mark is None else holding.incoming_mark
 
 
+async def waiting(database: Database, holdings: Sequence[Holding]) -> Incoming:
+    marks = [mark_of(holding) for holding in holdings]
+    shards = [holding.shard for holding in holdings]
+    if database.many_shards:
+        ((now, numbers, found),) = await database.fetch("waiting", shards, marks, MARK_SLACK)
+        return Incoming(shards=found, now=now, open=frozenset(numbers))
+    filled: list[int] = []
+    for shard, mark in zip(shards, marks, strict=True):
+        filled += [row[0] for row in await database.fetch("waiting_shard", shard, mark, MARK_SLACK)]
+    return Incoming(shards=filled, now=(await database.fetch("now"))[0][0], open=None)
+
+
 async def _move_all(
     database: Database, holdings: Sequence[Holding], tally: Tally, limit: int, *, full: bool
 ) -> datetime:
@@ -71,6 +84,7 @@ async def _move_all(
         [holding.lease_guid for holding in holdings],
         [mark_of(holding, full=full) for holding in holdings],
         limit,
+        MARK_SLACK,
     )
     for shard, queue, priority, moment, count, now in rows:
         if queue is None:
@@ -91,7 +105,9 @@ async def _move_shard(
         held = await session.fetch("move_held", holding.shard, holding.lease_guid)
         if not held:
             return
-        taken = await session.fetch("move_take", holding.shard, mark_of(holding, full=full), limit)
+        taken = await session.fetch(
+            "move_take", holding.shard, mark_of(holding, full=full), limit, MARK_SLACK
+        )
         current = [row for row in taken if row[4] is not None]
         columns = [[row[column] for row in current] for column in range(5)]
         put: set[object] = set()
@@ -124,6 +140,7 @@ async def arrive(
         list(room),
         list(room.values()),
         *terms[:4],
+        MARK_SLACK,
     )
     if not rows:
         now: datetime = (await database.fetch("now"))[0][0]

@@ -13,6 +13,7 @@ from gnomon.contracts.store import (
     Demand,
     Finish,
     Holding,
+    Incoming,
     Lane,
     Lapsed,
     Moved,
@@ -91,12 +92,5 @@ class PostgresWork:
                 found[Lane(row[0], row[1], row[2])] = row[3]
         return found
 
-    async def waiting(self, holdings: Sequence[Holding]) -> Collection[int]:
-        found: set[int] = set()
-        for group in self._database.groups(holding.shard for holding in holdings):
-            chosen = [holdings[place] for place in group.places]
-            shards = [holding.shard for holding in chosen]
-            marks = [moving.mark_of(holding) for holding in chosen]
-            rows = await self._database.fetch("waiting", shards, marks, *group.shards)
-            found.update(row[0] for row in rows)
-        return found
+    async def waiting(self, holdings: Sequence[Holding]) -> Incoming:
+        return await moving.waiting(self._database, holdings)

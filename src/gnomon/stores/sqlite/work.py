@@ -23,6 +23,7 @@ from gnomon.contracts.store import (
     Begun,
     Demand,
     Holding,
+    Incoming,
     Lane,
     Lapsed,
     Moved,
@@ -139,8 +140,9 @@ class SqliteWork(SqliteResults):
         connection.execute(SQL["move_delete"], head)
         return moved
 
-    async def waiting(self, holdings: Sequence[Holding]) -> Collection[int]:
-        return await self._runner.read(lambda connection: _waiting(connection, holdings))
+    async def waiting(self, holdings: Sequence[Holding]) -> Incoming:
+        shards = await self._runner.read(lambda connection: _waiting(connection, holdings))
+        return Incoming(shards=shards, now=self._clock.now(), open=())
 
     # -- begin ------------------------------------------------------------------------------------
 

@@ -135,9 +135,9 @@ class TestWaiting:
         await given.created(given.name_in(1))
         holdings = [await given.holding(shard) for shard in (0, 2)]
 
-        before = set(await store.work.waiting(holdings))
+        before = set((await store.work.waiting(holdings)).shards)
         await given.move()
-        after = set(await store.work.waiting(holdings))
+        after = set((await store.work.waiting(holdings)).shards)
 
         assert {0} == before
         assert set() == after

@@ -12,9 +12,9 @@
 -- rows are never updated, so their ctid is good for the length of a statement.
 -- Gives per shard still held (queue NULL): the last created_at and how many were taken; and per
 -- lane that got rows: the earliest time and how many.
--- $1 shards, $2 lease guids, $3 marks, $4 limit per shard
+-- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 how far marks lag behind
 WITH held AS (
-    SELECT l.shard_id, u.mark
+    SELECT l.shard_id, least(u.mark, statement_timestamp() - $5::interval) AS mark
     FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
     JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
 ), taken AS (
@@ -59,9 +59,9 @@ GROUP BY m.shard_id, m.queue, m.priority;
 -- `attempts` is NULL where the generation is gone and the row is dropped, and `inserted` says how
 -- many rows the processing queue really got.
 -- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 queues, $6 room in each,
--- $7 batch, $8 owner, $9 grace, $10 window
+-- $7 batch, $8 owner, $9 grace, $10 window, $11 how far marks lag behind
 WITH held AS (
-    SELECT l.shard_id, u.mark
+    SELECT l.shard_id, least(u.mark, statement_timestamp() - $11::interval) AS mark
     FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
     JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
 ), taken AS (
@@ -138,13 +138,14 @@ FOR SHARE;
 -- name: move_take shard-local
 -- First half of a move in one shard: what was taken, and the attempts of its action (NULL: the
 -- generation is gone, the row is dropped).
--- $1 shard, $2 mark, $3 limit
+-- $1 shard, $2 mark, $3 limit, $4 how far marks lag behind
 WITH taken AS (
     DELETE FROM /*schema*/incoming_queue AS i
     WHERE i.shard_id = $1::int AND (i.created_at, i.guid) IN (
         SELECT n.created_at, n.guid
         FROM /*schema*/incoming_queue AS n
-        WHERE n.shard_id = $1::int AND n.created_at >= $2::timestamptz
+        WHERE n.shard_id = $1::int
+          AND n.created_at >= least($2::timestamptz, statement_timestamp() - $4::interval)
         ORDER BY n.created_at, n.guid
         LIMIT $3::int
     )
@@ -454,16 +455,32 @@ WITH RECURSIVE lane AS (
 )
 SELECT l.shard_id, l.queue, l.priority, l.scheduled_at FROM lane AS l;
 
--- name: waiting shard-local
--- Which shards have incoming rows behind their mark.
--- $1 shards, $2 marks
-SELECT u.shard_id
-FROM unnest($1::int[], $2::timestamptz[]) AS u (shard_id, mark)
-WHERE EXISTS (
-    SELECT FROM /*schema*/incoming_queue AS i
-    WHERE i.shard_id = u.shard_id AND i.created_at >= u.mark /*one-shard: AND i.shard_id = $3*/
-    OFFSET 0
-);
+-- name: waiting many-shards
+-- Which transactions are in progress, and which shards have incoming rows behind their mark: one
+-- snapshot for both, so that what a transaction wrote is seen as soon as it is not named any more.
+-- Subtransactions count as what they belong to; prepared ones are in progress.
+-- $1 shards, $2 marks, $3 how far marks lag behind
+SELECT statement_timestamp(),
+    ARRAY(SELECT x.number::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS x (number)),
+    ARRAY(
+        SELECT u.shard_id
+        FROM unnest($1::int[], $2::timestamptz[]) AS u (shard_id, mark)
+        WHERE EXISTS (
+            SELECT FROM /*schema*/incoming_queue AS i
+            WHERE i.shard_id = u.shard_id
+              AND i.created_at >= least(u.mark, statement_timestamp() - $3::interval)
+            OFFSET 0
+        )
+    );
+
+-- name: waiting_shard shard-local
+-- The shard, if it has incoming rows behind its mark. A cluster has no common snapshot to ask.
+-- $1 shard, $2 mark, $3 how far marks lag behind
+SELECT i.shard_id
+FROM /*schema*/incoming_queue AS i
+WHERE i.shard_id = $1::int
+  AND i.created_at >= least($2::timestamptz, statement_timestamp() - $3::interval)
+LIMIT 1;
 
 -- name: lapsed_running shard-local
 -- Attempts that outlived their reservation, with their actions. What somebody holds
