@@ -9,15 +9,26 @@ this does not: an engine that cannot tell its transactions, a look that failed.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
-from gnomon.contracts.store import Holding, Incoming, Moved
+from gnomon.contracts.store import Holding, Incoming, Moved, Open
 
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+SPANS_MAX = 64  # more are drawn together
 MARGIN = timedelta(seconds=5)  # a row's time may be that of a statement that had to wait at first
+
+
+class Span(NamedTuple):
+    """Numbers from `start` to before `stop`, any of which may be in progress since some time."""
+
+    start: int
+    stop: int
+    since: datetime
 
 
 class Latecomers:
@@ -25,28 +36,63 @@ class Latecomers:
 
     def __init__(self) -> None:
         self._since: dict[int, datetime] = {}
+        self._spans: list[Span] = []  # in order
+        self._stop = 0  # the next transaction's number at the last poll
         self.seen_at: datetime | None = None  # at the last poll that could tell
 
     def __repr__(self) -> str:
-        return f"Latecomers({len(self._since)} open)"
+        return f"Latecomers({len(self._since)} open, {len(self._spans)} spans)"
 
     def observe(self, found: Incoming) -> datetime | None:
         """Take a poll in; from where on those that are over since the last one may have written.
 
-        A transaction wrote nothing before the last poll that did not know it. One that the first
-        poll knows may be as old as it likes.
+        A transaction wrote nothing before the last poll at which its number was not given out yet.
+        One that is older than the first poll may be as old as it likes.
         """
         if found.open is None:
             return None
-        over = [since for one, since in self._since.items() if one not in found.open]
-        known = self._since
-        if self.seen_at is not None and found.now < self.seen_at:  # the clock was set back
-            known = {one: min(since, found.now) for one, since in known.items()}
-            self.seen_at = found.now
-        newly = self.seen_at or EARLIEST
-        self._since = {one: known.get(one, newly) for one in found.open}
-        self.seen_at = found.now
-        return min(over, default=None)
+        before, now = self.seen_at, found.now
+        if before is None or found.open.stop < self._stop:  # another server: nothing is known of it
+            self._since, self._spans, self._stop, since = {}, [], 0, EARLIEST
+        else:
+            since = min(before, now)
+            self._set_back(now)
+        self._spans.append(Span(self._stop, found.open.stop, since))
+        over = self._over(found.open)
+        self._keep(found.open)
+        self.seen_at = now
+        return None if before is None else min(over, default=None)
+
+    def _set_back(self, now: datetime) -> None:
+        """If the clock was, what is open may write rows of the new time."""
+        self._since = {one: min(since, now) for one, since in self._since.items()}
+        self._spans = [span._replace(since=min(span.since, now)) for span in self._spans]
+
+    def _keep(self, present: Open) -> None:
+        """Remember what may be in progress still."""
+        self._since = {one: self._since_of(one) for one in present.ids}
+        spans = [span._replace(start=max(span.start, present.start)) for span in self._spans]
+        self._spans = [span for span in spans if span.start < span.stop]
+        while len(self._spans) > SPANS_MAX:
+            first, second, *rest = self._spans
+            since = min(first.since, second.since)
+            self._spans = [Span(first.start, second.stop, since), *rest]
+        self._stop = present.stop
+
+    def _over(self, present: Open) -> list[datetime]:
+        """Since when those may have been writing that are not in progress any more."""
+        alive, ids = frozenset(present.ids), sorted(present.ids)
+        over = [since for one, since in self._since.items() if one not in alive]
+        for span in self._spans:
+            stop = min(span.stop, present.start)
+            if stop - span.start > bisect_left(ids, stop) - bisect_left(ids, span.start):
+                over.append(span.since)
+        return over
+
+    def _since_of(self, one: int) -> datetime:
+        known = self._since.get(one)
+        spans = (span.since for span in self._spans if span.start <= one < span.stop)
+        return next(spans, EARLIEST) if known is None else known
 
     def bound(self, mark: datetime) -> datetime:
         """No mark may pass the last poll: what was opened and closed since, nobody knows."""

@@ -10,7 +10,12 @@ from gnomon.testing.store_suite.beginning import (
 )
 from gnomon.testing.store_suite.holding import TestHeld
 from gnomon.testing.store_suite.lapsing import TestLapsed, TestSettle
-from gnomon.testing.store_suite.moving import TestMove, TestSurvey, TestWaiting
+from gnomon.testing.store_suite.moving import (
+    TestClockSetBack,
+    TestMove,
+    TestSurvey,
+    TestWaiting,
+)
 from gnomon.testing.store_suite.recording import TestFinish, TestRepeats, TestTakingBack
 from gnomon.testing.store_suite.superseding import TestBlockedHead, TestSuperseded
 
@@ -18,6 +23,7 @@ __all__ = [
     "TestArrive",
     "TestBegin",
     "TestBlockedHead",
+    "TestClockSetBack",
     "TestExtend",
     "TestFinish",
     "TestHeld",

@@ -46,12 +46,21 @@ class Moved(Value, frozen=True):
     now: datetime
 
 
+class Open(Value, frozen=True):
+    """The transactions in progress, by their numbers, which only grow: all of `ids`, and maybe any
+    from `start` to before `stop`, which is the next one's number."""
+
+    ids: Collection[int] = ()
+    start: int = 0
+    stop: int = 0
+
+
 class Incoming(Value, frozen=True):
     """What a poll found."""
 
     shards: Collection[int]  # with incoming rows behind their marks
     now: datetime
-    open: Collection[int] | None  # transactions in progress, by number; None: it cannot tell
+    open: Open | None  # None: the engine cannot tell
 
 
 class Arrived(Value, frozen=True):
@@ -272,6 +281,6 @@ class WorkStore(Protocol):
 
         With it, which transactions are in progress: all that may have written rows that are not to
         be seen yet. Once one of them is not named any more, its rows are to be seen; they may be
-        older than a mark. An engine that looks at all rows, whatever the mark, names none.
+        older than a mark. An engine that looks at all rows, whatever the mark, need name none.
         """
         ...

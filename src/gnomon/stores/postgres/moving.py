@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import Arrived, Begun, Demand, Holding, Incoming, Lane, Moved
+from gnomon.contracts.store import Arrived, Begun, Demand, Holding, Incoming, Lane, Moved, Open
 from gnomon.stores.postgres.begin import Terms, begin, recall
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.rows import Decoder
@@ -67,8 +67,11 @@ async def waiting(database: Database, holdings: Sequence[Holding]) -> Incoming:
     marks = [mark_of(holding) for holding in holdings]
     shards = [holding.shard for holding in holdings]
     if database.many_shards:
-        ((now, numbers, found),) = await database.fetch("waiting", shards, marks, MARK_SLACK)
-        return Incoming(shards=found, now=now, open=frozenset(numbers))
+        ((now, ids, start, next_32, found),) = await database.fetch(
+            "waiting", shards, marks, MARK_SLACK
+        )
+        stop = start + (next_32 - start) % 2**32
+        return Incoming(shards=found, now=now, open=Open(ids=ids, start=start, stop=stop))
     filled: list[int] = []
     for shard, mark in zip(shards, marks, strict=True):
         filled += [row[0] for row in await database.fetch("waiting_shard", shard, mark, MARK_SLACK)]

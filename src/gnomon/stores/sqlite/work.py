@@ -27,6 +27,7 @@ from gnomon.contracts.store import (
     Lane,
     Lapsed,
     Moved,
+    Open,
 )
 from gnomon.model.action import Status
 from gnomon.model.codec import read_attempt, read_spec
@@ -142,7 +143,7 @@ class SqliteWork(SqliteResults):
 
     async def waiting(self, holdings: Sequence[Holding]) -> Incoming:
         shards = await self._runner.read(lambda connection: _waiting(connection, holdings))
-        return Incoming(shards=shards, now=self._clock.now(), open=())
+        return Incoming(shards=shards, now=self._clock.now(), open=Open())
 
     # -- begin ------------------------------------------------------------------------------------
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from gnomon.contracts.store import Lane, Store
+from gnomon.contracts.store import Holding, Lane, Open, Store
+from gnomon.testing.store_suite.arriving import arrive
 from gnomon.testing.store_suite.given import HOUR, SECOND, Given
+
+
+def _open(found: Open) -> set[int]:
+    return {*found.ids, *range(found.start, found.stop)}
 
 
 class TestMove:
@@ -141,6 +146,61 @@ class TestWaiting:
 
         assert {0} == before
         assert set() == after
+
+    async def test_a_transaction_is_named_until_its_rows_can_be_seen(
+        self, store: Store, given: Given
+    ) -> None:
+        """Or the engine finds them whatever the mark, or says that it cannot tell."""
+        if given.caller_transaction is None:
+            return
+        holding = await given.holding(0)
+        async with given.caller_transaction() as transaction:
+            draft = await given.draft(given.name_in(0))
+            await store.joining(transaction.connection).create([draft])
+            before = await store.work.waiting([holding])
+            await transaction.commit()
+        after = await store.work.waiting([holding])
+
+        assert ([], [0]) == (list(before.shards), list(after.shards))
+        assert before.now <= after.now
+        if before.open is None or after.open is None:
+            assert not store.capabilities.many_shards
+        elif store.capabilities.parallel_writers:
+            assert _open(before.open) - _open(after.open)
+
+
+class TestClockSetBack:
+    """Marks that the database's clock has not come to."""
+
+    async def ahead(self, given: Given) -> Holding:
+        mark = await given.now() + HOUR
+        return msgspec.structs.replace(await given.holding(0), incoming_mark=mark)
+
+    async def test_a_mark_ahead_of_the_clock_hides_nothing_from_a_poll(
+        self, store: Store, given: Given
+    ) -> None:
+        """What is created from now on is found."""
+        await given.created(given.name_in(0))
+
+        assert [0] == list((await store.work.waiting([await self.ahead(given)])).shards)
+
+    async def test_a_move_mends_a_mark_ahead_of_the_clock(self, store: Store, given: Given) -> None:
+        """It finds what is there, and its new mark is of the present."""
+        await given.created(given.name_in(0))
+
+        moved = await store.work.move([await self.ahead(given)], limit=10, full=False)
+
+        assert 1 == moved.count
+        assert moved.marks[0] <= moved.now
+
+    async def test_an_arrival_mends_it_too(self, store: Store, given: Given) -> None:
+        """The short way goes by the same rule."""
+        await given.created(given.name_in(0))
+
+        arrived = await arrive(store, [await self.ahead(given)])
+
+        assert 1 == len(arrived.begun)
+        assert arrived.moved.marks[0] <= arrived.moved.now
 
 
 class TestSurvey:

@@ -458,10 +458,14 @@ SELECT l.shard_id, l.queue, l.priority, l.scheduled_at FROM lane AS l;
 -- name: waiting many-shards
 -- Which transactions are in progress, and which shards have incoming rows behind their mark: one
 -- snapshot for both, so that what a transaction wrote is seen as soon as it is not named any more.
--- Subtransactions count as what they belong to; prepared ones are in progress.
+-- Subtransactions count as what they belong to; prepared ones are in progress. A snapshot lists those
+-- that are older than the last to have ended: of those after it no more is known than the number
+-- that the next one gets (its lower 32 bits), which is what ages are counted from.
 -- $1 shards, $2 marks, $3 how far marks lag behind
 SELECT statement_timestamp(),
     ARRAY(SELECT x.number::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS x (number)),
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+    age('3'::xid)::bigint + 3,
     ARRAY(
         SELECT u.shard_id
         FROM unnest($1::int[], $2::timestamptz[]) AS u (shard_id, mark)
