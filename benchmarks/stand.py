@@ -42,6 +42,7 @@ class Scale:
     drained: int = 50_000
     created: int = 10_000  # in one bulk call
     created_singly: int = 2_000
+    created_by_sql: int = 100_000
     burst: int = 100_000
     burst_ahead_s: float = 5.0  # from the last created to the instant
     idle_count: int = 200
@@ -70,6 +71,7 @@ QUICK = Scale(
     drained=4_000,
     created=2_000,
     created_singly=200,
+    created_by_sql=2_000,
     burst=5_000,
     burst_ahead_s=1.0,
     idle_count=40,

@@ -1,4 +1,5 @@
-"""`create`: single calls beside the rival's, and bulk beside a bare insert of the same rows."""
+"""`create`: single calls beside the rival's, bulk beside a bare insert of the same rows, and by SQL
+beside a plain INSERT into the one table that people write themselves."""
 
 from __future__ import annotations
 
@@ -18,6 +19,34 @@ from benchmarks.stand import Stand, progress
 TABLES = ("scheduled_action", "incoming_queue")
 FLOOR_GOAL = 0.5
 ROUNDS_MIN = 3  # they are short
+SINGLE_SQL_GOAL = 15.0
+MANY_SQL_GOAL = 5.0
+
+# What people write when they write a scheduler of their own, with its index.
+PLAIN_TABLE = """
+CREATE TABLE plain_task (
+    id BIGSERIAL PRIMARY KEY, execute_at TIMESTAMP NOT NULL, task_type VARCHAR(50) NOT NULL,
+    payload JSONB NOT NULL, status VARCHAR(20) DEFAULT 'pending', attempts INT DEFAULT 0,
+    max_attempts INT DEFAULT 3, error_message TEXT, created_at TIMESTAMP DEFAULT NOW(),
+    updated_at TIMESTAMP DEFAULT NOW(), completed_at TIMESTAMP
+);
+CREATE INDEX plain_task_idx ON plain_task (execute_at, status)
+    WHERE status IN ('pending', 'processing');
+"""
+_AT = "now() + interval '1 hour' + n * interval '1 ms'"
+_PAYLOAD = (
+    "jsonb_build_object('method', 'POST', 'url', 'https://shop.example/thank', "
+    "'json', jsonb_build_object('order', n))"
+)
+SQL_WAYS = {
+    "plain": f"INSERT INTO plain_task (execute_at, task_type, payload) "
+    f"SELECT {_AT}, 'http', {_PAYLOAD} FROM generate_series(1, {{count}}) AS n",
+    "single": f"SELECT count({{schema}}.schedule('http', {_PAYLOAD}, {_AT})) "
+    "FROM generate_series(1, {count}) AS n",
+    "many": "SELECT count(*) FROM {schema}.schedule_many((SELECT jsonb_agg(jsonb_build_object("
+    f"'task_type', 'http', 'payload', {_PAYLOAD}, 'execute_at', {_AT})) "
+    "FROM generate_series(1, {count}) AS n))",
+}
 
 Rows = dict[str, tuple[list[str], list[tuple[Any, ...]]]]  # table -> columns, rows
 
@@ -25,6 +54,9 @@ Rows = dict[str, tuple[list[str], list[tuple[Any, ...]]]]  # table -> columns, r
 async def measure(stand: Stand) -> AsyncIterator[Result]:
     yield await measure_single(stand)
     yield await measure_bulk(stand)
+    if stand.engine == "postgres":
+        for result in await measure_sql(stand):
+            yield result
 
 
 async def measure_single(stand: Stand) -> Result:
@@ -92,6 +124,50 @@ async def measure_bulk(stand: Stand) -> Result:
         met=ratio >= FLOOR_GOAL if stand.engine == "postgres" else None,
         extra={"count": count, "rounds": ours, "floor_rounds": floors},
     )
+
+
+async def measure_sql(stand: Stand) -> list[Result]:
+    """In turn: the plain INSERT, a call for each row, one call for all."""
+    count = stand.scale.created_by_sql
+    found: dict[str, list[float]] = {name: [] for name in SQL_WAYS}
+    async with (
+        stand.database() as url,
+        opened(stand, url) as app,
+    ):
+        schema = app.settings.database.schema
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute(PLAIN_TABLE)
+            for number in range(max(ROUNDS_MIN, stand.scale.rounds)):
+                for name, text in SQL_WAYS.items():
+                    await stand.settle(url)
+                    began = time.perf_counter()
+                    await connection.execute(text.format(schema=schema, count=count), timeout=600)
+                    found[name].append((time.perf_counter() - began) / count * 1e6)
+                shown = ", ".join(f"{name} {times[-1]:.1f} µs" for name, times in found.items())
+                progress(f"create by SQL, round {number + 1}: {shown}")
+        finally:
+            await connection.close()
+    plain = median(found["plain"])
+    return [
+        Result(
+            scenario="create",
+            measure=f"by SQL, {count:,} {what} in one statement",
+            engine=stand.engine,
+            value=median(found[name]),
+            unit="µs/action",
+            floor="plain INSERT into a table of tasks",
+            compared_value=plain,
+            ratio=median(found[name]) / plain,
+            goal=f"<= {goal:g} x the plain INSERT",
+            met=median(found[name]) / plain <= goal,
+            extra={"count": count, "rounds": found[name], "floor_rounds": found["plain"]},
+        )
+        for name, what, goal in (
+            ("single", "calls of schedule", SINGLE_SQL_GOAL),
+            ("many", "by schedule_many", MANY_SQL_GOAL),
+        )
+    ]
 
 
 async def bare_insert(stand: Stand, url: str, bare_url: str, schema: str) -> float:

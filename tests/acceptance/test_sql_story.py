@@ -46,7 +46,7 @@ class Story:
         (command,) = re.findall(r"```sh\ngnomon (.*?)\n```", page)
         words = shlex.split(command.replace("postgresql://gnomon@localhost/gnomon", self.dsn))
         self.command = [*words, "--schema", self.schema]
-        self.prepare, self.taken_back, self.kept, self.look = re.findall(
+        self.prepare, self.taken_back, self.kept, self.many, self.look = re.findall(
             r"```sql\n(.*?)```", page, re.DOTALL
         )
 
@@ -76,8 +76,11 @@ async def test_the_story_is_true(postgres_schema: PostgresSchema, processes: Pro
             await psql(story.dsn, story.taken_back)
             assert "" == await psql(story.dsn, story.look)
             await psql(story.dsn, story.kept)
+            assert "remind-1\nremind-2\nremind-3\nt\nt\nt\n" == await psql(story.dsn, story.many)
             seen = await story.completed("pack-2")
-            assert "ask-2|cancelled|0\npack-2|completed|1\nthank-2|completed|1\n" == seen
+            reminders = "".join(f"remind-{n}|cancelled|0\n" for n in (1, 2, 3))
+            rest = "ask-2|cancelled|0\npack-2|completed|1\n" + reminders
+            assert f"{rest}thank-2|completed|1\n" == seen
             assert "2\n" == await psql(story.dsn, f"SELECT id FROM {story.schema}.orders")
         finally:
             await psql(story.dsn, f"DROP OWNED BY {story.role}; DROP ROLE {story.role};")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import string
-import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from gnomon.contracts.store import Store
 from gnomon.executors.python import AttemptContext
 from gnomon.model.action import State
 from gnomon.model.codec import decode_spec
+from gnomon.model.ids import shard_of
 from gnomon.model.spec import Http, Kafka, Python, Rabbitmq, Retry, Spec
 from gnomon.scheduler import Request, Scheduler
 from tests.fixtures.postgres import PostgresSchema
@@ -48,13 +48,14 @@ def value_of(connection: Connection, query: str, *args: object) -> Any:
     return row[0]
 
 
-def test_crc32_is_what_python_computes(connection: Connection) -> None:
+def test_the_shard_is_what_python_computes(connection: Connection) -> None:
     """Otherwise an action would be looked for in another shard."""
     chooser = random.Random(7)
     letters = string.ascii_letters + string.digits + "._:@-"
     names = ["".join(chooser.choices(letters, k=chooser.randint(1, 40))) for _ in range(1000)]
-    rows = connection.execute("SELECT crc32(n) FROM unnest(%s::text[]) AS n", (names,)).fetchall()
-    assert [zlib.crc32(name.encode()) for name in names] == [row[0] for row in rows]
+    query = "SELECT shard_hash(n) %% 4096 FROM unnest(%s::text[]) AS n"
+    rows = connection.execute(query, (names,)).fetchall()
+    assert [shard_of(name, 4096) for name in names] == [row[0] for row in rows]
 
 
 async def test_a_row_made_by_sql_is_one_made_by_the_scheduler(
@@ -99,7 +100,7 @@ async def test_a_row_made_by_sql_is_one_made_by_the_scheduler(
     ("kind", "payload", "effect"),
     [
         ("python", {"function": "f", "args": [1]}, Python(function="f", args=[1])),
-        ("kafka", {"target": "k", "topic": "t"}, Kafka(target="k", topic="t")),
+        ("kafka", {"target": "k", "topic": "t", "key": "a"}, Kafka(target="k", topic="t", key="a")),
         (
             "rabbitmq",
             {"target": "r", "routing_key": "q", "json": [1]},
@@ -134,7 +135,7 @@ async def test_each_kind_is_read_back(
         ("'http', %s::jsonb || jsonb_build_object('body', repeat('x', 70000))", "at most 65536"),
         ("'http', %s, now() - interval '11 minutes'", "execute_at"),
         ("'http', %s, 'infinity'", "execute_at"),
-        ("'http', %s, max_attempts => 0", "max_attempts: must be between 1"),
+        ("'http', %s, max_attempts => 0", "max_attempts: must be a whole number between 1"),
         ("'http', %s, options => '{\"policy\": {}}'", "options.policy: there is no such field"),
         ("'http', %s, options => '{\"priority\": 2.5}'", "options.priority"),
         ("'http', %s, options => '{\"timeout\": \"soon\"}'", "options.timeout: must be a duration"),
@@ -159,6 +160,72 @@ def test_an_id_that_lives_is_refused(connection: Connection) -> None:
     value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
     with pytest.raises(psycopg.errors.UniqueViolation, match="exists already"):
         value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
+
+
+def task(**fields: object) -> dict[str, object]:
+    return {"task_type": "http", "payload": CALL, **fields}
+
+
+async def test_many_are_stored_by_one_call(store: Store, connection: Connection) -> None:
+    """The ids come back in order, named or not; each has its queue row, all one audit entry."""
+    wanted = [task(id=f"n-{n}", options={"priority": n % 3}) for n in range(50)]
+    wanted.insert(7, task())
+    rows = connection.execute("SELECT * FROM schedule_many(%s)", (Jsonb(wanted),)).fetchall()
+    names = [name for (name,) in rows]
+    assert [f"n-{n}" for n in range(50)] == [*names[:7], *names[8:]]
+    for name in (names[7], "n-49"):
+        action = await store.actions.get(name)
+        assert action is not None
+        assert (7, Http(**CALL)) == (action.meta.guid.version, action.spec.action)
+    assert 51 == value_of(connection, "SELECT count(*) FROM scheduled_action")
+    queued = "SELECT count(*) FROM incoming_queue JOIN scheduled_action USING (shard_id, guid)"
+    assert 51 == value_of(connection, queued)
+    assert [(51, "create", "n-0")] == connection.execute(
+        "SELECT count, verb, id FROM audit"
+    ).fetchall()
+    assert [] == list(await store.installation.doctor())
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (task(id="no good"), r"tasks\[2\]\.id: must be 1 to 200"),
+        (task(payload={"method": "GET"}), r"tasks\[2\]\.payload\.url: is required"),
+        (task(task_type=None), r"tasks\[2\]\.task_type: must be one of"),
+        (task(execute_at="soon"), r"tasks\[2\]\.execute_at: must be a time"),
+        (task(execute_at=True), r"tasks\[2\]\.execute_at: must be: string"),
+        (task(max_attempts=2.5), r"tasks\[2\]\.max_attempts: must be a whole number"),
+        (task(options={"timeout": "soon"}), r"tasks\[2\]\.options\.timeout: must be a duration"),
+        (task(options=[]), r"tasks\[2\]\.options: must be: object"),
+        (task(when="soon"), r"tasks\[2\]\.when: there is no such field"),
+        (7, r"tasks\[2\]: must be an object"),
+    ],
+)
+def test_one_bad_task_is_named_and_none_is_stored(
+    connection: Connection, bad: object, message: str
+) -> None:
+    """By its index, its field, the rule and the value."""
+    tasks = Jsonb([task(id="a"), task(id="b"), bad, task(id="c")])
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
+        connection.execute("SELECT * FROM schedule_many(%s)", (tasks,))
+    assert 0 == value_of(connection, "SELECT count(*) FROM scheduled_action")
+
+
+@pytest.mark.parametrize("tasks", ["{}", "null", None, "7"])
+def test_many_must_be_an_array(connection: Connection, tasks: str | None) -> None:
+    """And says so."""
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="must be an array"):
+        connection.execute("SELECT * FROM schedule_many(%s::jsonb)", (tasks,))
+
+
+def test_an_id_that_lives_or_stands_twice_refuses_all(connection: Connection) -> None:
+    """With the SQLSTATE of a unique key, and the index of the second one."""
+    value_of(connection, "SELECT schedule('http', %s, id => 'lives')", Jsonb(CALL))
+    for ids, index in ((["a", "lives", "b"], 1), (["a", "b", "a"], 2)):
+        tasks = Jsonb([task(id=name) for name in ids])
+        with pytest.raises(psycopg.errors.UniqueViolation, match=rf"tasks\[{index}\]\.id"):
+            connection.execute("SELECT * FROM schedule_many(%s)", (tasks,))
+    assert 1 == value_of(connection, "SELECT count(*) FROM scheduled_action")
 
 
 async def test_cancel_does_what_delete_does(store: Store, connection: Connection) -> None:
@@ -206,13 +273,14 @@ def test_a_role_can_do_this_and_nothing_else(
             value_of(connection, "SELECT grant_sql(%s)", role.as_string().strip('"'))
             connection.execute(sql.SQL("SET ROLE {}").format(role))
             value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
+            assert 0 == value_of(connection, "SELECT count(*) FROM schedule_many('[]')")
             assert "http" == value_of(connection, "SELECT task_type FROM tasks")
             assert value_of(connection, "SELECT cancel('one')") is True
             for statement in (
                 "SELECT * FROM scheduled_action", "DELETE FROM incoming_queue",
                 "UPDATE finished_action SET reason = ''", "SELECT * FROM token",
                 "INSERT INTO audit VALUES (now(), gen_random_uuid(), 0, 1, '', '', '')",
-                "SELECT grant_sql('public')", "SELECT crc32('a')",
+                "SELECT grant_sql('public')", "SELECT shard_hash('a')",
             ):  # fmt: skip
                 denied(connection, role, statement)
     finally:
@@ -278,7 +346,8 @@ def test_the_reference_page_names_what_there_is(
     names = value_of(
         connection,
         "SELECT array_agg(n) FROM pg_proc, unnest(proargnames) AS n "
-        "WHERE pronamespace = %s::regnamespace AND proname IN ('schedule', 'cancel')",
+        "WHERE pronamespace = %s::regnamespace "
+        "AND proname IN ('schedule', 'schedule_many', 'cancel')",
         postgres_schema.schema,
     )
     columns = value_of(
@@ -286,5 +355,5 @@ def test_the_reference_page_names_what_there_is(
         "SELECT array_agg(attname::text) FROM pg_attribute "
         "WHERE attrelid = 'tasks'::regclass AND attnum > 0",
     )
-    assert 7 == len(names)
+    assert 8 == len(names)
     assert [] == [name for name in (*names, *columns) if f"`{name}`" not in page]

@@ -256,21 +256,16 @@ CREATE TABLE /*schema*/limit_grant (
 
 -- The way in by SQL (docs/reference/sql.md), for plain PostgreSQL. Who calls needs no right on any
 -- table: the functions have their owner's, and nobody may call them until `grant_sql` says so.
+--
+-- The rules are those of admission in Python (a test holds them together). They stand twice, for
+-- speed: the `…_fit` functions say at once whether a task is good, for all rows of a statement; only
+-- what they refuse goes through the `check_…` functions, which say what is wrong with it. Functions
+-- in SQL are for inlining, and so have no search_path of their own; those that call them have one.
 
-CREATE FUNCTION /*schema*/crc32(name text) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    bytes bytea := convert_to(name, 'UTF8');
-    crc bigint := 4294967295;
-BEGIN
-    FOR place IN 0 .. length(bytes) - 1 LOOP
-        crc := crc # get_byte(bytes, place);
-        FOR step IN 1 .. 8 LOOP
-            crc := (crc >> 1) # (3988292384 * (crc & 1));
-        END LOOP;
-    END LOOP;
-    RETURN crc # 4294967295;
-END
+-- As `gnomon.model.ids.shard_of`. Not immutable, as convert_to is not: else it is not inlined.
+CREATE FUNCTION /*schema*/shard_hash(name text) RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT ('x' || encode(substring(sha256(convert_to(name, 'UTF8')) FROM 1 FOR 4), 'hex'))::bit(32)::bigint
 $$;
 
 -- A stored spec, NULL if it is no JSON: one bad row must not hide the others.
@@ -286,7 +281,7 @@ $$;
 CREATE FUNCTION /*schema*/refuse(field text, rule text, value text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION '%: % (got %)', field, rule, coalesce(left(value, 100), 'NULL')
+    RAISE EXCEPTION '%: % (got %)', left(field, 300), rule, coalesce(left(value, 100), 'NULL')
         USING ERRCODE = '22023';
 END
 $$;
@@ -330,15 +325,14 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     seconds numeric;
 BEGIN
-    IF jsonb_typeof(given) = 'number' THEN
-        seconds := round((given #>> '{}')::numeric, 6);
-    ELSE
-        BEGIN
-            seconds := extract(epoch FROM (given #>> '{}')::interval);
-        EXCEPTION WHEN data_exception THEN
-            PERFORM /*schema*/refuse(field, 'must be a duration such as 30 or "5m"', given::text);
+    BEGIN
+        seconds := CASE jsonb_typeof(given)
+            WHEN 'number' THEN round((given #>> '{}')::numeric, 6)
+            ELSE extract(epoch FROM (given #>> '{}')::interval)
         END;
-    END IF;
+    EXCEPTION WHEN data_exception THEN
+        PERFORM /*schema*/refuse(field, 'must be a duration such as 30 or "5m"', given::text);
+    END;
     IF seconds NOT BETWEEN from_s AND to_s THEN
         PERFORM /*schema*/refuse(
             field, format('must be between %s and %s seconds', from_s, to_s), given::text);
@@ -347,15 +341,159 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION /*schema*/schedule(
-    task_type text, payload jsonb, execute_at timestamptz DEFAULT NULL, id text DEFAULT NULL,
-    max_attempts int DEFAULT 3, options jsonb DEFAULT '{}'
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
+-- Without what has no shape or another one than it seems: controls, odd blanks, marks of direction.
+CREATE FUNCTION /*schema*/is_printable(given text, bytes_max int) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT octet_length(given) <= bytes_max AND (given ~ '^[ -~]*$' OR given !~
+        '[\u0001-\u001f\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff\ufeff\ufff0-\uffff]')
+$$;
+
+-- What is rare in a URL: an IPv6 address, long or strange names, high ports.
+CREATE FUNCTION /*schema*/host_fits(url text) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    present timestamptz := clock_timestamp();
-    utc text := 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
+    place text := substring(url FROM '^[^/]*//([^/?]*)');
+    host text := regexp_replace(place, ':[0-9]*$', '');
+BEGIN
+    IF substring(place FROM ':([0-9]*)$')::numeric > 65535 AND place !~ '\]$' THEN
+        RETURN false;
+    END IF;
+    IF host LIKE '[%' THEN
+        RETURN family(btrim(host, '[]')::inet) = 6;
+    END IF;
+    RETURN length(host) <= 253 AND host ~ '^[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?$';
+EXCEPTION WHEN data_exception THEN
+    RETURN false;
+END
+$$;
+
+-- Header names and values of a call or a message.
+CREATE FUNCTION /*schema*/headers_fit(kind text, headers jsonb) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    name text;
+    value text;
+    count int := 0;
+    names text[] := '{}';
+BEGIN
+    IF jsonb_typeof(headers) <> 'object' THEN
+        RETURN false;
+    END IF;
+    FOR name, value IN
+        SELECT lower(e.key), CASE jsonb_typeof(e.value) WHEN 'string' THEN e.value #>> '{}' END
+        FROM jsonb_each(headers) AS e
+    LOOP
+        count := count + 1;
+        IF value IS NULL OR count > 32 OR name = ANY (names)
+            OR length(name) > (CASE kind WHEN 'rabbitmq' THEN 128 ELSE 1024 END)
+            OR name !~ '^[!#$%&''*+.^_`|~0-9a-z-]+$' OR length(value) > 1024 OR value !~ '^[ -~]*$'
+            OR name LIKE 'gnomon-%'
+            OR kind = 'http' AND (
+                name ~ '^(proxy|webhook)-' OR name IN (
+                    'host', 'content-length', 'transfer-encoding', 'expect', 'cookie',
+                    'traceparent', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade')
+                OR value LIKE 'secret://%' AND value !~ '^secret://[A-Za-z0-9._-]{1,64}$')
+            OR kind = 'rabbitmq' AND (
+                name ~ '^x-(first|last)-death-'
+                OR name IN ('cc', 'bcc', 'x-death', 'x-received-from'))
+        THEN
+            RETURN false;
+        END IF;
+        names := names || name;
+    END LOOP;
+    RETURN true;
+END
+$$;
+
+-- The success codes of a call.
+CREATE FUNCTION /*schema*/codes_fit(codes jsonb) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN jsonb_typeof(codes) = 'array' AND jsonb_array_length(codes) <= 32
+        AND NOT EXISTS (
+            SELECT FROM jsonb_array_elements(codes) AS c WHERE c::text !~ '^[1-5][0-9][0-9]$');
+END
+$$;
+
+-- jsonb does not tell whole numbers from others: what has 19 digits might be either.
+CREATE FUNCTION /*schema*/payload_fits(kind text, payload jsonb, payload_text text)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT octet_length(payload_text) <= 65536
+    AND (octet_length(payload_text) < 64 OR NOT payload
+        @? 'strict $.**{33 to last} ? (@.type() == "object" || @.type() == "array")')
+    AND (payload_text !~ '[0-9]{19}' OR NOT payload
+        @? 'strict $.** ? (@ >= 1000000000000000000 || @ <= -1000000000000000000)')
+    AND CASE kind
+        WHEN 'http' THEN
+            payload - '{method,url,headers,body,json,success}'::text[] = '{}'
+            AND payload ->> 'method' IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')
+            AND jsonb_typeof(payload -> 'url') = 'string' AND length(payload ->> 'url') <= 2048
+            AND payload ->> 'url' ~ '^[hH][tT][tT][pP][sS]?://([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(:0*[1-9][0-9]{0,4})?([/?][!"$-\[\]-~]*)?$'
+            AND (
+                length(split_part(payload ->> 'url', '/', 3)) < 64
+                AND split_part(payload ->> 'url', '/', 3) NOT LIKE ALL ('{.%,%..%,[%,%:_____%}')
+                OR /*schema*/host_fits(payload ->> 'url'))
+            AND coalesce(jsonb_typeof(payload -> 'body'), 'null') IN ('string', 'null')
+            AND (payload ->> 'body' IS NULL OR payload ->> 'json' IS NULL)
+            AND (payload ->> 'method' NOT IN ('GET', 'HEAD')
+                OR payload ->> 'body' IS NULL AND payload ->> 'json' IS NULL)
+            AND (NOT payload ? 'headers' OR /*schema*/headers_fit(kind, payload -> 'headers'))
+            AND (NOT payload ? 'success' OR /*schema*/codes_fit(payload -> 'success'))
+        WHEN 'rabbitmq' THEN
+            payload - '{target,routing_key,exchange,body,json,headers,content_type}'::text[] = '{}'
+            AND jsonb_typeof(payload -> 'target') = 'string'
+            AND payload ->> 'target' ~ '^[A-Za-z0-9._-]{1,64}$'
+            AND jsonb_typeof(payload -> 'routing_key') = 'string'
+            AND coalesce(jsonb_typeof(payload -> 'exchange'), 'string') = 'string'
+            AND coalesce(payload ->> 'exchange', '') || (payload ->> 'routing_key') <> ''
+            AND /*schema*/is_printable(coalesce(payload ->> 'exchange', ''), 255)
+            AND /*schema*/is_printable(payload ->> 'routing_key', 255)
+            AND coalesce(jsonb_typeof(payload -> 'body'), 'null') IN ('string', 'null')
+            AND (payload ->> 'body' IS NULL OR payload ->> 'json' IS NULL)
+            AND coalesce(jsonb_typeof(payload -> 'content_type'), 'null') IN ('string', 'null')
+            AND coalesce(payload ->> 'content_type', 'a') ~ '^[ -~]{1,255}$'
+            AND (NOT payload ? 'headers' OR /*schema*/headers_fit(kind, payload -> 'headers'))
+        WHEN 'kafka' THEN
+            payload - '{target,topic,key,value,json,headers}'::text[] = '{}'
+            AND jsonb_typeof(payload -> 'target') = 'string'
+            AND payload ->> 'target' ~ '^[A-Za-z0-9._-]{1,64}$'
+            AND jsonb_typeof(payload -> 'topic') = 'string'
+            AND payload ->> 'topic' ~ '^[A-Za-z0-9._-]{1,249}$'
+            AND payload ->> 'topic' !~ '^(__|\.{1,2}$)'
+            AND coalesce(jsonb_typeof(payload -> 'key'), 'null') IN ('string', 'null')
+            AND octet_length(coalesce(payload ->> 'key', '')) <= 1024
+            AND coalesce(jsonb_typeof(payload -> 'value'), 'null') IN ('string', 'null')
+            AND (payload ->> 'value' IS NULL OR payload ->> 'json' IS NULL)
+            AND coalesce(payload ->> 'key', payload ->> 'value', payload ->> 'json') IS NOT NULL
+            AND (NOT payload ? 'headers' OR /*schema*/headers_fit(kind, payload -> 'headers'))
+        WHEN 'python' THEN
+            payload - '{function,args,kwargs}'::text[] = '{}'
+            AND jsonb_typeof(payload -> 'function') = 'string'
+            AND payload ->> 'function' ~ '^[A-Za-z0-9._-]{1,64}$'
+            AND coalesce(jsonb_typeof(payload -> 'args'), 'array') = 'array'
+            AND coalesce(jsonb_typeof(payload -> 'kwargs'), 'object') = 'object'
+        ELSE false
+    END
+$$;
+
+CREATE FUNCTION /*schema*/task_fits(
+    name text, kind text, payload jsonb, payload_text text, starts timestamptz,
+    present timestamptz, max_attempts int, ends timestamptz
+) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    -- now() is when the transaction began: what was meant by it is not late, however long it took.
+    SELECT length(name) <= 200 AND name ~ '^[A-Za-z0-9._:@-]+$' AND name NOT IN ('.', '..')
+    AND jsonb_typeof(payload) = 'object' AND /*schema*/payload_fits(kind, payload, payload_text)
+    AND starts < '9000-01-01Z' AND (starts >= present - interval '10 minutes' OR starts = now())
+    AND max_attempts BETWEEN 1 AND 1000001
+    AND (ends IS NULL OR ends > starts AND ends > present)
+$$;
+
+CREATE FUNCTION /*schema*/check_payload(place text, kind text, payload jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    field text := place || 'payload';
     kinds jsonb := '{
         "http": {"method": "string", "url": "string", "headers": "object", "body": "string|null",
                  "json": "any", "success": "array"},
@@ -368,166 +506,399 @@ DECLARE
     }';
     needed jsonb := '{"http": ["method", "url"], "rabbitmq": ["target", "routing_key"],
                       "kafka": ["target", "topic"], "python": ["function"]}';
-    made uuid;
-    name text := schedule.id;
-    starts timestamptz := coalesce(schedule.execute_at, present);
-    given jsonb := coalesce(schedule.options, '{}');
-    retry jsonb;
-    timeout_s numeric := 15;
-    retention_s numeric := 604800;
-    least_s numeric := 1;
-    most_s numeric := 1;
-    ends timestamptz;
-    queue_name text;
-    rank numeric;
     item text;
-    spec jsonb;
-    shard int;
 BEGIN
-    made := overlay(
-        overlay(
-            encode(uuid_send(gen_random_uuid()), 'hex')
-            PLACING lpad(to_hex(floor(extract(epoch FROM present) * 1000)::bigint), 12, '0')
-            FROM 1 FOR 12
-        ) PLACING '7' FROM 13 FOR 1
-    )::uuid;
-    name := coalesce(name, made::text);
-    IF name !~ '^[A-Za-z0-9._:@-]{1,200}$' OR name IN ('.', '..') THEN
+    IF kind IS NULL OR NOT kinds ? kind THEN
         PERFORM /*schema*/refuse(
-            'id', 'must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ -', name);
+            place || 'task_type', 'must be one of http, rabbitmq, kafka, python', kind);
     END IF;
-
-    IF schedule.task_type IS NULL OR NOT kinds ? schedule.task_type THEN
-        PERFORM /*schema*/refuse(
-            'task_type', 'must be one of http, rabbitmq, kafka, python', schedule.task_type);
-    END IF;
-    PERFORM /*schema*/check_fields('payload', schedule.payload, kinds -> schedule.task_type);
-    FOR item IN SELECT jsonb_array_elements_text(needed -> schedule.task_type) LOOP
-        IF NOT schedule.payload ? item THEN
-            PERFORM /*schema*/refuse('payload.' || item, 'is required', NULL);
+    PERFORM /*schema*/check_fields(field, payload, kinds -> kind);
+    FOR item IN SELECT jsonb_array_elements_text(needed -> kind) LOOP
+        IF NOT payload ? item THEN
+            PERFORM /*schema*/refuse(field || '.' || item, 'is required', NULL);
         END IF;
     END LOOP;
-    PERFORM /*schema*/check_texts('payload.headers', schedule.payload -> 'headers');
-    FOR item IN SELECT jsonb_array_elements(coalesce(schedule.payload -> 'success', '[]'))::text LOOP
-        IF item !~ '^[1-5][0-9][0-9]$' THEN
-            PERFORM /*schema*/refuse('payload.success', 'must be codes from 100 to 599', item);
-        END IF;
-    END LOOP;
-    IF octet_length(schedule.payload::text) > 65536 THEN
+    IF octet_length(payload::text) > 65536 THEN
         PERFORM /*schema*/refuse(
-            'payload', 'must be at most 65536 bytes', octet_length(schedule.payload::text)::text);
+            field, 'must be at most 65536 bytes', octet_length(payload::text)::text);
     END IF;
-
-    -- now() is when the transaction began: what was meant by it is not late, however long it took.
-    IF starts > '9000-01-01' OR starts < present - interval '10 minutes'
-        AND starts <> now()
+    IF /*schema*/payload_fits(kind, payload, payload::text) THEN
+        RETURN;
+    END IF;
+    PERFORM /*schema*/check_texts(field || '.headers', payload -> 'headers');
+    -- No value is shown: a URL, a header or a body may hold a secret.
+    IF payload ? 'headers' AND NOT /*schema*/headers_fit(kind, payload -> 'headers') THEN
+        PERFORM /*schema*/refuse(
+            field || '.headers', 'at most 32 tokens that are the caller''s to say, with visible ASCII',
+            (SELECT string_agg(k, ', ') FROM jsonb_object_keys(payload -> 'headers') AS k));
+    ELSIF payload ? 'success' AND NOT /*schema*/codes_fit(payload -> 'success') THEN
+        PERFORM /*schema*/refuse(
+            field || '.success', 'must be codes from 100 to 599, at most 32', payload ->> 'success');
+    ELSIF payload ->> 'json' IS NOT NULL
+        AND coalesce(payload ->> 'body', payload ->> 'value') IS NOT NULL
+    THEN
+        PERFORM /*schema*/refuse(field || '.json', 'must not be given together with a text', 'both');
+    ELSIF kind = 'http'
+        AND payload ->> 'method' NOT IN ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE')
     THEN
         PERFORM /*schema*/refuse(
-            'execute_at', 'must not be more than 10 minutes in the past, nor after the year 9000',
-            starts::text);
-    END IF;
-    IF schedule.max_attempts IS NULL OR schedule.max_attempts NOT BETWEEN 1 AND 1000001 THEN
+            field || '.method', 'must be GET, HEAD, POST, PUT, PATCH or DELETE', payload ->> 'method');
+    ELSIF kind = 'http' AND payload ->> 'method' IN ('GET', 'HEAD')
+        AND coalesce(payload ->> 'body', payload ->> 'json') IS NOT NULL
+    THEN
         PERFORM /*schema*/refuse(
-            'max_attempts', 'must be between 1 and 1000001', schedule.max_attempts::text);
+            field || '.body', 'must not be sent with ' || (payload ->> 'method'), 'one');
+    ELSIF NOT /*schema*/payload_fits(
+        kind, payload - '{json,args,kwargs,body}'::text[],
+        (payload - '{json,args,kwargs,body}'::text[])::text
+    ) THEN
+        PERFORM /*schema*/refuse(
+            field || '.' || (needed -> kind ->> -1),
+            'or another field is not what the reference says of ' || kind || ' actions', 'hidden');
     END IF;
+    PERFORM /*schema*/refuse(
+        field, 'must be nested at most 32 levels deep, with numbers of at most 18 digits', 'more');
+END
+$$;
 
-    PERFORM /*schema*/check_fields('options', given, '{
+-- Options, as they are stored: columns, and what stands behind in the spec and in its `retry`.
+CREATE FUNCTION /*schema*/options_of(
+    place text, given jsonb, OUT timeout_us bigint, OUT retention_us bigint, OUT queue text,
+    OUT priority smallint, OUT ends timestamptz, OUT retry_tail text, OUT tail text
+)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    field text := place || 'options';
+    utc text := 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"';
+    retry jsonb;
+    labels jsonb;
+    seconds numeric;
+    least_s numeric := 1;
+    most_s numeric := 1;
+    item text;
+    rank numeric;
+BEGIN
+    timeout_us := 15000000;
+    retention_us := 604800000000;
+    queue := 'default';
+    priority := 5;
+    retry_tail := '';
+    tail := '';
+    IF given = '{}' THEN
+        RETURN;
+    END IF;
+    PERFORM /*schema*/check_fields(field, given, '{
         "retry": "object", "timeout": "number|string", "retention": "number|string",
         "deadline": "string", "queue": "string", "priority": "number", "labels": "object"}');
     retry := coalesce(given -> 'retry', '{}');
-    PERFORM /*schema*/check_fields('options.retry', retry, '{
+    labels := coalesce(given -> 'labels', '{}');
+    PERFORM /*schema*/check_fields(field || '.retry', retry, '{
         "min_period": "number|string", "max_period": "number|string", "scale": "number",
         "back_off": "number"}');
     IF retry ? 'min_period' THEN
-        least_s := /*schema*/seconds_of('options.retry.min_period', retry -> 'min_period', 1, 316224000);
+        least_s := /*schema*/seconds_of(
+            field || '.retry.min_period', retry -> 'min_period', 1, 316224000);
     END IF;
     most_s := least_s;
     IF retry ? 'max_period' THEN
         most_s := /*schema*/seconds_of(
-            'options.retry.max_period', retry -> 'max_period', least_s, 316224000);
+            field || '.retry.max_period', retry -> 'max_period', least_s, 316224000);
+    END IF;
+    IF retry <> '{}' THEN
+        retry_tail := ',"min_period":"PT' || trim_scale(least_s) || 'S","max_period":"PT'
+            || trim_scale(most_s) || 'S"';
     END IF;
     FOREACH item IN ARRAY ARRAY['scale', 'back_off'] LOOP
         IF (retry ->> item)::numeric NOT BETWEEN 0 AND 1000000000 THEN
             PERFORM /*schema*/refuse(
-                'options.retry.' || item, 'must be between 0 and 1000000000', retry ->> item);
+                field || '.retry.' || item, 'must be between 0 and 1000000000', retry ->> item);
+        ELSIF retry ? item THEN
+            retry_tail := retry_tail || format(',"%s":%s', item, retry -> item);
         END IF;
     END LOOP;
     IF given ? 'timeout' THEN
-        timeout_s := /*schema*/seconds_of('options.timeout', given -> 'timeout', 0.001, 86400);
+        seconds := /*schema*/seconds_of(field || '.timeout', given -> 'timeout', 0.001, 86400);
+        timeout_us := seconds * 1000000;
+        tail := tail || ',"timeout":"PT' || trim_scale(seconds) || 'S"';
     END IF;
     IF given ? 'retention' THEN
-        retention_s := /*schema*/seconds_of('options.retention', given -> 'retention', 0, 31622400);
+        seconds := /*schema*/seconds_of(field || '.retention', given -> 'retention', 0, 31622400);
+        retention_us := seconds * 1000000;
+        tail := tail || ',"retention":"PT' || trim_scale(seconds) || 'S"';
     END IF;
     IF given ? 'deadline' THEN
         BEGIN
             ends := (given ->> 'deadline')::timestamptz;
         EXCEPTION WHEN data_exception THEN
-            PERFORM /*schema*/refuse('options.deadline', 'must be a time', given ->> 'deadline');
+            NULL;
         END;
-        IF ends <= greatest(starts, present) OR ends > '9000-01-01' THEN
+        IF (ends > '1970-01-01Z' AND ends < '9000-01-01Z') IS NOT TRUE THEN
             PERFORM /*schema*/refuse(
-                'options.deadline', 'must be to come, after execute_at, before the year 9000',
-                given ->> 'deadline');
+                field || '.deadline', 'must be a time before the year 9000', given ->> 'deadline');
         END IF;
+        tail := tail || ',"deadline":"' || to_char(ends AT TIME ZONE 'UTC', utc) || '"';
     END IF;
-    queue_name := coalesce(given ->> 'queue', 'default');
-    IF queue_name !~ '^[A-Za-z0-9._-]{1,64}$' THEN
+    queue := coalesce(given ->> 'queue', queue);
+    IF queue !~ '^[A-Za-z0-9._-]{1,64}$' THEN
         PERFORM /*schema*/refuse(
-            'options.queue', 'must be 1 to 64 characters out of A-Z a-z 0-9 . _ -', queue_name);
+            field || '.queue', 'must be 1 to 64 characters out of A-Z a-z 0-9 . _ -', queue);
     END IF;
     rank := coalesce((given ->> 'priority')::numeric, 5);
     IF rank NOT IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9) THEN
-        PERFORM /*schema*/refuse('options.priority', 'must be a whole number from 0 to 9', rank::text);
+        PERFORM /*schema*/refuse(
+            field || '.priority', 'must be a whole number from 0 to 9', rank::text);
     END IF;
-    PERFORM /*schema*/check_texts('options.labels', given -> 'labels');
-    FOR item IN SELECT e.key FROM jsonb_each_text(coalesce(given -> 'labels', '{}')) AS e
-        WHERE e.key !~ '^[A-Za-z0-9._-]{1,64}$' OR e.value ~ '[[:cntrl:]]' OR length(e.value) > 256
+    priority := rank;
+    tail := tail || ',"queue":"' || queue || '","priority":' || priority;
+    PERFORM /*schema*/check_texts(field || '.labels', labels);
+    FOR item IN SELECT e.key FROM jsonb_each_text(labels) AS e
+        WHERE e.key !~ '^[A-Za-z0-9._-]{1,64}$' OR length(e.value) > 256
+           OR NOT /*schema*/is_printable(e.value, 1024)
     LOOP
         PERFORM /*schema*/refuse(
-            'options.labels', 'names of 1 to 64 plain characters, printable values up to 256', item);
+            field || '.labels', 'names of 1 to 64 plain characters, printable values up to 256', item);
     END LOOP;
-    IF (SELECT count(*) FROM jsonb_object_keys(coalesce(given -> 'labels', '{}'))) > 32 THEN
-        PERFORM /*schema*/refuse('options.labels', 'must be at most 32', NULL);
+    IF (SELECT count(*) FROM jsonb_object_keys(labels)) > 32 THEN
+        PERFORM /*schema*/refuse(field || '.labels', 'must be at most 32', NULL);
     END IF;
+    tail := tail || ',"labels":' || labels;
+END
+$$;
 
-    spec := jsonb_build_object(
-        'action', schedule.payload || jsonb_build_object('type', schedule.task_type),
-        'start_at', to_char(starts AT TIME ZONE 'UTC', utc),
-        'retry', retry || jsonb_build_object(
-            'max', schedule.max_attempts - 1,
-            'min_period', 'PT' || trim_scale(least_s) || 'S',
-            'max_period', 'PT' || trim_scale(most_s) || 'S'),
-        'timeout', 'PT' || trim_scale(timeout_s) || 'S',
-        'queue', queue_name, 'priority', rank::int,
-        'labels', coalesce(given -> 'labels', '{}')
-    );
-    IF given ? 'retention' THEN
-        spec := spec || jsonb_build_object('retention', 'PT' || trim_scale(retention_s) || 'S');
+-- Say what is wrong with a task: the slow way, for a message. Returns if it finds nothing.
+CREATE FUNCTION /*schema*/check_task(place text, task jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    present timestamptz := clock_timestamp();
+    name text := task ->> 'id';
+    starts timestamptz;
+    ends timestamptz;
+BEGIN
+    PERFORM /*schema*/check_fields(rtrim(place, '.'), task, '{
+        "task_type": "string|null", "payload": "any", "execute_at": "string|null",
+        "id": "string|null", "max_attempts": "number|null", "options": "object|null"}');
+    IF name !~ '^[A-Za-z0-9._:@-]{1,200}$' OR name IN ('.', '..') THEN
+        PERFORM /*schema*/refuse(
+            place || 'id', 'must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ -', name);
     END IF;
-    IF ends IS NOT NULL THEN
-        spec := spec || jsonb_build_object('deadline', to_char(ends AT TIME ZONE 'UTC', utc));
+    PERFORM /*schema*/check_payload(place, task ->> 'task_type', task -> 'payload');
+    BEGIN
+        starts := coalesce((task ->> 'execute_at')::timestamptz, present);
+    EXCEPTION WHEN data_exception THEN
+        PERFORM /*schema*/refuse(place || 'execute_at', 'must be a time', task ->> 'execute_at');
+    END;
+    IF starts >= '9000-01-01Z' OR starts < present - interval '10 minutes' AND starts <> now() THEN
+        PERFORM /*schema*/refuse(
+            place || 'execute_at',
+            'must not be more than 10 minutes in the past, nor after the year 9000', starts::text);
     END IF;
+    IF coalesce((task ->> 'max_attempts')::numeric, 3) NOT BETWEEN 1 AND 1000001
+        OR (task ->> 'max_attempts')::numeric % 1 <> 0
+    THEN
+        PERFORM /*schema*/refuse(
+            place || 'max_attempts', 'must be a whole number between 1 and 1000001',
+            task ->> 'max_attempts');
+    END IF;
+    SELECT o.ends INTO ends
+    FROM /*schema*/options_of(place, coalesce(nullif(task -> 'options', 'null'), '{}')) AS o;
+    IF ends <= greatest(starts, present) THEN
+        PERFORM /*schema*/refuse(
+            place || 'options.deadline', 'must be to come, and after execute_at',
+            task #>> '{options,deadline}');
+    END IF;
+END
+$$;
 
-    SELECT (/*schema*/crc32(name) % i.shard_count)::int INTO STRICT shard FROM /*schema*/installation AS i;
+-- A random id whose beginning is the time, as the program makes them (UUID version 7).
+CREATE FUNCTION /*schema*/new_guid(time_ms bigint) RETURNS uuid
+LANGUAGE sql VOLATILE AS $$
+    SELECT (lpad(to_hex(time_ms >> 16), 8, '0') || '-' || lpad(to_hex(time_ms & 65535), 4, '0')
+        || '-7' || substr(gen_random_uuid()::text, 16))::uuid
+$$;
+
+CREATE FUNCTION /*schema*/spec_text(
+    kind text, payload_text text, starts timestamptz, max_attempts int, retry_tail text, tail text
+) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT '{"action":{"type":"' || kind || '",' || substr(payload_text, 2)
+        || ',"start_at":"' || to_char(starts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+        || '","retry":{"max":' || (max_attempts - 1) || retry_tail || '}' || tail || '}'
+$$;
+
+CREATE FUNCTION /*schema*/schedule(
+    task_type text, payload jsonb, execute_at timestamptz DEFAULT NULL, id text DEFAULT NULL,
+    max_attempts int DEFAULT 3, options jsonb DEFAULT '{}'
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    present timestamptz := clock_timestamp();
+    time_ms bigint := extract(epoch FROM present) * 1000;
+    made uuid := /*schema*/new_guid(time_ms);
+    name text := coalesce(schedule.id, made::text);
+    starts timestamptz := coalesce(schedule.execute_at, present);
+    payload_text text := schedule.payload::text;
+    o record;
+    shard int;
+BEGIN
+    o := /*schema*/options_of('', coalesce(schedule.options, '{}'));
+    IF /*schema*/task_fits(
+        name, schedule.task_type, schedule.payload, payload_text, starts, present,
+        schedule.max_attempts, o.ends
+    ) IS NOT TRUE THEN
+        PERFORM /*schema*/check_task('', jsonb_build_object(
+            'task_type', schedule.task_type, 'payload', schedule.payload,
+            'execute_at', schedule.execute_at, 'id', schedule.id,
+            'max_attempts', coalesce(schedule.max_attempts, 0), 'options', schedule.options));
+        PERFORM /*schema*/refuse('task', 'is not what the reference says', schedule.task_type);
+    END IF;
     INSERT INTO /*schema*/scheduled_action (
         shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
         created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
         attempts, succeeded, failed, interrupted,
         consecutive_failures, consecutive_interruptions, occurrence_failures, creator
-    ) VALUES (
-        shard, name, made, spec::text, 'active', queue_name, rank::smallint, timeout_s * 1000000,
-        retention_s * 1000000, false, present, present, starts, 1, starts, ends,
-        0, 0, 0, 0, 0, 0, 0, NULL
-    ) ON CONFLICT (shard_id, id) DO NOTHING;
-    IF NOT FOUND THEN
+    )
+    SELECT
+        (/*schema*/shard_hash(name) % i.shard_count)::int, name, made, /*schema*/spec_text(
+            schedule.task_type, payload_text, starts, schedule.max_attempts, o.retry_tail, o.tail),
+        'active', o.queue, o.priority, o.timeout_us, o.retention_us, false, present, present,
+        starts, 1, starts, o.ends, 0, 0, 0, 0, 0, 0, 0, NULL
+    FROM /*schema*/installation AS i
+    ON CONFLICT (shard_id, id) DO NOTHING
+    RETURNING shard_id INTO shard;
+    IF shard IS NULL THEN
         RAISE EXCEPTION 'id: an action with this id exists already (got %)', name
             USING ERRCODE = '23505';
     END IF;
     INSERT INTO /*schema*/incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
-    VALUES (shard, present, made, queue_name, rank::smallint, starts);
+    VALUES (shard, present, made, o.queue, o.priority, starts);
     INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
     VALUES (present, made, shard, 1, 'create', 'sql:' || session_user, name);
     RETURN name;
+END
+$$;
+
+-- Raise what is wrong with the first bad one of these tasks.
+CREATE FUNCTION /*schema*/refuse_tasks(tasks jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    task jsonb;
+    no int;
+    name text;
+BEGIN
+    FOR task, no IN
+        SELECT e.task, e.no - 1 FROM jsonb_array_elements(tasks) WITH ORDINALITY AS e (task, no)
+    LOOP
+        PERFORM /*schema*/check_task(format('tasks[%s].', no), task);
+    END LOOP;
+    SELECT u.no, u.id INTO no, name
+    FROM (
+        SELECT
+            e.no - 1 AS no, e.task ->> 'id' AS id,
+            row_number() OVER (PARTITION BY e.task ->> 'id' ORDER BY e.no) AS nth
+        FROM jsonb_array_elements(tasks) WITH ORDINALITY AS e (task, no)
+        WHERE e.task ->> 'id' IS NOT NULL
+    ) AS u
+    CROSS JOIN /*schema*/installation AS i
+    WHERE u.nth > 1 OR EXISTS (
+        SELECT FROM /*schema*/scheduled_action AS a
+        WHERE a.shard_id = (/*schema*/shard_hash(u.id) % i.shard_count)::int AND a.id = u.id
+    )
+    ORDER BY u.no
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'tasks[%].id: an action with this id exists already (got %)', no, name
+            USING ERRCODE = '23505';
+    END IF;
+    PERFORM /*schema*/refuse('tasks', 'one is not what the reference says', NULL);
+END
+$$;
+
+-- Many at once, all or none: an array of objects with the arguments of `schedule`. The ids, in order.
+CREATE FUNCTION /*schema*/schedule_many(tasks jsonb) RETURNS SETOF text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
+#variable_conflict use_column
+DECLARE
+    present timestamptz := clock_timestamp();
+    time_ms bigint := extract(epoch FROM present) * 1000;
+    shards int := (SELECT i.shard_count FROM /*schema*/installation AS i);
+    wanted int;
+    stored int;
+BEGIN
+    IF tasks IS NULL OR jsonb_typeof(tasks) <> 'array' THEN
+        PERFORM /*schema*/refuse('tasks', 'must be an array of objects', left(tasks::text, 100));
+    END IF;
+    wanted := jsonb_array_length(tasks);
+    BEGIN
+        RETURN QUERY
+        WITH known AS MATERIALIZED (
+            SELECT d.options, o.*
+            FROM (
+                SELECT DISTINCT coalesce(nullif(t -> 'options', 'null'), '{}') AS options
+                FROM jsonb_array_elements(tasks) AS t
+            ) AS d
+            CROSS JOIN LATERAL /*schema*/options_of('', d.options) AS o
+        ), fitting AS MATERIALIZED (
+            SELECT
+                g.no, g.guid, g.name,
+                (/*schema*/shard_hash(g.name) % shards)::int AS shard_id, g.starts,
+                /*schema*/spec_text(
+                    g.kind, g.payload_text, g.starts, g.max_attempts, k.retry_tail, k.tail) AS spec,
+                k.queue, k.priority, k.timeout_us, k.retention_us, k.ends
+            FROM (
+                SELECT
+                    n.no, n.guid, coalesce(n.task ->> 'id', n.guid::text) AS name,
+                    n.task ->> 'task_type' AS kind, n.task -> 'payload' AS payload,
+                    (n.task -> 'payload')::text AS payload_text,
+                    coalesce((n.task ->> 'execute_at')::timestamptz, present) AS starts,
+                    coalesce((n.task ->> 'max_attempts')::int, 3) AS max_attempts,
+                    coalesce(nullif(n.task -> 'options', 'null'), '{}') AS options,
+                    n.task - '{task_type,payload,execute_at,id,max_attempts,options}'::text[] AS rest
+                FROM (
+                    SELECT e.no, e.task, /*schema*/new_guid(time_ms) AS guid
+                    FROM jsonb_array_elements(tasks) WITH ORDINALITY AS e (task, no)
+                ) AS n
+                OFFSET 0  -- so that each of these is computed once
+            ) AS g
+            JOIN known AS k ON k.options = g.options
+            WHERE CASE WHEN g.rest = '{}' THEN /*schema*/task_fits(
+                g.name, g.kind, g.payload, g.payload_text, g.starts, present, g.max_attempts, k.ends
+            ) ELSE false END
+        ), stored AS (
+            INSERT INTO /*schema*/scheduled_action (
+                shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
+                created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
+                attempts, succeeded, failed, interrupted,
+                consecutive_failures, consecutive_interruptions, occurrence_failures, creator
+            )
+            SELECT
+                f.shard_id, f.name, f.guid, f.spec, 'active', f.queue, f.priority, f.timeout_us,
+                f.retention_us, false, present, present, f.starts, 1, f.starts, f.ends,
+                0, 0, 0, 0, 0, 0, 0, NULL
+            FROM fitting AS f
+        ), announced AS (
+            INSERT INTO /*schema*/incoming_queue
+                (shard_id, created_at, guid, queue, priority, scheduled_at)
+            SELECT f.shard_id, present, f.guid, f.queue, f.priority, f.starts
+            FROM fitting AS f
+        ), audited AS (
+            INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
+            SELECT present, f.guid, f.shard_id, wanted, 'create', 'sql:' || session_user, f.name
+            FROM fitting AS f
+            WHERE f.no = 1
+        )
+        SELECT f.name FROM fitting AS f ORDER BY f.no;
+        GET DIAGNOSTICS stored = ROW_COUNT;
+        IF stored = wanted THEN
+            RETURN;
+        END IF;
+        RAISE data_exception;
+    EXCEPTION WHEN data_exception OR unique_violation THEN
+        NULL;  -- nothing of it is stored; what follows finds out why
+    END;
+    PERFORM /*schema*/refuse_tasks(tasks);
 END
 $$;
 
@@ -539,7 +910,7 @@ DECLARE
     shard int;
     made uuid;
 BEGIN
-    SELECT (/*schema*/crc32(cancel.id) % i.shard_count)::int INTO STRICT shard
+    SELECT (/*schema*/shard_hash(cancel.id) % i.shard_count)::int INTO STRICT shard
     FROM /*schema*/installation AS i;
     SELECT a.guid INTO made FROM /*schema*/scheduled_action AS a
     WHERE a.shard_id = shard AND a.id = cancel.id
@@ -623,16 +994,23 @@ BEGIN
     EXECUTE format('GRANT SELECT ON %I.tasks TO %I', home, role_name);
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION %1$I.schedule(text, jsonb, timestamptz, text, int, jsonb), '
-        '%1$I.cancel(text), %1$I.spec_json(text) TO %2$I', home, role_name);
+        '%1$I.schedule_many(jsonb), %1$I.cancel(text), %1$I.spec_json(text) TO %2$I', home, role_name);
 END
 $$;
 
 REVOKE ALL ON FUNCTION
-    /*schema*/crc32(text), /*schema*/spec_json(text), /*schema*/refuse(text, text, text),
+    /*schema*/shard_hash(text), /*schema*/spec_json(text), /*schema*/refuse(text, text, text),
     /*schema*/check_fields(text, jsonb, jsonb), /*schema*/check_texts(text, jsonb),
-    /*schema*/seconds_of(text, jsonb, numeric, numeric),
-    /*schema*/schedule(text, jsonb, timestamptz, text, int, jsonb), /*schema*/cancel(text),
-    /*schema*/grant_sql(name)
+    /*schema*/seconds_of(text, jsonb, numeric, numeric), /*schema*/is_printable(text, int),
+    /*schema*/host_fits(text), /*schema*/headers_fit(text, jsonb), /*schema*/codes_fit(jsonb),
+    /*schema*/payload_fits(text, jsonb, text),
+    /*schema*/task_fits(
+        text, text, jsonb, text, timestamptz, timestamptz, int, timestamptz),
+    /*schema*/check_payload(text, text, jsonb), /*schema*/options_of(text, jsonb),
+    /*schema*/check_task(text, jsonb), /*schema*/new_guid(bigint),
+    /*schema*/spec_text(text, text, timestamptz, int, text, text),
+    /*schema*/schedule(text, jsonb, timestamptz, text, int, jsonb), /*schema*/refuse_tasks(jsonb),
+    /*schema*/schedule_many(jsonb), /*schema*/cancel(text), /*schema*/grant_sql(name)
 FROM PUBLIC;
 
 -- The last occurrence of an action whose SQL effect is committed, written by the effect's own
