@@ -33,7 +33,7 @@ def action_id(text: object) -> ActionId:
 
 
 def shard_of(name: str, shard_count: int) -> int:
-    """The shard of an id: the first four bytes of its SHA-256, which SQL and other languages have."""
+    """The shard of an id: the beginning of its SHA-256, which SQL and other languages have too."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % shard_count
 
 
