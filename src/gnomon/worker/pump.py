@@ -456,24 +456,33 @@ class Pump:
         self._lapsing.clear()
         if not holdings:
             return False
-        dropped = await self._store.drop_stale(holdings, limit=STALE_MAX)
+        more = await self._settle_lapsed(holdings) or await self._drop_stale(holdings)
+        await self._survey(holdings)
+        if more:
+            self._lapsing.update(held.shard for held in holdings)
+        return more
+
+    async def _settle_lapsed(self, holdings: Sequence[Holding]) -> bool:
         found = await self._store.lapsed(holdings, limit=LAPSED_MAX)
         settlements = [_settlement(lapsed) for lapsed in found]
         for settle in settlements:
             tell_undecidable(self._observer, settle.lapsed.id, settle.verdict)
-        if settlements:
-            applied = await self._store.settle(settlements)
-            self._observer.event("settled", found=len(found), applied=applied)
-            if applied:
-                shards = {settlement.lapsed.shard for settlement in settlements}
-                self.timeline.doubts.hurry(shards, self._clock.monotonic())
+        if not settlements:
+            return False
+        applied = await self._store.settle(settlements)
+        self._observer.event("settled", found=len(found), applied=applied)
+        if applied:
+            shards = {settlement.lapsed.shard for settlement in settlements}
+            self.timeline.doubts.hurry(shards, self._clock.monotonic())
+        return len(found) >= LAPSED_MAX and applied > 0
+
+    async def _drop_stale(self, holdings: Sequence[Holding]) -> bool:
+        """Until nothing is left: only the heads of the lanes are looked at."""
+        dropped = await self._store.drop_stale(holdings, limit=STALE_MAX)
         if dropped:
             self._observer.event("stale_dropped", count=dropped)
-        await self._survey(holdings)
-        is_full = dropped >= STALE_MAX or len(found) >= LAPSED_MAX
-        if is_full:
-            self._lapsing.update(held.shard for held in holdings)
-        return is_full
+            self.timeline.doubts.hurry({held.shard for held in holdings}, self._clock.monotonic())
+        return dropped > 0
 
 
 def _settlement(lapsed: Lapsed) -> Settle:

@@ -16,7 +16,7 @@ from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.rows import Decoder
 
 MOMENT = timedelta(milliseconds=20)  # what came due within it may have done so after the begin
-LOOKED_AT = 200  # rows of a lane that may be looked at in vain, each time it is asked
+LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked
 
 
 class Terms(NamedTuple):

@@ -19,7 +19,7 @@ from gnomon.stores.postgres.results import (
 from gnomon.stores.postgres.rows import Decoder
 
 LOOKED_AT = 2_000  # rows of a shard, to find those that nobody holds
-STALE_LOOKED_AT = 1_000  # rows at the head of a lane; a backlog behind them is looked at later
+STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
 INTERRUPTED = "interrupted"
 NOBODY = UUID(int=0)  # stands for the attempt of a row that is not running
 

@@ -46,8 +46,8 @@ Connection = sqlite3.Connection
 
 ALWAYS_US = -(2**63)
 OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
-LOOKED_AT = 200  # rows of a lane that may be looked at in vain, each time it is asked
-STALE_LOOKED_AT = 1_000  # rows at the head of a lane; a backlog behind them is looked at later
+LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked
+STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
 
 OLDEST = {name: SQL[name] for name in ("begin_due", "begin_overdue")}
 NEWEST = {name: sql.replace("/*order*/", "DESC") for name, sql in OLDEST.items()}

@@ -603,14 +603,15 @@ WITH RECURSIVE lane AS (
     CROSS JOIN LATERAL (
         SELECT q.ctid AS row_id
         FROM /*schema*/processing_queue AS q
-        WHERE q.ctid = head.row_id AND NOT EXISTS (
-            SELECT FROM /*schema*/scheduled_action AS a
-            WHERE a.guid = head.guid /*one-shard: AND a.shard_id = $4*/
-            OFFSET 0
-        ) /*one-shard: AND q.shard_id = $4*/
+        WHERE q.ctid = head.row_id /*one-shard: AND q.shard_id = $4*/
         LIMIT 1
         FOR UPDATE SKIP LOCKED
     ) AS gone
+    WHERE NOT EXISTS (
+        SELECT FROM /*schema*/scheduled_action AS a
+        WHERE a.guid = head.guid /*one-shard: AND a.shard_id = $4*/
+        OFFSET 0
+    )
     LIMIT $2::int
 )
 DELETE FROM /*schema*/processing_queue AS q
