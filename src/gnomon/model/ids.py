@@ -46,9 +46,13 @@ def keyed_guid(installation: UUID, name: str, key: str, *, actor: str | None = N
     return uuid5(installation, f"{name}\x00{scoped}")
 
 
-def delivery_key(installation: UUID, name: str, guid: UUID, occurrence_no: int) -> str:
-    """The key that all attempts of one occurrence carry and no other occurrence does."""
-    named = b"\x00".join((installation.bytes, name.encode(), guid.bytes, b"%d" % occurrence_no))
+def delivery_key(installation: UUID, name: str, series: UUID, occurrence_no: int) -> str:
+    """The key that all attempts of one occurrence carry and no other occurrence does.
+
+    `series`: the guid that create or replace gave the action. Pause, resume and run now make new
+    generations of the same series, so that an occurrence keeps its key.
+    """
+    named = b"\x00".join((installation.bytes, name.encode(), series.bytes, b"%d" % occurrence_no))
     return "act_" + hashlib.sha256(named).hexdigest()[:32]
 
 

@@ -173,7 +173,7 @@ def order_of(begun: Begun, installation: UUID, timeout_s: float) -> Order:
     return Order(
         id=begun.id,
         guid=begun.guid,
-        key=delivery_key(installation, begun.id, begun.guid, status.occurrence_no),
+        key=delivery_key(installation, begun.id, begun.series or begun.guid, status.occurrence_no),
         attempt_id=begun.attempt_id,
         attempt_no=status.attempts,
         occurrence_no=status.occurrence_no,

@@ -17,7 +17,7 @@ from gnomon.testing.store_suite.moving import (
     TestWaiting,
 )
 from gnomon.testing.store_suite.recording import TestFinish, TestRepeats, TestTakingBack
-from gnomon.testing.store_suite.superseding import TestBlockedHead, TestSuperseded
+from gnomon.testing.store_suite.superseding import TestBlockedHead, TestSeries, TestSuperseded
 
 __all__ = [
     "TestArrive",
@@ -33,6 +33,7 @@ __all__ = [
     "TestRecall",
     "TestRefusing",
     "TestRepeats",
+    "TestSeries",
     "TestSettle",
     "TestSuperseded",
     "TestSurvey",

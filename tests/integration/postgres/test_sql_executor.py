@@ -116,6 +116,21 @@ async def test_an_effect_is_committed_once(own: Own) -> None:
     assert (2, 1) == (own.count("effect"), own.count("sql_success"))
 
 
+async def test_an_effect_stays_done_over_pause_and_resume(own: Own, store: Store) -> None:
+    """A new generation of the same series; the note is not purged either. A replacement is new."""
+    insert = "INSERT INTO effect VALUES (1)"
+    await own.perform(insert)
+    guid = uuid.uuid4()
+    await store.actions.pause("greet-ann", uuid.uuid4(), if_match=None)
+    await store.actions.resume(
+        "greet-ann", guid, decide=lambda _, now: (now, now, None), if_match=None
+    )
+    await store.installation.purge(limit=100)
+    later = own._replace(order=msgspec.structs.replace(own.order, guid=guid))
+    assert Succeeded(answer="done by an earlier attempt") == await later.perform(insert)
+    assert (1, 1) == (own.count("effect"), own.count("sql_success"))
+
+
 async def test_a_stale_attempt_takes_its_effect_with_it(own: Own) -> None:
     """Whose attempt id is not the row's any more cannot commit."""
     outcome = await own.perform("INSERT INTO effect VALUES (1)", attempt_id=uuid.uuid4())

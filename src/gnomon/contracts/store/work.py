@@ -95,6 +95,7 @@ class Begun(msgspec.Struct, frozen=True, gc=False):
     began_at: datetime
     deadline: datetime  # began_at + timeout
     created_at: datetime
+    series: UUID | None = None  # what keys are made of, if the guid changed: see `delivery_key`
 
 
 class BeginResult(Value, frozen=True):

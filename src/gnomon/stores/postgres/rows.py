@@ -44,10 +44,10 @@ class Decoder:
         )
 
     def begun_of(self, row: Row) -> Begun:
-        """The columns of `begin` and `recall`."""
+        """The columns of `begin`, `recall` and `arrive`; their last one is the series."""
         return Begun(
             row[0], row[1], row[2], row[3], self.spec(row[4]), _begun_status(row), row[5], row[6],
-            row[7], row[8],
+            row[7], row[8], row[-1],
         )  # fmt: skip
 
     def lapsed_of(self, row: Row) -> Lapsed:

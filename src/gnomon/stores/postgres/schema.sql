@@ -221,8 +221,9 @@ CREATE FUNCTION gnomon.effect_done(p_guid uuid, p_occurrence bigint) RETURNS boo
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
     SELECT EXISTS (
-        SELECT FROM "gnomon".sql_success AS s
-        WHERE s.guid = p_guid AND s.occurrence_no = p_occurrence
+        SELECT FROM "gnomon".scheduled_action AS a
+        JOIN "gnomon".sql_success AS s ON s.guid = coalesce(a.series, a.guid)
+        WHERE a.guid = p_guid AND s.occurrence_no = p_occurrence
     )
 $$;
 CREATE FUNCTION gnomon.finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bigint) RETURNS void
@@ -231,17 +232,18 @@ CREATE FUNCTION gnomon.finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bigin
     AS $$
 DECLARE
     v_shard int;
+    v_series uuid;
 BEGIN
-    SELECT q.shard_id INTO v_shard
+    SELECT q.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
     FROM "gnomon".processing_queue AS q
+    JOIN "gnomon".scheduled_action AS a ON a.guid = q.guid
     WHERE q.guid = p_guid AND q.attempt_id = p_attempt AND (q.running OR q.swept)
-      AND EXISTS (SELECT FROM "gnomon".scheduled_action AS a WHERE a.guid = p_guid)
     FOR UPDATE OF q;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
     END IF;
     INSERT INTO "gnomon".sql_success AS s (guid, at, occurrence_no, shard_id)
-    VALUES (p_guid, statement_timestamp(), p_occurrence, v_shard)
+    VALUES (v_series, statement_timestamp(), p_occurrence, v_shard)
     ON CONFLICT (guid, shard_id) DO UPDATE
     SET at = excluded.at, occurrence_no = excluded.occurrence_no;
 END
@@ -969,6 +971,7 @@ CREATE TABLE gnomon.scheduled_action (
     spec text NOT NULL,
     last_attempt text,
     creator text COLLATE pg_catalog."C",
+    series uuid,
     CONSTRAINT scheduled_action_retention_us_check CHECK (((retention_us >= 0) AND (retention_us <= '31622400000000'::bigint))),
     CONSTRAINT scheduled_action_state_check CHECK ((state = ANY (ARRAY['active'::text, 'paused'::text]))),
     CONSTRAINT scheduled_action_timeout_us_check CHECK (((timeout_us >= 1) AND (timeout_us <= '86400000000'::bigint)))
@@ -1183,6 +1186,7 @@ CREATE INDEX processing_queue_running_idx ON gnomon.processing_queue USING btree
 CREATE INDEX scheduled_action_creator_idx ON gnomon.scheduled_action USING btree (creator) WHERE (creator IS NOT NULL);
 CREATE INDEX scheduled_action_expiry_idx ON gnomon.scheduled_action USING btree (shard_id, expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX scheduled_action_guid_idx ON gnomon.scheduled_action USING btree (guid);
+CREATE INDEX scheduled_action_series_idx ON gnomon.scheduled_action USING btree (series) WHERE (series IS NOT NULL);
 CREATE INDEX stage_feed_first_idx ON gnomon.stage_feed USING btree (shard_id, first_at);
 CREATE INDEX stage_outbox_late_idx ON gnomon.stage_outbox USING btree (shard_id, sink, at) WHERE (ready_at > at);
 CREATE INDEX stage_outbox_parked_idx ON gnomon.stage_outbox USING btree (entity_id, sink, n) WHERE (ready_at IS NULL);

@@ -179,6 +179,7 @@ CREATE TABLE scheduled_action (
     consecutive_interruptions INTEGER NOT NULL DEFAULT 0,
     occurrence_failures INTEGER NOT NULL DEFAULT 0,
     creator TEXT,
+    series BLOB, -- the first guid, if pause, resume or run now changed it
     last_attempt TEXT,
     spec TEXT NOT NULL
 );

@@ -73,6 +73,7 @@ class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     occurrence_failures: int
     last_attempt: str | None
     spec: str
+    series: UUID | None
     attempt_id: UUID | None = None  # of one that was begun already
 
 
@@ -418,6 +419,7 @@ def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> B
         began_at=began_at,
         deadline=began_at + timedelta(0, 0, row.timeout_us),
         created_at=moment(row.created_at),
+        series=row.series,
     )
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from gnomon.contracts.store import Recorded, Store
 from gnomon.model.action import State
 from gnomon.model.outcome import Failed
-from gnomon.testing.store_suite.given import HOUR, SECOND, Given, every, retrying
+from gnomon.testing.store_suite.given import HOUR, OWNER, SECOND, Given, every, retrying
 
 IN_VAIN = 450  # more rows than are looked at in one go
 
@@ -103,6 +103,63 @@ class TestSuperseded:
         assert 0 == await store.work.drop_stale(await given.holdings(), limit=10)
 
 
+class TestSeries:
+    """Delivery keys are made of the series, which outlives pause, resume and run now."""
+
+    async def test_an_occurrence_keeps_its_series_over_pause_and_resume(
+        self, store: Store, given: Given
+    ) -> None:
+        """Also if an attempt was under way, and more than once."""
+        first = await given.begun("plan", policy=every(HOUR))
+        assert None is first.series
+        for _ in range(2):
+            await store.actions.pause("plan", given.entropy.guid(), if_match=None)
+            await _resume(store, given, "plan")
+            await given.move()
+
+        again = await given.begun_once_due("plan")
+
+        assert first.guid != again.guid
+        assert first.guid == again.series
+        assert first.status.occurrence_no == again.status.occurrence_no
+
+    async def test_run_now_keeps_the_series(self, store: Store, given: Given) -> None:
+        """It is the same action, at another time."""
+        action = await given.moved("plan", due_in=HOUR)
+        await store.actions.run_now("plan", given.entropy.guid(), if_match=None)
+        await given.move()
+
+        assert action.meta.guid == (await given.begun_once_due("plan")).series
+
+    async def test_a_replacement_begins_a_series(self, store: Store, given: Given) -> None:
+        """New spec, new keys: whatever was paused before."""
+        await given.moved("plan", due_in=HOUR)
+        await store.actions.pause("plan", given.entropy.guid(), if_match=None)
+        await given.replaced("plan")
+        await given.move()
+
+        assert None is (await given.begun_once_due("plan")).series
+
+    async def test_the_short_way_and_a_recall_tell_the_series(
+        self, store: Store, given: Given
+    ) -> None:
+        """However an attempt begins, its key is the same."""
+        action = await given.created("plan")
+        await store.actions.pause("plan", given.entropy.guid(), if_match=None)
+        await _resume(store, given, "plan")
+        batch = given.entropy.token()
+        arrived = await store.work.arrive(
+            await given.holdings(), limit=10, room={"default": 10}, batch=batch, owner=OWNER,
+            grace=HOUR, window=HOUR,
+        )  # fmt: skip
+
+        (begun,) = arrived.begun
+        (recalled,) = await store.work.recall(await given.demands(), batch=batch)
+
+        assert action.meta.guid == begun.series
+        assert action.meta.guid == recalled.series
+
+
 class TestBlockedHead:
     """Rows that cannot be begun, by the hundred: what comes due behind them does not wait."""
 
@@ -159,6 +216,12 @@ class TestBlockedHead:
 
         assert 3 == rounds
         assert 0 == await given.queue_row_count()
+
+
+async def _resume(store: Store, given: Given, name: str) -> None:
+    await store.actions.resume(
+        name, given.entropy.guid(), decide=lambda _, now: (now, now, None), if_match=None
+    )
 
 
 async def _leave_behind(given: Given) -> None:

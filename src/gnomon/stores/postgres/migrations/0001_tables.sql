@@ -79,6 +79,7 @@ CREATE TABLE /*schema*/scheduled_action (
     spec                      text        NOT NULL,
     last_attempt              text,
     creator                   text COLLATE "C",
+    series                    uuid, -- the first guid, if pause, resume or run now changed it
     CONSTRAINT scheduled_action_state_check CHECK (state IN ('active', 'paused'))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
@@ -89,6 +90,9 @@ CREATE INDEX scheduled_action_expiry_idx
 -- Counts what a token's name has alive; what was created without a token is not in it.
 CREATE INDEX scheduled_action_creator_idx
     ON /*schema*/scheduled_action (creator) WHERE creator IS NOT NULL;
+
+CREATE INDEX scheduled_action_series_idx
+    ON /*schema*/scheduled_action (series) WHERE series IS NOT NULL;
 
 ALTER TABLE /*schema*/scheduled_action
     ADD CONSTRAINT scheduled_action_pkey PRIMARY KEY (shard_id, id);
@@ -1014,7 +1018,8 @@ REVOKE ALL ON FUNCTION
 FROM PUBLIC;
 
 -- The last occurrence of an action whose SQL effect is committed, written by the effect's own
--- transaction: whoever attempts the occurrence again sees that it is done.
+-- transaction: whoever attempts the occurrence again sees that it is done. The guid is the first one
+-- of the series: the effect stays done when the action is paused and resumed.
 CREATE TABLE /*schema*/sql_success (
     guid          uuid        NOT NULL,
     at            timestamptz NOT NULL,
@@ -1030,17 +1035,18 @@ CREATE FUNCTION /*schema*/finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bi
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_shard int;
+    v_series uuid;
 BEGIN
-    SELECT q.shard_id INTO v_shard
+    SELECT q.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
     FROM /*schema*/processing_queue AS q
+    JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid
     WHERE q.guid = p_guid AND q.attempt_id = p_attempt AND (q.running OR q.swept)
-      AND EXISTS (SELECT FROM /*schema*/scheduled_action AS a WHERE a.guid = p_guid)
     FOR UPDATE OF q;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
     END IF;
     INSERT INTO /*schema*/sql_success AS s (guid, at, occurrence_no, shard_id)
-    VALUES (p_guid, statement_timestamp(), p_occurrence, v_shard)
+    VALUES (v_series, statement_timestamp(), p_occurrence, v_shard)
     ON CONFLICT (guid, shard_id) DO UPDATE
     SET at = excluded.at, occurrence_no = excluded.occurrence_no;
 END
@@ -1049,8 +1055,9 @@ $$;
 CREATE FUNCTION /*schema*/effect_done(p_guid uuid, p_occurrence bigint) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (
-        SELECT FROM /*schema*/sql_success AS s
-        WHERE s.guid = p_guid AND s.occurrence_no = p_occurrence
+        SELECT FROM /*schema*/scheduled_action AS a
+        JOIN /*schema*/sql_success AS s ON s.guid = coalesce(a.series, a.guid)
+        WHERE a.guid = p_guid AND s.occurrence_no = p_occurrence
     )
 $$;
 

@@ -213,18 +213,19 @@ SET guid = $3::uuid, spec = $4::text, state = 'active', queue = $5::text, priori
     occurrence_at = $10::timestamptz, expires_at = $11::timestamptz, keyed = $12::boolean,
     updated_at = statement_timestamp(), occurrence_no = 1, attempts = 0, succeeded = 0,
     failed = 0, interrupted = 0, consecutive_failures = 0, consecutive_interruptions = 0,
-    occurrence_failures = 0, last_attempt = NULL
+    occurrence_failures = 0, last_attempt = NULL, series = NULL
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
 
 -- name: change_action shard-local
--- A new generation that keeps spec and counters: pause, resume, run now.
+-- A new generation that keeps spec, counters and delivery keys: pause, resume, run now.
 -- $1 shard, $2 id, $3 guid, $4 state, $5 scheduled_at, $6 occurrence_at, $7 expires_at,
 -- $8 occurrence_no, $9 occurrence_failures
 UPDATE /*schema*/scheduled_action AS a
 SET guid = $3::uuid, state = $4::text, scheduled_at = $5::timestamptz,
     occurrence_at = $6::timestamptz, expires_at = $7::timestamptz, occurrence_no = $8::bigint,
-    occurrence_failures = $9::int, keyed = false, updated_at = statement_timestamp()
+    occurrence_failures = $9::int, keyed = false, updated_at = statement_timestamp(),
+    series = coalesce(a.series, a.guid)
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
 

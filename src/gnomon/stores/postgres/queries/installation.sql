@@ -263,6 +263,9 @@ WITH gone AS (
     WHERE NOT EXISTS (
         SELECT 1 FROM /*schema*/scheduled_action AS a
         WHERE a.guid = s.guid AND a.shard_id = s.shard_id
+    ) AND NOT EXISTS (
+        SELECT 1 FROM /*schema*/scheduled_action AS a
+        WHERE a.series = s.guid AND a.shard_id = s.shard_id
     )
     LIMIT $1::int
 )

@@ -81,7 +81,7 @@ WITH held AS (
         t.shard_id, t.created_at AS arrived_at, t.guid, t.queue, t.priority, t.scheduled_at,
         g.attempts, a.id, a.spec, a.created_at, a.timeout_us, a.occurrence_no, a.occurrence_at,
         a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
-        a.consecutive_interruptions, a.occurrence_failures, a.last_attempt,
+        a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, a.series,
         a.id IS NOT NULL AND t.scheduled_at <= statement_timestamp()
             AND row_number() OVER (PARTITION BY t.queue ORDER BY t.scheduled_at)
                 <= coalesce(($6::int[])[array_position($5::text[], t.queue)], 0) AS begins
@@ -124,7 +124,7 @@ SELECT
     k.created_at, k.attempts + 1, k.occurrence_no, k.occurrence_at, k.expires_at, k.succeeded,
     k.failed, k.interrupted, k.consecutive_failures, k.consecutive_interruptions,
     k.occurrence_failures, k.last_attempt, k.queue, k.priority, k.begins, k.arrived_at,
-    (SELECT count(*) FROM put)
+    (SELECT count(*) FROM put), k.series
 FROM known AS k;
 
 -- name: move_held shard-local
@@ -200,7 +200,7 @@ WITH picked AS (
             head.row_id, head.due_at, a.id, a.spec, a.created_at, a.timeout_us,
             a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
             a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-            a.last_attempt
+            a.last_attempt, a.series
         FROM (
             (SELECT q.ctid AS row_id, q.guid, q.scheduled_at AS due_at
             FROM /*schema*/processing_queue AS q
@@ -251,7 +251,7 @@ RETURNING
     q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
     p.created_at, q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
     p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
-    p.last_attempt, q.queue, q.priority;
+    p.last_attempt, q.queue, q.priority, p.series;
 
 -- name: begin_lane shard-local
 -- The same for one lane.
@@ -262,7 +262,7 @@ WITH picked AS (
         head.row_id, head.due_at, a.id, a.spec, a.created_at, a.timeout_us,
         a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-        a.last_attempt
+        a.last_attempt, a.series
     FROM (
         (SELECT q.ctid AS row_id, q.guid, q.scheduled_at AS due_at
         FROM /*schema*/processing_queue AS q
@@ -321,7 +321,7 @@ RETURNING
     q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
     p.created_at, q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
     p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
-    p.last_attempt, q.queue, q.priority;
+    p.last_attempt, q.queue, q.priority, p.series;
 
 -- name: next_due many-shards
 -- The earliest row of each lane, running or not; if it was due a moment ago, also the earliest one
@@ -373,7 +373,7 @@ SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.began_at, q.began_at, q.deadline_at,
     a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-    a.last_attempt, q.queue, q.priority
+    a.last_attempt, q.queue, q.priority, a.series
 FROM unnest($1::int[], $2::text[], $3::smallint[]) AS d (shard_id, queue, priority)
 CROSS JOIN LATERAL (
     SELECT r.*

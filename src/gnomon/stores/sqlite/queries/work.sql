@@ -50,14 +50,14 @@ WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid);
 SELECT json_group_array(json_array(
     hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
     expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
-    occurrence_failures, last_attempt, spec
+    occurrence_failures, last_attempt, spec, nullif(hex(series), '')
 ))
 FROM (
     SELECT
         q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
         a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-        a.last_attempt, CAST(a.spec AS TEXT) AS spec
+        a.last_attempt, CAST(a.spec AS TEXT) AS spec, a.series
     FROM shard_lock AS l
     CROSS JOIN (
         SELECT p.shard_id, p.guid, p.scheduled_at, p.attempts
@@ -79,14 +79,14 @@ FROM (
 SELECT json_group_array(json_array(
     hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
     expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
-    occurrence_failures, last_attempt, spec
+    occurrence_failures, last_attempt, spec, nullif(hex(series), '')
 ))
 FROM (
     SELECT
         q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
         a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-        a.last_attempt, CAST(a.spec AS TEXT) AS spec
+        a.last_attempt, CAST(a.spec AS TEXT) AS spec, a.series
     FROM shard_lock AS l
     CROSS JOIN (
         SELECT p.shard_id, p.guid, p.scheduled_at, p.attempts
@@ -128,7 +128,7 @@ SELECT json_group_array(json_array(
     hex(q.guid), q.began_at, q.attempts - 1, a.id, a.timeout_us, a.created_at, a.occurrence_no,
     a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
     a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, CAST(a.spec AS TEXT),
-    hex(q.attempt_id)
+    nullif(hex(a.series), ''), hex(q.attempt_id)
 ))
 FROM processing_queue AS q
 JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
