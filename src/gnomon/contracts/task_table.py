@@ -29,8 +29,25 @@ class Polled(Value, frozen=True):
     now: datetime
     groups: frozenset[GroupKey]  # these have due rows that the mark had not seen
     next_plan: datetime | None  # the earliest row that is not yet due
-    next_expiry: datetime | None  # the earliest end of `active` among the rows looked at
+    next_expiry: datetime | None  # the earliest end of `active` of all rows that wait
     mark: Mark
+    is_cut: bool = False  # there was more than one poll looks at: look at everything
+    rest: str | None = None  # where the next page of a look at everything begins
+
+
+class Window(Value, frozen=True):
+    """The first rows of a group that may be begun."""
+
+    rows: Sequence[Waiting]
+    has_more: bool  # the group may have more of them
+
+
+class Expired(Value, frozen=True):
+    """What an expiry came to."""
+
+    count: int
+    has_more: bool = False  # it was as many as one call takes
+    troubles: Mapping[int, str] = {}  # rows that could not be changed, and why
 
 
 class Finished(Value, frozen=True):
@@ -45,6 +62,7 @@ class Rescued(Value, frozen=True):
 
     count: int
     others: Mapping[GroupKey, int]  # local WORK rows by group: alive, but no session of this table
+    held: frozenset[int] = frozenset()  # rows to go back that could not: somebody has them locked
 
 
 class TaskSession(Protocol):
@@ -57,7 +75,10 @@ class TaskSession(Protocol):
 
     async def take(self, task_id: int, *, lease_guid: UUID) -> Task | None:
         """TAKE or due PLAN becomes WORK, with `start` and `pid`; None if the row is not to be
-        taken any more (deleted, stopped, planned for later, expired, or the lease is lost)."""
+        taken any more (deleted, stopped, planned for later, expired, or the lease is lost).
+
+        Errors: SessionLost; RowRefused if the server does not let this row be taken.
+        """
         ...
 
     async def perform(self, task: Task) -> Outcome:
@@ -116,36 +137,44 @@ class TaskTable(Protocol):
         ...
 
     async def beat(self, lease_guid: UUID) -> bool:
-        """Keep the lease; False if it is another's now."""
+        """Keep the lease; False if it is another's now. It waits for no other call."""
         ...
 
     async def release(self, lease_guid: UUID) -> None:
         """Give the lease back: the next owner need not wait."""
         ...
 
-    async def poll(self, mark: Mark | None) -> Polled:
-        """Groups with rows that came due since `mark`; None: all groups with due rows."""
+    async def poll(self, mark: Mark | None, *, after: str | None = None) -> Polled:
+        """Groups with rows that came due since `mark`; None: all groups with due rows, a page of
+        them from `after` on. What one call looks at is bounded, whatever waits."""
         ...
 
-    async def window(self, key: GroupKey, *, limit: int) -> Sequence[Waiting]:
-        """The group's first due PLAN rows in order: greatest(max, 0) descending, then id."""
+    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> Window:
+        """The group's first due PLAN rows that have not expired, in order: greatest(max, 0)
+        descending, then id. A row with a `cron` that was given no plan is not among them: it is
+        planned for its first time."""
         ...
 
     async def mark_taken(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
-        """Due PLAN becomes TAKE: which of them."""
+        """Due PLAN that has not expired becomes TAKE: which of them; not those that somebody has
+        locked. Errors: RowRefused, if it is but one row."""
         ...
 
-    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> None:
+    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
         """TAKE, or WORK whose session the caller has closed, goes back to PLAN: no session could be
-        had, or it was given up, through no fault of the task's."""
+        had, or it was given up, through no fault of the task's. Which of them could not, because
+        somebody has them locked: to be tried again."""
         ...
 
-    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> None:
-        """TAKE becomes FAIL with this error, `start` and `pid` stay empty; with the next repeat."""
+    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> bool:
+        """TAKE or PLAN becomes FAIL with this error, `start` and `pid` stay empty; with the next
+        repeat. False: somebody has the row locked, to be tried again. Errors: RowRefused."""
         ...
 
-    async def expire(self, *, lease_guid: UUID) -> int:
-        """Due PLAN rows beyond their `active` become GONE; repeating ones get their next row."""
+    async def expire(self, *, lease_guid: UUID) -> Expired:
+        """Due PLAN rows beyond their `active` become GONE, so many at once; repeating ones get
+        their next row in the same transaction. A row that cannot be changed, or that somebody has
+        locked, does not hold up the others."""
         ...
 
     async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:

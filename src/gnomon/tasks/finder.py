@@ -1,9 +1,10 @@
 """Finding work: what has come due, and when to look again.
 
 A look asks for what came since the last one. What that cannot see (a row that was committed late,
-or set back to PLAN) is found by a look at everything, which takes at most a tenth of the time.
-Hints make a look earlier and are never relied upon. Of each group that has due rows the first ones
-are loaded into memory; more, when these run out.
+or set back to PLAN) is found by a look at everything, page by page, which takes at most a tenth of
+the time. Hints make a look earlier and are never relied upon. Of each group that has due rows the
+first ones are loaded into memory; more, when these run out. Nothing of this is unbounded: however
+many rows and groups there are, other work has its turn after each step.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ FULL_EVERY_MAX_S = 10.0
 GAP_MAX_S = 0.05  # between two looks, when hints come all the time
 LOADS_A_ROUND = 32
 RESERVE = 64  # groups with something to start: enough for now, more are not loaded
+WANTED_MAX = 10_000  # groups to be loaded; the others are found again when these have gone
+EXPIRE_AGAIN_S = 1.0  # where nothing could expire: those rows are somebody's
 
 
 class Finder:
@@ -44,6 +47,9 @@ class Finder:
         self._expire_not_before = 0.0
         self._looked_at = self._look_s = 0.0
         self._full_at, self._full_s = -FULL_EVERY_MAX_S, 0.0
+        self._page: str | None = None  # where a look at everything goes on
+        self._is_paging = self._is_page_hinted = False
+        self._recheck_at = 0.0  # when another group may be loaded that is only looked at again
         self._wanted: dict[GroupKey, float] = {}  # not before this time
         self._refills: dict[GroupKey, None] = {}  # of groups that are being worked on: first
         self._loads: dict[GroupKey, tuple[float, float]] = {}  # when, and how long it took
@@ -75,6 +81,7 @@ class Finder:
         """Look and load, until cancelled. Errors: Unavailable."""
         self._mark = None
         self._full_at = -FULL_EVERY_MAX_S
+        self._is_paging, self._page = False, None
         self._wanted.clear()
         self._refills.clear()
         while True:
@@ -86,7 +93,7 @@ class Finder:
 
     def _look_at(self) -> float:
         """When the next look is due."""
-        if self._mark is None:
+        if self._mark is None or (self._is_paging and len(self._wanted) < WANTED_MAX):
             return self._looked_at
         due = self._looked_at + self._tenure.entry.sleep.total_seconds()
         if self._is_hinted:
@@ -113,49 +120,73 @@ class Finder:
         has_news = self._mark is not None and await self._poll(self._mark)
         self._looked_at = self._tenure.now()
         self._look_s = self._looked_at - began
-        if self._is_full_due(is_hinted=is_hinted and not has_news):
-            await self._poll(None)
-            self._full_at = self._tenure.now()
-            self._full_s = self._full_at - self._looked_at
+        self._begin_paging(is_hinted=is_hinted and not has_news)
+        if self._is_paging and len(self._wanted) < WANTED_MAX:
+            await self._look_at_page()
 
-    def _is_full_due(self, *, is_hinted: bool) -> bool:
-        """Whether to look at everything: what came is not always new by its id or its plan."""
+    def _begin_paging(self, *, is_hinted: bool) -> None:
+        """Look at everything when it is time: what came is not always new by its id or plan."""
         since_s = self._tenure.now() - self._full_at
         least_s = 0.0 if is_hinted else self._tenure.entry.sleep.total_seconds()
         every_s = min(FULL_EVERY_MAX_S, max(least_s, RARE * self._full_s))
-        return self._mark is None or since_s >= every_s
+        if not self._is_paging and (self._mark is None or since_s >= every_s):
+            self._is_paging, self._is_page_hinted = True, is_hinted
+            self._page, self._full_s = None, 0.0
 
-    async def _poll(self, mark: Mark | None) -> bool:
+    async def _look_at_page(self) -> None:
+        began = self._tenure.now()
+        polled = await self._table.poll(None, after=self._page)
+        self._full_at = self._tenure.now()
+        self._full_s += self._full_at - began
+        self._page = polled.rest
+        self._is_paging = polled.rest is not None
+        self._note(polled, is_full=True)
+
+    async def _poll(self, mark: Mark) -> bool:
         """Whether there was something new."""
         polled = await self._table.poll(mark)
-        self._clock.observe(polled.now)
-        self._note(polled, is_full=mark is None)
-        return bool(polled.groups)
+        self._note(polled, is_full=False)
+        if polled.is_cut:
+            self._full_at = -FULL_EVERY_MAX_S
+        return bool(polled.groups) and not polled.is_cut
 
     def _note(self, polled: Polled, *, is_full: bool) -> None:
-        self._mark, self._next_plan = polled.mark, polled.next_plan
-        known = None if is_full else self._next_expiry
-        expiries = [moment for moment in (known, polled.next_expiry) if moment is not None]
-        self._next_expiry = min(expiries, default=None)
+        self._clock.observe(polled.now)
+        if not is_full or self._mark is None:
+            self._mark = polled.mark  # of what came while pages were looked at none is passed over
+        self._next_plan, self._next_expiry = polled.next_plan, polled.next_expiry
         for key in sorted(polled.groups, key=lambda key: (key.group, key.remote or "")):
-            self._want(key, rare=is_full and self._admission.waiting_in(key) > 0)
+            if len(self._wanted) >= WANTED_MAX:
+                self._full_at = -FULL_EVERY_MAX_S  # the rest is found by a look at everything
+                return
+            is_known = is_full and self._admission.waiting_in(key) > 0
+            self._want(key, rare=is_known and not self._is_page_hinted, recheck=is_known)
 
     async def _expire(self) -> None:
         began = self._tenure.now()
-        count = await self._table.expire(lease_guid=self._tenure.lease_guid)
+        expired = await self._table.expire(lease_guid=self._tenure.lease_guid)
         ended = self._tenure.now()
-        self._expire_not_before = ended + RARE * (ended - began)
-        self._mark = None  # the next end of an `active` is known after a full look
-        if count:
-            self._tenure.count("tasks_finished", count, state="GONE")
+        self._expire_not_before = ended + (ended - began)
+        if not expired.count and not expired.has_more:
+            self._expire_not_before = ended + EXPIRE_AGAIN_S
+        elif expired.has_more:
+            self._next_expiry = self._clock.now()
+        if expired.count:
+            self._tenure.count("tasks_finished", expired.count, state="GONE")
+        for task_id, problem in expired.troubles.items():
+            self._tenure.event("task_row_refused", id=task_id, problem=problem)
 
     # -- rows of a group --------------------------------------------------------------------------
 
-    def _want(self, key: GroupKey, *, rare: bool) -> None:
-        """Load a group again: soon, or `rare`ly where only what nobody told of could be new."""
+    def _want(self, key: GroupKey, *, rare: bool, recheck: bool = False) -> None:
+        """Load a group again: soon, or `rare`ly where only what nobody told of could be new. Those
+        of which nothing new is known take turns, for there may be many."""
         loaded_at, load_s = self._loads.get(key, (-FULL_EVERY_MAX_S, 0.0))
         wait_s = FULL_EVERY_MAX_S if rare else RARE * load_s
         not_before = loaded_at + min(FULL_EVERY_MAX_S, wait_s)
+        if recheck and not rare:
+            self._recheck_at = max(self._tenure.now(), self._recheck_at + RARE * load_s)
+            not_before = min(loaded_at + FULL_EVERY_MAX_S, max(not_before, self._recheck_at))
         self._wanted[key] = min(not_before, self._wanted.get(key, not_before))
 
     async def _load(self) -> None:
@@ -180,13 +211,24 @@ class Finder:
         began = self._tenure.now()
         self._wanted.pop(key, None)
         self._admission.asking(key)
-        rows = await self._table.window(key, limit=WINDOW_ROWS)
-        self._admission.fill(key, rows, has_more=len(rows) >= WINDOW_ROWS)
+        window = await self._table.window(
+            key, limit=WINDOW_ROWS, lease_guid=self._tenure.lease_guid
+        )
+        self._admission.fill(key, window.rows, has_more=window.has_more)
         ended = self._tenure.now()
-        if rows:
-            self._loads[key] = (ended, ended - began)
-        else:
-            self._loads.pop(key, None)
+        self._note_load(key, ended, ended - began)
+        if window.has_more and not window.rows:
+            self._want(key, rare=False)  # all that was looked at is about to expire
+
+    def _note_load(self, key: GroupKey, ended: float, load_s: float) -> None:
+        """What is older than any wait can be is forgotten: groups come and go."""
+        self._loads.pop(key, None)
+        self._loads[key] = (ended, load_s)
+        while self._loads:
+            oldest = next(iter(self._loads))
+            if self._loads[oldest][0] + FULL_EVERY_MAX_S > ended:
+                return
+            del self._loads[oldest]
 
     # -- waiting ----------------------------------------------------------------------------------
 

@@ -8,12 +8,13 @@ from collections.abc import Callable
 import msgspec
 
 from gnomon.contracts.task_table import Rescued
-from gnomon.model.task import GroupKey
+from gnomon.model.task import GroupKey, RowRefused
 from gnomon.tasks.tenure import Tenure
 
 ALONE_MAX = 3  # a task that lost its session so often in a row, and it alone, becomes FAIL
 TOGETHER_MAX = 10  # the same where others lost theirs at that time, or the server was away
 AGAIN_S = 0.1  # while a backend that is to end has not ended
+HELD_AGAIN_S = 1.0  # while somebody has a row locked that is to go back
 KNOWN_MAX = 10_000
 
 
@@ -78,8 +79,12 @@ class Rescuer:
             if is_reset:
                 reset_at = self._tenure.now()
             rescued = await self._rescue(is_reset=is_reset)
-            is_over = not rescued.others and not self._losses
-            await self._rest(max(AGAIN_S, due_s) if is_over else AGAIN_S)
+            await self._rest(self._rest_s(rescued, max(AGAIN_S, due_s)))
+
+    def _rest_s(self, rescued: Rescued, due_s: float) -> float:
+        if rescued.held:
+            return min(HELD_AGAIN_S, due_s)
+        return AGAIN_S if rescued.others or self._losses else due_s
 
     def _takes_nothing(self) -> bool:
         """Only rows that are sent away are TAKE for a while; with none of them, TAKE is stuck."""
@@ -102,7 +107,7 @@ class Rescuer:
             self._tenure.count("tasks_rescued", rescued.count)
         is_together = self._is_server_lost or len(losses) > 1
         for task_id, loss in losses.items():
-            if not rescued.others.get(loss.key):
+            if not rescued.others.get(loss.key) and task_id not in rescued.held:
                 await self._settle(task_id, loss, is_together=is_together)
         if not self._losses:
             self._is_server_lost = False
@@ -111,7 +116,9 @@ class Rescuer:
     async def _settle(self, task_id: int, loss: _Loss, *, is_together: bool) -> None:
         """The backend is gone, so the row is PLAN again or has ended."""
         if loss.key.remote is not None:
-            await self._table.untake([task_id], lease_guid=self._tenure.lease_guid)
+            lease_guid = self._tenure.lease_guid
+            if await self._table.untake([task_id], lease_guid=lease_guid):
+                return  # somebody has it locked: another time
         if loss.is_performed and self._note(task_id, is_together=is_together).is_enough:
             await self._fail(task_id, loss)
         del self._losses[task_id]
@@ -130,10 +137,15 @@ class Rescuer:
 
     async def _fail(self, task_id: int, loss: _Loss) -> None:
         lease_guid = self._tenure.lease_guid
-        if await self._table.mark_taken([task_id], lease_guid=lease_guid):
+        try:
+            if not await self._table.mark_taken([task_id], lease_guid=lease_guid):
+                return
             await self._table.refuse(task_id, loss.words, lease_guid=lease_guid)
-            self._tenure.count("tasks_finished", state="FAIL")
-            self._tenure.event("task_broke_sessions", id=task_id)
+        except RowRefused as exc:
+            self._tenure.event("task_row_refused", id=task_id, problem=str(exc))
+            return
+        self._tenure.count("tasks_finished", state="FAIL")
+        self._tenure.event("task_broke_sessions", id=task_id, problem=loss.words)
         self._records.pop(task_id, None)
 
     def forget(self) -> None:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
+from uuid import UUID
 
 from gnomon.contracts.task_table import TaskSession
 from gnomon.model.errors import Unavailable
-from gnomon.model.task import GroupKey, Outcome, RemoteRefused, SessionLost, Task, Waiting
+from gnomon.model.task import (
+    GroupKey,
+    Outcome,
+    RemoteRefused,
+    RowRefused,
+    SessionLost,
+    Task,
+    Waiting,
+)
 from gnomon.model.task.admission import Slot
 from gnomon.tasks.tenure import Tenure
+
+LOCKED_FIRST_S = 0.05
+LOCKED_MAX_S = 1.0
 
 
 class Surroundings(Protocol):
@@ -31,8 +45,12 @@ class Surroundings(Protocol):
         """A task was performed to its end."""
         ...
 
-    def connected(self, *, trouble: Unavailable | None) -> None:
-        """A connection could be made, or why not."""
+    def set_aside(self, key: GroupKey, task_id: int, words: str) -> None:
+        """The row cannot be changed, and why not."""
+        ...
+
+    def unavailable(self, trouble: Unavailable) -> None:
+        """No connection could be made, through nobody's fault."""
         ...
 
 
@@ -81,39 +99,79 @@ class Serving:
 
     async def _connect(self) -> bool:
         try:
+            if not await self._mark():
+                return False
             self._session = await self._open()
         except RemoteRefused as exc:
             await self._refuse(str(exc))
             return False
+        except RowRefused as exc:
+            self._set_aside(str(exc))
+            return False
         except Unavailable as exc:
-            self._around.connected(trouble=exc)
+            self._around.unavailable(exc)
             await self._give_back()
             return False
-        self._around.connected(trouble=None)
         self._slot.opened_at = self._tenure.now()
         return True
 
+    async def _mark(self) -> bool:
+        """The way to a `remote` may be long, so its row says TAKE meanwhile; False if no row of the
+        group is to be had: stopped, planned for later, expired."""
+        while self.is_remote and self._row is not None:
+            lease_guid = self._tenure.lease_guid
+            if await self._table.mark_taken([self._row], lease_guid=lease_guid):
+                break
+            self._release()
+            self._next_first()
+        return self._row is not None
+
     async def _open(self) -> TaskSession:
-        """A connection; the way to a `remote` may be long, so its row says TAKE meanwhile."""
-        assert self._row is not None
-        if self._key.remote is None:
+        if not self.is_remote:
             return await self._table.open(self._key)
         self._tenure.connecting_count += 1
         try:
-            await self._table.mark_taken([self._row], lease_guid=self._tenure.lease_guid)
             return await self._table.open(self._key)
         finally:
             self._tenure.connecting_count -= 1
 
     async def _refuse(self, error: str) -> None:
-        """No way to where the row wants to be sent: that is the task's own error."""
-        assert self._row is not None
+        """No way to where the row wants to be sent, or to take it: that is the task's own error."""
+        row, lease_guid = self._row, self._tenure.lease_guid
+        assert row is not None
         try:
-            await self._table.refuse(self._row, error, lease_guid=self._tenure.lease_guid)
+            await self._insist(
+                lambda: self._table.refuse(row, error, lease_guid=lease_guid), lease_guid
+            )
             self._tenure.count("tasks_finished", state="FAIL")
             self._release()
+        except RowRefused as exc:
+            self._set_aside(str(exc))
         except Unavailable:
             await self._give_back()
+
+    def _set_aside(self, words: str) -> None:
+        assert self._row is not None
+        self._around.set_aside(self._key, self._row, words)
+        self._row = None
+
+    async def _insist(self, call: Callable[[], Awaitable[bool]], lease_guid: UUID) -> None:
+        """Again while somebody has the row locked, and as long as the table is ours."""
+        wait_s, tenure = LOCKED_FIRST_S, self._tenure
+        while not await call() and tenure.is_ours and tenure.lease_guid == lease_guid:
+            await asyncio.sleep(wait_s)
+            wait_s = min(LOCKED_MAX_S, wait_s * 2)
+
+    async def _put_back(self) -> None:
+        """The row is PLAN again; where that cannot be now, after a rescue."""
+        row, lease_guid = self._row, self._tenure.lease_guid
+        assert row is not None
+
+        async def untaken() -> bool:
+            return not await self._table.untake([row], lease_guid=lease_guid)
+
+        with suppress(Unavailable):
+            await self._insist(untaken, lease_guid)
 
     # -- performing -------------------------------------------------------------------------------
 
@@ -130,8 +188,16 @@ class Serving:
                     return
                 task = await self._finish(task, outcome)
                 is_performed = False
+        except RowRefused as exc:
+            await self._refuse_taken(str(exc))
         except SessionLost as exc:
             self._note_loss(str(exc), is_performed=is_performed)
+
+    async def _refuse_taken(self, words: str) -> None:
+        """The row cannot be taken for a reason that is its own, or its login's: so it fails."""
+        assert self._row is not None
+        self._tenure.event("task_row_refused", id=self._row, problem=words)
+        await self._refuse(words)
 
     async def _perform(self, task: Task) -> Outcome:
         assert self._session is not None
@@ -206,8 +272,7 @@ class Serving:
     async def _give_back(self) -> None:
         assert self._row is not None
         if self.is_remote:
-            with suppress(Unavailable):  # else it stays TAKE until a rescue
-                await self._table.untake([self._row], lease_guid=self._tenure.lease_guid)
+            await self._put_back()
         self._around.give_back(self._key, self._row)
         self._row = None
 
@@ -215,8 +280,7 @@ class Serving:
         assert self._row is not None
         assert self._session is not None
         await self._session.close()
-        with suppress(Unavailable):  # else the next owner finds that its backend is gone
-            await self._table.untake([self._row], lease_guid=self._tenure.lease_guid)
+        await self._put_back()
         self._release()
 
     def _note_loss(self, words: str, *, is_performed: bool) -> None:

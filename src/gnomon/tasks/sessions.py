@@ -20,6 +20,9 @@ TROUBLE_FIRST_S = 0.1
 TROUBLE_MAX_S = 2.0
 DRAIN_LOOK_S = 0.5  # a reload lets tasks end however long they take, a stop after it does not
 GIVE_UP_S = 3.0  # for a cancelled task to end; then its connection is cut
+ASIDE_FIRST_S = 1.0
+ASIDE_MAX_S = 60.0
+ASIDE_KNOWN_MAX = 10_000
 
 
 class Sessions:
@@ -34,6 +37,7 @@ class Sessions:
         self._open: dict[asyncio.Task[None], Serving] = {}
         self._trouble_s = 0.0
         self._not_before = 0.0  # the server is away or full: no session until then
+        self._aside: dict[int, float] = {}  # for how long a row was last left alone
 
     @property
     def count(self) -> int:
@@ -70,13 +74,17 @@ class Sessions:
         self.finder.used(key)
 
     def ended(self, task: Task) -> None:
+        self._trouble_s = 0.0
+        self._aside.pop(task.id, None)
         self.rescuer.ended(task.id)
         if task.max < 0:  # those like it were planned for later
             self._admission.paused(task.key)
             self.finder.hint()
 
     def lost(self, key: GroupKey, task_id: int, words: str, *, is_performed: bool) -> None:
-        self._tenure.event("task_session_lost", id=task_id)
+        self._tenure.event("task_session_lost", id=task_id, problem=words)
+        if not is_performed:
+            self._wait_out()
         if self._tenure.is_ours:
             self.rescuer.lost(key, task_id, words, is_performed=is_performed)
         else:
@@ -86,17 +94,30 @@ class Sessions:
         self._admission.release(key, task_id)
         self.finder.want(key)
 
-    def connected(self, *, trouble: Unavailable | None) -> None:
-        """Wait out what is nobody's fault: a server that is away, or has no connection left."""
-        if trouble is None:
-            self._trouble_s = 0.0
-            return
+    def set_aside(self, key: GroupKey, task_id: int, words: str) -> None:
+        """Leave a row alone that cannot be changed, for longer each time; the others go on."""
+        self._tenure.event("task_row_refused", id=task_id, problem=words)
+        if len(self._aside) >= ASIDE_KNOWN_MAX:
+            self._aside.clear()
+        wait_s = min(ASIDE_MAX_S, max(ASIDE_FIRST_S, 2 * self._aside.get(task_id, 0.0)))
+        self._aside[task_id] = wait_s
+        asyncio.get_running_loop().call_later(wait_s, self.give_back, key, task_id)
+
+    def unavailable(self, trouble: Unavailable) -> None:
+        """No connection could be made."""
+        if self._wait_out():
+            self._tenure.event("task_session_unavailable", problem=str(trouble))
+
+    def _wait_out(self) -> bool:
+        """Wait for what is nobody's fault: a server that is away, or has no connection left.
+
+        Whether that is news."""
         if self._tenure.now() < self._not_before:
-            return
+            return False
         self._trouble_s = min(TROUBLE_MAX_S, max(TROUBLE_FIRST_S, self._trouble_s * 2))
         self._not_before = self._tenure.now() + self._trouble_s
-        self._tenure.event("task_session_unavailable", problem=str(trouble))
         asyncio.get_running_loop().call_later(self._trouble_s, self.start)
+        return True
 
     # -- ending -----------------------------------------------------------------------------------
 

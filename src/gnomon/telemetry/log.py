@@ -39,6 +39,7 @@ LEVELS: Mapping[str, str] = {
     "task_session_unavailable": "warning",
     "task_session_lost": "warning",
     "task_broke_sessions": "error",
+    "task_row_refused": "error",
     "tasks_conf_refused": "error",
     "outbox_late": "error",
     "background_held": "warning",

@@ -16,7 +16,7 @@ from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.env import Env
 from gnomon.contracts.task_table import Finished, TaskSession
 from gnomon.model.secret import Secret
-from gnomon.model.task import GroupKey, Task
+from gnomon.model.task import GroupKey, Task, Waiting
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.postgres import PostgresTaskTable
 
@@ -85,6 +85,15 @@ class Driver:
         return found
 
     # -- the owner --------------------------------------------------------------------------------
+
+    async def window(self, key: GroupKey, /, *, limit: int = 100) -> Sequence[Waiting]:
+        """The first rows of a group."""
+        found = await self.table.window(key, limit=limit, lease_guid=self.lease_guid)
+        return found.rows
+
+    async def expire(self) -> int:
+        """How many rows were beyond their time."""
+        return (await self.table.expire(lease_guid=self.lease_guid)).count
 
     async def open(self, key: GroupKey) -> TaskSession:
         session = await self.table.open(key)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.task_table import Finished, TaskSession, TaskTable
-from gnomon.model.task import GroupKey, Task
+from gnomon.model.task import GroupKey, Task, Waiting
 from gnomon.tasks.sqlite import SqliteTaskTable
 from gnomon.tasks.sqlite.rows import moment_of, text_of
 
@@ -41,6 +41,10 @@ class Bench(Protocol):
     def rows(self, text: str, /) -> list[Row]: ...
 
     def do(self, text: str, /) -> None: ...
+
+    async def window(self, key: GroupKey, /, *, limit: int = 100) -> Sequence[Waiting]: ...
+
+    async def expire(self) -> int: ...
 
     async def open(self, key: GroupKey, /) -> TaskSession: ...
 
@@ -117,6 +121,15 @@ class SqliteDriver:
         self.user.execute(text)
 
     # -- the owner --------------------------------------------------------------------------------
+
+    async def window(self, key: GroupKey, /, *, limit: int = 100) -> Sequence[Waiting]:
+        """The first rows of a group."""
+        found = await self.table.window(key, limit=limit, lease_guid=self.lease_guid)
+        return found.rows
+
+    async def expire(self) -> int:
+        """How many rows were beyond their time."""
+        return (await self.table.expire(lease_guid=self.lease_guid)).count
 
     async def open(self, key: GroupKey, /) -> TaskSession:
         session = await self.table.open(key)

@@ -22,7 +22,7 @@ async def finished_before(
 ) -> tuple[TaskSession, Finished]:
     """Both rows were looked at; the first is performed and ended, the other is to follow."""
     session = await driver.open(GROUP)
-    await driver.table.window(GROUP, limit=10)
+    await driver.window(GROUP, limit=10)
     if change is not None:
         driver.user.execute(change.encode(), [then])
     _, task = await driver.take(first, session)
@@ -97,7 +97,7 @@ async def test_an_input_that_is_not_to_be_performed_any_more_is_not(
     then = driver.insert(TRACE, live="1 hour")
     if change.startswith("UPDATE gnomon"):
         session = await driver.open(GROUP)
-        await driver.table.window(GROUP, limit=10)
+        await driver.window(GROUP, limit=10)
         _, task = await driver.take(first, session)
         driver.user.execute(change.encode(), [then])
         finished = await driver.finish(session, task, then=then)
@@ -207,7 +207,7 @@ async def test_only_a_task_that_has_written_nothing_ends_without_the_disk(
     }
     ids = [driver.insert(text, live=live) for text in expected]
     session, task = await driver.take(ids[0], await driver.open(GROUP))
-    await driver.table.window(GROUP, limit=10)
+    await driver.window(GROUP, limit=10)
     for then in [*ids[1:], None]:
         finished = await driver.finish(session, task, then=then)
         assert finished.recorded

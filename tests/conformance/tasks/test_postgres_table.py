@@ -16,7 +16,7 @@ from psycopg import conninfo, sql
 
 from gnomon.model.errors import ConfigurationError, Unavailable
 from gnomon.model.secret import Secret
-from gnomon.model.task import GroupKey
+from gnomon.model.task import GroupKey, RowRefused
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.postgres.queries import TableNames, render
 from tests.conformance.tasks.driving import Driver
@@ -56,7 +56,7 @@ async def test_the_columns_are_the_originals_in_their_order(driver: Driver) -> N
     expected = (
         "id parent plan start stop active live repeat timeout count max pid state delete drift "
         "header save string delimiter escape quote data error group input null output remote "
-        "cron retry retried"
+        "cron retry retried since"
     )
     found = driver.rows(
         "SELECT attname FROM pg_attribute WHERE attrelid = 'task'::regclass AND attnum > 0 "
@@ -232,6 +232,87 @@ async def test_a_pid_that_is_anothers_now_does_not_keep_a_row(driver: Driver) ->
     assert 1 == (await driver.table.rescue(lease_guid=driver.lease_guid)).count
 
 
+async def test_a_pid_that_another_role_has_now_does_not_keep_a_row(driver: Driver) -> None:
+    """However the clocks stand: only a session of the table's own login can be at it."""
+    driver.user.execute(b"DROP ROLE IF EXISTS gnomon_other_role")
+    driver.user.execute(b"CREATE ROLE gnomon_other_role LOGIN")
+    try:
+        other = conninfo.make_conninfo(driver.dsn, user="gnomon_other_role")
+        later = datetime.now(UTC) + timedelta(hours=1)
+        with psycopg.connect(other) as stranger:
+            pid = stranger.info.backend_pid
+            driver.insert("SELECT 1", state="WORK", pid=pid, start=later)
+            rescued = await driver.table.rescue(lease_guid=driver.lease_guid)
+            assert (1, {}) == (rescued.count, dict(rescued.others))
+    finally:
+        driver.user.execute(b"DROP ROLE gnomon_other_role")
+
+
+async def test_a_beat_waits_for_no_other_statement(driver: Driver) -> None:
+    """Somebody has the whole table locked: a look waits for that, the lease does not."""
+    with psycopg.connect(driver.dsn) as locking:
+        locking.execute(b"LOCK TABLE task")
+        looking = asyncio.create_task(driver.table.poll(None))
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        await until(lambda: driver.value(waiting) > 0)
+        assert await driver.table.beat(driver.lease_guid)
+        assert not looking.done()
+    await looking
+
+
+async def test_a_row_that_somebody_has_locked_holds_up_nobody(driver: Driver) -> None:
+    """It is left for later, and said to be, by whatever changes rows beside the sessions."""
+    old = datetime.now(UTC) - timedelta(hours=2)
+    gone, held = driver.insert("SELECT 1", plan=old), driver.insert("SELECT 1", plan=old)
+    taken = driver.insert("SELECT 1", state="TAKE")
+    lost = driver.insert("SELECT 1", state="WORK", start=old)
+    due = driver.insert("SELECT 1")
+    own = {"lease_guid": driver.lease_guid}
+    with psycopg.connect(driver.dsn) as locking:
+        ids = [held, taken, lost, due]
+        locking.execute("SELECT 1 FROM task WHERE id = ANY (%s) FOR UPDATE", [ids])
+        assert 1 == await driver.expire()
+        assert [taken] == list(await driver.table.untake([taken], **own))
+        assert [] == list(await driver.table.mark_taken([due], **own))
+        assert not await driver.table.refuse(due, "ERROR:  no", **own)
+        assert {taken, lost} == (await driver.table.rescue(stale=True, **own)).held
+    rescued = await driver.table.rescue(stale=True, **own)
+    assert (2, frozenset()) == (rescued.count, rescued.held)
+    assert await driver.table.refuse(due, "ERROR:  no", **own)
+    assert 1 == await driver.expire()
+    states = driver.rows("SELECT id, state FROM task WHERE state = 'GONE' ORDER BY id")
+    assert [gone, held] == [row["id"] for row in states]
+
+
+async def test_a_row_that_cannot_be_changed_holds_up_nobody(driver: Driver) -> None:
+    """Here a trigger of the user's refuses it; the others expire, and go back."""
+    driver.user.execute(
+        b"CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS "
+        b"$$ BEGIN RAISE EXCEPTION 'not this one'; END $$"
+    )
+    driver.user.execute(
+        b"CREATE TRIGGER no BEFORE UPDATE ON task FOR EACH ROW WHEN (OLD.data = 'no') "
+        b"EXECUTE FUNCTION no()"
+    )
+    old = datetime.now(UTC) - timedelta(hours=2)
+    for data in ("a", "no", "b"):
+        driver.insert("SELECT 1", plan=old, data=data)
+        driver.insert("SELECT 1", state="WORK", data=data)
+    poisoned = driver.insert("SELECT 1", data="no")
+    own = {"lease_guid": driver.lease_guid}
+    expired = await driver.table.expire(**own)
+    assert (2, ["not this one"]) == (expired.count, list(expired.troubles.values()))
+    assert 0 == await driver.expire()
+    rescued = await driver.table.rescue(lease_guid=driver.lease_guid)
+    assert (2, 1) == (rescued.count, len(rescued.held))
+    with pytest.raises(RowRefused, match="not this one"):
+        await driver.table.mark_taken([poisoned], **own)
+    with pytest.raises(RowRefused, match="not this one"):
+        await driver.table.refuse(poisoned, "ERROR:  no", **own)
+    with pytest.raises(RowRefused, match="not this one"):
+        await driver.take(poisoned)
+
+
 async def test_rows_in_take_are_left_alone_unless_stale(driver: Driver) -> None:
     task_id = driver.insert("SELECT 1", state="TAKE")
     assert 0 == (await driver.table.rescue(lease_guid=driver.lease_guid)).count
@@ -245,7 +326,7 @@ async def test_nothing_is_changed_without_the_lease(driver: Driver) -> None:
     task_id = driver.insert("SELECT 1", plan=datetime.now(UTC) - timedelta(hours=2))
     taken = driver.insert("SELECT 1", state="TAKE")
     stale = {"lease_guid": uuid4()}
-    assert 0 == await driver.table.expire(**stale)
+    assert 0 == (await driver.table.expire(**stale)).count
     assert [] == list(await driver.table.mark_taken([task_id], **stale))
     await driver.table.untake([taken], **stale)
     await driver.table.refuse(taken, "ERROR:  no", **stale)
@@ -301,9 +382,9 @@ async def test_a_window_is_in_the_order_of_starting(driver: Driver) -> None:
     driver.insert("SELECT 1", group="other", max=9)
     driver.insert("SELECT 1", remote="x", max=9)
     expected = [ids[2], ids[4], ids[3], ids[0], ids[1]]
-    assert expected == [row.id for row in await driver.table.window(GROUP, limit=10)]
-    assert expected[:2] == [row.id for row in await driver.table.window(GROUP, limit=2)]
-    assert expected[:1] == [row.id for row in await driver.table.window(GROUP, limit=1)]
+    assert expected == [row.id for row in await driver.window(GROUP, limit=10)]
+    assert expected[:2] == [row.id for row in await driver.window(GROUP, limit=2)]
+    assert expected[:1] == [row.id for row in await driver.window(GROUP, limit=1)]
 
 
 def plan_of(driver: Driver, statement: str, *params: object) -> str:
@@ -331,15 +412,20 @@ async def test_the_owner_never_reads_the_whole_table(driver: Driver, is_analyzed
         driver.user.execute(b"ANALYZE task")
     guid = str(driver.lease_guid)
     for statement, params, index in [
-        ("poll_all", (), "task_gnomon_due_idx"),
-        ("poll_since", (MANY, "now"), "_idx"),  # from 18 on also the one that begins with the group
-        ("poll_mark", (), "task_gnomon_plan_idx"),
+        ("poll_all", (None, 10), "task_gnomon_due_idx"),
+        ("poll_since", (MANY, "now", 10), "_idx"),  # from 18 on also one that begins with the group
+        ("poll_mark", (None,), "task_gnomon_plan_idx"),
+        ("poll_mark", (None,), "task_gnomon_expiry_idx"),
         ("window_few", ("g", None, 10, 500, 20), "task_gnomon_due_idx"),
-        ("window_many", ("g", None, 10, 500), "task_gnomon_order_idx"),
-        ("rescue", (guid, True, True), "task_gnomon_work_idx"),
-        ("others", ([1],), "task_gnomon_work_idx"),
-        ("expire", (guid,), "task_gnomon_plan_idx"),
+        ("window_many", ("g", None, 10, 500, 20), "task_gnomon_order_idx"),
+        ("rescue", (True, True, guid, None), "task_gnomon_work_idx"),
+        ("stuck", (True, True), "task_gnomon_work_idx"),
+        ("others", ([1], [1]), "task_gnomon_work_idx"),
+        ("expire", (guid, None, [1], 10), "task_gnomon_expiry_idx"),
+        ("expirable", (None, [1], 10), "task_gnomon_expiry_idx"),
+        ("expire_these", (guid, [1], [None]), "Index Cond"),
         ("mark_taken", ([1, 2], guid), "Index Cond"),
+        ("untake", ([1, 2], guid), "Index Cond"),
     ]:
         found = plan_of(driver, statement, *params)
         assert index in found, statement

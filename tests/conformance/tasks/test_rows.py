@@ -75,7 +75,7 @@ async def test_rows_that_are_not_to_be_performed_are_not_taken(bench: Bench) -> 
 async def test_rows_with_a_pause_do_not_expire(bench: Bench) -> None:
     """A negative `max` waits for its turn however long that takes."""
     task_id = bench.insert("SELECT 1", plan=now() - timedelta(hours=2), max=-100)
-    assert 0 == await bench.table.expire(lease_guid=bench.lease_guid)
+    assert 0 == await bench.expire()
     assert (await bench.perform(task_id)).recorded
 
 
@@ -273,7 +273,7 @@ async def test_a_repeat_copies_every_column_but_those_of_one_attempt(bench: Benc
     was = row_of(bench, task_id)
     following = one(bench.rows(f"SELECT * FROM task WHERE parent = {task_id}"))
     changed = {name for name in was if was[name] != following[name]}
-    assert {"id", "parent", "plan", "start", "stop", "pid", "state", "output"} == changed
+    assert {"id", "parent", "plan", "start", "stop", "pid", "state", "output", "since"} == changed
     assert ("PLAN", plan + timedelta(hours=1)) == (following["state"], following["plan"])
 
 
@@ -377,21 +377,21 @@ async def test_expired_rows_are_gone(bench: Bench) -> None:
         bench.insert("SELECT 1", plan=early, state="STOP"),
         bench.insert("SELECT 1", plan=early, active="1 day"),
     ]
-    assert 2 == await bench.table.expire(lease_guid=bench.lease_guid)
+    assert 2 == await bench.expire()
     for task_id in gone:
         row = row_of(bench, task_id)
         assert ("GONE", "ERROR:  task not active") == (row["state"], row["error"])
         assert row["start"] == row["stop"]
         assert (None, None) == (row["pid"], row["output"])
     assert {"PLAN", "STOP"} == {row_of(bench, task_id)["state"] for task_id in kept}
-    assert 0 == await bench.table.expire(lease_guid=bench.lease_guid)
+    assert 0 == await bench.expire()
 
 
 async def test_an_expired_row_that_repeats_gets_its_next(bench: Bench) -> None:
     """As the document says: not performed, and the chain goes on."""
     plan = now() - timedelta(minutes=150)
     task_id = bench.insert("SELECT 1", plan=plan, repeat="1 hour")
-    assert 1 == await bench.table.expire(lease_guid=bench.lease_guid)
+    assert 1 == await bench.expire()
     assert "GONE" == row_of(bench, task_id)["state"]
     following = one(bench.rows(f"SELECT * FROM task WHERE parent = {task_id}"))
     assert plan + timedelta(hours=3) == following["plan"]

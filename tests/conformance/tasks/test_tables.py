@@ -8,8 +8,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from gnomon.contracts.task_table import Mark, TaskTable
 from gnomon.model.task import GroupKey
+from gnomon.tasks.postgres import table as postgres_table
+from gnomon.tasks.sqlite import books as sqlite_books
 from tests.conformance.tasks.sqlite_driving import Bench
 
 GROUP = GroupKey("group")
@@ -63,7 +67,7 @@ async def test_a_silent_owner_is_followed_by_another(bench: Bench) -> None:
         assert await session.take(task_id, lease_guid=bench.lease_guid) is None
         assert [] == list(await bench.table.mark_taken([task_id], lease_guid=bench.lease_guid))
         bench.do("UPDATE task SET plan = '2020-01-01'")
-        assert 0 == await bench.table.expire(lease_guid=bench.lease_guid)
+        assert 0 == await bench.expire()
         assert "PLAN" == state_of(bench, task_id)
 
 
@@ -150,14 +154,14 @@ async def test_a_window_is_in_order_of_max_and_id(bench: Bench) -> None:
     bench.insert("SELECT 1", max=9, plan=now() + HOUR)
     bench.insert("SELECT 1", max=9, state="STOP")
     expected = [ids[1], ids[4], ids[3], ids[0], ids[2]]
-    assert expected == [row.id for row in await bench.table.window(GROUP, limit=10)]
-    assert expected[:2] == [row.id for row in await bench.table.window(GROUP, limit=2)]
+    assert expected == [row.id for row in await bench.window(GROUP, limit=10)]
+    assert expected[:2] == [row.id for row in await bench.window(GROUP, limit=2)]
 
 
 async def test_a_window_has_what_decides_about_reuse(bench: Bench) -> None:
     """`max`, `count`, and `live` in seconds."""
     bench.insert("SELECT 1", max=3, count=7, live="1 min 30 sec")
-    [row] = await bench.table.window(GROUP, limit=10)
+    [row] = await bench.window(GROUP, limit=10)
     assert (3, 7, 90.0) == (row.max, row.count, row.live_s)
 
 
@@ -186,6 +190,7 @@ async def test_only_due_rows_in_plan_are_marked(bench: Bench) -> None:
         fine,
         bench.insert("SELECT 1", state="STOP"),
         bench.insert("SELECT 1", plan=now() + HOUR),
+        bench.insert("SELECT 1", plan=now() - 2 * HOUR),  # its hour is over
         10**9,
     ]
     assert [fine] == list(await bench.table.mark_taken(ids, lease_guid=bench.lease_guid))
@@ -253,3 +258,92 @@ async def test_the_view_says_that_nobody_owns_the_table(bench: Bench) -> None:
     await bench.table.release(bench.lease_guid)
     [row] = bench.rows("SELECT why FROM task_waiting")
     assert "nobody owns the table" == row["why"]
+
+
+# -- many rows ------------------------------------------------------------------------------------
+
+
+async def test_many_rows_expire_some_at_a_time(bench: Bench) -> None:
+    """One call is bounded, says that there is more, and the next one goes on."""
+    series = "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 2500)"
+    bench.do(f"INSERT INTO task (input, plan) {series} SELECT 'SELECT 1', '2020-01-01' FROM s")
+    own = {"lease_guid": bench.lease_guid}
+    counts = []
+    while (expired := await bench.table.expire(**own)).has_more:
+        counts.append(expired.count)
+    assert [1000, 1000, 500] == [*counts, expired.count]
+    assert 0 == len(bench.rows("SELECT 1 AS one FROM task WHERE state <> 'GONE'"))
+
+
+async def test_what_has_expired_is_not_offered(bench: Bench) -> None:
+    """Whatever waits behind it comes first."""
+    for _ in range(5):
+        bench.insert("SELECT 1", plan=now() - 2 * HOUR)
+    paused = bench.insert("SELECT 1", plan=now() - 2 * HOUR, max=-1)  # waits as long as it takes
+    fresh = bench.insert("SELECT 1")
+    assert [paused, fresh] == [row.id for row in await bench.window(GROUP)]
+
+
+async def test_a_look_at_everything_comes_in_pages(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every group is in one of them; a group that has nothing due does not end them."""
+    for module in (postgres_table, sqlite_books):
+        monkeypatch.setattr(module, "GROUPS_MAX", 3)
+    names = {f"group {number}" for number in range(8)}
+    for name in names:
+        bench.insert("SELECT 1", group=name)
+    for number in range(5):
+        bench.insert("SELECT 1", group=f"later {number}", plan=now() + HOUR)
+    found: list[GroupKey] = []
+    polled = await bench.table.poll(None)
+    found += polled.groups
+    while polled.rest is not None:
+        assert len(polled.groups) <= 3
+        polled = await bench.table.poll(None, after=polled.rest)
+        found += polled.groups
+    assert (8, names) == (len(found), {key.group for key in found})
+
+
+async def test_too_much_news_is_said_to_be_that(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New rows, or rows that have come due: what one poll does not look at is looked for."""
+    for module in (postgres_table, sqlite_books):
+        monkeypatch.setattr(module, "NEWS_MAX", 3)
+    mark = (await bench.table.poll(None)).mark
+    for number in range(4):
+        bench.insert("SELECT 1", group=f"group {number}")
+    polled = await bench.table.poll(mark)
+    assert (True, 3) == (polled.is_cut, len(polled.groups))
+    before = now() - timedelta(minutes=1)
+    assert (await bench.table.poll(Mark(id=polled.mark.id, plan=before))).is_cut
+    assert not (await bench.table.poll(Mark(id=polled.mark.id, plan=now()))).is_cut
+
+
+# -- cron -----------------------------------------------------------------------------------------
+
+
+async def test_a_cron_row_without_a_plan_waits_for_its_first_time(bench: Bench) -> None:
+    """One with a plan is performed then, and one that is no cron fails when it is taken."""
+    waits = bench.insert("SELECT 1", cron="0 3 * * *")
+    given = bench.insert("SELECT 1", cron="0 3 * * *", plan=now())
+    wrong = bench.insert("SELECT 1", cron="whenever")
+    assert [given, wrong] == [row.id for row in await bench.window(GROUP)]
+    row = bench.row(waits) or {}
+    assert ("PLAN", 3, 0) == (row["state"], row["plan"].hour, row["plan"].minute)
+    assert timedelta(0) < row["plan"] - now() <= timedelta(days=1)
+    assert [given, wrong] == [row.id for row in await bench.window(GROUP)]
+
+
+async def test_a_cron_row_that_nobody_looked_at_is_not_gone(bench: Bench) -> None:
+    """Its first time counts from when it was inserted: no outage passes over it."""
+    task_id = bench.insert("SELECT 1", cron="0 3 1 1 *")
+    stamp = "'2020-01-01 12:00:00.000000'"
+    bench.do(f"UPDATE task SET plan = {stamp}, since = {stamp} WHERE id = {task_id}")
+    assert 0 == await bench.expire()
+    row = bench.row(task_id) or {}
+    assert ("PLAN", datetime(2021, 1, 1, 3, tzinfo=UTC)) == (row["state"], row["plan"])
+    assert 1 == await bench.expire()
+    following = bench.rows(f"SELECT * FROM task WHERE parent = {task_id}")
+    assert ["PLAN"] == [row["state"] for row in following]

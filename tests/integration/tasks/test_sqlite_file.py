@@ -185,7 +185,7 @@ async def test_an_interval_that_cannot_be_read_is_the_tasks_error(
 ) -> None:
     """It is not performed, and does not stay in the way of others."""
     task_id = driver.insert("SELECT 1", **{column: "5 fortnights"})
-    assert [task_id] == [row.id for row in await driver.table.window(GROUP, limit=5)]
+    assert [task_id] == [row.id for row in await driver.window(GROUP, limit=5)]
     session = await driver.open(GROUP)
     assert await session.take(task_id, lease_guid=driver.lease_guid) is None
     row = row_of(driver, task_id)
@@ -329,7 +329,7 @@ async def test_a_lock_of_another_program_is_waited_for(driver: SqliteDriver) -> 
 async def test_looking_for_work_uses_an_index(driver: SqliteDriver, verb: str, index: str) -> None:
     """No look reads the whole table, and none sorts it."""
     driver.user.create_function("gnomon_paused", 4, lambda *_: "")
-    names = ("now", "group", "limit", "id", "plan", "active")
+    names = ("now", "group", "limit", "id", "plan", "active", "after")
     plan = [
         row["detail"]
         for row in driver.user.execute(
@@ -347,6 +347,6 @@ async def test_a_window_of_a_large_group_is_in_order(driver: SqliteDriver) -> No
         f"BEGIN; INSERT INTO task (input, max) {ENDLESS} SELECT 'SELECT 1', n % 7 FROM r"
         " LIMIT 6000; COMMIT"
     )
-    found = await driver.table.window(GROUP, limit=100)
+    found = await driver.window(GROUP, limit=100)
     expected = driver.user.execute("SELECT id FROM task ORDER BY max DESC, id LIMIT 100").fetchall()
     assert [row["id"] for row in expected] == [row.id for row in found]

@@ -13,9 +13,25 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.task_table import Finished, Mark, Polled, Rescued, TaskSession
+from gnomon.contracts.task_table import (
+    Expired,
+    Finished,
+    Mark,
+    Polled,
+    Rescued,
+    TaskSession,
+    Window,
+)
 from gnomon.model.errors import Unavailable
-from gnomon.model.task import GroupKey, Outcome, RemoteRefused, SessionLost, Task, Waiting
+from gnomon.model.task import (
+    GroupKey,
+    Outcome,
+    RemoteRefused,
+    RowRefused,
+    SessionLost,
+    Task,
+    Waiting,
+)
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
 from gnomon.tasks.owner import Owner
@@ -78,6 +94,11 @@ class FakeTable:
         self._callback: Callable[[], None] | None = None
         self._pid = 100
         self.wall_s = 0.0  # what a window costs
+        self.locked: set[int] = set()  # rows that a user has locked
+        self.poisoned: set[int] = set()  # rows that the server does not let be changed
+        self.groups_max = 1_000
+        self.news_max = 10_000
+        self.expired_max = 1_000
 
     # -- the user ---------------------------------------------------------------------------------
 
@@ -132,67 +153,102 @@ class FakeTable:
         now = self.clock.now()
         return [row for row in self.rows.values() if row.state == "PLAN" and row.plan <= now]
 
-    async def poll(self, mark: Mark | None) -> Polled:
+    async def poll(self, mark: Mark | None, *, after: str | None = None) -> Polled:
         await self.step("poll full" if mark is None else "poll")
         now = self.clock.now()
         due = self._due()
         seen = [row for row in due if mark is None or row.id > mark.id or row.plan > mark.plan]
+        plans = [row for row in self.rows.values() if row.state == "PLAN" and row.max >= 0]
+        names = sorted({row.key for row in seen}, key=str)
+        page = [key for key in names if after is None or str(key) > after]
+        if mark is None:
+            page = page[: self.groups_max]
+        is_cut = mark is not None and len(seen) > self.news_max
+        if is_cut:
+            page = page[:1]
         later = [row.plan for row in self.rows.values() if row.state == "PLAN" and row.plan > now]
         return Polled(
             now=now,
-            groups=frozenset(row.key for row in seen),
+            groups=frozenset(page),
             next_plan=min(later, default=None),
-            next_expiry=min((row.plan + row.active for row in seen if row.max >= 0), default=None),
+            next_expiry=min((row.plan + row.active for row in plans), default=None),
             mark=Mark(id=max(self.rows, default=0), plan=now),
+            is_cut=is_cut,
+            rest=str(page[-1]) if mark is None and page and page[-1] != names[-1] else None,
         )
 
-    async def window(self, key: GroupKey, *, limit: int) -> Sequence[Waiting]:
-        rows = sorted((row for row in self._due() if row.key == key), key=lambda row: row.order)
+    def _expired(self, row: Row) -> bool:
+        return row.max >= 0 and row.plan + row.active <= self.clock.now()
+
+    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> Window:
+        due = (row for row in self._due() if row.key == key and not self._expired(row))
+        rows = sorted(due, key=lambda row: row.order)
         await self.step("window", STEP_S + self.wall_s)  # what it says may be old by now
-        return [
+        waiting = [
             Waiting(id=row.id, max=row.max, count=row.count, live_s=row.live_s)
             for row in rows[:limit]
         ]
+        return Window(waiting, has_more=len(rows) >= limit)
 
     async def mark_taken(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
         await self.step("mark_taken")
-        found = [row for row in self._due() if row.id in task_ids and lease_guid == self.lease]
+        found = [
+            row
+            for row in self._due()
+            if row.id in task_ids and lease_guid == self.lease and not self._expired(row)
+        ]
+        self._check(found)
+        found = [row for row in found if row.id not in self.locked]
         for row in found:
             row.state = "TAKE"
         return [row.id for row in found]
 
-    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> None:
+    def _check(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if row.id in self.poisoned:
+                raise RowRefused("ERROR:  no change of this row")
+
+    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
         await self.step("untake")
-        for task_id in task_ids:
+        for task_id in set(task_ids) - self.locked:
             if self.rows[task_id].state in ("TAKE", "WORK") and lease_guid == self.lease:
                 self._reset(self.rows[task_id])
+        return [task_id for task_id in task_ids if self.rows[task_id].state in ("TAKE", "WORK")]
 
-    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> None:
+    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> bool:
         await self.step("refuse")
         row = self.rows[task_id]
-        if row.state == "TAKE" and lease_guid == self.lease:
+        self._check([row])
+        if task_id in self.locked:
+            return False
+        if row.state in ("TAKE", "PLAN") and lease_guid == self.lease:
             row.state, row.error, row.stop = "FAIL", error, self.clock.now()
+        return True
 
-    async def expire(self, *, lease_guid: UUID) -> int:
+    async def expire(self, *, lease_guid: UUID) -> Expired:
         await self.step("expire")
         now = self.clock.now()
-        gone = [row for row in self._due() if row.max >= 0 and row.plan + row.active <= now]
-        for row in gone:
+        gone = [row for row in self._due() if self._expired(row) and row.id not in self.locked]
+        for row in gone[: self.expired_max]:
             row.state, row.start, row.stop = "GONE", now, now
-        return len(gone)
+        return Expired(len(gone[: self.expired_max]), has_more=len(gone) > self.expired_max)
 
     async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:
         await self.step("rescue")
         others: Counter[GroupKey] = Counter()
         count = 0
+        held: set[int] = set()
         for row in self.rows.values():
             is_lost = row.state == "WORK" and row.remote is None and row.pid not in self.alive
             if is_lost or (stale and row.state == "TAKE"):
+                if row.id in self.locked:
+                    held.add(row.id)
+                    continue
                 self._reset(row)
                 count += 1
             elif row.state == "WORK" and row.remote is None and row.pid not in self.sessions:
                 others[row.key] += 1
-        return Rescued(count=count, others=dict(others))
+        return Rescued(count=count, others=dict(others), held=frozenset(held))
 
     def _reset(self, row: Row) -> None:
         row.state, row.pid, row.start = "PLAN", None, None

@@ -62,3 +62,7 @@ class RemoteRefused(Exception):  # noqa: N818 - an outcome with a name, not a fa
 
 class SessionLost(Exception):  # noqa: N818 - likewise
     """The connection that performed a task broke: how the task ended is not known."""
+
+
+class RowRefused(Exception):  # noqa: N818 - likewise
+    """The server does not let this row be changed; the text is its error."""

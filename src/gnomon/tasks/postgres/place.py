@@ -32,8 +32,13 @@ OF_EVERY_TASK = (
     "tidy", "go_ahead",
 )  # fmt: skip
 TRUE, FALSE = b"t", b"f"
+LOCK_MS = 50
+LOCKED_STATE = "55P03"
+LOCKED_FIRST_S, LOCKED_MAX_S = 0.05, 1.0
 # Whatever the statistics say, a table of any size is read by its indexes, and in their order.
 PLANNER = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off"
+# However the login's tasks begin, what we write about them is written.
+WRITING = "-c default_transaction_read_only=off"
 
 
 class Recorded(NamedTuple):
@@ -54,6 +59,7 @@ class End(NamedTuple):
     pid: int
     now: datetime
     shares: bool  # the input is in the transaction that records it
+    is_last: bool = False  # no repeat follows: it could not be written
 
     @property
     def is_plain(self) -> bool:
@@ -94,11 +100,11 @@ class Place:
         self._dsn = dsn
         self.pids: set[int] = set()  # of our own sessions
         self.foreseen = Foreseen()
+        self.suspects: set[int] = set()  # rows with which the end of another could not be written
         self.names = TableNames(entry.schema, entry.table, f"{quoted(entry.schema)}.state")
         self.statements: Mapping[str, Statement] = statements(self.names)
-        self.results = Control(
-            self.control_options, clock=env.clock
-        )  # ends of tasks that have no session here
+        # For ends of tasks that have no session here.
+        self.results = Control(self.results_options, clock=env.clock)
 
     # -- connecting -------------------------------------------------------------------------------
 
@@ -115,7 +121,13 @@ class Place:
         """The same for statements of ours."""
         found = self.options()
         found["application_name"] = f"gnomon tasks {self.entry.schema}.{self.entry.table}"
-        found["options"] = _joined(found.get("options"), PLANNER)
+        found["options"] = _joined(found.get("options"), PLANNER, WRITING)
+        return found
+
+    def results_options(self) -> dict[str, str]:
+        """The same for what many tasks share: none of them waits long for a row's lock."""
+        found = self.control_options()
+        found["options"] = _joined(found["options"], f"-c lock_timeout={LOCK_MS}")
         return found
 
     def session_options(self, group: str | None) -> dict[str, str]:
@@ -168,7 +180,8 @@ class Place:
             steps: list[Step] = [(known["finish"], (*fence, output, end.next_cron, foreseen))]
         else:
             error = None if outcome.error is None else as_bytes(outcome.error)
-            params = (task_id, pid, error, output, end.next_cron, start, shares)
+            is_last = TRUE if end.is_last else FALSE
+            params = (task_id, pid, error, output, end.next_cron, start, shares, is_last)
             steps = [(known["finish_otherwise"], params)]
             if following is not None:
                 steps.append(self.take_step(following, alone=False))
@@ -180,12 +193,25 @@ class Place:
         """Record a task that its session cannot record itself. Errors: Unavailable, Refused."""
         steps = self.finish_steps(end, following)
         try:
-            results = await self.results.together([(BEGIN, NO_PARAMS), *steps, (COMMIT, NO_PARAMS)])
+            results = await self.insist([(BEGIN, NO_PARAMS), *steps, (COMMIT, NO_PARAMS)])
         except Refused as exc:
             if is_taken_over(exc.sqlstate, exc.words):
                 return NOT_RECORDED
             raise
         return recorded_by(results[1:], end, following)
+
+    async def insist(self, steps: Sequence[Step]) -> list[Result]:
+        """Statements on the connection that all remote tasks share: a row that somebody has locked
+        is tried again, and does not keep the others waiting. Errors: Unavailable, Refused."""
+        wait_s = LOCKED_FIRST_S
+        while True:
+            try:
+                return await self.results.together(steps)
+            except Refused as exc:
+                if exc.sqlstate != LOCKED_STATE:
+                    raise
+            await asyncio.sleep(wait_s)
+            wait_s = min(LOCKED_MAX_S, wait_s * 2)
 
     async def terminate(self, pid: int) -> None:
         """End a backend that does not listen. Never raises."""

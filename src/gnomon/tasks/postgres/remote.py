@@ -7,9 +7,10 @@ from uuid import UUID
 
 from gnomon.contracts.task_table import Finished
 from gnomon.model.errors import Unavailable
-from gnomon.model.task import GroupKey, Outcome, SessionLost, Task
+from gnomon.model.task import GroupKey, Outcome, RowRefused, SessionLost, Task
 from gnomon.model.task.text import ErrorFields, plain_error
 from gnomon.tasks.postgres.control import NO_PARAMS, Refused
+from gnomon.tasks.postgres.keeping import is_lasting
 from gnomon.tasks.postgres.performing import error_of, outcome_of, perform_input
 from gnomon.tasks.postgres.place import End, Following, Place, Recorded, present
 from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from
@@ -37,8 +38,12 @@ class RemoteSession:
             raise SessionLost(plain_error("the session has ended"))
         step = self._place.take_step(Following(task_id, self.pid, lease_guid), alone=True)
         try:
-            results = await self._place.results.together([step])
-        except (Unavailable, Refused) as exc:
+            results = await self._place.insist([step])
+        except Refused as exc:
+            if is_lasting(exc.sqlstate):
+                raise RowRefused(plain_error(exc.words)) from None
+            raise SessionLost(plain_error(exc.words)) from None
+        except Unavailable as exc:
             raise SessionLost(plain_error(str(exc))) from None
         return self._note_taken(taken_from(results[0], task_id))
 
@@ -92,11 +97,13 @@ class RemoteSession:
         return Finished(recorded.is_recorded, self._note_taken(recorded.next))
 
     async def _finish_refused(self, end: End, refused: Refused) -> Recorded:
-        """The end could not be written as it was: then the reason is the end."""
+        """The end could not be written as it was: then the reason is the end, without a repeat,
+        which may be what cannot be written."""
         fields = ErrorFields(message=refused.words, sqlstate=refused.sqlstate)
         outcome = Outcome("", error_of(end.taken, fields))
+        end = end._replace(outcome=outcome, is_last=True)
         try:
-            return await self._place.finish_apart(end._replace(outcome=outcome), None)
+            return await self._place.finish_apart(end, None)
         except (Unavailable, Refused) as exc:
             raise SessionLost(plain_error(str(exc))) from None
 

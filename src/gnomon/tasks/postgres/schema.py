@@ -17,12 +17,13 @@ NOT_ALLOWED = "42501"
 MADE_MEANWHILE = frozenset({"23505", "42P06", "42P07", "42701", "42710", "42723", "40P01", "XX000"})
 TRIES_MAX = 20  # others may be a step ahead at every step
 TABLE_KINDS = (b"r", b"p")
-INDEXES = ("plan", "due", "order", "work")
+INDEXES = ("plan", "due", "order", "expiry", "work")
 STARTING_DATABASES = ("postgres", "template1")
 COLUMNS = (
     "id", "parent", "plan", "start", "stop", "active", "live", "repeat", "timeout", "count", "max",
     "pid", "state", "delete", "drift", "header", "save", "string", "delimiter", "escape", "quote",
     "data", "error", "group", "input", "null", "output", "remote", "cron", "retry", "retried",
+    "since",
 )  # fmt: skip
 
 

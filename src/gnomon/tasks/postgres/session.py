@@ -14,10 +14,11 @@ from uuid import UUID
 
 from gnomon.contracts.task_table import Finished
 from gnomon.model.errors import InvalidSpec, Unavailable
-from gnomon.model.task import GroupKey, Outcome, SessionLost, Task
+from gnomon.model.task import GroupKey, Outcome, RowRefused, SessionLost, Task
 from gnomon.model.task.repeat import read_cron
 from gnomon.model.task.text import ErrorFields, error_text, plain_error
 from gnomon.tasks.postgres.control import COMMIT, NO_PARAMS, PLANS_FOR_S, ROLLBACK, Refused, rows_of
+from gnomon.tasks.postgres.keeping import is_lasting, is_of_row
 from gnomon.tasks.postgres.performing import (
     CHUNK_ROWS,
     Ended,
@@ -55,6 +56,7 @@ LOGIN = "session_authorization"
 READ_ONLY_STATE = "25006"
 # Through nobody's fault: the same end may be recorded at a second try.
 PASSING_STATES = frozenset({"40001", "40P01", "55P03", "57014"})
+SUSPECTS_MAX = 1_000
 
 
 class LocalSession:
@@ -89,10 +91,15 @@ class LocalSession:
         before = ["begin", *OWN] if self._is_saved else []
         after = ["commit"] if self._is_saved else []
         results = await self._pipeline([*self._named(before), step, *self._named(after)])
-        for result in results:
-            if is_error(result):
-                raise self._broken(error_text(error_fields(result)))
+        failed = _first_error(results)
+        if failed is not None:
+            raise self._not_taken(error_fields(failed))
         return self._note_taken(taken_from(results[len(before)], task_id))
+
+    def _not_taken(self, fields: ErrorFields) -> Exception:
+        """The server refused: for a reason that passes, or for one of this row or this login."""
+        broken = self._broken(error_text(fields))
+        return RowRefused(str(broken)) if is_lasting(fields.sqlstate) else broken
 
     def _note_taken(self, taken: Taken | None) -> Task | None:
         self._taken = taken
@@ -150,7 +157,7 @@ class LocalSession:
             return await self._finish_apart(taken, outcome)
         is_in_transaction = self._wire.transaction == TransactionStatus.INTRANS
         end = End(taken, outcome, self._pid, self._now(task), is_in_transaction)
-        if then is None:
+        if then is None or then in self._place.suspects:
             following = None
         else:
             following = self._following(then, lease_guid, self._foreseen(end, then))
@@ -274,19 +281,41 @@ class LocalSession:
         """The end could not be recorded, and what shared its transaction is undone with it: then
         the reason is the end. An input that could not write has lost nothing."""
         taken, outcome = end.taken, end.outcome
+        is_undone = self._is_light and outcome.error is None
+        if following is not None and is_of_row(fields.sqlstate):
+            self._suspect(following.id)
+            if is_undone:  # perhaps through the other row's fault: it is performed anew, alone
+                raise self._broken(error_of(taken, fields))
+            following = None
         if following is not None:
             following = following._replace(foreseen=None)
-        is_undone = self._is_light and outcome.error is None
         is_same = fields.sqlstate == READ_ONLY_STATE or (
             not is_undone and fields.sqlstate in PASSING_STATES
         )
         await self._discard()
         self._is_light = True
         again = outcome if is_same else Outcome("", error_of(taken, fields))
-        recorded = await self._record(end._replace(outcome=again, shares=False), following)
+        end = end._replace(outcome=again, shares=False)
+        recorded = await self._record(end, following)
         if isinstance(recorded, ErrorFields):
-            raise self._broken(error_of(taken, recorded))
+            recorded = await self._record_last(end, recorded)
         return recorded
+
+    async def _record_last(self, end: End, fields: ErrorFields) -> Recorded:
+        """Perhaps it is the next repeat that cannot be written: then there is none."""
+        outcome = Outcome("", error_of(end.taken, fields))
+        if self._wire.transaction != TransactionStatus.IDLE:
+            await self._pipeline(self._named(["rollback"]))
+        recorded = await self._record(end._replace(outcome=outcome, is_last=True), None)
+        if isinstance(recorded, ErrorFields):
+            raise self._broken(error_of(end.taken, recorded))
+        return recorded
+
+    def _suspect(self, task_id: int) -> None:
+        suspects = self._place.suspects
+        if len(suspects) >= SUSPECTS_MAX:
+            suspects.clear()
+        suspects.add(task_id)
 
     async def _finish_apart(self, taken: Taken, outcome: Outcome) -> Finished:
         """The connection is gone, but the end of the task is known."""

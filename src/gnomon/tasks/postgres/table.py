@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.task_table import Mark, Polled, Rescued, TaskSession
+from gnomon.contracts.task_table import Expired, Mark, Polled, Rescued, TaskSession, Window
 from gnomon.model.errors import Unavailable
 from gnomon.model.secret import Secret
 from gnomon.model.task import GroupKey, Waiting
@@ -17,26 +17,26 @@ from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.postgres.connecting import ConnectRefused, connect
 from gnomon.tasks.postgres.control import NO_PARAMS, Control, Refused, rows_of
 from gnomon.tasks.postgres.foreseen import INPUT_BYTES_MAX
-from gnomon.tasks.postgres.place import FALSE, TRUE, Place, next_cron_of, parsed, warm
+from gnomon.tasks.postgres.keeping import Keeper, awaited_of
+from gnomon.tasks.postgres.place import TRUE, Place, parsed, warm
 from gnomon.tasks.postgres.queries import QUERIES
 from gnomon.tasks.postgres.reaching import reach
 from gnomon.tasks.postgres.remote import RemoteSession
-from gnomon.tasks.postgres.rows import (
-    array_of,
-    as_bytes,
-    moment_of,
-    moment_or_none,
-    text_of,
-)
+from gnomon.tasks.postgres.rows import as_bytes, moment_of, moment_or_none, text_of
 from gnomon.tasks.postgres.schema import Founder, Maker
 from gnomon.tasks.postgres.session import LocalSession
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire, WireLost
 
 FEW = 2  # times the rows that are asked for
+LOOKED_AT = 10  # times the rows that are asked for: so many due rows, expired or not
+GROUPS_MAX = 1_000  # in one page of a look at everything
+NEWS_MAX = 10_000  # rows that one poll looks at
 
 
 class PostgresTaskTable:
-    """The contract `TaskTable`, on one connection of its own and one for each session."""
+    """The contract `TaskTable`, on two connections of its own and one for each session.
+
+    One of the two is for beats alone: whatever the other waits for, the lease is kept."""
 
     def __init__(self, dsn: Secret, entry: TaskEntry, *, env: Env, result_bytes_max: int) -> None:
         self._place = Place(dsn, entry, env=env, result_bytes_max=result_bytes_max)
@@ -45,6 +45,8 @@ class PostgresTaskTable:
         self._control = Control(
             self._place.control_options, clock=env.clock, on_connect=self._on_connect
         )
+        self._beats = Control(self._place.control_options)
+        self._keeper = Keeper(self._place, self._control)
         self._callback: Callable[[], None] | None = None
         self._spare: asyncio.Task[Wire] | None = None
 
@@ -70,83 +72,85 @@ class PostgresTaskTable:
         rows = await self._rows("acquire", as_bytes(lease_guid), as_bytes(owner), seconds)
         if not rows:
             return None
-        await self._rows("rescue", as_bytes(lease_guid), TRUE, TRUE)
+        with self._in_trouble():
+            await self._keeper.rescue(lease_guid, stale=True, remote=True)
         self._make_spare()
         return lease_guid
 
     async def beat(self, lease_guid: UUID) -> bool:
-        return bool(await self._rows("beat", as_bytes(lease_guid)))
+        with self._in_trouble():
+            beat = self._place.statements["beat"]
+            return bool(await self._beats.rows(beat, as_bytes(lease_guid)))
 
     async def release(self, lease_guid: UUID) -> None:
         await self._rows("release", as_bytes(lease_guid))
 
     # -- finding work -----------------------------------------------------------------------------
 
-    async def poll(self, mark: Mark | None) -> Polled:
+    async def poll(self, mark: Mark | None, *, after: str | None = None) -> Polled:
         known = self._place.statements
         # The mark before the rows: what comes in between is found twice, and never missed.
-        steps: list[Step] = [(known["poll_mark"], NO_PARAMS)]
+        steps: list[Step] = [(known["poll_mark"], (self._keeper.floor,))]
         if mark is None:
-            steps.append((known["poll_all"], NO_PARAMS))
+            page = (None if after is None else as_bytes(after), as_bytes(GROUPS_MAX))
+            steps.append((known["poll_all"], page))
         else:
-            since = (as_bytes(mark.id), as_bytes(mark.plan.isoformat(" ")))
+            since = (as_bytes(mark.id), as_bytes(mark.plan.isoformat(" ")), as_bytes(NEWS_MAX))
             steps.append((known["poll_since"], since))
         marks, groups = [rows_of(result) for result in await self._together(steps)]
         now = moment_of(marks[0][0])
-        expiries = [moment_of(row[2]) for row in groups if row[2] is not None]
+        ends = [text_of(row[2]) for row in groups if row[2] is not None]
         return Polled(
             now=now,
-            groups=frozenset(_key_of(row) for row in groups),
+            groups=frozenset(_key_of(row) for row in groups if row[0] is not None),
             next_plan=moment_or_none(marks[0][2]),
-            next_expiry=min(expiries, default=None),
+            next_expiry=moment_or_none(marks[0][3]),
             mark=Mark(id=int(marks[0][1] or 0), plan=now),
+            is_cut=mark is not None and TRUE.decode() in ends,
+            rest=ends[-1] if mark is None and ends else None,
         )
 
-    async def window(self, key: GroupKey, *, limit: int) -> Sequence[Waiting]:
+    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> Window:
         group = as_bytes(key.group)
         remote = None if key.remote is None else as_bytes(key.remote)
-        few, length = as_bytes(FEW * limit), as_bytes(INPUT_BYTES_MAX)
-        rows = await self._rows("window_few", group, remote, as_bytes(limit), length, few)
-        if rows and int(rows[0][5] or 0) > FEW * limit:
-            rows = await self._rows("window_many", group, remote, as_bytes(limit), length)
+        few, length = FEW * limit, as_bytes(INPUT_BYTES_MAX)
+        asked = (group, remote, as_bytes(limit), length)
+        rows = await self._rows("window_few", *asked, as_bytes(few))
+        has_more = int(rows[0][7] or 0) > few
+        if has_more:
+            rows = await self._rows("window_many", *asked, as_bytes(LOOKED_AT * limit))
+        rows = [row for row in rows if row[0] is not None]
+        awaited = [found for row in rows if (found := awaited_of(row[0], row[5], row[6]))]
+        with self._in_trouble():
+            await self._keeper.plan_first(awaited, lease_guid)
+        ids = {row.id for row in awaited}
+        waiting = [row for row in rows if int(row[0] or 0) not in ids]
         if key.remote is None:
-            inputs = {int(row[0] or 0): row[4] for row in rows if row[4] is not None}
+            inputs = {int(row[0] or 0): row[4] for row in waiting if row[4] is not None}
             self._place.foreseen.note(key, inputs)
-        return [
-            Waiting(int(row[0] or 0), int(row[1] or 0), int(row[2] or 0), float(row[3] or 0))
-            for row in rows
-        ]
+        return Window([_waiting(row) for row in waiting], has_more or len(rows) >= limit)
+
+    # -- changing rows ----------------------------------------------------------------------------
 
     async def mark_taken(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
-        rows = await self._rows("mark_taken", array_of(list(task_ids)), as_bytes(lease_guid))
-        return [int(row[0] or 0) for row in rows]
+        with self._in_trouble():
+            return await self._keeper.mark_taken(task_ids, lease_guid)
 
-    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> None:
-        await self._rows("untake", array_of(list(task_ids)), as_bytes(lease_guid))
+    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
+        with self._in_trouble():
+            return await self._keeper.untake(task_ids, lease_guid)
 
-    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> None:
-        following: bytes | None = None
-        for cron, after in await self._rows("cron_of", as_bytes(task_id)):
-            following = None if cron is None else next_cron_of(text_of(cron), moment_of(after))
-        params = (as_bytes(task_id), as_bytes(error), as_bytes(lease_guid), following)
-        await self._rows("refuse", *params)
+    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> bool:
+        with self._in_trouble():
+            return await self._keeper.refuse(task_id, error, lease_guid)
 
-    async def expire(self, *, lease_guid: UUID) -> int:
-        rows = await self._rows("expire", as_bytes(lease_guid))
-        for row in rows:
-            if row[1] is not None:
-                following = next_cron_of(text_of(row[1]), moment_of(row[2]))
-                await self._rows("again_by_cron", row[0], following)
-        return len(rows)
+    async def expire(self, *, lease_guid: UUID) -> Expired:
+        with self._in_trouble():
+            return await self._keeper.expire(lease_guid)
 
     async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:
-        known = self._place.statements
-        rescue = (as_bytes(lease_guid), TRUE if stale else FALSE, FALSE)
-        rescued, others = await self._together(
-            [(known["rescue"], rescue), (known["others"], (array_of(self._place.pids),))]
-        )
-        groups = {GroupKey(text_of(row[0])): int(row[1] or 0) for row in rows_of(others)}
-        return Rescued(rescued.ntuples, groups)
+        with self._in_trouble():
+            return await self._keeper.rescue(lease_guid, stale=stale)
 
     # -- hints ------------------------------------------------------------------------------------
 
@@ -235,6 +239,7 @@ class PostgresTaskTable:
             spare.cancel()
             with suppress(Unavailable, asyncio.CancelledError):
                 (await spare).close()
+        self._beats.close()
         self._control.close()
         self._place.results.close()
 
@@ -245,13 +250,22 @@ class PostgresTaskTable:
         return rows_of(result)
 
     async def _together(self, steps: Sequence[Step]) -> list[Result]:
-        try:
+        with self._in_trouble():
             return await self._control.together(steps)
-        except Refused as exc:
-            raise self._trouble(exc) from None
 
-    def _trouble(self, refused: Refused) -> Unavailable:
-        return Unavailable(f"the task table {self.name} is in trouble: {refused.words}")
+    @contextmanager
+    def _in_trouble(self) -> Iterator[None]:
+        """What the server refuses us is trouble with the table."""
+        try:
+            yield
+        except Refused as exc:
+            problem = f"the task table {self.name} is in trouble: {exc.words}"
+            raise Unavailable(problem) from None
+
+
+def _waiting(row: Sequence[bytes | None]) -> Waiting:
+    task_id, most, count, live_s = row[:4]
+    return Waiting(int(task_id or 0), int(most or 0), int(count or 0), float(live_s or 0))
 
 
 def _key_of(row: Sequence[bytes | None]) -> GroupKey:

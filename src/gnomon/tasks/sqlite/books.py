@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.task_table import Mark, Polled
-from gnomon.model.task import GroupKey, Outcome, Task, Waiting
+from gnomon.contracts.task_table import Expired, Mark, Polled, Window
+from gnomon.model.task import GroupKey, Outcome, Task
 from gnomon.model.task.interval import Interval
 from gnomon.model.task.repeat import Ending, next_plan, paused_plan, settle
 from gnomon.model.task.text import plain_error
@@ -19,18 +19,25 @@ from gnomon.tasks.sqlite.rows import (
     Misread,
     RepetitionRow,
     TaskRow,
+    WindowRow,
+    bytes_of,
     interval_of,
     is_expired,
     moment_of,
+    shown,
     text_of,
 )
 
 EXPIRED_MAX = 1_000  # in one transaction; the owner comes again
-LENGTHS_MAX = 1_000  # different texts in `active`; those beyond expire when these have gone
+LENGTHS_MAX = 1_000  # different texts in `active` that one call looks at; the next one goes on
+GROUPS_MAX = 1_000  # in one page of a look at everything
+NEWS_MAX = 10_000  # rows that one poll looks at
+LOOKED_AT = 10  # times the rows that are asked for: so many due rows, expired or not
 FEW_ROWS = 4_000  # due rows of a group that are sorted rather than looked for in order
 GONE = "ERROR:  task not active"
 NOT_REPEATED = frozenset(
     {"id", "parent", "plan", "start", "stop", "pid", "state", "error", "output", "retried"}
+    | {"since"}
 )
 
 
@@ -44,6 +51,7 @@ class Books:
         self.table = table
         self.sql = queries_for(table)
         self._clock = clock
+        self._length = ""  # of `active`: where the next look for expired rows goes on
 
     def open(self, box: TaskBox) -> None:
         """What the statements need on a connection."""
@@ -81,41 +89,66 @@ class Books:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    def poll(self, box: TaskBox, mark: Mark | None) -> Polled:
+    def poll(self, box: TaskBox, mark: Mark | None, after: str | None) -> Polled:
         now = self._clock.now()
         at = {"now": text_of(now)}
         [(last_id,)] = box.ask(self.sql["last_id"])
         [(following,)] = box.ask(self.sql["next_plan"], **at)
-        if mark is None:
-            names = box.ask(self.sql["due_groups"], **at)
-        else:
-            names = box.ask(self.sql["new_groups"], **at, id=mark.id, plan=text_of(mark.plan))
+        names, rest, is_cut = self._groups(box, now, mark, after, last_id)
         return Polled(
             now=now,
-            groups=frozenset(GroupKey(name) for (name,) in names),
+            groups=frozenset(GroupKey(name) for name in names),
             next_plan=None if following is None else moment_of(following),
-            next_expiry=self._next_expiry(box),
+            next_expiry=self._next_expiry(box, now),
             mark=Mark(id=last_id, plan=now),
+            is_cut=is_cut,
+            rest=rest,
         )
 
-    def _next_expiry(self, box: TaskBox) -> datetime | None:
-        ends = []
-        for active, plan in box.ask(self.sql["first_to_expire"], limit=LENGTHS_MAX):
+    def _groups(
+        self, box: TaskBox, now: datetime, mark: Mark | None, after: str | None, last_id: int
+    ) -> tuple[list[str], str | None, bool]:
+        """Names of groups, where the next page of them begins, and whether there were too many."""
+        at = {"now": text_of(now)}
+        if mark is None:
+            named = {"after": None if after is None else bytes_of(after), "limit": GROUPS_MAX}
+            found = box.ask(self.sql["due_groups"], **at, **named)
+            rest = found[-1][0] if len(found) == GROUPS_MAX else None
+            return [name for name, is_due in found if is_due], rest, False
+        since = {"plan": text_of(mark.plan), "limit": NEWS_MAX}
+        found = box.ask(self.sql["new_groups"], **at, **since, id=mark.id)
+        [(ripe,)] = box.ask(self.sql["ripe_count"], **at, **since)
+        return [name for (name,) in found], None, max(ripe, last_id - mark.id) >= NEWS_MAX
+
+    def _next_expiry(self, box: TaskBox, now: datetime) -> datetime | None:
+        lengths = box.ask(self.sql["first_to_expire"], limit=LENGTHS_MAX, after=b"")
+        ends = [now] if len(lengths) == LENGTHS_MAX else []  # there may be more
+        for active, plan in lengths:
             try:
                 ends.append(interval_of(active).after(moment_of(plan)))
             except (Misread, OverflowError):
                 continue  # said when the row is taken; and who waits so long does not expire
         return min(ends, default=None)
 
-    def window(self, box: TaskBox, group: str, limit: int) -> list[Waiting]:
-        """Few due rows are sorted here; many are read in order, past those not yet due."""
-        wanted = {"group": group, "now": text_of(self._clock.now())}
+    def window(self, box: TaskBox, group: str, limit: int) -> tuple[Window, dict[int, datetime]]:
+        """The first rows, and the first times of those that wait for a `cron`. Few due rows are
+        sorted here; many are read in order, past those not yet due."""
+        now = self._clock.now()
+        wanted = {"group": bytes_of(group), "now": text_of(now)}
         few = max(FEW_ROWS, limit)
-        found = [_waiting(row) for row in box.ask(self.sql["window_due"], **wanted, limit=few)]
-        if len(found) < few:
-            return sorted(found, key=lambda row: (-row.allowed_beside, row.id))[:limit]
-        rows = box.ask(self.sql["window_ordered"], **wanted, limit=limit)
-        return [_waiting(row) for row in rows]
+        rows = [WindowRow(*row) for row in box.ask(self.sql["window_due"], **wanted, limit=few)]
+        if has_more := len(rows) >= few:
+            found = box.ask(self.sql["window_ordered"], **wanted, limit=LOOKED_AT * limit)
+            rows = [WindowRow(*row) for row in found]
+        firsts = {row.id: first for row in rows if (first := row.first) is not None}
+        waiting = [row.waiting for row in rows if row.id not in firsts and row.is_lasting(now)]
+        waiting.sort(key=lambda row: (-row.allowed_beside, row.id))
+        return Window(waiting[:limit], has_more or len(waiting) > limit), firsts
+
+    def plan_first(self, box: TaskBox, firsts: Mapping[int, datetime]) -> None:
+        """Rows with a `cron` and no plan of their own."""
+        for task_id, first in firsts.items():
+            box.change(self.sql["plan_first"], id=task_id, plan=text_of(first))
 
     # -- taking -----------------------------------------------------------------------------------
 
@@ -130,19 +163,26 @@ class Books:
                 return None
             task = row.task(now)
         except Misread as exc:
-            error = plain_error(str(exc), statement=row.input)
+            error = plain_error(str(exc), statement=shown(row.input))
             self._write_end(box, task_id, "FAIL", Outcome(output="", error=error), now)
             return None
         box.change(self.sql["take"], id=task_id, now=text_of(now), pid=pid)
         return task
 
     def mark_taken(self, box: TaskBox, task_ids: Sequence[int]) -> list[int]:
-        now = text_of(self._clock.now())
+        now = self._clock.now()
         return [
             task_id
             for task_id in task_ids
-            if box.change(self.sql["mark_taken"], id=task_id, now=now)
+            if self._is_lasting(box, task_id, now)
+            and box.change(self.sql["mark_taken"], id=task_id, now=text_of(now))
         ]
+
+    def _is_lasting(self, box: TaskBox, task_id: int, now: datetime) -> bool:
+        try:
+            return any(TaskRow(*row).is_due(now) for row in box.ask(self.sql["row"], id=task_id))
+        except Misread:
+            return True  # said when the row is taken
 
     def untake(self, box: TaskBox, task_ids: Sequence[int]) -> None:
         for task_id in task_ids:
@@ -175,7 +215,7 @@ class Books:
         now = self._clock.now()
         self._end(box, task.id, outcome, now, statement=task.input)
         if task.max < 0:
-            box.change(self.sql["pause"], group=task.key.group, now=text_of(now))
+            box.change(self.sql["pause"], group=bytes_of(task.key.group), now=text_of(now))
 
     def refuse(self, box: TaskBox, task_id: int, error: str) -> None:
         fence = self.fence(box, task_id)
@@ -226,42 +266,48 @@ class Books:
 
     # -- expiry -----------------------------------------------------------------------------------
 
-    def expire(self, box: TaskBox) -> int:
+    def expire(self, box: TaskBox) -> Expired:
+        """So many rows; the next call goes on with the lengths that this one has not looked at."""
         now, count = self._clock.now(), 0
-        for active, _ in box.ask(self.sql["first_to_expire"], limit=LENGTHS_MAX):
+        lengths = box.ask(
+            self.sql["first_to_expire"], limit=LENGTHS_MAX, after=bytes_of(self._length)
+        )
+        is_cut = len(lengths) == LENGTHS_MAX
+        self._length = lengths[-1][0] if is_cut else ""
+        for active, _ in lengths:
             try:
                 length = interval_of(active)
             except Misread:
                 continue
             for task_id in self._expired(box, active, length, now, EXPIRED_MAX - count):
-                self._expire(box, task_id, now)
-                count += 1
-        return count
+                count += self._expire(box, task_id, now)
+        if count >= EXPIRED_MAX:
+            self._length = ""  # some of these lengths were not looked at
+        return Expired(count, has_more=is_cut or count >= EXPIRED_MAX)
 
     def _expired(
         self, box: TaskBox, active: str, length: Interval, now: datetime, limit: int
     ) -> list[int]:
+        if not limit:
+            return []
         rows = box.ask(self.sql["due_first"], active=active, now=text_of(now), limit=limit)
         return [task_id for task_id, plan in rows if is_expired(plan, length, now=now)]
 
-    def _expire(self, box: TaskBox, task_id: int, now: datetime) -> None:
+    def _expire(self, box: TaskBox, task_id: int, now: datetime) -> bool:
+        """Whether it is gone: what waits for the first time of its `cron` is planned for that."""
         [found] = box.ask(self.sql["repetition"], id=task_id)
+        row = RepetitionRow(*found)
+        if row.first is not None:
+            self.plan_first(box, {task_id: row.first})
+            return False
         box.change(self.sql["expire"], id=task_id, now=text_of(now), error=GONE)
         try:
-            repeat_at = next_plan(RepetitionRow(*found).repetition(), now=now)
+            repeat_at = next_plan(row.repetition(), now=now)
         except Misread:
-            return
+            return True
         if repeat_at is not None:
             self._repeat(box, task_id, repeat_at)
-
-
-def _waiting(row: tuple[Any, ...]) -> Waiting:
-    task_id, most, count, live = row
-    try:
-        live_s = interval_of(live).length.total_seconds()
-    except Misread:
-        live_s = 0.0  # said when the row is taken
-    return Waiting(id=task_id, max=most, count=count, live_s=live_s)
+        return True
 
 
 def _paused(plan: str, most: int, drift: int, now: str) -> str:

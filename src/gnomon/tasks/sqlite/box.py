@@ -166,6 +166,8 @@ class TaskBox(SqliteBox):
 
     def _bound(self, connection: sqlite3.Connection) -> None:
         super()._bound(connection)
+        # SQLite takes any bytes for a text: one row must not keep us from reading the others.
+        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         for (
             limit
         ) in _LENGTHS:  # our own statements write results; `perform_input` limits the others

@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.task import GroupKey, Task
+from gnomon.model.task import GroupKey, Task, Waiting
 from gnomon.model.task.interval import Interval, read_interval
-from gnomon.model.task.repeat import Repetition, read_cron
+from gnomon.model.task.repeat import Repetition, next_cron, read_cron
+
+FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class Misread(Exception):  # noqa: N818 - the user's text, and his error
@@ -22,7 +24,9 @@ def text_of(moment: datetime) -> str:
 
 
 def moment_of(text: str) -> datetime:
-    """A stored time."""
+    """A stored time; one before our calendar is the beginning of it."""
+    if text.startswith("0000-"):
+        return FIRST
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
@@ -71,6 +75,9 @@ class TaskRow(NamedTuple):
 
     def task(self, start: datetime) -> Task:
         """The row in WORK. Errors: Misread, also for what is needed only at its end."""
+        for text in (self.group, self.input, self.null, self.delimiter, self.quote, self.escape):
+            if not is_text(text):
+                raise Misread('invalid byte sequence for encoding "UTF8"')
         interval_of(self.repeat)
         cron_of(self.cron)
         return Task(
@@ -93,6 +100,39 @@ class TaskRow(NamedTuple):
         )
 
 
+class WindowRow(NamedTuple):
+    """A row of the queries `window_…`, in their order."""
+
+    id: int
+    max: int
+    done_max: int
+    live: str
+    plan: str
+    active: str
+    cron: str | None
+    since: str | None
+
+    @property
+    def waiting(self) -> Waiting:
+        try:
+            live_s = interval_of(self.live).length.total_seconds()
+        except Misread:
+            live_s = 0.0  # said when the row is taken
+        return Waiting(id=self.id, max=self.max, count=self.done_max, live_s=live_s)
+
+    @property
+    def first(self) -> datetime | None:
+        """The first time of a `cron` whose row was given no plan."""
+        return first_of(self.cron, self.plan, self.since)
+
+    def is_lasting(self, now: datetime) -> bool:
+        """Whether it may still be begun; what cannot be read is said when the row is taken."""
+        try:
+            return self.max < 0 or not is_expired(self.plan, interval_of(self.active), now=now)
+        except Misread:
+            return True
+
+
 class RepetitionRow(NamedTuple):
     """A row of the query `repetition`, in its order."""
 
@@ -106,6 +146,12 @@ class RepetitionRow(NamedTuple):
     delete: int
     retry: int
     retried: int
+    since: str | None
+
+    @property
+    def first(self) -> datetime | None:
+        """The first time of a `cron` whose row was given no plan; it waits for that."""
+        return first_of(self.cron, self.plan, self.since)
 
     def repetition(self) -> Repetition:
         """Errors: Misread."""
@@ -126,6 +172,32 @@ def cron_of(text: str | None) -> str | None:
         return read_cron(text)
     except InvalidSpec:
         raise Misread(f'invalid cron expression: "{text}"') from None
+
+
+def first_of(cron: str | None, plan: str, since: str | None) -> datetime | None:
+    """The first time of a row with a `cron` and no plan of its own."""
+    if cron is None or plan != since:
+        return None
+    try:
+        known = cron_of(cron)
+    except Misread:
+        return None  # said when the row is taken
+    return None if known is None else next_cron(known, after=moment_of(plan))
+
+
+def bytes_of(text: str) -> bytes:
+    """A text with its bytes as they came, for a parameter that is cast to a text."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def shown(text: str) -> str:
+    """A text that may be written, whatever its bytes were."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def is_text(value: str) -> bool:
+    """Whether its bytes were UTF-8: SQLite takes any."""
+    return not any("\udc80" <= char <= "\udcff" for char in value)
 
 
 def is_expired(plan: str, active: Interval, *, now: datetime) -> bool:

@@ -25,7 +25,7 @@ NEEDED = frozenset(
         "id", "parent", "plan", "start", "stop", "active", "live", "repeat", "timeout", "count",
         "max", "pid", "state", "delete", "drift", "header", "save", "string", "delimiter",
         "escape", "quote", "data", "error", "group", "input", "null", "output", "remote", "cron",
-        "retry", "retried",
+        "retry", "retried", "since",
     }
 )  # fmt: skip
 

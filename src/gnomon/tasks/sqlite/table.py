@@ -17,9 +17,9 @@ from typing import TypeVar
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock, Entropy
-from gnomon.contracts.task_table import Mark, Polled, Rescued
+from gnomon.contracts.task_table import Expired, Mark, Polled, Rescued, Window
 from gnomon.model.errors import StoreUnavailable
-from gnomon.model.task import GroupKey, RemoteRefused, Waiting
+from gnomon.model.task import GroupKey, RemoteRefused
 from gnomon.model.task.text import plain_error
 from gnomon.sqlite_box import MIB, BoxRefusal
 from gnomon.tasks.sqlite.books import Books
@@ -113,13 +113,17 @@ class SqliteTaskTable:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    async def poll(self, mark: Mark | None) -> Polled:
-        return await self._read(lambda box: self._books.poll(box, mark))
+    async def poll(self, mark: Mark | None, *, after: str | None = None) -> Polled:
+        return await self._read(lambda box: self._books.poll(box, mark, after))
 
-    async def window(self, key: GroupKey, *, limit: int) -> Sequence[Waiting]:
+    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> Window:
+        books = self._books
         if key.remote is not None:
-            return []
-        return await self._read(lambda box: self._books.window(box, key.group, limit))
+            return Window([], has_more=False)
+        found, firsts = await self._read(lambda box: books.window(box, key.group, limit))
+        if firsts:
+            await self._owning(lease_guid, lambda box: books.plan_first(box, firsts), None)
+        return found
 
     async def listen(self, callback: Callable[[], None]) -> None:
         loop, stop = asyncio.get_running_loop(), threading.Event()
@@ -158,14 +162,16 @@ class SqliteTaskTable:
     async def mark_taken(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
         return await self._owning(lease_guid, lambda box: self._books.mark_taken(box, task_ids), [])
 
-    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> None:
+    async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
         await self._owning(lease_guid, lambda box: self._books.untake(box, task_ids), None)
+        return []
 
-    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> None:
+    async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> bool:
         await self._owning(lease_guid, lambda box: self._books.refuse(box, task_id, error), None)
+        return True
 
-    async def expire(self, *, lease_guid: UUID) -> int:
-        return await self._owning(lease_guid, self._books.expire, 0)
+    async def expire(self, *, lease_guid: UUID) -> Expired:
+        return await self._owning(lease_guid, self._books.expire, Expired(0))
 
     async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:
         def call(box: TaskBox) -> int:

@@ -21,11 +21,35 @@ KEY = "hashtextextended(coalesce({remote}, ''), hashtextextended({group}, 0))"
 BINARY = frozenset(
     {"take", "finish"}
 )  # its values are numbers and times: no setting changes their form
-FRAGMENTS = frozenset({"again", "hasty", "own", "paused", "ready", "taken"})
+FRAGMENTS = frozenset(
+    {
+        "again",
+        "awaited",
+        "hasty",
+        "lasting",
+        "left_alone",
+        "own",
+        "paused",
+        "ready",
+        "sent",
+        "taken",
+    }
+)
+# When a row expires, in UTC, for any value of both columns: an index has it, so nothing of it may
+# fail or depend on a session. What leads beyond the calendar never expires.
+EXPIRY = """CASE
+    WHEN {of}plan < '9999-01-01 00:00:00+00'::timestamptz
+        AND abs(extract(year FROM {of}active)) < 9000
+        AND abs(extract(day FROM {of}active)) < 3300000
+        AND abs(extract(hour FROM {of}active)) < 80000000
+    THEN ({of}plan AT TIME ZONE 'UTC') + {of}active
+    ELSE 'infinity'::timestamp
+END"""
 
 _INCLUDE = re.compile(r"/\*include (\w+)\*/(?:(?:SELECT )?1|true)\b")
 _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 _KEY = re.compile(r'/\*key( [\w-]+)?\*/hashtextextended\([\w.$"]+(?:::text)?, 0\)')
+_EXPIRY = re.compile(r"/\*expiry ([\w-]+)\*/[\w.]+")
 _NAME = re.compile(r"/\*name\*/task(\w*)")
 
 
@@ -77,6 +101,7 @@ def render(sql: str, names: TableNames) -> str:
     sql = _INCLUDE.sub(lambda found: QUERIES[found[1]].sql.rstrip(";"), sql)
     sql = _COMMENT.sub("", sql)  # the server keeps the text
     sql = _KEY.sub(_key, sql)
+    sql = _EXPIRY.sub(lambda found: EXPIRY.format(of=_of(found[1])), sql)
     sql = _NAME.sub(lambda found: quoted(names.table + found[1]), sql)
     return (
         sql.replace("/*task*/task", names.qualified)
@@ -96,5 +121,8 @@ def _key(found: re.Match[str]) -> str:
     alias = (found[1] or "").strip()
     if not alias:
         return KEY.format(group="$1::text", remote="$2::text")
-    before = "" if alias == "-" else f"{alias}."  # of an index: it has but one table
-    return KEY.format(group=f'{before}"group"', remote=f"{before}remote")
+    return KEY.format(group=f'{_of(alias)}"group"', remote=f"{_of(alias)}remote")
+
+
+def _of(alias: str) -> str:
+    return "" if alias == "-" else f"{alias}."  # of an index: it has but one table

@@ -69,7 +69,8 @@ ALTER TABLE /*task*/task
     ADD COLUMN IF NOT EXISTS remote text,
     ADD COLUMN IF NOT EXISTS cron text,
     ADD COLUMN IF NOT EXISTS retry integer NOT NULL DEFAULT 0 CHECK (retry >= 0),
-    ADD COLUMN IF NOT EXISTS retried integer NOT NULL DEFAULT 0 CHECK (retried >= 0)
+    ADD COLUMN IF NOT EXISTS retried integer NOT NULL DEFAULT 0 CHECK (retried >= 0),
+    ADD COLUMN IF NOT EXISTS since timestamptz DEFAULT statement_timestamp()
 
 -- name: set_defaults
 -- pg_task's own defaults fail where it is not loaded.
@@ -127,6 +128,11 @@ CREATE INDEX IF NOT EXISTS /*name*/task_gnomon_order_idx ON /*task*/task
     ((/*key -*/hashtextextended("group", 0)), (greatest(max, 0)) DESC, id)
 WHERE state = 'PLAN'
 
+-- name: create_expiry_index
+CREATE INDEX IF NOT EXISTS /*name*/task_gnomon_expiry_idx ON /*task*/task
+    ((/*expiry -*/plan))
+WHERE state = 'PLAN' AND max >= 0
+
 -- name: create_work_index
 CREATE INDEX IF NOT EXISTS /*name*/task_gnomon_work_idx ON /*task*/task (id)
 WHERE state IN ('TAKE', 'WORK')
@@ -143,14 +149,15 @@ CREATE TABLE IF NOT EXISTS /*owner*/gnomon_task_owner (
 -- name: create_next
 -- When a repeat is: with drift from the end, else on the grid of `plan`, at the first step after the
 -- end. Steps of months and days are taken one by one, as the calendar has them. An interval that
--- leads nowhere (a month less thirty days) counts from the end.
+-- leads nowhere (a month less thirty days) counts from the end, and so does a plan before all time;
+-- what the calendar does not reach does not come.
 CREATE OR REPLACE FUNCTION /*next*/gnomon_task_next(
     plan timestamptz, repeat interval, drift boolean, stop timestamptz
 ) RETURNS timestamptz LANGUAGE plpgsql STABLE AS $next$
 DECLARE
-    step timestamptz := plan + repeat;
+    step timestamptz;
 BEGIN
-    IF drift THEN
+    IF drift OR NOT isfinite(plan) THEN
         RETURN stop + repeat;
     END IF;
     IF extract(year FROM repeat) = 0 AND extract(month FROM repeat) = 0
@@ -160,6 +167,7 @@ BEGIN
             1, floor(extract(epoch FROM stop - plan) / extract(epoch FROM repeat)) + 1
         )::double precision;
     END IF;
+    step := plan + repeat;
     FOR steps IN 1..100000 LOOP
         IF step > stop THEN
             RETURN step;
@@ -167,6 +175,8 @@ BEGIN
         step := step + repeat;
     END LOOP;
     RETURN stop + repeat;
+EXCEPTION WHEN data_exception THEN
+    RETURN NULL;
 END
 $next$
 
@@ -186,7 +196,8 @@ BEGIN
     WHERE a.attrelid = task AND a.attnum > 0 AND NOT a.attisdropped
         AND a.attgenerated = '' AND a.attidentity = ''
         AND a.attname NOT IN (
-            'id', 'parent', 'plan', 'start', 'stop', 'pid', 'state', 'error', 'output', 'retried'
+            'id', 'parent', 'plan', 'start', 'stop', 'pid', 'state', 'error', 'output', 'retried',
+            'since'
         );
     EXECUTE format(
         'INSERT INTO %1$s (parent, plan, %2$s) SELECT id, $2, %2$s FROM %1$s WHERE id = $1',
@@ -209,7 +220,7 @@ CREATE TRIGGER gnomon_task_hint AFTER INSERT ON /*task*/task
 FOR EACH STATEMENT EXECUTE FUNCTION /*hint*/gnomon_task_hint()
 
 -- name: create_hint_of_updates
-CREATE TRIGGER gnomon_task_update_hint AFTER UPDATE OF state, plan ON /*task*/task
+CREATE TRIGGER gnomon_task_update_hint AFTER UPDATE OF state, plan, max ON /*task*/task
 FOR EACH ROW WHEN (NEW.state = 'PLAN') EXECUTE FUNCTION /*hint*/gnomon_task_hint()
 
 -- name: create_waiting

@@ -25,7 +25,7 @@ RETURNING /*include taken*/1,
     mine.state = 'TAKE'
     OR mine.state = 'PLAN'
         AND mine.plan <= statement_timestamp()
-        AND (mine.max < 0 OR mine.plan + mine.active > statement_timestamp())
+        AND (mine.max < 0 OR /*expiry mine*/mine.plan > statement_timestamp() AT TIME ZONE 'UTC')
 )
 AND EXISTS (
     SELECT FROM /*owner*/gnomon_task_owner AS o
@@ -131,7 +131,7 @@ WITH mine AS (
     WHERE mine.id = $1::bigint
         AND CASE WHEN mine.id = $1::bigint THEN /*include own*/true ELSE false END
         AND /*include hasty*/true
-    RETURNING mine.*, $5::timestamptz AS next_cron
+    RETURNING mine.*, $5::timestamptz AS next_cron, $8::boolean AS is_last
 ), paused AS (
     /*include paused*/SELECT 1
 )
@@ -155,16 +155,23 @@ WITH mine AS (
         END,
         retried = CASE WHEN t.retried < t.retry THEN t.retried + 1 ELSE t.retried END,
         start = NULL, pid = NULL, stop = statement_timestamp(), output = '', error = $2::text
-    WHERE t.id = $1::bigint AND t.state IN ('TAKE', 'PLAN')
-        AND EXISTS (
-            SELECT FROM /*owner*/gnomon_task_owner AS o
-            WHERE o.table_name = /*table*/'task' AND o.lease_guid = $3::uuid
-        )
-    RETURNING t.*, $4::timestamptz AS next_cron
+    WHERE t.id = ANY (ARRAY(
+        SELECT l.id FROM /*task*/task AS l
+        WHERE l.id = $1::bigint AND l.state IN ('TAKE', 'PLAN')
+            AND EXISTS (
+                SELECT FROM /*owner*/gnomon_task_owner AS o
+                WHERE o.table_name = /*table*/'task' AND o.lease_guid = $3::uuid
+            )
+        FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING t.*, $4::timestamptz AS next_cron, $5::boolean AS is_last
 ), paused AS (
     /*include paused*/SELECT 1
 )
 SELECT mine.id, /*include again*/1 FROM mine;
+
+-- name: refusable
+SELECT t.id FROM /*task*/task AS t WHERE t.id = $1::bigint AND t.state IN ('TAKE', 'PLAN');
 
 -- name: cron_of
 SELECT nullif(btrim(t.cron), '') AS cron,
@@ -172,9 +179,9 @@ SELECT nullif(btrim(t.cron), '') AS cron,
 FROM /*task*/task AS t WHERE t.id = $1::bigint;
 
 -- name: again
--- The next row of a task that comes again.
+-- The next row of a task that comes again, unless that has proved impossible.
 CASE
-    WHEN mine.state = 'PLAN' THEN NULL
+    WHEN mine.state = 'PLAN' OR mine.is_last THEN NULL
     WHEN btrim(mine.cron) <> '' THEN
         /*again*/gnomon_task_again(/*task_name*/'task'::regclass, mine.id, mine.next_cron)
     WHEN mine.repeat > interval '0' THEN
@@ -185,12 +192,14 @@ CASE
 END AS again
 
 -- name: paused
--- The end of a task with a negative `max` puts off all due rows of its group that have one.
+-- The end of a task with a negative `max` puts off all due rows of its group that have one. A plan
+-- before all time lies on no grid.
 UPDATE /*task*/task AS t
 SET plan = CASE
-    WHEN t.drift THEN mine.stop + -t.max * interval '1 millisecond'
-    ELSE t.plan + -t.max * interval '1 millisecond' * (
-        floor(extract(epoch FROM mine.stop - t.plan) * 1000 / -t.max) + 1
+    WHEN t.drift OR NOT isfinite(t.plan)
+    THEN mine.stop + -t.max::bigint * interval '1 millisecond'
+    ELSE t.plan + -t.max::bigint * interval '1 millisecond' * (
+        floor(extract(epoch FROM mine.stop - t.plan) * 1000 / -t.max::bigint) + 1
     )::double precision
 END
 FROM mine

@@ -63,7 +63,16 @@ CREATE TABLE /*table*/task (
     retry integer NOT NULL DEFAULT 0
         CONSTRAINT /*table*/task_retry_check CHECK (typeof(retry) = 'integer' AND retry >= 0),
     retried integer NOT NULL DEFAULT 0
-        CONSTRAINT /*table*/task_retried_check CHECK (typeof(retried) = 'integer' AND retried >= 0)
+        CONSTRAINT /*table*/task_retried_check CHECK (typeof(retried) = 'integer' AND retried >= 0),
+    since text DEFAULT (strftime('%Y-%m-%d %H:%M:%f000', 'now')),
+    -- A blob is no text, whatever the column says.
+    CONSTRAINT /*table*/task_text_check CHECK (
+        typeof(plan) = 'text' AND typeof(active) = 'text' AND typeof(live) = 'text'
+        AND typeof("repeat") = 'text' AND typeof(timeout) = 'text' AND typeof("group") = 'text'
+        AND typeof(input) = 'text' AND typeof("null") = 'text' AND typeof(delimiter) = 'text'
+        AND typeof("escape") = 'text' AND typeof(quote) = 'text'
+        AND typeof(cron) IN ('text', 'null')
+    )
 );
 
 -- name: plan_idx schema

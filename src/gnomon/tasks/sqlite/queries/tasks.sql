@@ -5,31 +5,44 @@ SELECT coalesce(max(id), 0) FROM /*table*/task;
 SELECT min(plan) FROM /*table*/task WHERE state = 'PLAN' AND plan > :now;
 
 -- name: due_groups
--- Jumps from group to group in the index, whatever number of rows they have.
+-- Jumps from group to group in the index, whatever number of rows they have; a page of groups.
 WITH RECURSIVE known (name) AS (
-    SELECT min("group") FROM /*table*/task WHERE state = 'PLAN'
+    SELECT min("group") FROM /*table*/task
+    WHERE state = 'PLAN' AND (:after IS NULL OR "group" > CAST(:after AS text))
     UNION ALL
     SELECT (SELECT min("group") FROM /*table*/task WHERE state = 'PLAN' AND "group" > known.name)
     FROM known
     WHERE known.name IS NOT NULL
+    LIMIT :limit
 )
-SELECT known.name
-FROM known
-WHERE (
+SELECT known.name, (
     SELECT min(plan) FROM /*table*/task WHERE state = 'PLAN' AND "group" = known.name
-) <= :now;
+) <= :now
+FROM known
+WHERE known.name IS NOT NULL;
 
 -- name: new_groups
--- Ids are given in the order of commits: there is one writer.
-SELECT "group" FROM /*table*/task NOT INDEXED WHERE id > :id AND state = 'PLAN' AND plan <= :now
+-- Ids are given in the order of commits: there is one writer. So many rows are looked at each way.
+SELECT "group" FROM (
+    SELECT "group", state, plan FROM /*table*/task NOT INDEXED WHERE id > :id ORDER BY id LIMIT :limit
+) WHERE state = 'PLAN' AND plan <= :now
 UNION
-SELECT "group" FROM /*table*/task INDEXED BY /*table*/task_plan_idx
-WHERE state = 'PLAN' AND plan > :plan AND plan <= :now;
+SELECT "group" FROM (
+    SELECT "group" FROM /*table*/task INDEXED BY /*table*/task_plan_idx
+    WHERE state = 'PLAN' AND plan > :plan AND plan <= :now ORDER BY plan LIMIT :limit
+);
+
+-- name: ripe_count
+SELECT count(*) FROM (
+    SELECT 1 FROM /*table*/task INDEXED BY /*table*/task_plan_idx
+    WHERE state = 'PLAN' AND plan > :plan AND plan <= :now LIMIT :limit
+);
 
 -- name: first_to_expire
--- For each length of `active` the row that has been waiting longest.
+-- For each length of `active`, from one on, the row that has been waiting longest.
 WITH RECURSIVE known (active) AS (
-    SELECT min(active) FROM /*table*/task WHERE state = 'PLAN' AND "max" >= 0
+    SELECT min(active) FROM /*table*/task
+    WHERE state = 'PLAN' AND "max" >= 0 AND active > CAST(:after AS text)
     UNION ALL
     SELECT (
         SELECT min(active) FROM /*table*/task
@@ -56,15 +69,20 @@ ORDER BY plan
 LIMIT :limit;
 
 -- name: window_due
-SELECT id, "max", count, live FROM /*table*/task
-WHERE state = 'PLAN' AND "group" = :group AND plan <= :now
+SELECT id, "max", count, live, plan, active, cron, since FROM /*table*/task
+WHERE state = 'PLAN' AND "group" = CAST(:group AS text) AND plan <= :now
 LIMIT :limit;
 
 -- name: window_ordered
-SELECT id, "max", count, live FROM /*table*/task INDEXED BY /*table*/task_order_idx
-WHERE state = 'PLAN' AND "group" = :group AND plan <= :now
+SELECT id, "max", count, live, plan, active, cron, since
+FROM /*table*/task INDEXED BY /*table*/task_order_idx
+WHERE state = 'PLAN' AND "group" = CAST(:group AS text) AND plan <= :now
 ORDER BY max("max", 0) DESC, id
 LIMIT :limit;
+
+-- name: plan_first
+-- A row with a `cron` and no plan of its own is planned for its first time.
+UPDATE /*table*/task SET plan = :plan WHERE id = :id AND state = 'PLAN' AND plan = since;
 
 -- name: row
 -- What is needed to perform a task, and to see whether it is to be performed at all.
@@ -89,7 +107,7 @@ SELECT id, state, pid, start FROM /*table*/task WHERE state IN ('TAKE', 'WORK');
 
 -- name: repetition
 -- Read at the end, for the task itself may have changed it.
-SELECT state, pid, start, plan, "repeat", cron, drift, "delete", retry, retried
+SELECT state, pid, start, plan, "repeat", cron, drift, "delete", retry, retried, since
 FROM /*table*/task
 WHERE id = :id;
 
@@ -117,7 +135,7 @@ DELETE FROM /*table*/task WHERE id = :id;
 -- name: pause
 -- Every due row with a pause in the group of a task with one that has ended.
 UPDATE /*table*/task SET plan = gnomon_paused(plan, "max", drift, :now)
-WHERE state = 'PLAN' AND "group" = :group AND plan <= :now AND "max" < 0;
+WHERE state = 'PLAN' AND "group" = CAST(:group AS text) AND plan <= :now AND "max" < 0;
 
 -- name: inherit
 -- A task that a task inserts is its child and in its group, unless it says otherwise. Of this
