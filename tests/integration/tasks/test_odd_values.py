@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from psycopg import sql
 
@@ -73,7 +75,8 @@ async def test_a_value_costs_its_own_row_only(stand: Stand, column: str) -> None
     stand.change(remote="free")
     for value, expected in VALUES[column]:
         columns = given(column, value)
-        odd = stand.insert(str(columns.pop("input")), **columns)
+        text = str(columns.pop("input"))
+        odd = await asyncio.to_thread(stand.insert, text, **columns)  # the owner is in this process
         beside = stand.insert("SELECT 3", max=1, group=columns["group"])
         await over(stand, beside)
         assert "DONE" == stand.state(beside), value

@@ -397,9 +397,11 @@ class World:
         self.entry = TaskEntry(data="fake", user="fake", **settings)
         self.stop = asyncio.Event()
         self.config = TasksConfig()
+        self.owners: list[Owner] = []
 
     def start(self, name: str = "one") -> tuple[Owner, asyncio.Task[None]]:
         owner = Owner(self.table, self.entry, config=self.config, env=self.env, owner=name)
+        self.owners.append(owner)
         serving = self._loop.create_task(owner.serve(self.stop, drain=lambda: self.config.drain))
         return owner, serving
 

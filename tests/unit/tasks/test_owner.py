@@ -550,3 +550,108 @@ def test_backends_of_a_former_owner_count_against_max() -> None:
     virtually(story)
     assert ["DONE", "DONE"] == [row.state for row in rows]
     assert 1 == at_once(rows)
+
+
+# -- rows that hold up nobody ---------------------------------------------------------------------
+
+
+def test_expired_remote_task_is_gone_and_not_performed() -> None:
+    """As a local one: it is not even connected for."""
+    rows: list[Row] = []
+    calls: dict[str, int] = {}
+
+    async def story(world: World) -> None:
+        world.table.is_away = True
+        two = timedelta(seconds=2)
+        rows.extend(world.table.insert(remote=name, active=two) for name in (None, "there"))
+        await asyncio.sleep(4)
+        world.table.is_away = False
+        await world.all_ended()
+        calls.update(world.table.calls)
+
+    virtually(story)
+    assert ["GONE", "GONE"] == [row.state for row in rows]
+    assert 0 == calls.get("open", 0)
+
+
+def test_row_that_cannot_be_changed_waits_longer_each_time_and_alone() -> None:
+    """The others of its group are performed."""
+    rows: list[Row] = []
+    calls: dict[str, int] = {}
+
+    async def story(world: World) -> None:
+        bad = world.table.insert(remote="there")
+        world.table.poisoned.add(bad.id)
+        rows.extend(world.table.insert(remote="there") for _ in range(5))
+        await asyncio.sleep(60)
+        calls.update(world.table.calls)
+
+    virtually(story)
+    assert ["DONE"] * 5 == [row.state for row in rows]
+    assert calls["mark_taken"] < 5 + 10
+
+
+def test_refused_row_that_is_locked_fails_when_it_is_free() -> None:
+    """Nobody waits for it meanwhile."""
+    rows: list[Row] = []
+
+    async def story(world: World) -> None:
+        world.table.refused_remotes.add("nowhere")
+        locked = world.table.insert(remote="nowhere")
+        rows.append(locked)
+        await world.until(lambda: locked.state == "TAKE")  # and is being connected for
+        world.table.locked.add(locked.id)
+        rows.append(world.table.insert())
+        await asyncio.sleep(30)
+        assert ("TAKE", "DONE") == (rows[0].state, rows[1].state)
+        world.table.locked.clear()
+        await world.all_ended()
+
+    virtually(story)
+    assert "FAIL" == rows[0].state
+
+
+def test_many_groups_are_found_page_by_page() -> None:
+    """Whatever one poll looks at."""
+    rows: list[Row] = []
+
+    async def story(world: World) -> None:
+        world.table.groups_max, world.table.news_max = 7, 3
+        rows.extend(world.table.insert(f"group {number}") for number in range(100))
+        await world.all_ended()
+
+    virtually(story, hints=False)
+    assert ["DONE"] * 100 == [row.state for row in rows]
+
+
+def test_expiry_of_many_rows_leaves_time_for_others() -> None:
+    """A fresh task does not wait for the end of it."""
+    states: list[str] = []
+
+    async def story(world: World) -> None:
+        world.table.expired_max = 10
+        for _ in range(2_000):
+            world.table.insert("old", plan_s=-7200)
+        fresh = world.table.insert("fresh")
+        await asyncio.sleep(0.3)
+        states.append(fresh.state)
+        states.append(world.table.rows[2_000].state)
+        await world.all_ended()
+
+    virtually(story)
+    assert ["DONE", "PLAN"] == states
+
+
+def test_groups_that_come_and_go_are_forgotten() -> None:
+    """What is known of when they were looked at is bounded by time, not by their number."""
+    known: list[int] = []
+
+    async def story(world: World) -> None:
+        finder = world.owners[0]._sessions.finder  # what it keeps shows nowhere else
+        for number in range(300):
+            world.table.insert(f"group {number}")
+            await asyncio.sleep(0.1)
+        known.append(len(finder._loads))
+
+    virtually(story)
+    assert known[0] < 150

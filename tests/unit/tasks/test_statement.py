@@ -86,3 +86,9 @@ def test_a_long_input_takes_no_long_time() -> None:
     assert shares_transaction("SELECT '" + "x''" * 300_000 + "'")
     assert not shares_transaction("SELECT '" + "x''" * 300_000)
     assert not shares_transaction("SELECT " + "/*" * 100_000)
+
+
+def test_a_very_long_input_is_a_case_of_doubt() -> None:
+    """Its reading would keep everybody waiting; one long string is read at once."""
+    assert not shares_transaction("SELECT " + "1," * 100_000 + "1")
+    assert shares_transaction("SELECT '" + "1," * 100_000 + "'")

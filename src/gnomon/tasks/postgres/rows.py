@@ -18,6 +18,7 @@ FIRST = datetime.min.replace(tzinfo=UTC)
 LAST = datetime.max.replace(tzinfo=UTC)
 DAYS_PER_MONTH = 30
 ZERO = timedelta(0)
+REMEMBERED_BYTES_MAX = 10_000  # of a row: longer texts are not kept
 YES, NUL = b"\x01", b"\x00"
 # At these levels PostgreSQL leaves the statement of an ERROR out of its log.
 WITHOUT_STATEMENT = frozenset({b"log", b"fatal", b"panic"})
@@ -44,16 +45,23 @@ def taken_from(result: Result, task_id: int) -> Taken | None:
     else:
         return None
     group, remote, text, plan, start = [value(row, column) for column in range(1, 6)]
-    look = _look(tuple([value(row, column) for column in range(6, 20)]))
+    values = tuple([value(row, column) for column in range(6, 20)])
+    is_long = len(values[10] or b"") + len(values[11] or b"") > REMEMBERED_BYTES_MAX
+    look = _look.__wrapped__(values) if is_long else _look(values)
     task = Task(
         id=task_id,
-        key=_key(_of(group), remote),
+        key=_key_of(_of(group), remote),
         input=text_of(text),
         plan=_moment(plan),
         start=_moment(start),
         **look.columns,
     )
     return Taken(task, look.cron, look.verbosity, look.has_statement)
+
+
+def _key_of(group: bytes, remote: bytes | None) -> GroupKey:
+    is_long = len(group) + len(remote or b"") > REMEMBERED_BYTES_MAX
+    return _key.__wrapped__(group, remote) if is_long else _key(group, remote)
 
 
 @lru_cache(maxsize=100)

@@ -14,6 +14,7 @@ SHARING = frozenset(
     {"select", "insert", "update", "delete", "merge", "with", "values", "table"}
 )  # fmt: skip
 
+TOKENS_MAX = 20_000  # an input of more is a case of doubt: nobody waits for its reading
 REMEMBERED_CHARS_MAX = 1_000  # tasks of a group are often alike
 
 _START = r"A-Za-z_\x80-\U0010ffff"
@@ -56,7 +57,9 @@ def _remembered(text: str, plain_strings: bool) -> bool:  # noqa: FBT001
 
 def _scan(text: str, plain_strings: bool) -> bool:  # noqa: FBT001
     at, is_begun, is_ended = 0, False, False
-    while at < len(text):
+    for _ in range(TOKENS_MAX):
+        if at >= len(text):
+            return is_begun
         token = _TOKEN.match(text, at)
         if token is None:  # an open quote
             return False
@@ -71,16 +74,14 @@ def _scan(text: str, plain_strings: bool) -> bool:  # noqa: FBT001
             if at < 0:
                 return False
             continue
-        if is_ended and kind != "end":
-            return False
-        if _is_doubtful(kind, token[0], plain_strings):
+        if (is_ended and kind != "end") or _is_doubtful(kind, token[0], plain_strings):
             return False
         if not is_begun and kind not in {"opening", "end"}:
             if token[0].lower() not in SHARING:
                 return False
             is_begun = True
         is_ended = is_ended or kind == "end"
-    return is_begun
+    return False
 
 
 def _is_doubtful(kind: str | None, token: str, plain_strings: bool) -> bool:  # noqa: FBT001

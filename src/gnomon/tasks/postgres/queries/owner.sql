@@ -81,7 +81,8 @@ SELECT
     coalesce((SELECT max(t.id) FROM /*task*/task AS t), 0) AS id,
     (extract(epoch FROM (
         SELECT min(t.plan) FROM /*task*/task AS t
-        WHERE t.state = 'PLAN' AND t.plan > statement_timestamp() AND t.plan < 'infinity'
+        WHERE t.state = 'PLAN' AND t.plan > statement_timestamp()
+            AND t.plan < '9999-01-01 00:00:00+00'::timestamptz
     )) * 1000000)::bigint AS next_plan_us,
     (extract(epoch FROM (
         SELECT greatest(/*expiry t*/t.plan, '1970-01-01'::timestamp) FROM /*task*/task AS t
