@@ -69,8 +69,8 @@ async def test_it_is_listed_walked_over_and_explained(bench: Bench) -> None:
 
 async def test_a_patch_of_what_cannot_be_read_says_what_to_do(bench: Bench) -> None:
     """Only where the document is the poison; a state is none of a patch's business."""
-    stored = "SELECT json_valid(doc) AND json_type(doc) = 'object' FROM entity WHERE id = 'bad'"
-    if bench._runner.connection.execute(stored).fetchone() == (1,):
+    stored = "SELECT doc FROM entity WHERE id = 'bad'"
+    if bench._runner.connection.execute(stored).fetchone() not in (("{",), ("[]",)):
         await bench.patch("bad", {"a": 4})
         return
     with pytest.raises(FailedPrecondition, match="is unreadable; this needs it to be put whole"):
