@@ -144,3 +144,17 @@ def test_doctor_finds_saves_that_nobody_takes(shell: Shell) -> None:
     [finding] = shell.json("doctor", *shell.target, code=14, environ=alarm)["findings"]
     assert ("outbox_age", "relay") == (finding["rule"], finding["subject"])
     assert "saves that wait: 1," in finding["detail"]
+
+
+def test_many_entities_are_put_from_a_file(shell: Shell, tmp_path: Path) -> None:
+    """A mistake names its line and stores nothing; what is as it was is told."""
+    lines = [json.dumps({"id": f"ad-{n}", "document": {"n": n}}) for n in range(1200)]
+    file = tmp_path / "ads.jsonl"
+    file.write_text("\n".join([*lines, '{"id": "x"}']))
+    refused = shell.run("entity", "put-many", str(file), *shell.target, code=2)
+    assert "line 1201: must be" in refused.stderr
+    file.write_text("\n".join(lines))
+    done = shell.run("entity", "put-many", str(file), *shell.target)
+    assert "1200 changed, 0 as they were" in done.stdout + done.stderr
+    again = shell.run("entity", "put-many", str(file), "--json", *shell.target)
+    assert {"changed": 0, "unchanged": 1200} == json.loads(again.stdout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -54,6 +54,7 @@ class EntityVerbs(Protocol):
     async def put(
         self, entity_id: str, document: object, *, if_version: int | None = None
     ) -> Entity: ...
+    async def put_many(self, documents: Mapping[str, object]) -> int: ...
     async def patch(
         self, entity_id: str, patch: Patch, *, if_version: int | None = None
     ) -> Entity: ...

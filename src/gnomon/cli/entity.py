@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,16 +13,20 @@ from rich.text import Text
 from gnomon.cli import options
 from gnomon.cli.action import Target
 from gnomon.cli.connection import EntityVerbs, connect_entities
-from gnomon.cli.output import console, moment, print_json, print_table, say
+from gnomon.cli.output import console, moment, print_json, print_table, progress, say
 from gnomon.cli.running import run
 from gnomon.contracts.store.entities import Entity
 from gnomon.model.codec import parse_json
-from gnomon.model.errors import InvalidRequest
+from gnomon.model.errors import GnomonError, InvalidRequest
+from gnomon.model.ids import action_id
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
-from gnomon.stages.codec import decode_document
+from gnomon.stages.codec import decode_document, encode_document
 from gnomon.telemetry.log import printable
 
 KEYS_MAX = 50_000
+LINE_ROOM = 1024  # of a line, beside its document
+CHUNK_ITEMS = 500
+CHUNK_BYTES = 4 * 1024 * 1024
 
 noun = typer.Typer(
     help="Put, patch, look at and remove entities; see why one is where it is.",
@@ -92,6 +96,76 @@ def put(
     given = read_json(document)
     entity = call(target, lambda verbs: verbs.put(id, given, if_version=if_version))
     show_changed(entity, as_json=json)
+
+
+@noun.command("put-many", epilog=options.examples("gnomon entity put-many ads.jsonl"))
+def put_many(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help='Lines of {"id": …, "document": {…}}; - reads them.'),
+    ],
+    server: options.Server = None,
+    token: options.Token = None,
+    database: options.Database = None,
+    schema: options.Schema = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Create or replace many entities. A line that is not valid is named, and nothing is stored."""
+    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
+    documents = _read_lines(file)
+
+    async def put_all(verbs: EntityVerbs) -> int:
+        changed = 0
+        with progress() as bar:
+            shown = bar.add_task("putting", total=len(documents))
+            for chunk in _chunks(documents):
+                changed += await verbs.put_many(chunk)
+                bar.advance(shown, len(chunk))
+        return changed
+
+    changed = call(target, put_all)
+    if json:
+        print_json({"changed": changed, "unchanged": len(documents) - changed})
+    else:
+        say(f"{changed} changed, {len(documents) - changed} as they were")
+
+
+def _read_lines(path: Path) -> dict[str, Any]:
+    """Errors: InvalidRequest, naming the line."""
+    try:
+        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as exc:
+        raise InvalidRequest(f"{path} cannot be read: {exc.strerror}") from None
+    documents: dict[str, Any] = {}
+    for number, line in enumerate(raw.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            item = parse_json(line, bytes_max=DOCUMENT_BYTES_MAX + LINE_ROOM, keys_max=KEYS_MAX)
+            if not isinstance(item, dict) or item.keys() != {"id", "document"}:
+                raise InvalidRequest('must be {"id": …, "document": {…}}')
+            entity_id = action_id(item["id"])
+            if entity_id in documents:
+                raise InvalidRequest(f"has the id {entity_id} again")
+        except GnomonError as exc:
+            raise InvalidRequest(f"line {number}: {exc}") from None
+        documents[entity_id] = item["document"]
+    return documents
+
+
+def _chunks(documents: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    chunk: dict[str, Any] = {}
+    size = 0
+    for entity_id, document in documents.items():
+        weight = len(encode_document(document))
+        if chunk and (len(chunk) >= CHUNK_ITEMS or size + weight > CHUNK_BYTES):
+            yield chunk
+            chunk, size = {}, 0
+        chunk[entity_id] = document
+        size += weight
+    if chunk:
+        yield chunk
 
 
 @noun.command(

@@ -28,6 +28,9 @@ from gnomon.stages.entities import Entities
 from gnomon.stages.explain import ParkedRow
 
 DOCUMENT_KEYS_MAX = 50_000
+DOCUMENTS_MAX = 1_000  # in one call
+DOCUMENTS_BYTES_MAX = 8 * 1024 * 1024
+DOCUMENTS_KEYS_MAX = 500_000
 # The base64 of a state, and what is around it.
 STATE_BODY_BYTES_MAX = STATE_BYTES_MAX * 4 // 3 + 4096
 REVISION_MAX = 2**31 - 1
@@ -102,6 +105,26 @@ def read_document(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidSpec("document", "must be a JSON object")
     return value
+
+
+def read_documents(body: bytes) -> dict[str, dict[str, Any]]:
+    """`{"entities": {"<id>": {…}, …}}`; a bad one names itself. Errors: InvalidRequest."""
+    value = parse_json(body, bytes_max=DOCUMENTS_BYTES_MAX, keys_max=DOCUMENTS_KEYS_MAX)
+    found = value.get("entities") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(found, dict):
+        raise InvalidSpec("body", 'must be an object with one field: {"entities": {"<id>": {…}}}')
+    return check_documents(found)
+
+
+def check_documents(documents: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Errors: InvalidRequest."""
+    if len(documents) > DOCUMENTS_MAX:
+        raise InvalidSpec("entities", f"has {len(documents)}; at most {DOCUMENTS_MAX} a call")
+    for entity_id, document in documents.items():
+        action_id(entity_id)
+        if not isinstance(document, dict):
+            raise InvalidSpec(f"entities.{entity_id}", "must be a JSON object")
+    return documents
 
 
 def read_merge_patch(body: bytes) -> MergePatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 
@@ -162,6 +162,15 @@ class Stages(Generic[E]):
         """An entity's document, as the declared type."""
         found: E = document_of(await self.entities.get(entity_id), self._entity)
         return found
+
+    async def read(self, entity_id: str) -> tuple[E, int]:
+        """An entity's document and its version, for a change with `if_version`."""
+        entity = await self.entities.get(entity_id)
+        return document_of(entity, self._entity), entity.version
+
+    async def put_many(self, documents: Mapping[str, E]) -> int:
+        """Create or replace many; how many were changed by it."""
+        return await self.entities.put_many(documents)
 
     def state(self, stage: str, entity_id: str) -> StateHandle:
         """A stage's private state, to read and to compare and set."""

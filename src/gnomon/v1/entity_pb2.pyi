@@ -80,6 +80,69 @@ class PutEntityResponse(_message.Message):
 Global___PutEntityResponse: _TypeAlias = PutEntityResponse  # noqa: Y015
 
 @_typing.final
+class PutEntitiesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Item(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        DOCUMENT_FIELD_NUMBER: _builtins.int
+        id: _builtins.str
+        document: _builtins.bytes
+        """JSON, an object."""
+        def __init__(
+            self,
+            *,
+            id: _builtins.str = ...,
+            document: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "id", b"id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ENTITIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entities(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutEntitiesRequest.Item]:
+        """At most 1000; the whole message has at most 1 MiB. If one is not valid, none is stored."""
+
+    def __init__(
+        self,
+        *,
+        entities: _abc.Iterable[Global___PutEntitiesRequest.Item] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entities", b"entities"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutEntitiesRequest: _TypeAlias = PutEntitiesRequest  # noqa: Y015
+
+@_typing.final
+class PutEntitiesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    changed: _builtins.int
+    """How many were changed by it."""
+    def __init__(
+        self,
+        *,
+        changed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutEntitiesResponse: _TypeAlias = PutEntitiesResponse  # noqa: Y015
+
+@_typing.final
 class PatchEntityRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -40,6 +40,11 @@ class EntityServiceStub:
                 request_serializer=gnomon_dot_v1_dot_entity__pb2.PutEntityRequest.SerializeToString,
                 response_deserializer=gnomon_dot_v1_dot_entity__pb2.PutEntityResponse.FromString,
                 _registered_method=True)
+        self.PutEntities = channel.unary_unary(
+                '/gnomon.v1.EntityService/PutEntities',
+                request_serializer=gnomon_dot_v1_dot_entity__pb2.PutEntitiesRequest.SerializeToString,
+                response_deserializer=gnomon_dot_v1_dot_entity__pb2.PutEntitiesResponse.FromString,
+                _registered_method=True)
         self.PatchEntity = channel.unary_unary(
                 '/gnomon.v1.EntityService/PatchEntity',
                 request_serializer=gnomon_dot_v1_dot_entity__pb2.PatchEntityRequest.SerializeToString,
@@ -98,6 +103,13 @@ class EntityServiceServicer:
 
     def PutEntity(self, request, context):
         """Create an entity, or give it a new document.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutEntities(self, request, context):
+        """Create or replace many entities.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,6 +192,11 @@ def add_EntityServiceServicer_to_server(servicer, server):
                     request_deserializer=gnomon_dot_v1_dot_entity__pb2.PutEntityRequest.FromString,
                     response_serializer=gnomon_dot_v1_dot_entity__pb2.PutEntityResponse.SerializeToString,
             ),
+            'PutEntities': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutEntities,
+                    request_deserializer=gnomon_dot_v1_dot_entity__pb2.PutEntitiesRequest.FromString,
+                    response_serializer=gnomon_dot_v1_dot_entity__pb2.PutEntitiesResponse.SerializeToString,
+            ),
             'PatchEntity': grpc.unary_unary_rpc_method_handler(
                     servicer.PatchEntity,
                     request_deserializer=gnomon_dot_v1_dot_entity__pb2.PatchEntityRequest.FromString,
@@ -259,6 +276,33 @@ class EntityService:
             '/gnomon.v1.EntityService/PutEntity',
             gnomon_dot_v1_dot_entity__pb2.PutEntityRequest.SerializeToString,
             gnomon_dot_v1_dot_entity__pb2.PutEntityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutEntities(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gnomon.v1.EntityService/PutEntities',
+            gnomon_dot_v1_dot_entity__pb2.PutEntitiesRequest.SerializeToString,
+            gnomon_dot_v1_dot_entity__pb2.PutEntitiesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,8 @@ class EntityServiceStub:
     def __new__(cls, channel: _aio.Channel) -> EntityServiceAsyncStub: ...
     PutEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.PutEntityRequest, _entity_pb2.PutEntityResponse]
     """Create an entity, or give it a new document."""
+    PutEntities: _grpc.UnaryUnaryMultiCallable[_entity_pb2.PutEntitiesRequest, _entity_pb2.PutEntitiesResponse]
+    """Create or replace many entities."""
     PatchEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.PatchEntityRequest, _entity_pb2.PatchEntityResponse]
     """Change some of a document."""
     GetEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.GetEntityRequest, _entity_pb2.GetEntityResponse]
@@ -62,6 +64,8 @@ class EntityServiceAsyncStub(EntityServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.PutEntityRequest, _entity_pb2.PutEntityResponse]  # type: ignore[assignment]
     """Create an entity, or give it a new document."""
+    PutEntities: _aio.UnaryUnaryMultiCallable[_entity_pb2.PutEntitiesRequest, _entity_pb2.PutEntitiesResponse]  # type: ignore[assignment]
+    """Create or replace many entities."""
     PatchEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.PatchEntityRequest, _entity_pb2.PatchEntityResponse]  # type: ignore[assignment]
     """Change some of a document."""
     GetEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.GetEntityRequest, _entity_pb2.GetEntityResponse]  # type: ignore[assignment]
@@ -92,6 +96,14 @@ class EntityServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_entity_pb2.PutEntityResponse, _abc.Awaitable[_entity_pb2.PutEntityResponse]]:
         """Create an entity, or give it a new document."""
+
+    @_abc_1.abstractmethod
+    def PutEntities(
+        self,
+        request: _entity_pb2.PutEntitiesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_entity_pb2.PutEntitiesResponse, _abc.Awaitable[_entity_pb2.PutEntitiesResponse]]:
+        """Create or replace many entities."""
 
     @_abc_1.abstractmethod
     def PatchEntity(

@@ -200,6 +200,47 @@ async def test_undelivered_saves_are_listed_and_released_like_entities(both: Bot
     assert (200, {"parked": [], "next": None}) == await both.rest("GET", "/v1/parked")
 
 
+def item(name: str, document: bytes) -> pb.PutEntitiesRequest.Item:
+    return pb.PutEntitiesRequest.Item(id=name, document=document)
+
+
+async def test_many_are_put_at_once(both: Both) -> None:
+    """Both ways count what changed; what is as it was is no change."""
+    documents = {"a": {"n": 1}, "b": {"n": 2}}
+    bulk = await both.rest("POST", "/v1/entities:bulk", {"entities": documents})
+    assert (200, {"changed": 2}) == bulk
+    request = pb.PutEntitiesRequest(entities=[item("a", b'{"n": 1}'), item("b", b'{"n": 3}')])
+    assert 1 == (await both.entities.PutEntities(request)).changed
+    status, found = await both.rest("GET", "/v1/entities/b")
+    assert (200, {"n": 3}, 2) == (status, found["document"], found["version"])
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ([], "must be an object with one field"),
+        ({"entities": {}, "more": 1}, "must be an object with one field"),
+        ({"entities": [1]}, "must be an object with one field"),
+        ({"entities": {"a": 1, "b": {}}}, "entities.a"),
+        ({"entities": {"a b": {}, "b": {}}}, "id: must be"),
+        ({"entities": {f"e{n}": {} for n in range(1001)}}, "at most 1000"),
+    ],
+)
+async def test_a_bulk_with_a_mistake_stores_nothing(both: Both, body: Any, told: str) -> None:
+    """The mistake is named."""
+    status, problem = await both.rest("POST", "/v1/entities:bulk", body)
+    assert 400 == status
+    assert told in problem["detail"]
+    assert (200, {"entities": [], "next": None}) == await both.rest("GET", "/v1/entities")
+
+
+async def test_an_id_twice_in_a_bulk_is_a_mistake(both: Both) -> None:
+    """Which of the two would be meant?"""
+    request = pb.PutEntitiesRequest(entities=[item("a", b"{}"), item("a", b'{"n": 1}')])
+    found = await refusal_of(both.entities.PutEntities(request))
+    assert "twice" in found.problem.detail
+
+
 @pytest.mark.parametrize(
     ("rpc", "request_", "call"),
     [

@@ -111,6 +111,18 @@ async def test_an_outside_write_that_changes_nothing_is_no_change() -> None:
     assert (1, 1) == (bench.version("e"), len(one.asked))
 
 
+async def test_a_document_is_read_with_its_version() -> None:
+    """So that it can be changed if it is still that one."""
+    bench = Bench(stage("one"))
+    await bench.put("e", {"a": 1})
+    document, version = await bench.stages.read("e")
+    assert ({"a": 1}, 1) == (document, version)
+    await bench.stages.patch("e", {"a": 2}, if_version=version)
+    with pytest.raises(VersionConflict):
+        await bench.stages.patch("e", {"a": 3}, if_version=version)
+    assert 1 == await bench.stages.put_many({"e": {"a": 2}, "f": {"a": 2}})
+
+
 async def test_a_write_beside_what_the_stage_watches_is_merged() -> None:
     """What changed meanwhile is none of its business: its patch goes on top, unrepeated."""
     bench: Bench

@@ -10,6 +10,7 @@ from gnomon.contracts.store.entities import Entity
 from gnomon.gateways.entities import (
     Swap,
     after_of,
+    check_documents,
     next_of,
     read_document,
     read_json_patch,
@@ -47,6 +48,17 @@ class EntityRpcs:
             request.id, document, **_expected(request), by=caller.name
         )
         return pb.PutEntityResponse(entity=write_entity(entity))
+
+    async def put_entities(
+        self, request: pb.PutEntitiesRequest, caller: Caller
+    ) -> pb.PutEntitiesResponse:
+        documents: dict[str, Any] = {}
+        for item in request.entities:
+            if item.id in documents:
+                raise InvalidSpec("entities", "has an id twice", got=item.id)
+            documents[item.id] = read_document(item.document)
+        changed = await self._entities.put_many(check_documents(documents), by=caller.name)
+        return pb.PutEntitiesResponse(changed=changed)
 
     async def patch_entity(
         self, request: pb.PatchEntityRequest, caller: Caller

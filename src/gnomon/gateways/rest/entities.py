@@ -12,6 +12,7 @@ from litestar.params import FromPath
 
 from gnomon.gateways.bodies import read_object
 from gnomon.gateways.entities import (
+    DOCUMENTS_BYTES_MAX,
     STATE_BODY_BYTES_MAX,
     EntityAnswer,
     Swap,
@@ -19,6 +20,7 @@ from gnomon.gateways.entities import (
     conflict_of,
     next_of,
     read_document,
+    read_documents,
     read_json_patch,
     read_json_state,
     read_merge_patch,
@@ -65,6 +67,14 @@ class AllEntities(litestar.Controller):
         )
         shown = [show_entity(entity) for entity in page.entities]
         return answer_json({"entities": shown, "next": page.next})
+
+    @litestar.post("/entities:bulk", request_max_body_size=DOCUMENTS_BYTES_MAX, status_code=200)
+    async def put_many(self, request: AnyRequest, state: State) -> Bytes:
+        """Create or replace many; how many were changed by it."""
+        Query(request, known=())
+        documents = read_documents(await read_body(request))
+        changed = await entities_of(state).put_many(documents, by=principal_of(request).name)
+        return answer_json({"changed": changed})
 
     @litestar.get("/parked")
     async def parked(self, request: AnyRequest, state: State) -> Bytes:

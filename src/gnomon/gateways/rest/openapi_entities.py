@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.contracts.store.register import StageRecord
-from gnomon.gateways.entities import EntityAnswer, StateAnswer
+from gnomon.gateways.entities import DOCUMENTS_MAX, EntityAnswer, StateAnswer
 from gnomon.gateways.rest.constraints import ID, LIMIT_NAME
 from gnomon.gateways.rest.openapi_parts import (
     BODY,
@@ -13,6 +13,7 @@ from gnomon.gateways.rest.openapi_parts import (
     Json,
     answer,
     body,
+    closed,
     header,
     in_path,
     list_of,
@@ -49,6 +50,18 @@ def entity_schemas(found: Json) -> Json:
     return {
         **schemas,
         "Document": {"type": "object"},
+        "Documents": closed(
+            {
+                "entities": {
+                    "type": "object",
+                    "additionalProperties": ref("Document"),
+                    "propertyNames": ID,
+                    "maxProperties": DOCUMENTS_MAX,
+                }
+            },
+            ["entities"],
+        ),
+        "PutMany": opened({"changed": _COUNT}),
         "JsonPatch": {
             "type": "array",
             "items": {"type": "object", "properties": step, "required": ["op", "path"]},
@@ -85,7 +98,16 @@ def _all_paths() -> Json:
         {"200": answer("A page in order of entity and stage.", "ParkedPage"), **problems(400)},
         parameters=[query("stage", _STAGE), LIMIT, _AFTER],
     )  # fmt: skip
-    return {"/v1/entities": {"get": listing}, "/v1/parked": {"get": parked}}
+    bulk = operation(
+        "put_entities", "Create or replace many entities, all or none of them if one is not valid.",
+        {"200": answer("How many were changed by it.", "PutMany"), **problems(400, *BODY)},
+        requestBody=body("Documents"),
+    )  # fmt: skip
+    return {
+        "/v1/entities": {"get": listing},
+        "/v1/entities:bulk": {"post": bulk},
+        "/v1/parked": {"get": parked},
+    }
 
 
 def _entity(description: str) -> Json:
