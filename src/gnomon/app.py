@@ -47,6 +47,7 @@ from gnomon.model.action import Action
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.model.spec import Effect, Http, Mock, Python
 from gnomon.model.task.conf import TaskEntry
+from gnomon.processes import LinuxProcesses
 from gnomon.scheduler import Request, Scheduler
 from gnomon.scheduler.options import Options, request_of
 from gnomon.tasks.opening import entries_of, opener_of, rows_of
@@ -73,7 +74,12 @@ class App:
         observer: Observer | None = None,
     ) -> None:
         self.settings = _with_database(settings or Settings(), url, schema)
-        self.env = Env(clock=SystemClock(), entropy=SystemEntropy(), observer=observer or Silent())
+        self.env = Env(
+            clock=SystemClock(),
+            entropy=SystemEntropy(),
+            observer=observer or Silent(),
+            processes=LinuxProcesses(),
+        )
         self.registry = Registry()
         self._store: Store | None = None
         self._scheduler: Scheduler | None = None

@@ -18,9 +18,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("gateways", "console", "client"),
     ("scheduler", "worker", "tasks", "stages"),
     ("stores", "executors", "telemetry"),
-    # Of the machine: time and randomness; a file for strangers' SQL; named SQL out of files.
-    # Channels to services of others.
-    ("clock", "sqlite_box", "queries", "channels"),
+    # Of the machine: time and randomness, processes; a file for strangers' SQL; named SQL out of
+    # files. Channels to services of others.
+    ("clock", "sqlite_box", "queries", "channels", "processes"),
     ("contracts",),
     ("model", "v1"),  # v1: the gRPC messages, generated
 )

@@ -22,6 +22,7 @@ from gnomon.contracts.store import (
     Finish,
     Holding,
     Lane,
+    Lapsed,
     Moved,
     Pulse,
     Recorded,
@@ -29,6 +30,7 @@ from gnomon.contracts.store import (
     ShardLock,
     Store,
 )
+from gnomon.model.spec import Mock
 from gnomon.stores.sqlite.rows import micros, moment
 from gnomon.worker import WorkerConfig
 from tests.simulation.world import Ablation, World
@@ -221,6 +223,19 @@ class BlindSettle(AroundWork):
         return result
 
 
+class HastyInterruption(AroundWork):
+    """What goes on elsewhere is taken to end with the process, too."""
+
+    async def orphans(self, owners: Collection[str], **named: Any) -> Sequence[Lapsed]:
+        found: Sequence[Lapsed] = await self._inner.orphans(owners, **named)
+        return [
+            msgspec.structs.replace(
+                orphan, spec=msgspec.structs.replace(orphan.spec, action=Mock())
+            )
+            for orphan in found
+        ]
+
+
 # -- leases ---------------------------------------------------------------------------------------
 
 
@@ -287,6 +302,13 @@ class LateSending(Ablation):
         return Unhurried(**{field.name: getattr(config, field.name) for field in fields(config)})
 
 
+class WrongProof(Ablation):
+    """A machine is believed about the processes of another: it knows none with such a number."""
+
+    name = "wrong-proof"
+    is_gullible = True
+
+
 class Without(Ablation):
     """An engine with one role replaced."""
 
@@ -313,6 +335,8 @@ ABLATIONS: dict[str, Ablation] = {
         Without("blind-release", "leases", BlindRelease),
         Without("eager-acquire", "leases", EagerAcquire),
         Without("foreign-clock", "installation", ForeignClock),
+        Without("hasty-interruption", "work", HastyInterruption),
         LateSending(),
+        WrongProof(),
     )
 }

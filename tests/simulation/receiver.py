@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.executor import Order
+from gnomon.model.effects import ends_with_process
 from gnomon.model.outcome import Cancelled, Failed, Outcome, Succeeded
 from gnomon.model.spec import Spec
 from gnomon.testing.faulty import FaultyStore
@@ -27,6 +28,8 @@ class Delivery:
     began_s: float
     is_open: bool = True  # the worker still waits for the answer
     answered: bool = False  # the worker got the answer
+    until_s: float = 0.0  # when the receiver will be done with it
+    is_cut: bool = False  # the process ended in the middle of it
     has_effect: bool = False  # the receiver did it, whether the worker knows or not
     failed_calls: int = 0  # of the process, when it began
 
@@ -40,6 +43,8 @@ class Receiver:
     rules: Rules
     dice: random.Random
     send_within: timedelta
+    window: timedelta
+    grace: timedelta
     bad: float = 0.2  # how often it fails or hangs
     is_swift: bool = False  # answers at once, so that what was delayed is caught up with
     deliveries: dict[UUID, list[Delivery]] = field(default_factory=dict)  # by generation
@@ -62,6 +67,7 @@ class Receiver:
         self._check(delivery)
         self.deliveries.setdefault(order.guid, []).append(delivery)
         outcome, takes_s = self._decide(order)
+        delivery.until_s = delivery.began_s + takes_s
         if isinstance(outcome, Succeeded | Cancelled):
             # The effect happens also when the worker is gone by then.
             self.loop.call_later(takes_s, setattr, delivery, "has_effect", True)
@@ -70,6 +76,7 @@ class Receiver:
             delivery.answered = True
         finally:
             delivery.is_open = False
+            delivery.is_cut = process.dead
         return outcome
 
     def _decide(self, order: Order) -> tuple[Outcome, float]:
@@ -122,13 +129,25 @@ class Receiver:
             self.history.violate("key", order.id, order.key)
 
     def _check_overlap(self, delivery: Delivery, spec: Spec) -> None:
-        """Two attempts at once only if the earlier one's worker was cut off meanwhile."""
+        """Two attempts at once only if the earlier one's worker was cut off meanwhile, for all of
+        its reservation. Of a process that ended only what goes on elsewhere is under way."""
         for earlier in self._of(delivery.order.guid):
+            is_elsewhere = earlier.is_cut and not ends_with_process(earlier.order.effect)
+            is_under_way = earlier.is_open or (is_elsewhere and earlier.until_s > delivery.began_s)
+            if is_under_way and self._is_reserved(earlier, spec, delivery):
+                self.history.violate("overlap_too_early", delivery.order.id)
             if not earlier.is_open:
                 continue
             self.history.reach("overlap")
             if not self._was_cut_off(earlier):
                 self.history.violate("overlap", delivery.order.id, delivery.order.attempt_no)
+
+    def _is_reserved(self, earlier: Delivery, spec: Spec, later: Delivery) -> bool:
+        """Whether the later attempt began while the earlier one's reservation was not over."""
+        began_at, next_at = (
+            self.rules.attempts[one.order.attempt_id].began_at for one in (earlier, later)
+        )
+        return next_at < began_at + min(spec.timeout, self.window) + self.grace
 
     def _was_cut_off(self, delivery: Delivery) -> bool:
         """Whether the delivery's worker was dead, frozen, stalled or refused since it began."""

@@ -51,6 +51,8 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("eager-acquire", 0),
         ("foreign-clock", 0),
         ("late-sending", 40),
+        ("wrong-proof", 25),
+        ("hasty-interruption", 100),
     ],
 )
 def test_missing_guard_is_noticed(ablation: str, first: int) -> None:

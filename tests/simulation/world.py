@@ -20,15 +20,18 @@ from gnomon.testing.faulty import Arguments, FaultyStore, Misfortune, Watcher
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
 from gnomon.worker import pump as pump_module
+from gnomon.worker import undertaker as undertaker_module
 from gnomon.worker import worker as worker_module
 from tests.simulation.drawing import SKEW_S, draw_config, draw_weather
 from tests.simulation.history import Event, History, Violation
 from tests.simulation.invariants import Rules
+from tests.simulation.machines import Machines, Witness
 from tests.simulation.receiver import Receiver
 from tests.simulation.stored import StoredRules
 from tests.simulation.users import User
 
 worker_module.HELP_EVERY_S = 2.0  # seldom enough not to be most of what happens
+undertaker_module.LOOK_EVERY_S = 2.0
 FRESH_FOR = pump_module.FRESH_FOR
 TROUBLE_S = (25.0, 60.0)  # how long faults go on
 REST_MAX_S = 120.0  # then the world must come to rest within this
@@ -72,6 +75,7 @@ class Ablation:
     """A guard to switch off; this one leaves all of them on."""
 
     name = "none"
+    is_gullible = False  # believes a machine about the processes of another
 
     def config(self, config: WorkerConfig) -> WorkerConfig:
         return config
@@ -112,11 +116,19 @@ class Node:
         self.store = world.faulty_store(owner, self)
         self.stop = asyncio.Event()
         executor = world.receiver.executor(self.process, self.store)
+        processes = world.machines.processes(
+            self.name, self.process, world.loop.time(), gullible=world.ablation.is_gullible
+        )
         self.worker = Worker(
             self.store.store,
             world.installation,
             {Mock: executor, Python: executor, Http: executor},
-            env=Env(clock=self._clock, entropy=world.entropy),
+            env=Env(
+                clock=self._clock,
+                entropy=world.entropy,
+                observer=Witness(owner, world.history),
+                processes=processes,
+            ),
             owner=owner,
             config=world.config,
         )
@@ -193,10 +205,11 @@ class World(Watcher):
         self.dice = random.Random(seed)
         self.weather = draw_weather(self.dice)
         promised = draw_config(self.dice)
-        self.send_within = promised.send_within
+        self.promised = promised
         self.config = ablation.config(promised)
         self.entropy = SeededEntropy(random.Random(self.dice.random()))
         self.history = History(loop.time)
+        self.machines = Machines(seed, self.history)
         self.clock = VirtualClock(loop)
         self.fair = Misfortune(delay_s=self.weather.store.delay_s)
         self.is_dense = self.weather.is_calm or self.dice.random() < 0.2
@@ -241,7 +254,9 @@ class World(Watcher):
             history=self.history,
             rules=self.rules,
             dice=random.Random(self.dice.random()),
-            send_within=self.send_within,
+            send_within=self.promised.send_within,
+            window=self.promised.window,
+            grace=self.promised.grace,
             bad=self.dice.choice((0.0, 0.2, 0.5)),
         )
         self.nodes = [Node(self, f"w{number}") for number in range(1, self.dice.randint(2, 3) + 1)]
@@ -345,7 +360,7 @@ class World(Watcher):
             node.stop.set()
         await asyncio.wait([node.task for node in self.nodes])
         self.stored.check_at_rest(self.clock.now())
-        self.stored.check_left_behind({node.process.name for node in self.nodes})
+        self.stored.check_left_behind({node.worker.leases.owner for node in self.nodes})
 
     # -- faults -----------------------------------------------------------------------------------
 

@@ -155,6 +155,36 @@ def test_cancel_ends_the_action() -> None:
 # -- interruptions --------------------------------------------------------------------------------
 
 
+def test_what_a_dead_process_leaves_is_due_at_once_the_first_time() -> None:
+    """Its reservation need not be waited for."""
+    event = Interrupted(reserved_until=START + MINUTE)
+    assert START + S == after(spec_of(), event).scheduled_at
+
+
+def test_what_is_interrupted_again_waits_for_its_reservation() -> None:
+    """It may be what ends its process; then the next one lives a while, and not a moment."""
+    event = Interrupted(reserved_until=START + MINUTE)
+    again = after(spec_of(), event, consecutive_interruptions=1)
+    assert (START + MINUTE, 2) == (again.scheduled_at, again.consecutive_interruptions)
+
+    late = after(spec_of(), event, consecutive_interruptions=1, late=2 * MINUTE)
+    assert START + 2 * MINUTE == late.scheduled_at
+
+
+def test_the_wait_for_a_reservation_does_not_miss_the_deadline() -> None:
+    """Rather too often than never again."""
+    event = Interrupted(reserved_until=START + MINUTE)
+    spec = spec_of(deadline=START + 30 * S)
+    assert START + S == after(spec, event, consecutive_interruptions=1).scheduled_at
+
+
+def test_too_many_interruptions_end_it_whoever_noticed() -> None:
+    """An action that ends its process each time is dead, and not tried for ever."""
+    event = Interrupted(reason="gone", reserved_until=START + MINUTE)
+    verdict = after(spec_of(interruptions_max=2), event, consecutive_interruptions=2)
+    assert (State.DEAD, "interrupted: gone") == (verdict.state, verdict.reason)
+
+
 def test_an_interruption_does_not_eat_the_retries() -> None:
     """With max = 0 a crash is followed by another attempt at once."""
     verdict = after(spec_of(), Interrupted())

@@ -1,4 +1,5 @@
-"""What surrounds the core: its clock, its dice, and who watches. A simulation owns all three."""
+"""What surrounds the core: its clock, its dice, who watches, and which processes there are beside
+it. A simulation owns all four."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.processes import Processes, Unprovable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,3 +17,4 @@ class Env:
     clock: Clock
     entropy: Entropy
     observer: Observer = field(default_factory=Silent)
+    processes: Processes = field(default_factory=Unprovable)

@@ -30,6 +30,7 @@ from gnomon.model.spec import (
     Python,
     Rabbitmq,
     Sql,
+    Unreadable,
 )
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
@@ -87,6 +88,21 @@ def validate_effect(effect: Effect) -> None:
             validate_push(effect)
         case Sql():
             validate_sql(effect)
+        case _:
+            assert_never(effect)
+
+
+def ends_with_process(effect: Effect | Unreadable) -> bool:
+    """Whether an attempt is surely over when the process that performs it is.
+
+    A call goes on at whoever received it, a statement at its server; what runs in the process
+    itself ends with it, and so does a publication: a broker has a message whole, or not at all.
+    """
+    match effect:
+        case Python() | Mock() | Rabbitmq() | Kafka() | Unreadable():
+            return True
+        case Http() | Grpc() | Push() | Sql():
+            return False
         case _:
             assert_never(effect)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -35,6 +35,7 @@ class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", kw_only=True):
 
     reason: str = "the worker disappeared"
     planned: bool = False  # a shutdown: the action is not suspected of being the cause
+    reserved_until: datetime | None = None  # found out before its reservation was over
 
 
 class Abandoned(msgspec.Struct, frozen=True, tag="abandoned", kw_only=True):

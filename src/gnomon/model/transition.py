@@ -202,7 +202,11 @@ def _interrupted(spec: Spec, status: Status, event: Interrupted, now: datetime) 
     )
     if interruptions > spec.interruptions_max:
         return _ended(counted, State.DEAD, f"interrupted: {event.reason}", interrupted=1)
-    return _same_occurrence(spec, counted, now, interrupted=1)
+    pause = ZERO
+    if interruptions > 1 and event.reserved_until is not None:
+        # It may be what ends its process: then not one process after the other, as fast as it can.
+        pause = max(ZERO, event.reserved_until - now)
+    return _same_occurrence(spec, counted, now, interrupted=1, pause=pause)
 
 
 def _same_occurrence(

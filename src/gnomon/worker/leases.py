@@ -46,6 +46,7 @@ class Leases:
         self.worker = worker
         self.owner = owner
         self._shard_count = shard_count
+        self._process = env.processes.own
         self._config = config
         self._clock = env.clock
         self._entropy = env.entropy
@@ -68,6 +69,11 @@ class Leases:
     @property
     def shards(self) -> Collection[int]:
         return self._held.keys()
+
+    @property
+    def all_shards(self) -> range:
+        """Held by whomever."""
+        return range(self._shard_count)
 
     def trusted(self) -> list[Holding]:
         """The holdings that may be used to move and begin right now."""
@@ -104,7 +110,11 @@ class Leases:
             return None
         holdings = list(self._held.values())
         pulse = await store.heartbeat(
-            self.worker, owner=self.owner, holdings=holdings, alive_for=self._config.lease
+            self.worker,
+            owner=self.owner,
+            holdings=holdings,
+            alive_for=self._config.lease,
+            process=self._process,
         )
         if self._left.is_set():  # meanwhile: the beat has made it one of the living again
             await store.leave(self.worker)
@@ -134,6 +144,10 @@ class Leases:
             self._observer.count("leases_lost")
             self._observer.event("lease_lost", shard=shard)
         return lost
+
+    def lose(self, count: int) -> None:
+        """So many of the living are dead, as is known before the next heartbeat says so."""
+        self._alive = max(1, self._alive - count)
 
     # -- taking and giving back -------------------------------------------------------------------
 

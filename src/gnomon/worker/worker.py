@@ -33,6 +33,7 @@ from gnomon.worker.limits import Limits
 from gnomon.worker.pump import Pump
 from gnomon.worker.recorder import Recorder
 from gnomon.worker.slots import Slots
+from gnomon.worker.undertaker import Undertaker
 
 Services = list[tuple[str, Coroutine[None, None, None]]]
 
@@ -41,6 +42,7 @@ PURGE_LIMIT = 5_000
 EXAMINE_SELDOM = 100  # the doctor takes a hundredth of the time at most
 LEAVE_S = 2.0
 NOBODY = UUID(int=0)
+OWNER_DIGITS = 12
 
 
 class Worker:
@@ -58,6 +60,8 @@ class Worker:
         open_store: OpenStore | None = None,  # for the heart's own thread; None: beat in the loop
         companions: Sequence[Callable[[Ownership], Companion]] = (),
     ) -> None:
+        worker = env.entropy.token()
+        owner = f"{owner}/{worker.hex[:OWNER_DIGITS]}"  # numbers of processes come again
         self._store = store
         self._config = config = config or WorkerConfig()
         self._clock = env.clock
@@ -92,7 +96,7 @@ class Worker:
         )
         self.leases = Leases(
             store.leases,
-            worker=env.entropy.token(),
+            worker=worker,
             owner=owner,
             shard_count=installation.shard_count,
             config=config,
@@ -121,6 +125,9 @@ class Worker:
             felt=self._felt,
         )
         self._balance = asyncio.Event()
+        self._undertaker = Undertaker(
+            store, self.leases, self.pump, config=config, env=env, freed=self._balance.set
+        )
         self._companions = [make(self.leases) for make in companions]
 
     def __repr__(self) -> str:
@@ -173,6 +180,7 @@ class Worker:
         services = [
             ("pump", self.pump.keep_pumping()),
             ("balance", self._keep_balance()),
+            ("undertaker", self._undertaker.keep_looking()),
             ("wakeups", self._store.wakeups.listen(self._hint)),
             ("janitor", self._keep_purging()),
             ("freed", self._keep_filling()),

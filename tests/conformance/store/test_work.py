@@ -16,6 +16,7 @@ from gnomon.testing.store_suite.moving import (
     TestSurvey,
     TestWaiting,
 )
+from gnomon.testing.store_suite.orphaning import TestInterrupting, TestOrphans, TestWorkers
 from gnomon.testing.store_suite.recording import TestFinish, TestRepeats, TestTakingBack
 from gnomon.testing.store_suite.superseding import TestBlockedHead, TestSeries, TestSuperseded
 
@@ -28,8 +29,10 @@ __all__ = [
     "TestFinish",
     "TestHeld",
     "TestHelping",
+    "TestInterrupting",
     "TestLapsed",
     "TestMove",
+    "TestOrphans",
     "TestRecall",
     "TestRefusing",
     "TestRepeats",
@@ -39,4 +42,5 @@ __all__ = [
     "TestSurvey",
     "TestTakingBack",
     "TestWaiting",
+    "TestWorkers",
 ]

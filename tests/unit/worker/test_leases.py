@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import Holding, Pulse, ShardLock
+from gnomon.contracts.store import Holding, Pulse, ShardLock, WorkerRow
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.leases import Leases
 from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
@@ -36,9 +36,15 @@ class Locks:
         return Holding(shard=shard, lease_guid=lease_guid)
 
     async def heartbeat(
-        self, worker: UUID, *, owner: str, holdings: Sequence[Holding], alive_for: timedelta
+        self,
+        worker: UUID,
+        *,
+        owner: str,
+        holdings: Sequence[Holding],
+        alive_for: timedelta,
+        process: str | None = None,
     ) -> Pulse:
-        assert (worker, owner) == (ME, "me")
+        assert (worker, owner, process) == (ME, "me", None)
         assert alive_for > timedelta(0)
         assert all(held.shard in self.rows for held in holdings)
         return Pulse(held=self.held, workers_alive=self.alive, now=EPOCH)
@@ -48,6 +54,9 @@ class Locks:
 
     async def leave(self, worker: UUID) -> None:
         assert worker == ME
+
+    async def workers(self) -> Sequence[WorkerRow]:
+        return []
 
 
 def lock(

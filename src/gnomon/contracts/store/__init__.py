@@ -58,6 +58,7 @@ from gnomon.contracts.store.leases import (
     LeaseStore,
     Pulse,
     ShardLock,
+    WorkerRow,
 )
 from gnomon.contracts.store.limits import (
     Claim,
@@ -165,6 +166,7 @@ __all__ = [
     "Waiting",
     "Wakeups",
     "WorkStore",
+    "WorkerRow",
 ]
 
 

@@ -32,6 +32,15 @@ class Pulse(Value, frozen=True):
     limits_version: int = 0  # see `LimitTable`
 
 
+class WorkerRow(Value, frozen=True):
+    """A worker as it told of itself with its last heartbeat, and did not take back."""
+
+    worker: UUID
+    owner: str  # of its leases and attempts; no other worker has the same
+    process: str | None  # by which its end can be proved, see `contracts.processes`
+    silent_for: timedelta  # since its last heartbeat, by the database's clock
+
+
 class LeaseStore(Protocol):
     """Who owns which shard. A lease is a means against contention; the rows are the fence."""
 
@@ -52,9 +61,17 @@ class LeaseStore(Protocol):
         ...
 
     async def heartbeat(
-        self, worker: UUID, *, owner: str, holdings: Sequence[Holding], alive_for: timedelta
+        self,
+        worker: UUID,
+        *,
+        owner: str,
+        holdings: Sequence[Holding],
+        alive_for: timedelta,
+        process: str | None = None,
     ) -> Pulse:
         """Say that this worker lives and keeps its shards; saves the incoming marks.
+
+        `process` is kept for the others: by it they can tell that the worker's process ended.
 
         Only locks whose lease_guid is the holding's are prolonged; the others are not in `held`.
         A worker counts as alive for `alive_for` after its last heartbeat.
@@ -62,9 +79,21 @@ class LeaseStore(Protocol):
         ...
 
     async def release(self, holdings: Sequence[Holding]) -> None:
-        """Give shards back; those no longer held are left alone."""
+        """Give shards back; those no longer held are left alone.
+
+        Also for the shards of a worker whose process has provably ended, by the locks as read:
+        a lease that was taken or given back meanwhile has another guid.
+        """
         ...
 
     async def leave(self, worker: UUID) -> None:
-        """Remove the worker from the living, so that the others need not wait for its silence."""
+        """Remove the worker from the living, so that the others need not wait for its silence.
+
+        Of a worker whose process has provably ended this is the last step: until then anybody
+        else finds it and begins again. Repeating it changes nothing.
+        """
+        ...
+
+    async def workers(self) -> Sequence[WorkerRow]:
+        """All workers that said they live and did not leave, also those silent for long."""
         ...

@@ -263,8 +263,19 @@ class WorkStore(Protocol):
         """
         ...
 
+    async def orphans(
+        self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
+    ) -> Sequence[Lapsed]:
+        """Running attempts that these owners began, in order of guid, from behind `after` on.
+
+        At most `limit`, in the given shards; of current generations only. Changes nothing: who
+        has proof that an owner's process ended decides what follows and calls `settle`, whose
+        fence is the attempt as read here. The reservation plays no part.
+        """
+        ...
+
     async def settle(self, settlements: Sequence[Settle]) -> int:
-        """Write what was decided about lapsed rows: the sweeper's and the expirer's pen.
+        """Write what was decided about lapsed rows and orphans: the sweeper's and expirer's pen.
 
         Each is fenced by (guid, attempt id, running, scheduled_at) as read; those that changed
         meanwhile, or that somebody holds, are skipped. An interrupted attempt goes to the attempt

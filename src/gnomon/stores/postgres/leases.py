@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import Holding, Pulse, ShardLock
+from gnomon.contracts.store import Holding, Pulse, ShardLock, WorkerRow
 from gnomon.stores.postgres.connection import Database, Group
 
 
@@ -40,7 +40,13 @@ class PostgresLeases:
         return Holding(shard=shard, lease_guid=lease_guid, incoming_mark=rows[0][0])
 
     async def heartbeat(
-        self, worker: UUID, *, owner: str, holdings: Sequence[Holding], alive_for: timedelta
+        self,
+        worker: UUID,
+        *,
+        owner: str,
+        holdings: Sequence[Holding],
+        alive_for: timedelta,
+        process: str | None = None,
     ) -> Pulse:
         held: set[int] = set()
         for group in self._database.groups(holding.shard for holding in holdings):
@@ -50,7 +56,7 @@ class PostgresLeases:
             held.update(row[0] for row in rows)
         async with self._database.transaction("heartbeat") as session:
             now = (await session.fetch("now"))[0][0]
-            await session.fetch("worker_lives", worker, owner, now, len(held))
+            await session.fetch("worker_lives", worker, owner, now, len(held), process)
             alive, shards, version = (await session.fetch("workers_alive", alive_for))[0]
         return Pulse(
             held=frozenset(held),
@@ -66,6 +72,12 @@ class PostgresLeases:
 
     async def leave(self, worker: UUID) -> None:
         await self._database.fetch("leave", worker)
+
+    async def workers(self) -> Sequence[WorkerRow]:
+        return [
+            WorkerRow(worker=row[0], owner=row[1], process=row[2], silent_for=row[3])
+            for row in await self._database.fetch("workers")
+        ]
 
 
 def holding_columns(holdings: Sequence[Holding], group: Group) -> tuple[list[object], ...]:

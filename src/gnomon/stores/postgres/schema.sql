@@ -1115,7 +1115,8 @@ CREATE TABLE gnomon.worker (
     started_at timestamp with time zone NOT NULL,
     heartbeat_at timestamp with time zone NOT NULL,
     shards integer NOT NULL,
-    owner text NOT NULL
+    owner text NOT NULL,
+    process text
 )
 WITH (fillfactor='10');
 ALTER TABLE ONLY gnomon.attempt_log ATTACH PARTITION gnomon.attempt_log_default DEFAULT;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -53,6 +53,23 @@ async def drop_stale(database: Database, holdings: Sequence[Holding], limit: int
         rows = await database.fetch("drop_stale", shards, limit, STALE_LOOKED_AT, *group.shards)
         count += len(rows)
     return count
+
+
+async def orphans(
+    database: Database,
+    decoder: Decoder,
+    owners: Collection[str],
+    *,
+    shards: Sequence[int],
+    after: UUID | None,
+    limit: int,
+) -> list[Lapsed]:
+    found: list[Lapsed] = []
+    for group in database.groups(shards):
+        wanted = [shards[place] for place in group.places]
+        rows = await database.fetch("orphans", wanted, list(owners), after, limit, *group.shards)
+        found += [decoder.lapsed_of(row) for row in rows]
+    return sorted(found, key=lambda orphan: orphan.guid)[:limit]
 
 
 async def settle(database: Database, settlements: Sequence[Settle]) -> int:

@@ -81,6 +81,13 @@ class PostgresWork:
     async def drop_stale(self, holdings: Sequence[Holding], *, limit: int) -> int:
         return await settle.drop_stale(self._database, holdings, limit)
 
+    async def orphans(
+        self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
+    ) -> Sequence[Lapsed]:
+        return await settle.orphans(
+            self._database, self._decoder, owners, shards=shards, after=after, limit=limit
+        )
+
     async def settle(self, settlements: Sequence[Settle]) -> int:
         return await settle.settle(self._database, settlements)
 

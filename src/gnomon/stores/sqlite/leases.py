@@ -8,7 +8,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.store import Holding, Pulse, ShardLock
+from gnomon.contracts.store import Holding, Pulse, ShardLock, WorkerRow
 from gnomon.stores.sqlite.connection import Runner
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import (
@@ -71,13 +71,20 @@ class SqliteLeases:
         return await self._runner.write(call, urgent=True)
 
     async def heartbeat(
-        self, worker: UUID, *, owner: str, holdings: Sequence[Holding], alive_for: timedelta
+        self,
+        worker: UUID,
+        *,
+        owner: str,
+        holdings: Sequence[Holding],
+        alive_for: timedelta,
+        process: str | None = None,
     ) -> Pulse:
         def call(connection: Connection) -> Pulse:
             now = self._clock.now()
             held = self._beat(connection, holdings, micros(now))
             living = {"worker": worker.bytes, "owner": owner, "now": micros(now)}
-            connection.execute(SQL["heartbeat_worker"], living | {"shards": len(held)})
+            told = {"shards": len(held), "process": process}
+            connection.execute(SQL["heartbeat_worker"], living | told)
             alive_since = {"alive_since": micros(now - alive_for)}
             alive, shards, version = connection.execute(
                 SQL["workers_alive"], alive_since
@@ -124,3 +131,18 @@ class SqliteLeases:
             connection.execute(SQL["leave"], gone)
 
         await self._runner.write(call, urgent=True)
+
+    async def workers(self) -> Sequence[WorkerRow]:
+        def call(connection: sqlite3.Connection) -> list[WorkerRow]:
+            now = self._clock.now()
+            return [
+                WorkerRow(
+                    worker=UUID(bytes=worker),
+                    owner=owner,
+                    process=process,
+                    silent_for=now - moment(heartbeat_at),
+                )
+                for worker, owner, process, heartbeat_at in connection.execute(SQL["workers"])
+            ]
+
+        return await self._runner.read(call)

@@ -303,7 +303,8 @@ CREATE TABLE worker (
     owner TEXT NOT NULL,
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
-    shards INTEGER NOT NULL
+    shards INTEGER NOT NULL,
+    process TEXT -- by which others can prove that it ended
 ) WITHOUT ROWID;
 
 CREATE INDEX attempt_log_id_idx ON attempt_log (id, began_at);

@@ -372,6 +372,22 @@ class SqliteWork(SqliteResults):
                     count += connection.execute(SQL["drop_stale"], head).rowcount
         return count
 
+    async def orphans(
+        self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
+    ) -> Sequence[Lapsed]:
+        wanted = {
+            "owners": json.dumps(sorted(owners)),
+            "shards": json.dumps(list(shards)),
+            "after": None if after is None else after.bytes,
+            "limit": limit,
+        }
+
+        def call(connection: Connection) -> list[Lapsed]:
+            now = self._clock.now()
+            return [lapsed_of(row, now) for row in connection.execute(SQL["orphans"], wanted)]
+
+        return await self._runner.read(call)
+
     async def survey(self, holdings: Sequence[Holding]) -> Mapping[Lane, datetime]:
         return await self._runner.read(
             lambda connection: {

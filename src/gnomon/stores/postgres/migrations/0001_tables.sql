@@ -38,6 +38,7 @@ CREATE TABLE /*schema*/worker (
     heartbeat_at timestamptz NOT NULL,
     shards       int         NOT NULL,
     owner        text        NOT NULL,
+    process      text, -- by which others can prove that it ended
     CONSTRAINT worker_pkey PRIMARY KEY (worker_id)
 ) WITH (fillfactor = 10);
 

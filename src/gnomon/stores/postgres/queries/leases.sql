@@ -41,11 +41,12 @@ FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid
 WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid /*one-shard: AND l.shard_id = $4*/;
 
 -- name: worker_lives global
--- $1 worker, $2 owner, $3 the present, $4 how many shards it holds
-INSERT INTO /*schema*/worker (worker_id, owner, started_at, heartbeat_at, shards)
-VALUES ($1::uuid, $2::text, $3::timestamptz, $3::timestamptz, $4::int)
+-- $1 worker, $2 owner, $3 the present, $4 how many shards it holds, $5 its process
+INSERT INTO /*schema*/worker (worker_id, owner, started_at, heartbeat_at, shards, process)
+VALUES ($1::uuid, $2::text, $3::timestamptz, $3::timestamptz, $4::int, $5::text)
 ON CONFLICT (worker_id) DO UPDATE
-SET heartbeat_at = excluded.heartbeat_at, owner = excluded.owner, shards = excluded.shards;
+SET heartbeat_at = excluded.heartbeat_at, owner = excluded.owner, shards = excluded.shards,
+    process = excluded.process;
 
 -- name: workers_alive global
 -- $1 alive_for
@@ -53,6 +54,11 @@ SELECT count(*), coalesce(sum(w.shards), 0)::int,
        (SELECT i.limits_version FROM /*schema*/installation AS i)
 FROM /*schema*/worker AS w
 WHERE w.heartbeat_at > statement_timestamp() - $1::interval;
+
+-- name: workers global
+SELECT w.worker_id, w.owner, w.process, statement_timestamp() - w.heartbeat_at
+FROM /*schema*/worker AS w
+ORDER BY w.worker_id;
 
 -- name: leave global
 -- $1 worker

@@ -513,6 +513,39 @@ CROSS JOIN LATERAL (
 ) AS a
 LIMIT $2::int;
 
+-- name: orphans shard-local
+-- Running attempts of some owners in order of guid, whatever their reservations say. First all of
+-- them, by the small index of what runs (the order asks for it), and only then their actions.
+-- $1 shards, $2 owners, $3 behind this guid, $4 limit
+WITH mine AS MATERIALIZED (
+    SELECT r.*
+    FROM unnest($1::int[]) AS h (shard_id)
+    CROSS JOIN LATERAL (
+        SELECT
+            p.shard_id, p.guid, p.attempt_id, p.scheduled_at, p.began_at, p.deadline_at, p.attempts,
+            p.owner, p.running
+        FROM /*schema*/processing_queue AS p
+        WHERE p.shard_id = h.shard_id AND p.running /*one-shard: AND p.shard_id = $5*/
+        ORDER BY p.scheduled_at
+        OFFSET 0
+    ) AS r
+    WHERE r.owner = ANY ($2::text[]) AND ($3::uuid IS NULL OR r.guid > $3::uuid)
+)
+SELECT
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
+    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+    a.last_attempt, q.owner, q.running, statement_timestamp()
+FROM mine AS q
+CROSS JOIN LATERAL (
+    SELECT s.*
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = q.guid /*one-shard: AND s.shard_id = $5*/
+    LIMIT 1
+) AS a
+ORDER BY q.guid
+LIMIT $4::int;
+
 -- name: lapsed_expired shard-local
 -- Due rows whose action expired: no attempt may begin. By the index of expiries, not of lanes: most
 -- actions have none, and a backlog does not hide the others. What somebody holds is passed over.

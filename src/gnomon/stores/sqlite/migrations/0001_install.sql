@@ -173,7 +173,8 @@ CREATE TABLE worker (
     owner TEXT NOT NULL,
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
-    shards INTEGER NOT NULL
+    shards INTEGER NOT NULL,
+    process TEXT -- by which others can prove that it ended
 ) WITHOUT ROWID;
 
 -- What may happen at once and how often.

@@ -24,9 +24,9 @@ UPDATE shard_lock SET
 WHERE shard_id = :shard AND lease_guid = :lease_guid;
 
 -- name: heartbeat_worker
-INSERT INTO worker (worker_id, owner, started_at, heartbeat_at, shards)
-VALUES (:worker, :owner, :now, :now, :shards)
-ON CONFLICT (worker_id) DO UPDATE SET heartbeat_at = :now, shards = :shards;
+INSERT INTO worker (worker_id, owner, process, started_at, heartbeat_at, shards)
+VALUES (:worker, :owner, :process, :now, :now, :shards)
+ON CONFLICT (worker_id) DO UPDATE SET heartbeat_at = :now, shards = :shards, process = :process;
 
 -- name: workers_alive
 SELECT count(*), coalesce(sum(shards), 0), (SELECT limits_version FROM installation)
@@ -39,3 +39,6 @@ WHERE shard_id = :shard AND lease_guid = :lease_guid;
 
 -- name: leave
 DELETE FROM worker WHERE worker_id = :worker;
+
+-- name: workers
+SELECT worker_id, owner, process, heartbeat_at FROM worker ORDER BY worker_id;

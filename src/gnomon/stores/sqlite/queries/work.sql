@@ -191,6 +191,19 @@ WHERE q.shard_id = :shard AND q.running = 1 AND q.scheduled_at <= :now
 ORDER BY q.scheduled_at
 LIMIT :limit;
 
+-- name: orphans
+-- Running attempts of some owners, whatever their reservations say.
+SELECT
+    a.*, q.scheduled_at AS due_at, q.running AS is_running
+FROM processing_queue AS q INDEXED BY processing_queue_running_idx
+CROSS JOIN live_action AS a
+WHERE q.running = 1 AND q.shard_id IN (SELECT value FROM json_each(:shards))
+    AND q.owner IN (SELECT value FROM json_each(:owners))
+    AND (:after IS NULL OR q.guid > :after)
+    AND a.shard_id = q.shard_id AND a.guid = q.guid
+ORDER BY q.guid
+LIMIT :limit;
+
 -- name: lapsed_expired
 SELECT
     a.*, a.scheduled_at AS due_at, a.running AS is_running
