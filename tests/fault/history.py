@@ -63,6 +63,7 @@ class History:
     unknown: Collection[str] = ()  # ids whose creation was never answered: may exist or not
     findings: Sequence[Finding] = ()  # of the doctor
     reservation: timedelta = timedelta(0)  # min(time-out, window) + grace of every attempt
+    deaths: Mapping[int, datetime] = field(default_factory=dict)  # of processes, by their numbers
     changed: Collection[str] = ()  # ids with several generations: counters begin anew
     wanted: State = State.DONE
 
@@ -237,10 +238,11 @@ def _numbering(story: _Story) -> Iterator[Violation]:
 
 def _overlaps(history: History, story: _Story) -> Iterator[Violation]:
     """C7: a run that begins while another one has not ended needs that one's reservation to be
-    over. The database's clock says when attempts began."""
+    over, or its process dead. The database's clock says when attempts began."""
     for index, later in enumerate(story.runs):
         for earlier in story.runs[:index]:
-            if earlier.ended_at is not None and earlier.ended_at <= later.started_at:
+            ended_at = earlier.ended_at or history.deaths.get(earlier.pid)
+            if ended_at is not None and ended_at <= later.started_at:
                 continue
             first, second = story.attempt(earlier), story.attempt(later)
             if first is None or second is None or first is second:

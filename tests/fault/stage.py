@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class Stage:
         self.schema = schema
         self.log = folder / "receiver.log"
         self._processes = processes
+        self.deaths: dict[int, datetime] = {}
 
     def app(self, *, url: str | None = None) -> App:
         """An app of the test's own on the same database."""
@@ -67,6 +68,16 @@ class Stage:
         child = self.launch(*options, url=url)
         await asyncio.to_thread(child.wait_for_line, "^working$")
         return child
+
+    def kill(self, victim: ChildProcess) -> None:
+        """SIGKILL; from its end on, nothing that it did is under way."""
+        victim.kill()
+        self.note_death(victim)
+
+    def note_death(self, victim: ChildProcess) -> None:
+        """It has ended by itself."""
+        assert not victim.is_running
+        self.deaths[victim.process_id] = datetime.now(UTC)
 
     # -- the receiver -----------------------------------------------------------------------------
 
@@ -104,6 +115,7 @@ class Stage:
             attempts=await all_attempts(app, sorted({*actions, *acknowledged})),
             findings=await app.store.installation.doctor(),
             reservation=timeout + GRACE,
+            deaths=self.deaths,
             **more,
         )
 
@@ -215,6 +227,6 @@ async def all_attempts(app: App, names: Sequence[str]) -> dict[str, Sequence[Att
 async def owners(app: App) -> Counter[int | None]:
     """How many shards each process holds; None: free."""
     return Counter(
-        None if lock.owner is None else int(lock.owner.rpartition("/")[2])
+        None if lock.owner is None else int(lock.owner.split("/")[-2])
         for lock in await app.store.leases.locks()
     )

@@ -42,7 +42,7 @@ async def _survives(stage: Stage, *, worker_count: int, kill_count: int) -> None
             await until(lambda: stage.latest_process() in workers, "a worker at work")
             victim = workers.pop(stage.latest_process())
             assert victim.is_running, victim.log
-            victim.kill()
+            stage.kill(victim)
             victims.add(victim.process_id)
             (successor,) = await _start(stage, 1)
             workers[successor.process_id] = successor
@@ -71,6 +71,7 @@ async def test_poison_ends_dead_and_the_others_go_on(stage: Stage) -> None:
         async def is_dead() -> bool:
             nonlocal worker
             if not worker.is_running:
+                stage.note_death(worker)
                 worker = stage.launch()
                 names.append(f"beside-{len(names)}")
                 await create_all(app, [request(names[-1], note(len(names), 0.05))])
@@ -80,7 +81,7 @@ async def test_poison_ends_dead_and_the_others_go_on(stage: Stage) -> None:
         await all_done(app, len(names))
         found = (await app.scheduler.get("poison")).status
         assert State.DEAD == found.state
-        assert "interrupted: the worker disappeared" == found.reason
+        assert "interrupted: the worker's process ended" == found.reason
         assert (3, 3) == (found.attempts, found.interrupted)
         assert ["interrupted"] * 3 == [a.outcome for a in await app.scheduler.attempts("poison")]
         assert 3 == len(names), "each attempt killed one worker"

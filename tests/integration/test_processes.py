@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,16 @@ import ctypes, sys, threading
 threading.Thread(target=sys.stdin.read).start()
 print("going", flush=True)
 ctypes.CDLL(None).pthread_exit(None)
+"""
+FORK = """
+import os, sys
+known = LinuxProcesses()
+if not os.fork():
+    print(known.own, flush=True)
+    os._exit(0)
+os.wait()
+print("reaped", flush=True)
+sys.stdin.read()
 """
 POLLS_MAX = 2_000
 
@@ -40,8 +51,7 @@ def child(code: str = WAIT) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def state_of(number: int) -> str:
-    with open(f"/proc/{number}/stat", encoding="utf-8") as file:  # noqa: PTH123 - not a file of ours
-        return file.read().rpartition(")")[2].split()[0]
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def wait_for_state(number: int, state: str) -> None:
@@ -49,7 +59,6 @@ def wait_for_state(number: int, state: str) -> None:
     for _ in range(POLLS_MAX):
         if state_of(number) == state:
             return
-        os.sched_yield()
         signal.sigtimedwait([], 0.005)
     raise AssertionError(f"{number} is {state_of(number)}, not {state}")
 
@@ -97,18 +106,13 @@ def test_a_number_that_came_again_is_another_process() -> None:
 
 def test_a_forked_process_has_a_name_of_its_own() -> None:
     """Whoever made the object: its name is that of the process that asks."""
-    read, write = os.pipe()
-    number = os.fork()
-    if not number:
-        os.write(write, (MACHINE.own or "").encode())
-        os._exit(0)
-    os.waitpid(number, 0)
-    name = os.read(read, 4096).decode()
-    for end in (read, write):
-        os.close(end)
-
-    assert f" {number} " in name
-    assert MACHINE.has_ended(name)
+    with child(FORK) as (process, name):
+        assert process.stdout is not None
+        forked = process.stdout.readline().strip()
+        assert forked != name
+        assert not MACHINE.has_ended(name)
+        process.stdout.readline()
+        assert MACHINE.has_ended(forked)
 
 
 def _another(part: int, value: str) -> Callable[[str], str]:
