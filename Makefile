@@ -111,8 +111,8 @@ test-postgres: test-setup ## The tests on PostgreSQL 14, 16, 17 and 18 (VERSIONS
 	@scripts/test-postgres $(VERSIONS)
 
 .PHONY: fault-full
-fault-full: test-setup ## Stages with 10,000 entities, a broker away for 60 s, a walk over 100,000
-	@GNOMON_FAULT_FULL=1 $(BIN)/python -m pytest -v -s tests/fault/test_stages.py
+fault-full: test-setup ## 20 kills timed; stages with 10,000 entities, a broker away for 60 s, a walk over 100,000
+	@GNOMON_FAULT_FULL=1 $(BIN)/python -m pytest -v -s tests/fault/test_recovery.py tests/fault/test_stages.py
 
 ##@ Measure
 

@@ -31,6 +31,7 @@ LEVELS: Mapping[str, str] = {
     "finish_failed": "warning",
     "lease_lost": "warning",
     "lease_stolen": "warning",
+    "worker_buried": "warning",
     "attempt_abandoned": "warning",
     "drain_timed_out": "warning",
     "task_table_refused": "error",

@@ -58,6 +58,7 @@ WANTED = {
         "Tid Scan on processing_queue",
     ],
     "lapsed_running": ["processing_queue_running_idx", "scheduled_action_guid_idx"],
+    "orphans": ["processing_queue_running_idx", "scheduled_action_guid_idx"],
     "lapsed_expired": ["scheduled_action_expiry_idx", "processing_queue_pkey"],
     "survey": ["processing_queue_lane_idx"],
     "waiting": ["incoming_queue_pkey"],
