@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Claim, Holding, Lapsed, Settle, Store, WorkerRow
 from gnomon.model.effects import ends_with_process
-from gnomon.model.errors import Unavailable
 from gnomon.model.limits import LimitKind
 from gnomon.model.outcome import Interrupted
-from gnomon.model.transition import transition
+from gnomon.model.transition import decide
+from gnomon.worker.attempt import tell_undecidable
+from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.leases import Leases
 from gnomon.worker.pump import Pump
@@ -65,7 +65,7 @@ class Undertaker:
     async def keep_looking(self) -> None:
         """Look until cancelled; an unavailable store is waited for."""
         while True:
-            with suppress(Unavailable):
+            with Round(self._observer, "undertaker"):
                 await self.look()
             await asyncio.sleep(LOOK_EVERY_S)
 
@@ -104,7 +104,7 @@ class Undertaker:
             if row.owner not in elsewhere:
                 await self._give_back(row)
             await self._store.leases.leave(row.worker)
-            self._again_at[row.owner] = self._clock.monotonic() + AGAIN_AFTER_S
+            self._again_at.setdefault(row.owner, self._clock.monotonic() + AGAIN_AFTER_S)
         # The count of the living is a heartbeat old: without this, shards would wait for the next.
         self._leases.lose(sum(row.silent_for < self._lease for row in ended))
         if ended or interrupted or shards:
@@ -136,7 +136,13 @@ class Undertaker:
 
     async def _settle(self, orphans: Sequence[Lapsed]) -> int:
         settlements = [_settlement(orphan) for orphan in orphans]
-        return await self._store.work.settle(settlements)
+        for one in settlements:
+            tell_undecidable(self._observer, one.lapsed.id, one.verdict)
+        applied, now = await self._store.work.settle(settlements), self._clock.monotonic()
+        if applied < len(orphans):  # somebody has a row of theirs locked: with the next look
+            self._again_at |= {_owner_of(orphan): now for orphan in orphans}
+        self._pump.timeline.doubts.hurry({orphan.shard for orphan in orphans}, now)
+        return applied
 
     # -- shards and limits ------------------------------------------------------------------------
 
@@ -171,5 +177,5 @@ def _owner_of(orphan: Lapsed) -> str:
 
 def _settlement(orphan: Lapsed) -> Settle:
     event = Interrupted(reason=REASON, reserved_until=orphan.scheduled_at)
-    verdict = transition(orphan.spec, orphan.status, event, guid=orphan.guid, now=orphan.now)
+    verdict = decide(orphan.spec, orphan.status, event, guid=orphan.guid, now=orphan.now)
     return Settle(lapsed=orphan, verdict=verdict, reason=REASON)
