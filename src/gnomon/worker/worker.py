@@ -64,9 +64,7 @@ class Worker:
         owner = f"{owner}/{worker.hex[:OWNER_DIGITS]}"  # numbers of processes come again
         self._store = store
         self._config = config = config or WorkerConfig()
-        self._clock = env.clock
-        self._entropy = env.entropy
-        self._observer = env.observer
+        self._clock, self._entropy, self._observer = env.clock, env.entropy, env.observer
         self._open_store = open_store
         self._lane_of: dict[UUID, Lane] = {}  # of results that make a row due again
         queues: dict[str, QueueGate] = {}
