@@ -44,6 +44,7 @@ class Generation:
 
     id: str
     guid: UUID
+    series: UUID  # the guid that it had before it was paused, resumed or run now
     shard: int
     spec: Spec
     keeps: bool  # finished ones stay visible
@@ -152,7 +153,7 @@ class Rules:
         if before is not None and before.guid == changed.action.meta.guid:
             return  # it was so already
         self._superseded(who, changed.action.meta.id, arguments, changed)
-        self._begin_generation(who, what, changed.action, None)
+        self._begin_generation(who, what, changed.action, None, before)
         if before is not None:
             after = self.current[before.id]
             counted = (before.succeeded, before.failed)
@@ -174,12 +175,20 @@ class Rules:
         if before is not None:
             before.end = "superseded"
 
-    def _begin_generation(self, who: str, what: str, action: Action, draft: Draft | None) -> None:
+    def _begin_generation(
+        self,
+        who: str,
+        what: str,
+        action: Action,
+        draft: Draft | None,
+        before: Generation | None = None,
+    ) -> None:
         status, meta = action.status, action.meta
         retention = action.spec.retention
         made = Generation(
             id=meta.id,
             guid=meta.guid,
+            series=meta.guid if before is None else before.series,
             shard=meta.shard,
             spec=action.spec,
             keeps=retention is None or retention > timedelta(0),

@@ -121,8 +121,9 @@ class Receiver:
         self._check_overlap(delivery, begun.spec)
 
     def _check_key(self, order: Order) -> None:
-        """Same occurrence, same key; another occurrence or generation, another key."""
-        occurrence = (order.id, order.guid, order.occurrence_no)
+        """Same occurrence, same key; another occurrence or series, another key."""
+        series = self.rules.generations[order.guid].series
+        occurrence = (order.id, series, order.occurrence_no)
         known = self.keys.setdefault(order.key, occurrence)
         other = self.occurrence_keys.setdefault(occurrence, order.key)
         if known != occurrence or other != order.key:
