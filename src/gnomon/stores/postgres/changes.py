@@ -60,10 +60,13 @@ class Live(NamedTuple):
 class Changer:
     """Performs changes in a session, on behalf of somebody."""
 
-    def __init__(self, session: Session, decoder: Decoder, actor: str) -> None:
+    def __init__(
+        self, session: Session, decoder: Decoder, actor: str, *, joined: bool = False
+    ) -> None:
         self._session = session
         self._decoder = decoder
         self._actor = actor
+        self._joined = joined  # in a transaction of the caller's, of whatever isolation
 
     async def replace(self, draft: Draft, place: Place, if_match: UUID | None) -> Changed:
         for _ in range(REPLACE_TRIES_MAX):
@@ -211,7 +214,10 @@ class Changer:
     async def _end_generation(self, place: Place, live: Live) -> None:
         attempt = live.attempt
         if attempt is None:
-            await self._session.fetch("drop_idle", live.action.meta.guid, *place.shards)
+            guid = live.action.meta.guid
+            if self._joined:
+                await self._session.fetch("check_snapshot", place.shard, guid)
+            await self._session.fetch("drop_idle", guid, *place.shards)
             return
         await self._session.fetch(
             "log_attempts", [place.shard], [place.id], [live.action.meta.guid],

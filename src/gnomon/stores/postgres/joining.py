@@ -145,7 +145,7 @@ class JoinedActions:
         return await self._changer(actor).delete(place, if_match)
 
     def _changer(self, actor: str) -> Changer:
-        return Changer(self._session, self._decoder, actor)
+        return Changer(self._session, self._decoder, actor, joined=True)
 
     async def pause(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL

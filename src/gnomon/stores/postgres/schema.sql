@@ -30,6 +30,7 @@ BEGIN
     JOIN "gnomon".processing_queue AS q ON q.guid = a.guid AND q.shard_id = a.shard_id
     WHERE a.shard_id = shard AND a.id = cancel.id AND q.running
     ON CONFLICT DO NOTHING;
+    PERFORM "gnomon".check_snapshot(shard, made);
     -- The same as drop_idle in queries/actions.sql.
     DELETE FROM "gnomon".processing_queue AS q
     WHERE q.ctid = ANY (ARRAY(
@@ -146,6 +147,25 @@ BEGIN
     END IF;
     PERFORM "gnomon".refuse(
         field, 'must be nested at most 32 levels deep, with numbers of at most 18 digits', 'more');
+END
+$$;
+CREATE FUNCTION gnomon.check_snapshot(p_shard integer, p_guid uuid) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        RETURN;
+    END IF;
+    BEGIN
+        PERFORM FROM "gnomon".incoming_queue AS i
+        JOIN "gnomon".scheduled_action AS a ON a.shard_id = i.shard_id AND a.guid = i.guid
+        WHERE i.shard_id = p_shard AND i.guid = p_guid AND i.created_at = a.updated_at
+        FOR UPDATE OF i SKIP LOCKED;
+        RAISE EXCEPTION 'undo' USING ERRCODE = 'GN002';
+    EXCEPTION WHEN SQLSTATE 'GN002' THEN
+        RETURN;
+    END;
 END
 $$;
 CREATE FUNCTION gnomon.check_task(place text, task jsonb) RETURNS void

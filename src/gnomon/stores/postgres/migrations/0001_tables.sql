@@ -907,6 +907,28 @@ BEGIN
 END
 $$;
 
+-- In a transaction that keeps one snapshot an attempt may have begun that it cannot see. Where the
+-- row of the processing queue is visible, removing it fails then, as the isolation demands. Where it
+-- is not, the row of the incoming queue is tried: it is gone if it was moved since. The lock is given
+-- back at once, with what the inner block did: nobody may wait for it.
+CREATE FUNCTION /*schema*/check_snapshot(p_shard int, p_guid uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        RETURN;
+    END IF;
+    BEGIN
+        PERFORM FROM /*schema*/incoming_queue AS i
+        JOIN /*schema*/scheduled_action AS a ON a.shard_id = i.shard_id AND a.guid = i.guid
+        WHERE i.shard_id = p_shard AND i.guid = p_guid AND i.created_at = a.updated_at
+        FOR UPDATE OF i SKIP LOCKED;
+        RAISE EXCEPTION 'undo' USING ERRCODE = 'GN002';
+    EXCEPTION WHEN SQLSTATE 'GN002' THEN
+        RETURN;
+    END;
+END
+$$;
+
 CREATE FUNCTION /*schema*/cancel(id text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -934,6 +956,7 @@ BEGIN
     JOIN /*schema*/processing_queue AS q ON q.guid = a.guid AND q.shard_id = a.shard_id
     WHERE a.shard_id = shard AND a.id = cancel.id AND q.running
     ON CONFLICT DO NOTHING;
+    PERFORM /*schema*/check_snapshot(shard, made);
     -- The same as drop_idle in queries/actions.sql.
     DELETE FROM /*schema*/processing_queue AS q
     WHERE q.ctid = ANY (ARRAY(

@@ -125,6 +125,13 @@ DELETE FROM /*schema*/processing_queue AS q
 USING idle AS i
 WHERE q.ctid = i.row_id /*one-shard: AND q.shard_id = $2*/;
 
+-- name: check_snapshot shard-local
+-- Fail, if an attempt may have begun that this transaction cannot see: see the function.
+-- $1 shard, $2 guid
+SELECT /*schema*/check_snapshot(l.shard_id, $2::uuid)
+FROM /*schema*/shard_lock AS l
+WHERE l.shard_id = $1::int;
+
 -- name: get_live shard-local
 -- Active and paused actions with their processing rows. The columns are those of `rows.action_of`,
 -- then what a change needs besides.
