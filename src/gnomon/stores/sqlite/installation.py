@@ -35,6 +35,7 @@ DOCTOR_QUERIES = (
     "doctor_scheduled",
     "doctor_lock_rows",
     "doctor_running",
+    "doctor_stale_rows",
     "doctor_entity_rows",
     "doctor_entity_times",
 )

@@ -182,6 +182,15 @@ class TestDoctor:
 
         assert {"forgotten"} == await subjects(store)
 
+    async def test_rows_that_nobody_drops_are_found(self, store: Store, given: Given) -> None:
+        """Of generations that are gone, long after their time, though the shard has an owner."""
+        await given.moved(given.name_in(1), due_in=-HOUR)
+        await given.execute_raw("DELETE FROM scheduled_action")
+
+        assert {"shard 1"} == await subjects(store)
+        await store.work.drop_stale(await given.holdings(), limit=10)
+        assert set() == await subjects(store)
+
 
 class TestPurge:
     """`purge`: what is over goes."""

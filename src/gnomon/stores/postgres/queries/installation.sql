@@ -232,6 +232,14 @@ FROM (
     JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
     WHERE q.running AND q.deadline_at < statement_timestamp() - $1::interval
     UNION ALL
+    SELECT 'stale_rows', format('shard %s', q.shard_id),
+           format('%s due rows of generations that are gone', count(*))
+    FROM /*schema*/processing_queue AS q
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = q.shard_id AND l.lease_guid IS NOT NULL
+    LEFT JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+    WHERE a.guid IS NULL AND q.scheduled_at < statement_timestamp() - $1::interval
+    GROUP BY q.shard_id
+    UNION ALL
     SELECT 'entity_row', q.entity_id,
            format('in the queue of %s, but the entity does not live', q.stage)
     FROM /*schema*/stage_queue AS q

@@ -89,6 +89,14 @@ FROM processing_queue AS q
 JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
 WHERE q.running = 1 AND q.deadline_at < :overrun_before;
 
+-- name: doctor_stale_rows
+SELECT 'stale_rows', 'shard ' || q.shard_id, count(*) || ' due rows of generations that are gone'
+FROM processing_queue AS q
+JOIN shard_lock AS l ON l.shard_id = q.shard_id AND l.lease_guid IS NOT NULL
+LEFT JOIN scheduled_action AS a ON a.guid = q.guid
+WHERE a.guid IS NULL AND q.scheduled_at < :overrun_before
+GROUP BY q.shard_id;
+
 -- name: purge_finished
 DELETE FROM finished_action
 WHERE rowid IN (
