@@ -84,6 +84,7 @@ class App:
         self._store: Store | None = None
         self._scheduler: Scheduler | None = None
         self._stages: list[Stages[Any]] = []
+        self._entities: Entities | None = None
 
     def __repr__(self) -> str:
         state = "open" if self._store else "closed"
@@ -196,12 +197,14 @@ class App:
 
         if self._stages:
             return self._stages[0].entities
-        return Entities(
-            self.store,
-            self.installation,
-            entropy=self.env.entropy,
-            publishes=self.settings.stages.relay is not None,
-        )
+        if self._entities is None or not self._entities.is_of(self.store):
+            self._entities = Entities(
+                self.store,
+                self.installation,
+                entropy=self.env.entropy,
+                has_relay=self.settings.stages.relay is not None,
+            )
+        return self._entities
 
     # -- schedule ---------------------------------------------------------------------------------
 
@@ -249,15 +252,16 @@ class App:
     def _companions(
         self, executors: Mapping[type[Effect], Executor]
     ) -> Sequence[Callable[[Ownership], Companion]]:
-        if not self._stages:
-            return ()
         from gnomon.stages.relays import relay_of
+        from gnomon.stages.service import StageWorker
 
         targets = build_targets(self.settings.targets, self.settings.secrets)
         named = {
             name: (kind, target) for kind in KINDS for name, target in targets.of_kind(kind).items()
         }
         relay = relay_of(self.settings.stages, named, executors, env=self.env)
+        if not self._stages:  # it serves none, but what changes in its shards is others' business
+            return [partial(StageWorker.without_stages, self, relay)]
         return [partial(stages.companion, relay=relay) for stages in self._stages]
 
     async def serve_tasks(self, stop: asyncio.Event) -> None:

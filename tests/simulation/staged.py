@@ -216,10 +216,9 @@ class Node:
         )
         world.node_of[owner] = self
         env = Env(clock=VirtualClock(world.loop, booted_s=1e3), entropy=world.entropy)
-        stages: Stages[Any] = Stages(
-            Home(self.store.store, world.installation, env), relay=world.relay
-        )
-        stages.add(*(stage_of(plan, world) for plan in world.plans), Timed(), Stated())
+        home = Home(self.store.store, world.installation, env)
+        stages: Stages[Any] = Stages(home, relay=world.relay if world.relays_here() else None)
+        stages.add(*world.stages_served())
         self.stop = asyncio.Event()
         worker = Worker(
             self.store.store,
@@ -307,6 +306,7 @@ class StagedWorld(Watcher):
         self.crash_at_call = dice.choice((0.0, 0.01, 0.03))
         self.freeze_at_call = dice.choice((0.0, 0.01, 0.02))
         self.trouble = dice.choice((0.0, 0.05, 0.2))  # of stages and receivers
+        self.is_mixed = dice.choice((0.0, 0.0, 0.7))  # how many workers lack some stages
         self.wanted = {f"e{number}": Wanted() for number in range(dice.randint(2, 5))}
 
     async def run(self) -> None:
@@ -322,6 +322,8 @@ class StagedWorld(Watcher):
         for user in users:
             user.result()
         self._end_trouble()
+        if self.is_mixed:
+            self._roll_forward()
         await self._come_to_rest()
         self._check()
         self.is_over = True
@@ -331,6 +333,27 @@ class StagedWorld(Watcher):
         await asyncio.sleep(0.001)
         self.runner.connection.close()
 
+    # -- which worker serves what -----------------------------------------------------------------
+
+    def stages_served(self) -> list[Stage[Document, Any]]:
+        """What a worker that starts now has code for: of a mixed fleet only some, or nothing."""
+        every = [*(stage_of(plan, self) for plan in self.plans), Timed(), Stated()]
+        if self.is_fair or self.dice.random() >= self.is_mixed:
+            return every
+        some = [each for each in every if self.dice.random() < 0.5]
+        self.coverage["serves some stages" if some else "serves no stage"] += 1
+        return some
+
+    def relays_here(self) -> bool:
+        """Whether a worker that starts now has a relay."""
+        has_one = self.is_fair or self.dice.random() >= self.is_mixed / 2
+        self.coverage["has no relay"] += not has_one
+        return has_one
+
+    def _roll_forward(self) -> None:
+        """Somebody serves everything in the end, though not every owner of a shard."""
+        self.nodes.append(Node(self, "whole"))
+
     # -- users ------------------------------------------------------------------------------------
 
     async def _use(self, entity_id: str) -> None:
@@ -339,7 +362,7 @@ class StagedWorld(Watcher):
         wanted = self.wanted[entity_id]
         source = random.Random(dice.random())
         faulty = FaultyStore(self.store, source=source, misfortune=self.misfortune, name=entity_id)
-        entities = Entities(faulty.store, self.installation, entropy=self.entropy, publishes=True)
+        entities = Entities(faulty.store, self.installation, entropy=self.entropy, has_relay=True)
         end_s = self.loop.time() + TROUBLE_S
         while self.loop.time() < end_s or wanted.fields is None:
             await self._change(entities, entity_id, wanted, dice)

@@ -26,6 +26,9 @@ def test_every_entity_ends_where_a_sequential_model_says(part: int) -> None:
     assert coverage["crash"], "nothing was broken: the test shows nothing"
     assert coverage["freeze"]
     assert coverage["delete"]
+    assert coverage["serves some stages"]
+    assert coverage["serves no stage"]
+    assert coverage["has no relay"]
 
 
 def test_the_same_seed_is_the_same_world() -> None:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -24,7 +25,7 @@ from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import Buckets
 from gnomon.model.stage.graph import Graph, build_graph
 from gnomon.stages.capacity import AskBreaker
-from gnomon.stages.served import Served, View
+from gnomon.stages.served import StageInfo, View
 from gnomon.stages.stage import Wake
 
 REASON_CHARS_MAX = 200
@@ -46,25 +47,48 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trail: tuple[str, ...] = ()  # who made the changes before it in its chain
 
 
+class Known(Protocol):
+    """A stage, as far as it matters here."""
+
+    @property
+    def info(self) -> StageInfo: ...
+
+    @property
+    def asks_here(self) -> bool:
+        """Whether `ask` is a function call; if not, it is asked when its turn comes."""
+        ...
+
+    def ask(self, view: View) -> bool | Wake:
+        """`should_process`. May raise anything."""
+        ...
+
+
 class Asker:
-    """Asks the stages that are served here."""
+    """Asks the stages that are served here, and speaks for all others of the register."""
 
     def __init__(
-        self, stages: Mapping[str, Served], *, env: Env, depth_max: int, grain: timedelta
+        self, stages: Mapping[str, Known], *, env: Env, depth_max: int, grain: timedelta
     ) -> None:
+        self._here = stages
+        self._elsewhere: Mapping[str, Known] = {}
         self.graph, self._stages = _in_order(stages)
         self._clock = env.clock
         self._observer = env.observer
         self._depth_max = depth_max
         self._grain_s = grain.total_seconds()
         self._buckets = Buckets(len(stages))
-        self._woken_by: dict[tuple[str, tuple[str, ...]], tuple[Served, ...]] = {}
+        self._woken_by: dict[tuple[str, tuple[str, ...]], tuple[Known, ...]] = {}
         self._breakers: defaultdict[str, AskBreaker] = defaultdict(AskBreaker)
 
     def relearn(self) -> None:
         """A stage has described itself anew: the order of all may be another one."""
-        self.graph, self._stages = _in_order(self._stages)
+        self.graph, self._stages = _in_order({**self._elsewhere, **self._here})
         self._woken_by.clear()
+
+    def know(self, elsewhere: Mapping[str, Known]) -> None:
+        """These are the stages of the register that are not served here."""
+        self._elsewhere = elsewhere
+        self.relearn()
 
     def offers(self, view: View, change: Change, waiting: Collection[str]) -> tuple[Offer, ...]:
         """What the stages want of a changed entity."""
@@ -79,7 +103,7 @@ class Asker:
         """Whether there is anybody to ask about a change."""
         return bool(self._woken(author, paths))
 
-    def _woken(self, author: str, paths: tuple[str, ...]) -> tuple[Served, ...]:
+    def _woken(self, author: str, paths: tuple[str, ...]) -> tuple[Known, ...]:
         """Who watches what changed; the same few changes come again and again."""
         known = self._woken_by.get((author, paths))
         if known is not None:
@@ -130,21 +154,19 @@ class Asker:
         late_s = math.ceil(at.timestamp() / self._grain_s) * self._grain_s - at.timestamp()
         return at + timedelta(seconds=late_s) if late_s > 0 else at
 
-    def _offer(
-        self, stage: Served, view: View, change: Change, *, is_waiting: bool
-    ) -> Offer | None:
-        if is_waiting:
-            offer: Offer | None = self._ready(stage, change, change.reason)
-        elif stage.asks_here:
-            offer = self._asked(stage, view, change)
+    def _offer(self, stage: Known, view: View, change: Change, *, is_waiting: bool) -> Offer | None:
+        if not stage.asks_here:
+            offer: Offer | None = self._ready(stage, change, f"{UNASKED}: {change.reason}")
+        elif is_waiting:
+            offer = self._ready(stage, change, change.reason)
         else:
-            offer = self._ready(stage, change, f"{UNASKED}: {change.reason}")
+            offer = self._asked(stage, view, change)
         if offer is None or not offer.ready or change.depth == 0:
             return offer
         return self._held_in_check(offer, view, change)
 
     def _asked(
-        self, stage: Served, view: View, change: Change, lane: StageLane = StageLane.MAIN
+        self, stage: Known, view: View, change: Change, lane: StageLane = StageLane.MAIN
     ) -> Offer | None:
         name = stage.info.name
         breaker, began = self._breakers[name], self._clock.monotonic()
@@ -166,9 +188,7 @@ class Asker:
             return self._armed(stage, view, change, answer.at)
         return self._ready(stage, change, change.reason, lane=lane) if answer else None
 
-    def _armed(
-        self, stage: Served, view: View, change: Change, at: datetime | None
-    ) -> Offer | None:
+    def _armed(self, stage: Known, view: View, change: Change, at: datetime | None) -> Offer | None:
         if at is None:
             return None
         wake = self.timer(stage.info.name, view.entity_id, at)
@@ -178,7 +198,7 @@ class Asker:
 
     def _ready(
         self,
-        stage: Served,
+        stage: Known,
         change: Change,
         reason: str,
         lane: StageLane = StageLane.MAIN,
@@ -229,7 +249,7 @@ class Asker:
         )
 
 
-def _in_order(stages: Mapping[str, Served]) -> tuple[Graph, dict[str, Served]]:
+def _in_order(stages: Mapping[str, Known]) -> tuple[Graph, dict[str, Known]]:
     graph = build_graph({name: each.info.reach for name, each in stages.items()})
     return graph, dict(sorted(stages.items(), key=lambda each: graph.rank[each[0]]))
 

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from gnomon.clock import DatabaseClock
-from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
 from gnomon.contracts.store.entities import (
@@ -28,6 +27,7 @@ from gnomon.contracts.store.entities import (
 )
 from gnomon.model.errors import Unavailable
 from gnomon.stages.asking import Asker
+from gnomon.stages.attending import Places
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.following import claims_after_asking, claims_after_save
 from gnomon.stages.line import Line
@@ -54,7 +54,7 @@ class Claims:
         runs: Runs,
         lines: Iterable[Line],
         *,
-        ownership: Ownership,
+        places: Places,
         env: Env,
         time: DatabaseClock,
         config: StagesConfig,
@@ -62,7 +62,7 @@ class Claims:
         self._store = store
         self._asker = asker
         self._runs = runs
-        self._ownership = ownership
+        self._places = places
         self._clock = env.clock
         self._observer = env.observer
         self._time = time
@@ -162,6 +162,8 @@ class Claims:
             line = self.lines.get(name)
             if line is None or not line.may_follow(*now, self._config.claim_ahead):
                 continue
+            if not self._is_ours_alone(claim):
+                continue
             if line.served.info.alongside:
                 chosen[name] = claim
             elif not is_busy and self._comes_first(line, claim):
@@ -169,6 +171,14 @@ class Claims:
         if len(chosen) < len(offers):
             self._note_offers([each for each in offers if each.stage not in chosen], now.time)
         return list(chosen.values())
+
+    def _is_ours_alone(self, claim: Claim) -> bool:
+        """Whether its stage works here, and no other process has a stage that waits for it: who
+        comes first of those, the store says."""
+        shard = claim.entity.shard
+        return self._places.at(claim.row.stage, shard) is not None and not any(
+            self._places.is_elsewhere(stage, shard) for stage in claim.waiting
+        )
 
     def _follow(self, claims: Sequence[Claim], now: Moment) -> None:
         """Take these in: their entities are nobody else's at this moment."""
@@ -199,14 +209,14 @@ class Claims:
 
     # -- claiming ---------------------------------------------------------------------------------
 
-    async def claim_all(self, holdings: Sequence[Holding]) -> bool:
+    async def claim_all(self) -> bool:
         """Claim what is due for stages that have room; True if there was any."""
         now = self._clock.monotonic()
         claims = []
         for line in self.lines.values():
             if line.capacity.free(now):
                 self._start(line)  # of what was claimed while there was no room
-                claims.append(self._claim(line, holdings))
+                claims.append(self._claim(line))
             elif line.is_waiting and line.capacity.is_short:
                 self.tell_starved()
         found = await asyncio.gather(*claims, return_exceptions=True)
@@ -215,9 +225,11 @@ class Claims:
                 raise each
         return any(found)
 
-    async def _claim(self, line: Line, holdings: Sequence[Holding]) -> bool:
+    async def _claim(self, line: Line) -> bool:
         """Load entities for a stage, of both lanes."""
-        did = False
+        did, holdings = False, self._places.of(line.served.info.name)
+        if not holdings:
+            return False
         for lane in StageLane:
             room = line.room(lane, self._clock.monotonic(), self._config.claim_ahead)
             if room:
@@ -258,7 +270,20 @@ class Claims:
             return False
         if line.served.info.alongside:
             return True
-        return claim.entity.id not in self._busy and self._comes_first(line, claim)
+        return (
+            claim.entity.id not in self._busy
+            and self._comes_first(line, claim)
+            and self._is_first_of_all(claim)
+        )
+
+    def _is_first_of_all(self, claim: Claim) -> bool:
+        """Whether no other process works on the entity, or is about to: of all rows that are due
+        the first comes first, wherever its stage is. They are not waited for for ever."""
+        ready_at = claim.row.ready_at
+        if not claim.ahead or ready_at is None or claim.now - ready_at > PATIENCE:
+            return True
+        shard = claim.entity.shard
+        return not any(self._places.is_elsewhere(stage, shard) for stage in claim.ahead)
 
     def _comes_first(self, line: Line, claim: Claim) -> bool:
         """Stages that can wake this one come before it: if they can work, and not for long, or a
@@ -271,8 +296,9 @@ class Claims:
             return True
         now = self._clock.monotonic()
         return not any(
-            self.lines[name].capacity.is_open(now) and not self.lines[name].served.info.alongside
+            other.capacity.is_open(now) and not other.served.info.alongside
             for name in first
+            if (other := self.lines.get(name)) is not None
         )
 
     def _start(self, line: Line) -> None:
@@ -290,7 +316,8 @@ class Claims:
             self._start(each)
 
     async def _perform(self, line: Line, claims: list[Claim]) -> None:
-        held = [(claim, self._ownership.holding(claim.entity.shard)) for claim in claims]
+        stage = line.served.info.name
+        held = [(claim, self._places.at(stage, claim.entity.shard)) for claim in claims]
         ours = [(claim, holding) for claim, holding in held if holding is not None]
         saved: list[Saved] = []
         try:

@@ -17,7 +17,8 @@ from gnomon.contracts.store.entities import (
     StageState,
     StateWrite,
 )
-from gnomon.contracts.store.register import StageRecord
+from gnomon.contracts.store.outbox import RELAY_SINK
+from gnomon.contracts.store.register import RELAY_REVISION, StageRecord, StageRegister
 from gnomon.model.errors import FailedPrecondition, InvalidSpec, NotFound, VersionConflict
 from gnomon.model.ids import action_id, shard_of
 from gnomon.model.stage.patch import Patch, apply_patch
@@ -60,13 +61,13 @@ class Entities:
     """Entities of an installation. What is written here is asked about by the shard's owner."""
 
     def __init__(
-        self, store: Store, installation: Installation, *, entropy: Entropy, publishes: bool = False
+        self, store: Store, installation: Installation, *, entropy: Entropy, has_relay: bool = False
     ) -> None:
         self._store = store
+        self._declares_relay = has_relay  # the register is to know it before the first save
         self._entities = store.entities
         self._shard_count = installation.shard_count
         self._entropy = entropy
-        self._publishes = publishes
 
     # -- changing ---------------------------------------------------------------------------------
 
@@ -176,10 +177,16 @@ class Entities:
             paths=paths,
             author=by,
             root=self._entropy.token(),
-            publish=self._publishes,
         )
 
+    def is_of(self, store: Store) -> bool:
+        """Whether it works on this store."""
+        return self._store is store
+
     async def _store_writes(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
+        if self._declares_relay:
+            await declare_relay(self._entities)
+            self._declares_relay = False
         stored = await self._entities.write(writes)
         self._store.wakeups.hint({write.shard for write in writes})
         return stored
@@ -227,7 +234,7 @@ class Entities:
         rows = await self._entities.rows(entity_id, shard=shard)
         changes = await self._entities.changes(entity_id, shard=shard, limit=CHANGES_SHOWN)
         now = await self._store.installation.now()
-        return explained(entity, rows, changes, await self._entities.stages(), now=now)
+        return explained(entity, rows, changes, await self._entities.registered(), now=now)
 
     # -- states -----------------------------------------------------------------------------------
 
@@ -274,7 +281,7 @@ class Entities:
 
     async def stages(self) -> Sequence[StageRecord]:
         """All stages the register knows, with what is in their queues."""
-        return await self._entities.stages()
+        return [each for each in await self._entities.stages() if each.name != RELAY_SINK]
 
     async def sweep(
         self, stage: str, *, unless_within: timedelta | None = None, by: str = USER
@@ -314,7 +321,7 @@ class Entities:
 
     async def registered(self, stage: str) -> StageRecord:
         """What the register knows of a stage. Errors: NotFound."""
-        for record in await self._entities.stages():
+        for record in await self._entities.registered():
             if record.name == stage:
                 return record
         raise NotFound("stage", stage)
@@ -332,6 +339,12 @@ def _changed(was: str | None, text: str | None) -> tuple[str, ...]:
     except UndecodableError:
         return (WHOLE,)
     return changed_paths(before, decode_document(text))
+
+
+async def declare_relay(register: StageRegister) -> None:
+    """From now on every save goes to the relay, whoever makes it."""
+    relay = {RELAY_SINK: RELAY_REVISION}
+    await register.declare(relay, formerly={}, backfill=(), settle={}, reach={})
 
 
 def _check_limit(limit: int) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from gnomon.clock import DatabaseClock
 from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
@@ -20,9 +22,12 @@ from gnomon.contracts.store.entities import (
     EntityStore,
     Survey,
 )
+from gnomon.contracts.store.outbox import RELAY_SINK
+from gnomon.contracts.store.register import RELAY_REVISION
 from gnomon.model.errors import Unavailable
 from gnomon.stages.announcing import announce
 from gnomon.stages.asking import Asker
+from gnomon.stages.attending import Attending, Places
 from gnomon.stages.claiming import Claims
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.line import Background, Line
@@ -48,11 +53,10 @@ class Reconciler:
         shard_count: int,
         env: Env,
         config: StagesConfig | None = None,
-        publishes: bool = False,
+        has_relay: bool = False,
         saved: Callable[[Sequence[Commit]], None] = lambda _: None,  # told after saves
     ) -> None:
         self._store = store
-        self._ownership = ownership
         self._shard_count = shard_count
         self._config = config or StagesConfig()
         self._clock = env.clock
@@ -60,6 +64,10 @@ class Reconciler:
         self._observer = env.observer
         self.time = DatabaseClock(env.clock)
         by_name = {served.info.name: served for served in stages}
+        self._has_relay = has_relay
+        self.places = Places(ownership, env)
+        serves = [*by_name, RELAY_SINK] if has_relay else [*by_name]
+        self.attending = Attending(store, serves, self.places, ownership=ownership, env=env)
         self.asker = Asker(
             by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
         )
@@ -68,9 +76,9 @@ class Reconciler:
         self.claims = Claims(
             store,
             self.asker,
-            Runs(store, self.asker, config=self._config, env=env, publishes=publishes, lines=lines),
+            Runs(store, self.asker, config=self._config, env=env, lines=lines),
             lines.values(),
-            ownership=ownership,
+            places=self.places,
             env=env,
             time=self.time,
             config=self._config,
@@ -79,7 +87,13 @@ class Reconciler:
         self.claims.in_order()
         self._lines: Mapping[str, Line] = self.claims.lines
         self._walker = Walker(
-            store, self.asker, self._lines, background, env=env, offered=self.claims.offered
+            store,
+            self.asker,
+            self._lines,
+            background,
+            places=self.places,
+            env=env,
+            offered=self.claims.offered,
         )
         self._survey: Survey | None = None
         self._survey_at = 0.0
@@ -129,12 +143,15 @@ class Reconciler:
         description = self._description  # another one may come meanwhile
         every = [line.served.info for line in self._lines.values()]
         infos = [info for info in every if info.revision]
+        relay = {RELAY_SINK: RELAY_REVISION} if self._has_relay else {}
+        if not infos and not relay:
+            return
         known = await self._store.declare(
-            {info.name: info.revision for info in infos},
+            {info.name: info.revision for info in infos} | relay,
             formerly={info.name: info.formerly for info in infos if info.formerly},
             backfill=[info.name for info in infos if info.backfill],
             settle={info.name: info.settle for info in infos if info.settle},
-            own_echo=[info.name for info in infos if info.reach.own_echo],
+            reach={info.name: info.reach for info in infos},
         )
         if self._announced != description:
             self._announced = description
@@ -173,33 +190,42 @@ class Reconciler:
     async def step(self) -> bool:
         """One round; True if there may be more to do at once."""
         self.claims.woken.clear()
-        holdings = self._ownership.trusted()
+        await self._attend_in_time()
+        holdings = self.places.trusted()
         self._note_holdings(holdings)
-        if not holdings:
+        if not self._held or not self.attending.has_stages:
             self._survey_at = self._clock.monotonic() + self._config.poll.total_seconds()
             return False
         did = await self._fire(holdings)
         # Side by side, for most of the time is spent waiting for the store.
         found = await asyncio.gather(
-            self._ask(holdings), self.claims.claim_all(holdings), return_exceptions=True
+            self._ask(holdings), self.claims.claim_all(), return_exceptions=True
         )
         for each in found:
             if isinstance(each, BaseException):
                 raise each
             did = did or each
-        self._walk(holdings)
+        self._walk()
         is_late = self._clock.monotonic() >= self._survey_at  # also when there is always something
         if is_late or (not did and self.claims.is_stale):
             did = await self._look(holdings) or did
         return did
 
+    async def _attend_in_time(self) -> None:
+        """Know who serves what, and all stages that are to be told of changes."""
+        if self.attending.is_due and await self.attending.attend():
+            self.asker.know(self.attending.elsewhere)
+            self.claims.in_order()
+
     def _note_holdings(self, holdings: Sequence[Holding]) -> None:
-        held = frozenset(each.shard for each in holdings)
+        guests = self.places.guests()
+        held = frozenset(each.shard for each in holdings).union(*guests.values())
         if held != self._held:
             self._held = held
             self.claims.is_stale = self._fed = True
-        for line in self._lines.values():
-            line.capacity.share = len(held) / self._shard_count
+        for name, line in self._lines.items():
+            shards = len(holdings) + len(guests.get(name, ()))
+            line.capacity.share = shards / self._shard_count
 
     async def _rest(self) -> None:
         with suppress(TimeoutError):
@@ -251,7 +277,7 @@ class Reconciler:
         self._survey_at = self._clock.monotonic() + self._config.poll.total_seconds()
         for line in self._lines.values():
             line.next_at.clear()  # before looking: what is noted meanwhile may be newer than that
-        survey = self._survey = await self._store.survey(holdings)
+        survey = self._survey = await self._surveyed(holdings)
         self.time.observe(survey.now)
         self._fed = self._fed or survey.fed
         for each in survey.ready:
@@ -262,6 +288,22 @@ class Reconciler:
         is_fired = survey.timer_at is not None and survey.timer_at <= survey.now
         is_walking = not self._is_held and any(name in self._lines for name, _ in survey.sweeps)
         return is_due or survey.fed or is_fired or is_walking
+
+    async def _surveyed(self, holdings: Sequence[Holding]) -> Survey:
+        """What there is in the shards held here; and, of the stages that are guests, elsewhere."""
+        survey = await self._store.survey(holdings)
+        guests = self.places.guests()
+        shards = {shard: held for at in guests.values() for shard, held in at.items()}
+        if not shards:
+            return survey
+        there = await self._store.survey(list(shards.values()))
+        return replace(
+            survey,
+            ready=[*survey.ready, *(each for each in there.ready if each.stage in guests)],
+            sweeps=[*survey.sweeps, *(
+                (stage, shard) for stage, shard in there.sweeps if shard in guests.get(stage, ())
+            )],
+        )  # fmt: skip
 
     # -- timers and changes -----------------------------------------------------------------------
 
@@ -290,7 +332,7 @@ class Reconciler:
         self._fed = self._fed or len(fed) >= FEED_BATCH
         if not fed:
             return False
-        held = [(each, self._ownership.holding(each.entity.shard)) for each in fed]
+        held = [(each, self.places.holding(each.entity.shard)) for each in fed]
         now = self.time.now()
         ours = [(each, holding) for each, holding in held if holding]
         answers = [self.asker.answer(each, holding, now) for each, holding in ours]
@@ -298,16 +340,16 @@ class Reconciler:
         self.claims.asked([each for each, _ in ours], answers, stored)
         return True
 
-    def _walk(self, holdings: Sequence[Holding]) -> None:
+    def _walk(self) -> None:
         """Let walks go on beside all this: what is fresh does not wait for them."""
         if self._survey is None or not self._survey.sweeps or self._is_walking or self._is_held:
             return
         self._is_walking = True
-        self.claims.begin(self._walk_on(self._survey.sweeps, holdings), "stage-walk")
+        self.claims.begin(self._walk_on(self._survey.sweeps), "stage-walk")
 
-    async def _walk_on(self, walks: Sequence[tuple[str, int]], holdings: Sequence[Holding]) -> None:
+    async def _walk_on(self, walks: Sequence[tuple[str, int]]) -> None:
         try:
-            if await self._walker.walk(walks, holdings, self.time.now()):
+            if await self._walker.walk(walks, self.time.now()):
                 self.claims.is_stale = True
                 self.claims.woken.set()
         except Unavailable as exc:

@@ -17,6 +17,7 @@ from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
 from gnomon.contracts.store.outbox import RELAY_SINK, OutboxStore, Outgoing, Waiting
 from gnomon.model.errors import Unavailable
+from gnomon.stages.attending import Guests
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.sender import Sender, Sink
 from gnomon.stages.served import Served
@@ -45,17 +46,21 @@ class Relay:
         ownership: Ownership,
         env: Env,
         config: StagesConfig,
+        guests: Guests = dict,  # where its sinks are besides
         changed: Callable[[], None] = lambda: None,  # told when `is_behind` is another
     ) -> None:
         self._outbox = outbox
         self._ownership = ownership
+        self._guests = guests
         self._clock = env.clock
         self._observer = env.observer
         self._poll_s = config.poll.total_seconds()
         self._wake = asyncio.Event()
         self._waiting: Sequence[Waiting] = ()
         self._senders: Mapping[str, Sender] = {
-            sink.name: Sender(sink, outbox, ownership=ownership, env=env, config=config)
+            sink.name: Sender(
+                sink, outbox, ownership=ownership, env=env, config=config, guests=guests
+            )
             for sink in _sinks(stages, target)
         }
         self._ages = SinkAges(self._senders, config=config, observer=env.observer, changed=changed)
@@ -96,12 +101,21 @@ class Relay:
 
     async def _look(self) -> list[Sender]:
         """Learn what waits; the senders that have something due."""
-        holdings = self._ownership.trusted()
-        self._waiting = await self._outbox.survey(holdings) if holdings else ()
+        self._waiting = await self._survey()
         away = [sink for sink, sender in self._senders.items() if sender.is_away]
         self._ages.note(self._waiting, away=away)
         due = (each.sink for each in self._waiting if each.due_in <= NOTHING)
         return [self._senders[sink] for sink in due if sink in self._senders]
+
+    async def _survey(self) -> list[Waiting]:
+        """What waits in the shards held here; and, of sinks served here, in those of others."""
+        holdings = self._ownership.trusted()
+        found = list(await self._outbox.survey(holdings)) if holdings else []
+        guests = {sink: at for sink, at in self._guests().items() if sink in self._senders}
+        for sink, at in guests.items():
+            there = await self._outbox.survey(list(at.values()))
+            found += [each for each in there if each.sink == sink]
+        return found
 
     # -- for those who own the time ---------------------------------------------------------------
 

@@ -87,7 +87,6 @@ class Runs:
         *,
         config: StagesConfig,
         env: Env,
-        publishes: bool,
         lines: Mapping[str, Line],
     ) -> None:
         self._store = store
@@ -96,7 +95,6 @@ class Runs:
         self._clock = env.clock
         self._entropy = env.entropy
         self._observer = env.observer
-        self._publishes = publishes
         self._committer = Committer(store, limit=config.commit_batch)
         self._chains = Chains()
         self._passes = Passes(asker, self._chains, lines, clock=env.clock)
@@ -288,7 +286,6 @@ class Runs:
             wake=self._timer(name, entity.id, ran.wake),
             note=cut(ran.note, NOTE_CHARS_MAX),
             offers=() if is_part else offers,
-            publish=self._publishes,
             after_save=served.info.wants_saves,
         )
         return Built(commit, digest, offers, view)

@@ -18,6 +18,7 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.store.outbox import RELAY_SINK, OutboxStore, Outgoing
 from gnomon.model.errors import Unavailable
 from gnomon.model.outcome import cut
+from gnomon.stages.attending import Guests
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivering import HeldBackError
 from gnomon.stages.served import OutageError, UndecodableError
@@ -60,11 +61,13 @@ class Sender:
         ownership: Ownership,
         env: Env,
         config: StagesConfig,
+        guests: Guests = dict,
     ) -> None:
         self._sink = sink
         self._label = label_of(sink.name)
         self._outbox = outbox
         self._ownership = ownership
+        self._guests = guests
         self._clock = env.clock
         self._observer = env.observer
         self._batch = config.relay_batch
@@ -110,7 +113,8 @@ class Sender:
 
     async def step(self) -> bool:
         """One round; True if anything left the outbox."""
-        holdings = self._ownership.trusted()
+        guests = self._guests().get(self._sink.name, {})
+        holdings = [*self._ownership.trusted(), *guests.values()]
         if not holdings or self.pause_s:
             return False
         rows = await self._outbox.outgoing(holdings, self._sink.name, limit=self._batch)

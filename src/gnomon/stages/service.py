@@ -78,6 +78,7 @@ class Stages(Generic[E]):
         self._given = config
         self._served: dict[str, Served] = {}
         self._codecs: dict[str, StateCodec] = {}
+        self._verbs: Entities | None = None
         home.attach(self)
 
     def __repr__(self) -> str:
@@ -135,12 +136,14 @@ class Stages(Generic[E]):
     @property
     def entities(self) -> Entities:
         """The verbs, untyped."""
-        return Entities(
-            self._home.store,
-            self._home.installation,
-            entropy=self._home.env.entropy,
-            publishes=self._relay is not None or self._config.relay is not None,
-        )
+        if self._verbs is None or not self._verbs.is_of(self._home.store):
+            self._verbs = Entities(
+                self._home.store,
+                self._home.installation,
+                entropy=self._home.env.entropy,
+                has_relay=self._relay is not None or self._config.relay is not None,
+            )
+        return self._verbs
 
     async def put(
         self, entity_id: str, document: E, *, if_version: int | None = None, by: str = USER
@@ -246,7 +249,7 @@ class StageWorker:
             shard_count=shard_count,
             env=env,
             config=config,
-            publishes=target is not None,
+            has_relay=target is not None,
             saved=self._saved,
         )
         self.limits = StageLimits(
@@ -257,20 +260,34 @@ class StageWorker:
             store.outbox,
             stages,
             target,
-            ownership=ownership,
+            ownership=self.reconciler.places,
+            guests=self.reconciler.places.guests,
             env=env,
             config=config,
             changed=self._fell_behind_or_caught_up,
+        )
+
+    @classmethod
+    def without_stages(
+        cls, home: Home, relay: RelayTarget | None, ownership: Ownership
+    ) -> StageWorker:
+        """That of a program that has none: it sees to it that those of others hear of changes."""
+        return cls(
+            home.store,
+            (),
+            relay,
+            ownership=ownership,
+            shard_count=home.installation.shard_count,
+            env=home.env,
+            config=home.stages_config,
         )
 
     def _saved(self, commits: Sequence[Commit]) -> None:
         """What goes out leaves at once."""
         sinks: set[str] = set()
         for commit in commits:
-            if not commit.publish and not commit.after_save:
-                continue
             if commit.doc is not None or not isinstance(commit.state, Keep):
-                sinks.update([RELAY_SINK] * commit.publish + [commit.stage] * commit.after_save)
+                sinks.update([RELAY_SINK] + [commit.stage] * commit.after_save)
         for sink in sinks:
             self.relay.saved(sink)
 
@@ -317,6 +334,7 @@ class StageWorker:
 
     async def drain(self, within: timedelta) -> None:
         await self.reconciler.claims.drain(within)
+        await self.reconciler.attending.leave()
         await self.limits.leave()
         for each in self._distant():
             await each.close()

@@ -9,6 +9,7 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
 from gnomon.contracts.store.entities import Asked, EntityStore, Fed, Offer
 from gnomon.stages.asking import Asker, asked_of, view_of_fed
+from gnomon.stages.attending import Places
 from gnomon.stages.line import Background, Line
 
 PAGE = 100
@@ -28,6 +29,7 @@ class Walker:
         lines: Mapping[str, Line],
         background: Background,
         *,
+        places: Places,
         env: Env,
         offered: Callable[[Sequence[Offer]], None],
     ) -> None:
@@ -35,32 +37,30 @@ class Walker:
         self._asker = asker
         self._lines = lines
         self._background = background
+        self._places = places
         self._clock = env.clock
         self._entropy = env.entropy
         self._offered = offered
         self._turn = 0
 
-    async def walk(
-        self, walks: Sequence[tuple[str, int]], holdings: Sequence[Holding], now: datetime
-    ) -> bool:
+    async def walk(self, walks: Sequence[tuple[str, int]], now: datetime) -> bool:
         """Go on with some of the walks by a page, in turn; True if any went on."""
-        by_shard = {held.shard: held for held in holdings}
-        ours = [(self._lines[stage], by_shard[shard]) for stage, shard in walks
-                if stage in self._lines and shard in by_shard]  # fmt: skip
+        ours = [(self._lines[stage], held) for stage, shard in walks
+                if stage in self._lines and (held := self._places.at(stage, shard))]  # fmt: skip
         if not ours or not self._background.may_begin(self._clock.monotonic()):
             return False
         self._background.began(self._clock.monotonic())
         try:
-            return await self._walk(ours, len(holdings), now)
+            return await self._walk(ours, now)
         finally:
             self._background.ended(self._clock.monotonic())
 
-    async def _walk(self, ours: Sequence[tuple[Line, Holding]], shards: int, now: datetime) -> bool:
+    async def _walk(self, ours: Sequence[tuple[Line, Holding]], now: datetime) -> bool:
         pages = 0
         for _ in range(min(LOOKS_AT_ONCE, len(ours))):
             line, held = ours[self._turn % len(ours)]
             self._turn += 1
-            pages += await self._page(line, held, shards, now)
+            pages += await self._page(line, held, now)
             if pages >= PAGES_AT_ONCE or (pages and not self._is_quiet):
                 break
         return pages > 0
@@ -69,8 +69,9 @@ class Walker:
     def _is_quiet(self) -> bool:
         return self._background.is_quiet(self._clock.monotonic())
 
-    async def _page(self, line: Line, held: Holding, shards: int, now: datetime) -> bool:
+    async def _page(self, line: Line, held: Holding, now: datetime) -> bool:
         info = line.served.info
+        shards = max(1, len(self._places.of(info.name)))
         # The queue can never overflow: the walk stops while the stage has enough to do.
         backlog_max = max(BACKLOG_MIN, 2 * info.batch * info.parallel // shards)
         size = PAGE if self._is_quiet else PAGE_BESIDE

@@ -34,9 +34,7 @@ async def put(gateway: Gateway, document: object = None, *, path: str = PATH) ->
 
 async def declared(gateway: Gateway, **stages: int) -> None:
     """As if a worker served these."""
-    await gateway.app.store.entities.declare(
-        stages, formerly={}, backfill=(), settle={}, own_echo=()
-    )
+    await gateway.app.store.entities.declare(stages, formerly={}, backfill=(), settle={}, reach={})
 
 
 # -- documents ------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from gnomon.gateways.errors import TABLE
 from gnomon.gateways.grpc.boundary import ENTITY_SERVICE, SCOPES, STATE_SERVICE
 from gnomon.gateways.rest.app import create_rest
 from gnomon.gateways.rest.server import bind, serve
+from gnomon.model.stage.graph import Reach
 from gnomon.stages import Done, Quarantine, Saved, Stages
 from gnomon.v1 import entity_pb2 as pb
 from gnomon.v1 import stage_pb2
@@ -28,6 +29,8 @@ from tests.conformance.grpc.conftest import Served
 from tests.conformance.grpc.test_callers import bearing, token_for
 from tests.conformance.grpc.test_refusals import refusal_of
 from tests.conformance.stages.given import It, stage
+
+ECHO = Reach(watch=("photos",), writes=("photos",))
 
 
 class Both:
@@ -55,7 +58,7 @@ class Both:
     async def declare(self, **stages: int) -> None:
         settle = dict.fromkeys(stages, timedelta(seconds=5))
         await self.served.app.store.entities.declare(
-            stages, formerly={}, backfill=(), settle=settle, own_echo=stages
+            stages, formerly={}, backfill=(), settle=settle, reach=dict.fromkeys(stages, ECHO)
         )
 
 

@@ -158,7 +158,7 @@ async def test_a_round_that_is_dropped_in_the_middle_waits_for_nothing(
     bench = await settled(stage("s"), entities={"e": {}})
     never = asyncio.Event()
 
-    async def hang(_: Any) -> bool:
+    async def hang(*_: Any) -> bool:
         return await never.wait()
 
     monkeypatch.setattr(bench.worker.reconciler.claims, "claim_all", hang)

@@ -1,5 +1,6 @@
 """Every engine keeps the contract of `EntityStore`."""
 
+from gnomon.testing.store_suite.entities.attending import TestAttendance
 from gnomon.testing.store_suite.entities.auditing import TestEntityAudit
 from gnomon.testing.store_suite.entities.committing import TestClaimedRow, TestCommit
 from gnomon.testing.store_suite.entities.deleting import TestDelete
@@ -26,6 +27,7 @@ from gnomon.testing.store_suite.entities.waking import TestTimers
 from gnomon.testing.store_suite.entities.writing import TestWrite
 
 __all__ = [
+    "TestAttendance",
     "TestClaimedRow",
     "TestCommit",
     "TestCommitOffers",

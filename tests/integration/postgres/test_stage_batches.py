@@ -22,6 +22,7 @@ from gnomon.contracts.store.entities import (
 )
 from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.model.ids import shard_of
+from gnomon.stages.entities import declare_relay
 from gnomon.stores.postgres.connection import PoolSession, Row
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import SHARD_COUNT
@@ -70,6 +71,7 @@ class Owner:
             return answer
 
         entities, limit = self.entities, len(self.names)
+        await declare_relay(entities)
         await call("write", lambda: entities.write([self.write(name) for name in self.names]))
         fed = await call("feed", lambda: entities.feed(self.holdings, limit=limit, skip=()))
         answers = [
@@ -89,7 +91,7 @@ class Owner:
                 shard=claim.entity.shard, lease_guid=self.lease, entity_id=claim.entity.id,
                 stage="first", seq=claim.row.seq, epoch=1, version=1, doc=DOC, paths=("price",),
                 state_version=0, root=ROOT, depth=1, state=StateWrite(body=b"1", revision=1),
-                offers=(self.offer("second"),), feed=True, publish=True, after_save=True,
+                offers=(self.offer("second"),), feed=True, after_save=True,
             )
             for claim in peeked.claims
         ]  # fmt: skip
@@ -110,7 +112,6 @@ class Owner:
         shard = shard_of(name, SHARD_COUNT)
         return EntityWrite(
             id=name, shard=shard, doc=DOC, base=None, paths=("price",), author="user", root=ROOT,
-            publish=True,
         )  # fmt: skip
 
     def offer(self, stage: str) -> Offer:

@@ -105,7 +105,6 @@ class EntityWrite(Value, frozen=True):
     paths: tuple[str, ...]
     author: str
     root: UUID
-    publish: bool = False  # whether there is a relay that wants an outbox row
 
 
 class Offer(Value, frozen=True):
@@ -187,6 +186,7 @@ class Claim(Value, frozen=True):
     waiting: frozenset[str]  # the other stages in whose queue it is ready, and due
     now: datetime
     held_back: frozenset[str] = frozenset()  # likewise, but it is put off there, or parked
+    ahead: frozenset[str] = frozenset()  # of `waiting`, those whose (ready_at, stage) is before it
 
 
 class Peeked(NamedTuple):
@@ -230,7 +230,6 @@ class Commit(Value, frozen=True):
     note: str = ""
     offers: tuple[Offer, ...] = ()  # from others asked about exactly this document
     feed: bool = False  # they have not been asked: the shard's owner will
-    publish: bool = False  # an outbox row for the relay
     after_save: bool = False  # an outbox row for this stage's own `after_save`
     # What other stages, each once, made of it then and there, without a row of theirs: saved with
     # it or not at all, one on top of the other, as if each had been claimed. Of these `seq` and
@@ -322,9 +321,10 @@ class EntityStore(StageRegister, Protocol):
         """Store changes from outside, each by compare-and-set on its base; None where it moved.
 
         A stored one has version + 1 (a first one: version 1, epoch 1 or the tombstone's + 1), a
-        change note with depth 0, a feed row for the shard's owner, and an outbox row if `publish`.
-        A delete leaves a tombstone, removes its queue and feed rows, and writes an outbox row with
-        no document for the relay (if `publish`) and for every stage that has a state there; without
+        change note with depth 0, a feed row for the shard's owner, and an outbox row for the relay
+        if the register knows one (`RELAY_SINK`: whoever has one declares it, like a stage). A
+        delete leaves a tombstone, removes its queue and feed rows, and writes an outbox row with
+        no document for the relay and for every stage that has a state there; without
         a base there is nothing to delete. Writes are made as if one after the other.
         """
         ...
@@ -432,7 +432,8 @@ class EntityStore(StageRegister, Protocol):
         """Save runs, each whole or not at all, all fenced, as if one after the other.
 
         Saved: document with version + 1 and its change note (if `doc`), state with version + 1, the
-        timer, the offers (see `Offer`), the feed row (if `doc`), outbox rows (if document or state
+        timer, the offers (see `Offer`), the feed row (if `doc`), outbox rows for the relay if the
+        register knows one, and for the stage itself if `after_save` (both if document or state
         changed; with the document and this stage's state as they are then), and the claimed row:
         removed if its `seq` is the one claimed and no timer is left, sleeping if one is; left ready
         if `seq` moved, with attempts 0; made anew, sleeping, if it is gone and `wake` is a moment.

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
+from gnomon.contracts.store.work import Holding
+from gnomon.model.stage.graph import Reach
+
+RELAY_REVISION = 1  # the relay stands in the register like a stage, and never has another
 
 
 class StageRecord(Value, frozen=True):
@@ -22,7 +27,26 @@ class StageRecord(Value, frozen=True):
     parked: int = 0
     sleeping: int = 0
     settle: timedelta = timedelta(0)  # as declared last
-    own_echo: bool = False  # likewise: whether it may write what it watches
+    own_echo: bool = False  # whether it may write what it watches
+    watch: tuple[str, ...] = ()  # as the highest revision declared it last; empty: everything
+    writes: tuple[str, ...] = ()  # likewise; empty: nothing
+
+
+class Opening(NamedTuple):
+    """A shard whose owner does not serve a stage."""
+
+    stage: str
+    shard: int
+    lease_guid: UUID  # of the owner
+
+
+class Attendance(Value, frozen=True):
+    """Who serves what at present."""
+
+    now: datetime
+    register: Sequence[StageRecord]  # as `registered` gives it
+    servers: Mapping[str, frozenset[UUID]]  # by stage: the living workers that serve it
+    openings: Sequence[Opening]  # of the stages that the asking worker serves
 
 
 class StageRegister(Protocol):
@@ -35,7 +59,7 @@ class StageRegister(Protocol):
         formerly: Mapping[str, str],
         backfill: Collection[str],
         settle: Mapping[str, timedelta],
-        own_echo: Collection[str],
+        reach: Mapping[str, Reach],
     ) -> Mapping[str, int | None]:
         """Say which stages (name to revision) are served here: the revision known before, or None
         for a new name. A higher revision is stored; `formerly` (new name to old) takes over the old
@@ -43,13 +67,33 @@ class StageRegister(Protocol):
         the same transaction a walk begins (reason `sweep r<revision>`) for a raised revision, and
         for a new name that is in `backfill`; a raised revision also frees the stage's parked rows,
         for the same reason: ready now in the background lane, attempts 0, depth 0, new root; its
-        undelivered saves are due now, attempts 0. `settle` (0 where it has none) and `own_echo` are
-        stored to be shown."""
+        undelivered saves are due now, attempts 0. `settle` (0 where it has none) is stored; so is
+        `reach` (everything where it has none), unless the revision is lower than what is known:
+        owners who do not serve the stage go by it."""
+        ...
+
+    async def attend(
+        self,
+        worker: UUID,
+        *,
+        serves: Collection[str],
+        holdings: Sequence[Holding],
+        alive_for: timedelta,
+    ) -> Attendance:
+        """Say which stages this worker serves and which leases are its own; learn who serves what.
+
+        A worker counts as living for `alive_for` after this; with nothing served it is not one of
+        the servers. Of the leases those are noted that are still held. An opening is a shard whose
+        noted lease is the current one, and whose owner does not serve the stage."""
+        ...
+
+    async def registered(self) -> Sequence[StageRecord]:
+        """All stages ever declared and not forgotten; their queues are not counted."""
         ...
 
     async def stages(self) -> Sequence[StageRecord]:
-        """All stages ever declared and not forgotten, with what is in their queues; an entity's
-        undelivered saves count as one that is parked."""
+        """The same, with what is in their queues; an entity's undelivered saves count as one that
+        is parked. Reads all queues."""
         ...
 
     async def forget(self, stage: str, *, actor: str = LOCAL) -> int:

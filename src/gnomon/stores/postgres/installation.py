@@ -53,7 +53,7 @@ DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
 }
 REFERENCE: Mapping[int, tuple[str, ...]] = {
     1: ("migration", "installation", "worker", "token", "work_limit", "limit_grant"),
-    2: ("stage",),
+    2: ("stage", "stage_server", "stage_owner"),
 }
 BESIDE = "shard_lock"  # the table that the others live beside
 SURE_COMMITS = ("on", "remote_apply")

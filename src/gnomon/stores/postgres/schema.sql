@@ -1018,8 +1018,9 @@ CREATE TABLE gnomon.stage (
     last_seen_at timestamp with time zone NOT NULL,
     settle interval NOT NULL,
     revision integer NOT NULL,
-    own_echo boolean NOT NULL,
-    name text NOT NULL COLLATE pg_catalog."C"
+    name text NOT NULL COLLATE pg_catalog."C",
+    watch text NOT NULL,
+    writes text NOT NULL
 );
 CREATE TABLE gnomon.stage_feed (
     first_at timestamp with time zone NOT NULL,
@@ -1052,6 +1053,16 @@ CREATE TABLE gnomon.stage_outbox (
     error text
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
+CREATE TABLE gnomon.stage_owner (
+    shard_id integer NOT NULL,
+    lease_guid uuid NOT NULL,
+    worker_id uuid NOT NULL
+);
+CREATE TABLE gnomon.stage_server (
+    seen_at timestamp with time zone NOT NULL,
+    worker_id uuid NOT NULL,
+    stage text NOT NULL COLLATE pg_catalog."C"
+);
 CREATE TABLE gnomon.stage_state (
     version bigint NOT NULL,
     shard_id integer NOT NULL,
@@ -1174,10 +1185,14 @@ ALTER TABLE ONLY gnomon.stage_feed
     ADD CONSTRAINT stage_feed_pkey PRIMARY KEY (shard_id, entity_id);
 ALTER TABLE ONLY gnomon.stage_outbox
     ADD CONSTRAINT stage_outbox_pkey PRIMARY KEY (shard_id, entity_id, sink, n);
+ALTER TABLE ONLY gnomon.stage_owner
+    ADD CONSTRAINT stage_owner_pkey PRIMARY KEY (shard_id);
 ALTER TABLE ONLY gnomon.stage
     ADD CONSTRAINT stage_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY gnomon.stage_queue
     ADD CONSTRAINT stage_queue_pkey PRIMARY KEY (shard_id, entity_id, stage);
+ALTER TABLE ONLY gnomon.stage_server
+    ADD CONSTRAINT stage_server_pkey PRIMARY KEY (worker_id, stage);
 ALTER TABLE ONLY gnomon.stage_state
     ADD CONSTRAINT stage_state_pkey PRIMARY KEY (shard_id, entity_id, stage);
 ALTER TABLE ONLY gnomon.stage_sweep

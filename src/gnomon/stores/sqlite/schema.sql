@@ -200,7 +200,8 @@ CREATE TABLE stage (
     first_seen_at INTEGER NOT NULL,
     last_seen_at INTEGER NOT NULL,
     settle INTEGER NOT NULL,
-    own_echo INTEGER NOT NULL
+    watch TEXT NOT NULL,
+    writes TEXT NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE stage_feed (
@@ -236,6 +237,12 @@ CREATE TABLE stage_outbox (
     PRIMARY KEY (entity_id, sink, n)
 );
 
+CREATE TABLE stage_owner (
+    shard_id INTEGER NOT NULL PRIMARY KEY,
+    lease_guid BLOB NOT NULL,
+    worker_id BLOB NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE stage_queue (
     shard_id INTEGER NOT NULL,
     entity_id TEXT NOT NULL,
@@ -254,6 +261,13 @@ CREATE TABLE stage_queue (
     error TEXT,
     note TEXT,
     PRIMARY KEY (shard_id, entity_id, stage)
+) WITHOUT ROWID;
+
+CREATE TABLE stage_server (
+    worker_id BLOB NOT NULL,
+    stage TEXT NOT NULL,
+    seen_at INTEGER NOT NULL,
+    PRIMARY KEY (worker_id, stage)
 ) WITHOUT ROWID;
 
 CREATE TABLE stage_state (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import LOCAL, Holding
@@ -27,7 +28,8 @@ from gnomon.contracts.store.entities import (
     Survey,
     SweepPage,
 )
-from gnomon.contracts.store.register import StageRecord
+from gnomon.contracts.store.register import Attendance, StageRecord
+from gnomon.model.stage.graph import Reach
 from gnomon.stores.entity_pages import parked_page
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.entities import (
@@ -141,12 +143,27 @@ class PostgresEntities:
         formerly: Mapping[str, str],
         backfill: Collection[str],
         settle: Mapping[str, timedelta],
-        own_echo: Collection[str],
+        reach: Mapping[str, Reach],
     ) -> Mapping[str, int | None]:
         return await register.declare(
             self._database, self._entropy, stages, formerly=formerly, backfill=backfill,
-            settle=settle, own_echo=own_echo,
+            settle=settle, reach=reach,
         )  # fmt: skip
+
+    async def attend(
+        self,
+        worker: UUID,
+        *,
+        serves: Collection[str],
+        holdings: Sequence[Holding],
+        alive_for: timedelta,
+    ) -> Attendance:
+        return await register.attend(
+            self._database, worker, serves=serves, holdings=holdings, alive_for=alive_for
+        )
+
+    async def registered(self) -> Sequence[StageRecord]:
+        return await register.registered(self._database)
 
     async def stages(self) -> Sequence[StageRecord]:
         return await register.stages(self._database)

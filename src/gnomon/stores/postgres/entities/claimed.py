@@ -30,6 +30,7 @@ class Facts(NamedTuple):
     timer_at: datetime | None
     attempts: int
     now: datetime
+    has_relay: bool  # whether the register knows one
 
 
 class Settled(NamedTuple):

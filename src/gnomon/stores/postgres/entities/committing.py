@@ -111,9 +111,9 @@ async def _save(
 ) -> RowsMade:
     """All under the lock of the entities; what goes out has the states as they are by then."""
     saves = [save for each in passes for save in each]
-    now = saves[0].facts.now
+    now, has_relay = saves[0].facts.now, saves[0].facts.has_relay
     await save_states(session, states_of([save.commit for save in saves]), only)
-    await _write(session, passes, now, only)
+    await _write(session, passes, now, only, has_relay=has_relay)
     await settle_commits(session, saves, only)
     offered = [Offered(key_of(part), offer) for part, _ in saves for offer in part.offers]
     offered += [
@@ -128,7 +128,12 @@ async def _save(
 
 
 async def _write(
-    session: Session, passes: Sequence[Sequence[Save]], now: datetime, only: tuple[int, ...]
+    session: Session,
+    passes: Sequence[Sequence[Save]],
+    now: datetime,
+    only: tuple[int, ...],
+    *,
+    has_relay: bool,
 ) -> None:
     """What entities are now, with its notes and what goes out."""
     counted = [
@@ -150,5 +155,7 @@ async def _write(
     )
     noted = [part for parts, _ in counted for part in parts if part.doc is not None]
     await write_notes(session, [note_of(part, now) for part in noted], only)
-    outgoing = [each for parts, _ in counted for each in publications_of(parts, now)]
+    outgoing = [
+        each for parts, _ in counted for each in publications_of(parts, now, has_relay=has_relay)
+    ]
     await publish(session, outgoing, only)

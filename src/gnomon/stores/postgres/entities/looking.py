@@ -127,6 +127,7 @@ def _claim_of(row: Row, key: Key, stage: str) -> Claim:
         waiting=frozenset(row[21] or ()),
         held_back=frozenset(row[22] or ()),
         now=row[23],
+        ahead=frozenset(row[24] or ()),
     )
 
 

@@ -47,12 +47,14 @@ def states_of(parts: Sequence[Commit]) -> list[StateSave]:
     ]
 
 
-def publications_of(parts: Sequence[Commit], now: datetime) -> list[Publication]:
+def publications_of(
+    parts: Sequence[Commit], now: datetime, *, has_relay: bool
+) -> list[Publication]:
     """What goes out of the parts of one commit."""
     saves = [part for part in parts if counts(part)]
     found = []
     for place, part in enumerate(saves):
-        sinks = [RELAY] * part.publish + [part.stage] * part.after_save
+        sinks = [RELAY] * has_relay + [part.stage] * part.after_save
         if not sinks:
             continue
         after = saves[place + 1 :]

@@ -19,7 +19,7 @@ from gnomon.contracts.store.entities import (
     Offer,
     StateWrite,
 )
-from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.claimed import lock_claims, settle_commits
 from gnomon.stores.postgres.entities.offering import Offered, make_offers
 from gnomon.stores.postgres.entities.parts import (
@@ -54,7 +54,7 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
         if rows and rows[0][1] < len(saved):
             await _settle_others(session, chosen)
         passes = [each for each in chosen if each.then]
-        timers = await _write_rest(session, passes, rows[0][6]) if passes else []
+        timers = await _write_rest(session, passes, rows[0]) if passes else []
         others = await make_offers(session, [*_offers_left(chosen, made), *timers], ())
         fed = [each for each in chosen if each.doc is not None and each.feed]
         if fed:
@@ -79,12 +79,17 @@ def _offers_left(commits: Sequence[Commit], made: Mapping[str, Made]) -> list[Of
     ]
 
 
-async def _write_rest(session: Session, passes: Sequence[Commit], now: datetime) -> list[Offered]:
+async def _write_rest(session: Session, passes: Sequence[Commit], told_of: Row) -> list[Offered]:
     """What further stages made in the same passes, whose entities and notes are saved: all but
     that. Timers are left for those that have no row."""
+    now, has_relay = told_of[6], told_of[7]
     then = [part for each in passes for part in each.then]
     await save_states(session, states_of(then), ())
-    outgoing = [each for parts in passes for each in publications_of(parts.parts, now)]
+    outgoing = [
+        each
+        for commit in passes
+        for each in publications_of(commit.parts, now, has_relay=has_relay)
+    ]
     await publish(session, outgoing, ())
     told = [part for part in then if part.note or not isinstance(part.wake, Keep)]
     if not told:
@@ -121,7 +126,7 @@ def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
     offers = [_plain_offer(each) for each in commits]
     states = [each.state if isinstance(each.state, StateWrite) else None for each in commits]
     alone = [None if each.then else each for each in commits]  # what goes out of a pass comes later
-    outgoing = [each if each and (each.publish or each.after_save) else None for each in alone]
+    outgoing = [each if each and counts(each) else None for each in alone]
     return (
         [each.shard for each in commits],
         [each.lease_guid for each in commits],
@@ -139,7 +144,6 @@ def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
         sparse([None if isinstance(each.wake, Keep) else each.wake for each in commits]),
         sparse([each.note or None for each in commits]),
         sparse([None if each is None else save_key_of(each) for each in outgoing]),
-        sparse([None if each is None else each.publish or None for each in outgoing]),
         sparse([None if each is None else each.after_save or None for each in outgoing]),
         sparse([None if state is None else state.revision for state in states]),
         sparse([None if state is None else state.type for state in states]),

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from gnomon.contracts.clock import Entropy
+from gnomon.contracts.store import Holding
 from gnomon.contracts.store.entities import RowStatus, StageLane
-from gnomon.contracts.store.register import StageRecord
-from gnomon.stores.postgres.connection import Database, Session
+from gnomon.contracts.store.register import Attendance, Opening, StageRecord
+from gnomon.model.stage.graph import Reach
+from gnomon.stores.postgres.connection import Database, Row, Session
+from gnomon.stores.postgres.entities.rows import text_of, texts_of
 from gnomon.stores.postgres.entities.saving import (
     Entry,
     Key,
@@ -21,6 +25,7 @@ from gnomon.stores.postgres.entities.saving import (
 
 NOTES_KEPT_FOR = timedelta(hours=1)
 STATES_KEPT_FOR = timedelta(days=7)
+SERVERS_KEPT_FOR = timedelta(minutes=10)
 AUDIT_SHARD = 0  # of what belongs to no shard
 
 
@@ -32,7 +37,7 @@ async def declare(
     formerly: Mapping[str, str],
     backfill: Collection[str],
     settle: Mapping[str, timedelta],
-    own_echo: Collection[str],
+    reach: Mapping[str, Reach],
 ) -> dict[str, int | None]:
     async with database.transaction("declare") as session:
         await _take_over(database, session, formerly)
@@ -43,7 +48,8 @@ async def declare(
             names,
             [stages[name] for name in names],
             [settle.get(name, timedelta(0)) for name in names],
-            [name in own_echo for name in names],
+            [text_of(reach[name].watch if name in reach else ()) for name in names],
+            [text_of(reach[name].writes if name in reach else ()) for name in names],
             now,
         )
         known = {name: None if is_new else revision for name, revision, is_new in rows}
@@ -90,23 +96,72 @@ async def _take_over(database: Database, session: Session, formerly: Mapping[str
                 await session.fetch(f"{table}_rename", shard, old, new)
 
 
+async def registered(database: Database) -> list[StageRecord]:
+    return [_record_of(row, {}) for row in await database.fetch("stages_list")]
+
+
 async def stages(database: Database) -> list[StageRecord]:
-    records = await database.fetch_wide("stages_list")
+    rows = await database.fetch_wide("stages_list")
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for stage, status, lane, count in await database.fetch_wide("stages_count"):
         counts[stage][_kind(status, lane)] += count
-    return [
-        StageRecord(
-            name=name,
-            revision=revision,
-            first_seen_at=first_seen_at,
-            last_seen_at=last_seen_at,
-            settle=settle,
-            own_echo=own_echo,
-            **counts[name],
-        )
-        for name, revision, first_seen_at, last_seen_at, settle, own_echo in records
-    ]
+    return [_record_of(row, counts[row[0]]) for row in rows]
+
+
+def _record_of(row: Row, counts: Mapping[str, int]) -> StageRecord:
+    name, revision, first_seen_at, last_seen_at, settle, watch, writes, _ = row
+    reach = Reach(watch=texts_of(watch), writes=texts_of(writes))
+    return StageRecord(
+        name=name,
+        revision=revision,
+        first_seen_at=first_seen_at,
+        last_seen_at=last_seen_at,
+        settle=settle,
+        own_echo=bool(reach.own_echo),
+        watch=reach.watch,
+        writes=reach.writes,
+        **counts,
+    )
+
+
+async def attend(
+    database: Database,
+    worker: UUID,
+    *,
+    serves: Collection[str],
+    holdings: Sequence[Holding],
+    alive_for: timedelta,
+) -> Attendance:
+    rows = await database.fetch("stages_list")
+    if not rows and not serves:  # there are no stages at all
+        [(now,)] = await database.fetch("now")
+        return Attendance(now=now, register=(), servers={}, openings=())
+    mine = sorted(serves)
+    await database.fetch("servers_note", worker, mine)
+    await database.fetch("servers_drop", worker, mine, SERVERS_KEPT_FOR)
+    await _note_owner(database, worker, holdings)
+    servers: dict[str, set[UUID]] = defaultdict(set)
+    for stage, server in await database.fetch("servers", alive_for):
+        servers[stage].add(server)
+    openings = await database.fetch("openings", mine) if mine else ()
+    now = rows[0][7] if rows else (await database.fetch("now"))[0][0]
+    return Attendance(
+        now=now,
+        register=[_record_of(row, {}) for row in rows],
+        servers={stage: frozenset(workers) for stage, workers in servers.items()},
+        openings=[Opening(*row) for row in openings],
+    )
+
+
+async def _note_owner(database: Database, worker: UUID, holdings: Sequence[Holding]) -> None:
+    """Only what is not known yet: leases are kept for long."""
+    rows = await database.fetch("owners_known", worker)
+    known = {(shard, lease_guid) for shard, lease_guid in rows}
+    new = [each for each in holdings if (each.shard, each.lease_guid) not in known]
+    if new:
+        new.sort(key=lambda each: each.shard)
+        leases = [each.lease_guid for each in new]
+        await database.fetch("owners_note", worker, [each.shard for each in new], leases)
 
 
 def _kind(status: str, lane: int) -> str:
@@ -123,6 +178,7 @@ async def forget(database: Database, stage: str, *, entry: Entry) -> int:
             gone += len(await session.fetch("states_forget", shard, stage))
             await session.fetch("outbox_forget", shard, stage)
             await session.fetch("sweep_forget", shard, stage)
+        await session.fetch("servers_forget", stage)
         await session.fetch("stage_forget", stage)
         await write_entry(session, entry, AUDIT_SHARD)
     return gone

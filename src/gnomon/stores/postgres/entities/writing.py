@@ -49,6 +49,7 @@ class Stored(NamedTuple):
 
     put: Put
     at: datetime
+    has_relay: bool  # whether the register knows one
 
 
 async def write(database: Database, writes: Sequence[EntityWrite]) -> list[Entity | None]:
@@ -111,8 +112,9 @@ async def _create(session: Session, puts: Sequence[Put], only: tuple[int, ...]) 
         return []
     docs = [put.write.doc for put in puts]
     rows = await session.fetch("entity_create", *columns([put.key for put in puts]), docs, *only)
-    made = {row[0]: row[1] for row in rows}  # without those that somebody made just now
-    return [Stored(put, made[put.key.id]) for put in puts if put.key.id in made]
+    made = {name: (at, has_relay) for name, at, has_relay in rows}
+    # Without those that somebody made just now.
+    return [Stored(put, *made[put.key.id]) for put in puts if put.key.id in made]
 
 
 async def _change(session: Session, puts: Sequence[Put], only: tuple[int, ...]) -> list[Stored]:
@@ -126,8 +128,8 @@ async def _change(session: Session, puts: Sequence[Put], only: tuple[int, ...]) 
         [put.write.doc for put in puts],
         *only,
     )
-    made = {row[0]: row[1] for row in rows}
-    return [Stored(put, made[put.key.id]) for put in puts]
+    made = {name: (at, has_relay) for name, at, has_relay in rows}
+    return [Stored(put, *made[put.key.id]) for put in puts]
 
 
 async def _follow(session: Session, stored: Sequence[Stored], only: tuple[int, ...]) -> None:
@@ -135,7 +137,7 @@ async def _follow(session: Session, stored: Sequence[Stored], only: tuple[int, .
     notes = [_note(each) for each in stored]
     await write_notes(session, notes, only)
     gone = [each for each in stored if each.put.write.doc is None]
-    publications = [_publication(each, RELAY) for each in stored if each.put.write.publish]
+    publications = [_publication(each, RELAY) for each in stored if each.has_relay]
     if gone:
         publications += await _clear(session, gone, only)
     revived = [each.put.key for each in stored if each.put.epoch > 1 and each.put.version == 1]

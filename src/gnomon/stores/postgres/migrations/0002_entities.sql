@@ -148,9 +148,26 @@ CREATE TABLE /*schema*/stage (
     last_seen_at  timestamptz NOT NULL,
     settle        interval    NOT NULL,
     revision      int         NOT NULL,
-    own_echo      boolean     NOT NULL,
     name          text COLLATE "C" NOT NULL,
+    watch         text        NOT NULL,
+    writes        text        NOT NULL,
     CONSTRAINT stage_pkey PRIMARY KEY (name)
+);
+
+-- Which workers serve it, and when they last said so.
+CREATE TABLE /*schema*/stage_server (
+    seen_at   timestamptz NOT NULL,
+    worker_id uuid        NOT NULL,
+    stage     text COLLATE "C" NOT NULL,
+    CONSTRAINT stage_server_pkey PRIMARY KEY (worker_id, stage)
+);
+
+-- Whose lease it is: what the owner of a shard does not serve, others do in its place.
+CREATE TABLE /*schema*/stage_owner (
+    shard_id   int  NOT NULL,
+    lease_guid uuid NOT NULL,
+    worker_id  uuid NOT NULL,
+    CONSTRAINT stage_owner_pkey PRIMARY KEY (shard_id)
 );
 
 -- Walks over the entities of a shard; one that has ended stays, to tell when it began.

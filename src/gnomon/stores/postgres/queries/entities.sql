@@ -26,7 +26,7 @@ FROM unnest($1::int[], $2::text[], $3::text[]) AS u (shard_id, id, doc)
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $4*/
 ON CONFLICT (shard_id, id) DO NOTHING
-RETURNING id, changed_at;
+RETURNING id, changed_at, EXISTS (SELECT FROM /*schema*/stage AS r WHERE r.name = '');
 
 -- name: entity_put shard-local
 -- Change, delete (no document) or make anew what is locked.
@@ -36,7 +36,7 @@ SET epoch = u.epoch, version = u.version, doc = u.doc, changed_at = statement_ti
     saves = e.saves + 1, keeps_states = u.doc IS NULL
 FROM unnest($1::tid[], $2::bigint[], $3::bigint[], $4::text[]) AS u (row_id, epoch, version, doc)
 WHERE e.ctid = u.row_id /*one-shard: AND e.shard_id = $5*/
-RETURNING e.id, e.changed_at;
+RETURNING e.id, e.changed_at, EXISTS (SELECT FROM /*schema*/stage AS r WHERE r.name = '');
 
 -- name: entity_save shard-local
 -- Saves of stages of what is locked; without a document they are only counted.

@@ -6,13 +6,16 @@ SELECT s.name FROM /*schema*/stage AS s WHERE s.name = ANY ($1::text[]);
 
 -- name: stages_declare global
 -- Stages are served; the row of each is locked by it. Gives what was known, or that it is new.
--- $1 names, $2 revisions, $3 settle, $4 whether they write what they watch, $5 the present
-INSERT INTO /*schema*/stage AS s (name, revision, settle, own_echo, first_seen_at, last_seen_at)
-SELECT u.name, u.revision, u.settle, u.own_echo, $5::timestamptz, $5::timestamptz
-FROM unnest($1::text[], $2::int[], $3::interval[], $4::boolean[])
-    AS u (name, revision, settle, own_echo)
+-- $1 names, $2 revisions, $3 settle, $4 what they watch, $5 what they write, $6 the present
+INSERT INTO /*schema*/stage AS s
+    (name, revision, settle, watch, writes, first_seen_at, last_seen_at)
+SELECT u.name, u.revision, u.settle, u.watch, u.writes, $6::timestamptz, $6::timestamptz
+FROM unnest($1::text[], $2::int[], $3::interval[], $4::text[], $5::text[])
+    AS u (name, revision, settle, watch, writes)
 ON CONFLICT (name) DO UPDATE
-SET last_seen_at = excluded.last_seen_at, settle = excluded.settle, own_echo = excluded.own_echo
+SET last_seen_at = excluded.last_seen_at, settle = excluded.settle,
+    watch = CASE WHEN excluded.revision < s.revision THEN s.watch ELSE excluded.watch END,
+    writes = CASE WHEN excluded.revision < s.revision THEN s.writes ELSE excluded.writes END
 RETURNING s.name, s.revision, s.xmax = 0;
 
 -- name: stage_raise global
@@ -63,14 +66,75 @@ DELETE FROM /*schema*/stage_outbox AS o WHERE o.shard_id = $1::int AND o.sink = 
 -- $1 shard, $2 stage
 DELETE FROM /*schema*/stage_sweep AS w WHERE w.shard_id = $1::int AND w.stage = $2::text;
 
+-- name: servers_forget global
+-- $1 name
+DELETE FROM /*schema*/stage_server AS v WHERE v.stage = $1::text;
+
 -- name: stage_forget global
 -- $1 name
 DELETE FROM /*schema*/stage AS s WHERE s.name = $1::text;
 
 -- name: stages_list global
-SELECT s.name, s.revision, s.first_seen_at, s.last_seen_at, s.settle, s.own_echo
+SELECT s.name, s.revision, s.first_seen_at, s.last_seen_at, s.settle, s.watch, s.writes,
+       statement_timestamp()
 FROM /*schema*/stage AS s
 ORDER BY s.name;
+
+-- name: servers_note global
+-- A worker serves these stages.
+-- $1 worker, $2 stages
+INSERT INTO /*schema*/stage_server AS v (worker_id, stage, seen_at)
+SELECT $1::uuid, u.stage, statement_timestamp()
+FROM unnest($2::text[]) AS u (stage)
+ON CONFLICT (worker_id, stage) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: servers_drop global
+-- What the worker does not serve any more, and workers of which nothing was heard for long.
+-- $1 worker, $2 stages, $3 for how long
+DELETE FROM /*schema*/stage_server AS v
+WHERE (v.worker_id = $1::uuid AND v.stage <> ALL ($2::text[]))
+   OR v.seen_at < statement_timestamp() - $3::interval;
+
+-- name: owners_known global
+-- $1 worker
+SELECT o.shard_id, o.lease_guid FROM /*schema*/stage_owner AS o WHERE o.worker_id = $1::uuid;
+
+-- name: owners_note global
+-- The leases are those of a worker, as far as they are held.
+-- $1 worker, $2 shards, $3 lease guids
+INSERT INTO /*schema*/stage_owner AS o (shard_id, lease_guid, worker_id)
+SELECT u.shard_id, u.lease_guid, $1::uuid
+FROM unnest($2::int[], $3::uuid[]) AS u (shard_id, lease_guid)
+JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
+ORDER BY u.shard_id
+ON CONFLICT (shard_id) DO UPDATE
+SET lease_guid = excluded.lease_guid, worker_id = excluded.worker_id;
+
+-- name: servers global
+-- The living servers of stages.
+-- $1 alive for
+SELECT v.stage, v.worker_id
+FROM /*schema*/stage_server AS v
+WHERE v.seen_at > statement_timestamp() - $1::interval;
+
+-- name: openings global
+-- Shards whose owner does not serve some of these stages: first which owner lacks which, for owners
+-- are few; then their shards, as far as the lease is the one that they have noted.
+-- $1 stages
+WITH lacking AS MATERIALIZED (
+    SELECT w.worker_id, u.stage
+    FROM (SELECT DISTINCT o.worker_id FROM /*schema*/stage_owner AS o) AS w
+    CROSS JOIN unnest($1::text[]) AS u (stage)
+    WHERE NOT EXISTS (
+        SELECT FROM /*schema*/stage_server AS v
+        WHERE v.worker_id = w.worker_id AND v.stage = u.stage
+    )
+)
+SELECT k.stage, l.shard_id, l.lease_guid
+FROM lacking AS k
+JOIN /*schema*/stage_owner AS o ON o.worker_id = k.worker_id
+JOIN /*schema*/shard_lock AS l ON l.shard_id = o.shard_id AND l.lease_guid = o.lease_guid
+ORDER BY k.stage, l.shard_id;
 
 -- name: stages_count global
 -- What is in the queues, and how many entities have undelivered saves.

@@ -9,7 +9,7 @@
 SELECT
     e.row_id, e.epoch, e.version, e.lives, e.row_id <> o.row_id AS moved,
     l.held IS NOT NULL, s.version, q.row_id, q.seq, q.status, q.timer_at, q.attempts,
-    statement_timestamp()
+    statement_timestamp(), EXISTS (SELECT FROM /*schema*/stage AS n WHERE n.name = '')
 FROM unnest($1::int[], $2::uuid[], $3::text[], $4::text[])
     WITH ORDINALITY AS u (shard_id, lease_guid, id, stage, place)
 LEFT JOIN LATERAL (
@@ -61,23 +61,26 @@ ORDER BY u.place;
 -- are compared; the rest is the caller's.
 -- $1 shards, $2 lease guids, $3 ids, $4 stages, $5 seqs, $6 epochs, $7 versions, $8 state versions,
 -- $9 documents (NULL: unchanged), $10 paths, $11 roots, $12 depths, $13 whether the timer is set,
--- $14 timers, $15 notes, $16 keys, $17 for the relay, $18 for the stage itself, $19 revisions,
--- $20 types, $21 states (NULL: unchanged), $22 stages and $23 reasons of offers (NULL: none), $24 versions
--- and $25 saves of further stages (NULL: none); of these, one to a line: $26 names, $27 state versions,
--- $28 how many versions come up to theirs (empty: none of theirs), $29 paths, $30 depths
-WITH want AS MATERIALIZED (
+-- $14 timers, $15 notes, $16 keys (NULL: what goes out of it comes later), $17 for the stage itself,
+-- $18 revisions, $19 types, $20 states (NULL: unchanged), $21 stages and $22 reasons of offers (NULL:
+-- none), $23 versions and $24 saves of further stages (NULL: none); of these, one to a line: $25 names,
+-- $26 state versions, $27 how many versions come up to theirs (empty: none of theirs), $28 paths,
+-- $29 depths
+WITH relay AS MATERIALIZED (
+    SELECT EXISTS (SELECT FROM /*schema*/stage AS n WHERE n.name = '') AS is_known
+), want AS MATERIALIZED (
     SELECT
         u.*, e.row_id, q.row_id AS queue_row, u.doc IS NOT NULL OR u.body IS NOT NULL AS counts,
         CASE WHEN u.sets_timer THEN u.wake ELSE q.timer_at END AS timer_at
     FROM unnest(
         $1::int[], $2::uuid[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
         $8::bigint[], $9::text[], $10::text[], $11::uuid[], $12::int[], $13::boolean[],
-        $14::timestamptz[], $15::text[], $16::text[], $17::boolean[], $18::boolean[], $19::int[],
-        $20::text[], $21::bytea[], $22::text[], $23::text[], $24::int[], $25::int[],
-        $26::text[], $27::text[], $28::text[], $29::text[], $30::text[]
+        $14::timestamptz[], $15::text[], $16::text[], $17::boolean[], $18::int[],
+        $19::text[], $20::bytea[], $21::text[], $22::text[], $23::int[], $24::int[],
+        $25::text[], $26::text[], $27::text[], $28::text[], $29::text[]
     ) WITH ORDINALITY AS u (
         shard_id, lease_guid, id, stage, seq, epoch, version, state_version, doc, paths, root, depth,
-        sets_timer, wake, note, key, for_relay, for_stage, revision, type, body, next_stage,
+        sets_timer, wake, note, key, for_stage, revision, type, body, next_stage,
         reason, more_versions, more_saves, then_stages, then_states, then_later, then_paths,
         then_depths, place
     )
@@ -132,7 +135,7 @@ WITH want AS MATERIALIZED (
         w.place, w.queue_row, w.timer_at, w.note, e.shard_id, e.id, e.epoch,
         e.version - coalesce(w.more_versions, 0) AS version, e.saves,
         e.doc, w.doc IS NOT NULL AS is_new, w.stage, w.state_version, w.paths, w.root, w.depth,
-        w.key, w.for_relay, w.for_stage, w.revision, w.type, w.body, w.next_stage, w.reason,
+        w.key, w.for_stage, w.revision, w.type, w.body, w.next_stage, w.reason,
         w.then_stages, w.then_later, w.then_paths, w.then_depths
 ), done AS MATERIALIZED (
     SELECT s.place, s.queue_row, s.timer_at, s.note FROM saved AS s
@@ -198,7 +201,10 @@ WITH want AS MATERIALIZED (
         CASE WHEN b.is_parked THEN NULL ELSE greatest(statement_timestamp(), b.ready_at) END
     FROM saved AS s
     CROSS JOIN LATERAL (
-        SELECT '' AS sink WHERE s.for_relay UNION ALL SELECT s.stage WHERE s.for_stage
+        SELECT '' AS sink
+        WHERE s.key IS NOT NULL AND (SELECT r.is_known FROM relay AS r)
+        UNION ALL
+        SELECT s.stage WHERE s.for_stage
     ) AS k
     LEFT JOIN LATERAL (
         SELECT coalesce(s.state_version, 0) + 1 AS version, s.revision, s.type, s.body
@@ -220,10 +226,10 @@ WITH want AS MATERIALIZED (
 )
 SELECT
     d.place, (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep), NULL, NULL, NULL, NULL,
-    statement_timestamp()
+    statement_timestamp(), (SELECT r.is_known FROM relay AS r)
 FROM done AS d
 UNION ALL
-SELECT NULL, NULL, o.entity_id, o.stage, o.seq, o.first_at, NULL FROM offered AS o;
+SELECT NULL, NULL, o.entity_id, o.stage, o.seq, o.first_at, NULL, NULL FROM offered AS o;
 
 -- name: held shard-local
 -- Which leases are still held.
@@ -428,7 +434,7 @@ SELECT
     u.place, e.epoch, e.version, e.doc, e.changed_at,
     q.lane, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts, q.reasons, q.root, q.depth,
     q.error, q.note, s.stages, s.versions, s.revisions, s.types, s.bodies, o.due, o.held_back,
-    statement_timestamp()
+    statement_timestamp(), o.ahead
 FROM unnest($1::int[], $2::uuid[], $3::text[])
     WITH ORDINALITY AS u (shard_id, lease_guid, id, place)
 CROSS JOIN LATERAL (
@@ -462,9 +468,13 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT
         array_agg(n.stage) FILTER (WHERE n.is_due) AS due,
-        array_agg(n.stage) FILTER (WHERE NOT n.is_due) AS held_back
+        array_agg(n.stage) FILTER (WHERE NOT n.is_due) AS held_back,
+        array_agg(n.stage) FILTER (
+            WHERE n.is_due AND (n.ready_at, n.stage) < (q.ready_at, q.stage)
+        ) AS ahead
     FROM (
-        SELECT p.stage, p.status = 'ready' AND p.ready_at <= statement_timestamp() AS is_due
+        SELECT p.stage, p.ready_at,
+               p.status = 'ready' AND p.ready_at <= statement_timestamp() AS is_due
         FROM /*schema*/stage_queue AS p
         WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.stage <> $4::text
           AND p.status <> 'sleeping' /*one-shard: AND p.shard_id = $5*/

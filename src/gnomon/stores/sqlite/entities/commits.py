@@ -103,7 +103,7 @@ def _save(connection: Connection, picture: Picture, commit: Commit) -> None:
         key = (commit.entity_id, commit.stage)
         picture.put_state(commit.state, key, shard=commit.shard)
     _finish_row(picture, commit)
-    sinks = [""] * commit.publish + [commit.stage] * commit.after_save
+    sinks = [""] * picture.has_relay + [commit.stage] * commit.after_save
     if sinks and (commit.doc is not None or not isinstance(commit.state, Keep)):
         picture.publish(_save_of(connection, picture, commit), sinks)
 

@@ -30,6 +30,7 @@ from gnomon.stores.sqlite.entities.rows import (
     Parameters,
     encode_ids,
     encode_texts,
+    has_relay,
     note_of,
     read_rows,
     state_of,
@@ -245,7 +246,8 @@ def _free_saves(connection: Connection, entity_id: str, stage: str | None, now_u
 
 def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) -> Entity | None:
     """One change, with all that follows from it."""
-    written = _compare_and_set(connection, write, now_us)
+    goes_out = has_relay(connection)
+    written = _compare_and_set(connection, write, now_us, counts=goes_out)
     if written is None:
         return None
     epoch, version, _ = written
@@ -258,7 +260,7 @@ def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) ->
         connection.execute(SQL["feed_entity"], row)
         if version == 1:
             connection.execute(SQL["clear_states"], row)
-    if write.publish:
+    if goes_out:
         _put_outgoing(connection, _save_of(write, written, now_us), "")
     return Entity(
         id=write.id,
@@ -285,14 +287,16 @@ def _audit_writes(
         )  # fmt: skip
 
 
-def _compare_and_set(connection: Connection, write: EntityWrite, now_us: int) -> Written | None:
+def _compare_and_set(
+    connection: Connection, write: EntityWrite, now_us: int, *, counts: bool
+) -> Written | None:
     """What was written; None if the base is not what is there."""
     row: Parameters = {
         "id": write.id,
         "shard": write.shard,
         "doc": write.doc,
         "now": now_us,
-        "saves": write.publish or write.doc is None,
+        "saves": counts or write.doc is None,
     }
     if write.base is None:
         if write.doc is None:

@@ -173,15 +173,19 @@ def _claim(loaded: Loaded, entity_id: str, stage: str, now: datetime) -> Claim |
         return None
     now_us = micros(now)
     others = [other for other in rows.values() if other is not row and other.status != SLEEPING]
-    due = frozenset(
-        other.stage for other in others if other.ready_at is not None and other.ready_at <= now_us
-    )
+    ready = {
+        other.stage: other.ready_at
+        for other in others
+        if other.ready_at is not None and other.ready_at <= now_us
+    }
+    due, place = frozenset(ready), (row.ready_at or 0, stage)
     return Claim(
         entity=loaded.entities[entity_id],
         row=row.queue_row(),
         states=loaded.states.get(entity_id, {}),
         waiting=due,
         held_back=frozenset(other.stage for other in others) - due,
+        ahead=frozenset(name for name, ready_at in ready.items() if (ready_at, name) < place),
         now=now,
     )
 

@@ -20,6 +20,7 @@ from gnomon.stores.sqlite.entities.rows import (
     StoredRow,
     encode_ids,
     encode_texts,
+    has_relay,
     read_rows,
     state_of,
 )
@@ -58,6 +59,7 @@ class Picture:
         }
         self.rows = dict(self._stored)
         self.states = _states(connection, keys)
+        self.has_relay = has_relay(connection)
         self._documents: dict[str, str] = {}
         self._published: set[str] = set()
         self._notes: list[tuple[object, ...]] = []

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
-from gnomon.contracts.store import LOCAL
+from gnomon.contracts.store import LOCAL, Holding
 from gnomon.contracts.store.entities import StageLane
-from gnomon.contracts.store.register import StageRecord
+from gnomon.contracts.store.register import Attendance, Opening, StageRecord
+from gnomon.model.stage.graph import Reach
 from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
-from gnomon.stores.sqlite.entities.rows import Connection, Parameters, read_rows
+from gnomon.stores.sqlite.entities.rows import (
+    Connection,
+    Leases,
+    Parameters,
+    decode_texts,
+    encode_ids,
+    encode_texts,
+    read_rows,
+)
 from gnomon.stores.sqlite.entities.sweeps import start_sweep
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
 
+SERVERS_KEPT_FOR = timedelta(minutes=10)
 RENAMES = ("rename_stage", "rename_queue", "rename_states", "rename_sweeps", "rename_outbox")
 
 
@@ -28,7 +40,7 @@ class SqliteRegister(EntityVerbs):
         formerly: Mapping[str, str],
         backfill: Collection[str],
         settle: Mapping[str, timedelta],
-        own_echo: Collection[str],
+        reach: Mapping[str, Reach],
     ) -> Mapping[str, int | None]:
         def call(connection: Connection) -> dict[str, int | None]:
             now_us = self._now_us()
@@ -39,7 +51,8 @@ class SqliteRegister(EntityVerbs):
                     "revision": revision,
                     "now": now_us,
                     "settle": duration_us(settle.get(stage, timedelta(0))),
-                    "own_echo": stage in own_echo,
+                    "watch": encode_texts(reach[stage].watch if stage in reach else ()),
+                    "writes": encode_texts(reach[stage].writes if stage in reach else ()),
                 }
                 connection.execute(SQL["declare"], row)
                 before = known[stage]
@@ -60,38 +73,102 @@ class SqliteRegister(EntityVerbs):
         connection.execute(SQL["free_saves_of_stage"], {"stage": stage, "now": now_us})
 
     async def stages(self) -> Sequence[StageRecord]:
-        return await self._runner.browse(
-            lambda connection: [
-                StageRecord(
-                    name=name,
-                    revision=revision,
-                    first_seen_at=moment(first_seen_at),
-                    last_seen_at=moment(last_seen_at),
-                    waiting=waiting,
-                    background=background,
-                    parked=parked,
-                    sleeping=sleeping,
-                    settle=timedelta(microseconds=settle),
-                    own_echo=bool(own_echo),
-                )
-                for (
-                    name, revision, first_seen_at, last_seen_at, waiting, background, parked,
-                    sleeping, settle, own_echo,
-                ) in connection.execute(SQL["stages"])
-            ]
-        )  # fmt: skip
+        return await self._runner.browse(lambda connection: _records(connection, "stages"))
+
+    async def registered(self) -> Sequence[StageRecord]:
+        return await self._runner.read(lambda connection: _records(connection, "registered"))
+
+    async def attend(
+        self,
+        worker: UUID,
+        *,
+        serves: Collection[str],
+        holdings: Sequence[Holding],
+        alive_for: timedelta,
+    ) -> Attendance:
+        register = await self.registered()
+        if not register and not serves:  # there are no stages at all
+            return Attendance(now=self._clock.now(), register=(), servers={}, openings=())
+
+        def call(connection: Connection) -> Attendance:
+            now_us = self._now_us()
+            _note_worker(connection, worker, serves, holdings, now_us)
+            return _attendance(connection, serves, now_us, alive_for)
+
+        return await self._runner.write(call)
 
     async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
         def call(connection: Connection) -> int:
             gone = {"stage": stage}
             rows: int = connection.execute(SQL["forget_queue"], gone).rowcount
             states: int = connection.execute(SQL["forget_states"], gone).rowcount
-            for query in ("forget_sweeps", "forget_outbox", "forget"):
+            for query in ("forget_sweeps", "forget_outbox", "forget_servers", "forget"):
                 connection.execute(SQL[query], gone)
             self._audit(connection, "forget_stage", actor, stage)
             return rows + states
 
         return await self._runner.write(call)
+
+
+def _records(connection: Connection, query: str) -> list[StageRecord]:
+    return [_record_of(row) for row in connection.execute(SQL[query])]
+
+
+def _record_of(row: tuple[Any, ...]) -> StageRecord:
+    name, revision, first_seen_at, last_seen_at, settle, watch, writes, *counts = row
+    waiting, background, parked, sleeping = counts
+    reach = Reach(watch=decode_texts(watch), writes=decode_texts(writes))
+    return StageRecord(
+        name=name,
+        revision=revision,
+        first_seen_at=moment(first_seen_at),
+        last_seen_at=moment(last_seen_at),
+        waiting=waiting,
+        background=background,
+        parked=parked,
+        sleeping=sleeping,
+        settle=timedelta(microseconds=settle),
+        own_echo=bool(reach.own_echo),
+        watch=reach.watch,
+        writes=reach.writes,
+    )
+
+
+def _note_worker(
+    connection: Connection,
+    worker: UUID,
+    serves: Collection[str],
+    holdings: Sequence[Holding],
+    now_us: int,
+) -> None:
+    mine: Parameters = {"worker": worker.bytes, "now": now_us}
+    for stage in sorted(serves):
+        connection.execute(SQL["note_server"], {**mine, "stage": stage})
+    long_ago = now_us - duration_us(SERVERS_KEPT_FOR)
+    connection.execute(
+        SQL["drop_servers"], {**mine, "stages": encode_ids(serves), "long_ago": long_ago}
+    )
+    leases = Leases(connection)
+    for each in holdings:
+        if leases.holds(each.shard, each.lease_guid):
+            row = {**mine, "shard": each.shard, "lease_guid": each.lease_guid.bytes}
+            connection.execute(SQL["note_owner"], row)
+
+
+def _attendance(
+    connection: Connection, serves: Collection[str], now_us: int, alive_for: timedelta
+) -> Attendance:
+    servers: dict[str, set[UUID]] = {}
+    since = {"since": now_us - duration_us(alive_for)}
+    for stage, worker in connection.execute(SQL["servers"], since):
+        servers.setdefault(stage, set()).add(UUID(bytes=worker))
+    openings = connection.execute(SQL["openings"], {"stages": encode_ids(serves)})
+    return Attendance(
+        now=moment(now_us),
+        register=_records(connection, "registered"),
+        servers={stage: frozenset(workers) for stage, workers in servers.items()},
+        openings=[Opening(stage, shard, UUID(bytes=guid)) for stage, shard, guid in openings],
+    )
 
 
 def _known(connection: Connection, stage: str, old: str | None) -> int | None:

@@ -152,6 +152,12 @@ class Leases:
         return self._known[key]
 
 
+def has_relay(connection: Connection) -> bool:
+    """Whether the register knows a relay: then every save goes there."""
+    (found,) = connection.execute(SQL["has_relay"]).fetchone()
+    return bool(found)
+
+
 def held_shards(connection: Connection, holdings: Sequence[Holding]) -> list[int]:
     leases = Leases(connection)
     return [each.shard for each in holdings if leases.holds(each.shard, each.lease_guid)]

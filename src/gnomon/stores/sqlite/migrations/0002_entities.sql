@@ -137,7 +137,23 @@ CREATE TABLE stage (
     first_seen_at INTEGER NOT NULL,
     last_seen_at INTEGER NOT NULL,
     settle INTEGER NOT NULL,
-    own_echo INTEGER NOT NULL
+    watch TEXT NOT NULL,
+    writes TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- Which workers serve it, and when they last said so.
+CREATE TABLE stage_server (
+    worker_id BLOB NOT NULL,
+    stage TEXT NOT NULL,
+    seen_at INTEGER NOT NULL,
+    PRIMARY KEY (worker_id, stage)
+) WITHOUT ROWID;
+
+-- Whose lease it is: what the owner of a shard does not serve, others do in its place.
+CREATE TABLE stage_owner (
+    shard_id INTEGER NOT NULL PRIMARY KEY,
+    lease_guid BLOB NOT NULL,
+    worker_id BLOB NOT NULL
 ) WITHOUT ROWID;
 
 -- Walks over the entities of a shard; one that has ended stays, to tell when it began.

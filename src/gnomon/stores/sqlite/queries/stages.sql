@@ -121,11 +121,53 @@ VALUES (
 SELECT revision FROM stage WHERE name = :stage;
 
 -- name: declare
-INSERT INTO stage (name, revision, first_seen_at, last_seen_at, settle, own_echo)
-VALUES (:stage, :revision, :now, :now, :settle, :own_echo)
+INSERT INTO stage (name, revision, first_seen_at, last_seen_at, settle, watch, writes)
+VALUES (:stage, :revision, :now, :now, :settle, :watch, :writes)
 ON CONFLICT (name) DO UPDATE SET
     revision = max(stage.revision, :revision), last_seen_at = :now, settle = :settle,
-    own_echo = :own_echo;
+    watch = iif(:revision < stage.revision, stage.watch, :watch),
+    writes = iif(:revision < stage.revision, stage.writes, :writes);
+
+-- name: has_relay
+SELECT EXISTS (SELECT 1 FROM stage WHERE name = '');
+
+-- name: registered
+SELECT
+    s.name, s.revision, s.first_seen_at, s.last_seen_at, s.settle, s.watch, s.writes, 0, 0, 0, 0
+FROM stage AS s
+ORDER BY s.name;
+
+-- name: note_server
+INSERT INTO stage_server (worker_id, stage, seen_at) VALUES (:worker, :stage, :now)
+ON CONFLICT (worker_id, stage) DO UPDATE SET seen_at = :now;
+
+-- name: drop_servers
+-- What the worker does not serve any more, and workers of which nothing was heard for long.
+DELETE FROM stage_server
+WHERE (worker_id = :worker AND stage NOT IN (SELECT s.value FROM json_each(:stages) AS s))
+    OR seen_at < :long_ago;
+
+-- name: note_owner
+INSERT INTO stage_owner (shard_id, lease_guid, worker_id) VALUES (:shard, :lease_guid, :worker)
+ON CONFLICT (shard_id) DO UPDATE SET lease_guid = :lease_guid, worker_id = :worker
+WHERE lease_guid <> :lease_guid;
+
+-- name: servers
+SELECT stage, worker_id FROM stage_server WHERE seen_at > :since;
+
+-- name: openings
+SELECT s.value, l.shard_id, l.lease_guid
+FROM json_each(:stages) AS s
+CROSS JOIN stage_owner AS o
+CROSS JOIN shard_lock AS l
+WHERE l.shard_id = o.shard_id AND l.lease_guid = o.lease_guid
+    AND NOT EXISTS (
+        SELECT 1 FROM stage_server AS v WHERE v.worker_id = o.worker_id AND v.stage = s.value
+    )
+ORDER BY s.value, l.shard_id;
+
+-- name: forget_servers
+DELETE FROM stage_server WHERE stage = :stage;
 
 -- name: rename_stage
 UPDATE stage SET name = :stage WHERE name = :old;
@@ -144,9 +186,9 @@ UPDATE OR REPLACE stage_outbox SET sink = :stage WHERE sink = :old;
 
 -- name: stages
 SELECT
-    s.name, s.revision, s.first_seen_at, s.last_seen_at, coalesce(q.waiting, 0),
-    coalesce(q.background, 0), coalesce(q.parked, 0) + coalesce(o.undelivered, 0),
-    coalesce(q.sleeping, 0), s.settle, s.own_echo
+    s.name, s.revision, s.first_seen_at, s.last_seen_at, s.settle, s.watch, s.writes,
+    coalesce(q.waiting, 0), coalesce(q.background, 0),
+    coalesce(q.parked, 0) + coalesce(o.undelivered, 0), coalesce(q.sleeping, 0)
 FROM stage AS s
 LEFT JOIN (
     SELECT

@@ -67,7 +67,7 @@ class TestEntityAudit:
 
     async def test_what_is_done_to_a_stage_is_in_the_audit(self, store: Store) -> None:
         """A walk that nobody asked for has no entry."""
-        await store.entities.declare({STAGE: 1}, formerly={}, backfill=(), settle={}, own_echo=())
+        await store.entities.declare({STAGE: 1}, formerly={}, backfill=(), settle={}, reach={})
         await store.entities.begin_sweep(STAGE, reason="in turn")
         await store.entities.begin_sweep(STAGE, reason="by hand", actor="ann")
         await store.entities.forget(STAGE, actor="bob")

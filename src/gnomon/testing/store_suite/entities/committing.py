@@ -39,7 +39,7 @@ class TestCommit:
         """Nothing changed: no version, no note, nothing goes out; the row is done with."""
         claim = await entities.queued("ad")
 
-        assert SAVED is (await entities.committed(claim, publish=True, after_save=True)).kind
+        assert SAVED is (await entities.committed(claim, relay=True, after_save=True)).kind
 
         assert claim.entity == await entities.entity("ad")
         assert [1] == await entities.versions_of(claim.entity)
@@ -140,7 +140,7 @@ class TestCommit:
         changed = await entities.changed(changed, paths=("b",), doc='{"n": 3}')
 
         committed = await entities.committed(
-            claim, doc=OTHER_DOC, state=StateWrite(body=b"1", revision=1), publish=True,
+            claim, doc=OTHER_DOC, state=StateWrite(body=b"1", revision=1), relay=True,
             wake=await entities.later(), offers=(entities.offer(OTHER_STAGE),),
         )  # fmt: skip
 
@@ -199,7 +199,7 @@ class TestCommit:
         claim = await entities.queued("ad")
 
         committed = await entities.committed(
-            claim, doc=OTHER_DOC, lease_guid=given.entropy.token(), publish=True, feed=True
+            claim, doc=OTHER_DOC, lease_guid=given.entropy.token(), relay=True, feed=True
         )
 
         assert LOST is committed.kind

@@ -45,7 +45,7 @@ class TestDelete:
         await entities.swapped(entity, b"mine")
         await entities.swapped(entity, b"other", stage=OTHER_STAGE)
 
-        gone = await entities.deleted(entity, publish=True)
+        gone = await entities.deleted(entity, relay=True)
 
         rows = {row.sink: row for row in await entities.outgoing()}
         assert {"", STAGE, OTHER_STAGE} == set(rows)

@@ -27,7 +27,8 @@ from gnomon.contracts.store.entities import (
     StageState,
     StateWrite,
 )
-from gnomon.contracts.store.outbox import Outgoing, Waiting
+from gnomon.contracts.store.outbox import RELAY_SINK, Outgoing, Waiting
+from gnomon.contracts.store.register import RELAY_REVISION
 from gnomon.testing.store_suite.given import Given, polls
 
 DOC = '{"price": 1}'
@@ -58,8 +59,17 @@ class GivenEntities:
         }
         return EntityWrite(id=name, shard=self.given.shard_of(name), **values | fields)
 
-    async def written(self, name: str | None = None, **fields: Any) -> Entity:
+    async def has_relay(self) -> None:
+        """From now on there is a relay."""
+        relay = {RELAY_SINK: RELAY_REVISION}
+        await self.store.entities.declare(relay, formerly={}, backfill=(), settle={}, reach={})
+
+    async def written(
+        self, name: str | None = None, *, relay: bool = False, **fields: Any
+    ) -> Entity:
         """A new entity; the stages have not been asked about it."""
+        if relay:
+            await self.has_relay()
         self._names += name is None
         write = self.write_of(name or f"entity-{self._names}", **fields)
         (entity,) = await self.store.entities.write([write])
@@ -188,8 +198,10 @@ class GivenEntities:
 
     # -- what becomes of claims -------------------------------------------------------------------
 
-    async def commit_of(self, claim: Claim, **fields: Any) -> Commit:
+    async def commit_of(self, claim: Claim, *, relay: bool = False, **fields: Any) -> Commit:
         """A claim as it was loaded, with nothing new unless said."""
+        if relay:
+            await self.has_relay()
         entity, row = claim.entity, claim.row
         state = claim.states.get(row.stage)
         values: dict[str, Any] = {
@@ -227,7 +239,7 @@ class GivenEntities:
         return (await self.store.entities.set_back([row]))[0]
 
     async def published(self, name: str) -> Entity:
-        return await self.written(name, publish=True)
+        return await self.written(name, relay=True)
 
     async def kept(self, name: str, stage: str, **fields: Any) -> Entity:
         """A new entity with a state of the stage."""

@@ -16,7 +16,7 @@ class TestOutbox:
         self, store: Store, entities: GivenEntities
     ) -> None:
         """What waits for one is neither given to another nor in its way."""
-        await entities.deleted(await entities.kept("ad", STAGE, publish=True), publish=True)
+        await entities.deleted(await entities.kept("ad", STAGE, relay=True), relay=True)
         await store.outbox.unsent(
             await entities.outgoing(STAGE), delay=HOUR, error="no", counts=True
         )
@@ -31,8 +31,8 @@ class TestOutbox:
         """Whatever happens to others between them."""
         entity, other = await entities.published("ad"), await entities.published("other")
         for _ in range(3):
-            entity = await entities.changed(entity, publish=True)
-            other = await entities.changed(other, publish=True)
+            entity = await entities.changed(entity, relay=True)
+            other = await entities.changed(other, relay=True)
 
         rows = await entities.outgoing()
 
@@ -60,7 +60,7 @@ class TestOutbox:
         await store.outbox.sent(rows)
         assert [] == list(await entities.outgoing())
         await entities.published("c")
-        await entities.changed(await entities.entity("a"), publish=True)
+        await entities.changed(await entities.entity("a"), relay=True)
         await store.outbox.sent(rows)
         await store.outbox.unsent(rows, delay=HOUR, error="no", counts=True)
         assert ["c", "a"] == [row.entity_id for row in await entities.outgoing()]
@@ -92,12 +92,12 @@ class TestOutbox:
         self, store: Store, entities: GivenEntities
     ) -> None:
         """Those of its entity and sink, before and after; no others."""
-        entity = await entities.kept("ad", STAGE, publish=True)
+        entity = await entities.kept("ad", STAGE, relay=True)
         first = await entities.outgoing()
-        entity = await entities.changed(entity, publish=True)
+        entity = await entities.changed(entity, relay=True)
         await store.outbox.unsent(first, delay=HOUR, error="no", counts=True)
-        entity = await entities.changed(entity, publish=True)
-        await entities.deleted(entity, publish=True)
+        entity = await entities.changed(entity, relay=True)
+        await entities.deleted(entity, relay=True)
         await entities.published("other")
 
         rows = await entities.outgoing()
@@ -110,7 +110,7 @@ class TestOutbox:
         """However few are wanted at a time."""
         entity = await entities.published("ad")
         first = await entities.outgoing()
-        await entities.changed(entity, publish=True)
+        await entities.changed(entity, relay=True)
         await store.outbox.unsent(first, delay=timedelta(milliseconds=50), error="no", counts=True)
 
         (row,) = await entities.outgoing_soon(limit=1)
@@ -124,9 +124,9 @@ class TestOutbox:
         entity = await entities.published("ad")
         first = await entities.outgoing()
         await store.outbox.unsent(first, delay=timedelta(milliseconds=50), error="no", counts=True)
-        entity = await entities.changed(entity, publish=True)
+        entity = await entities.changed(entity, relay=True)
         await entities.outgoing_soon(limit=1)  # the wait is over
-        await entities.changed(entity, publish=True)
+        await entities.changed(entity, relay=True)
 
         arrived: list[int] = []
         while rows := await entities.outgoing():
@@ -138,7 +138,7 @@ class TestOutbox:
         self, store: Store, entities: GivenEntities
     ) -> None:
         """The later one is not due before the earlier one, whatever its own delay."""
-        await entities.changed(await entities.published("ad"), publish=True)
+        await entities.changed(await entities.published("ad"), relay=True)
         first, second = await entities.outgoing()
 
         await store.outbox.unsent([first], delay=HOUR, error="no", counts=True)
@@ -175,7 +175,7 @@ class TestOutboxSurvey:
         for number in range(5):
             await entities.published(f"old-{number}")
         await entities.age("stage_outbox", "at", by=HOUR)
-        await entities.deleted(await entities.kept("ad", STAGE), publish=True)
+        await entities.deleted(await entities.kept("ad", STAGE), relay=True)
 
         relay, stage = await entities.waiting()
 
@@ -209,7 +209,7 @@ class TestOutboxSurvey:
         """It leaves after the one that was put off."""
         entity = await entities.published("ad")
         await store.outbox.unsent(await entities.outgoing(), delay=HOUR, error="no", counts=True)
-        await entities.changed(entity, publish=True)
+        await entities.changed(entity, relay=True)
 
         (waiting,) = await entities.waiting()
         assert waiting.due_in > timedelta(minutes=59)
@@ -238,7 +238,7 @@ class TestOutboxSurvey:
 
         relay, stage = await store.outbox.backlog()
 
-        assert ("", 2, first.changed_at, "refused") == (
+        assert ("", 4, first.changed_at, "refused") == (
             relay.sink, relay.count, relay.oldest_at, relay.error,
         )  # fmt: skip
         assert (STAGE, 1, None) == (stage.sink, stage.count, stage.error)

@@ -178,7 +178,7 @@ class TestPass:
     ) -> None:
         """To the relay in order, each with its document and its stage's state; to the stages."""
         claim = await entities.queued("ad")
-        out = {"publish": True, "after_save": True}
+        out = {"relay": True, "after_save": True}
         commit = await pass_of(
             entities, claim, {"stage": "b", "doc": SECOND, "state": STATE, **out},
             {"stage": "c", **out}, {"stage": "d", "state": STATE, **out},
@@ -201,7 +201,7 @@ class TestPass:
         for sink, version in ((STAGE, 2), ("b", 3), ("d", 3), ("e", 4)):
             assert [version] == [row.version for row in await entities.outgoing(sink)]
         assert [] == list(await entities.outgoing("c"))
-        await entities.changed(await entities.entity("ad"), publish=True)
+        await entities.changed(await entities.entity("ad"), relay=True)
         assert [2, 3, 3, 4, 5] == [row.version for row in await entities.outgoing("")]
 
     async def test_it_needs_the_lease(self, store: Store, entities: GivenEntities) -> None:

@@ -97,7 +97,7 @@ class TestEntityDoctor:
         await entities.queued("ready", wake=await entities.later())
         await entities.sleeping("asleep")
         await entities.parked("parked")
-        await entities.deleted(await entities.kept("gone", STAGE, publish=True))
+        await entities.deleted(await entities.kept("gone", STAGE, relay=True))
         await entities.deleted(await entities.written("back"))
         await entities.written("back")
         await entities.committed(await entities.queued("done"), doc="{}", feed=True)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from gnomon.contracts.store import Store
 from gnomon.contracts.store.entities import RowStatus, StageLane
 from gnomon.contracts.store.register import StageRecord
+from gnomon.model.stage.graph import Reach
 from gnomon.testing.store_suite.entities.given import OTHER_STAGE, STAGE, GivenEntities
 from gnomon.testing.store_suite.given import HOUR, SECOND, Given
 
@@ -38,9 +39,8 @@ class TestRegister:
 
     async def test_what_was_declared_last_is_shown(self, store: Store) -> None:
         """How long a stage settles, and whether it writes what it watches."""
-        await declared(
-            store, {STAGE: 1, OTHER_STAGE: 1}, settle={STAGE: 5 * SECOND}, own_echo=[STAGE]
-        )
+        reach = {STAGE: Reach(watch=("a.b", "c"), writes=("a",))}
+        await declared(store, {STAGE: 1, OTHER_STAGE: 1}, settle={STAGE: 5 * SECOND}, reach=reach)
         assert {STAGE: (5 * SECOND, True), OTHER_STAGE: (0 * SECOND, False)} == {
             each.name: (each.settle, each.own_echo) for each in await store.entities.stages()
         }
@@ -204,7 +204,7 @@ async def declared(
     formerly: dict[str, str] | None = None,
     backfill: list[str] | None = None,
     settle: dict[str, timedelta] | None = None,
-    own_echo: list[str] | None = None,
+    reach: dict[str, Reach] | None = None,
 ) -> dict[str, int | None]:
     return dict(
         await store.entities.declare(
@@ -212,7 +212,7 @@ async def declared(
             formerly=formerly or {},
             backfill=backfill or [],
             settle=settle or {},
-            own_echo=own_echo or [],
+            reach=reach or {},
         )
     )
 

@@ -154,7 +154,7 @@ class TestCommitOutbox:
         state = StateWrite(body=b"1", revision=3, type="v1.S")
 
         await entities.committed(
-            claim, doc=OTHER_DOC, paths=("rank",), state=state, publish=True, after_save=True
+            claim, doc=OTHER_DOC, paths=("rank",), state=state, relay=True, after_save=True
         )
 
         rows = {row.sink: row for row in await entities.outgoing()}
@@ -217,7 +217,7 @@ class TestCommitRepeats:
     ) -> None:
         """It has moved, by its own hand; nothing goes out again."""
         commit = await entities.commit_of(
-            await entities.queued("ad"), doc=OTHER_DOC, publish=True, offers=(entities.offer("b"),)
+            await entities.queued("ad"), doc=OTHER_DOC, relay=True, offers=(entities.offer("b"),)
         )
         (first,) = await store.entities.commit([commit])
         row = await entities.row("ad", "b")

@@ -41,12 +41,13 @@ class TestWrite:
         """None for it, and all is as it was: version, notes, outbox."""
         first = await entities.written("ad")
         second = await entities.changed(first)
+        await entities.has_relay()
         bases = [None, (1, 1), (1, 3), (2, 2), (0, 0)]
 
         for base in bases:
-            write = entities.write_of("ad", doc="{}", base=base, publish=True)
+            write = entities.write_of("ad", doc="{}", base=base)
             assert [None] == list(await store.entities.write([write]))
-            delete = entities.write_of("ad", doc=None, base=base, publish=True)
+            delete = entities.write_of("ad", doc=None, base=base)
             assert [None] == list(await store.entities.write([delete]))
 
         assert second == await entities.entity("ad")
@@ -117,10 +118,12 @@ class TestWrite:
         assert [4, 3] == [note.version for note in notes]
         assert [] == list(await store.entities.changes("no", shard=entity.shard, limit=2))
 
-    async def test_only_what_is_published_goes_out(self, entities: GivenEntities) -> None:
-        """An outbox row for the relay if there is one that wants it."""
+    async def test_what_is_saved_goes_out_once_there_is_a_relay(
+        self, entities: GivenEntities
+    ) -> None:
+        """Whoever saves it: the register says that there is a relay, not the writer."""
         first = await entities.written("ad")
-        second = await entities.changed(first, publish=True, author="importer")
+        second = await entities.changed(first, relay=True, author="importer")
 
         (row,) = await entities.outgoing()
 
