@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from gnomon.stages.asking import Asker
+from gnomon.stages.attending import Places
 from tests.simulation.staged import live_through
 
 SEEDS = int(os.environ.get("STAGE_SEEDS", "160"))
 PARTS = 8
+SEEDS_MAX = 2_000
 
 
 @pytest.mark.timeout(600)
@@ -29,6 +33,22 @@ def test_every_entity_ends_where_a_sequential_model_says(part: int) -> None:
     assert coverage["serves some stages"]
     assert coverage["serves no stage"]
     assert coverage["has no relay"]
+
+
+@pytest.mark.parametrize(
+    ("guard", "without"),
+    [
+        ((Asker, "know"), lambda *_: None),
+        ((Places, "guests"), lambda _: {}),
+    ],
+    ids=["owner-asks-for-all", "guests-work-elsewhere"],
+)
+def test_a_missing_guard_is_noticed(
+    guard: tuple[type, str], without: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a fleet where not everybody serves everything."""
+    monkeypatch.setattr(*guard, without)
+    assert any(live_through(seed).violations for seed in range(SEEDS_MAX))
 
 
 def test_the_same_seed_is_the_same_world() -> None:

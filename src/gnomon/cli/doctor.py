@@ -14,8 +14,10 @@ from gnomon.cli.output import print_json, print_table, say
 from gnomon.cli.running import run
 from gnomon.config import Settings
 from gnomon.contracts.store import Backlog, Finding
+from gnomon.contracts.store.register import StageRecord
 from gnomon.gateways.errors import EXIT_FINDINGS
 from gnomon.model.errors import InvalidRequest
+from gnomon.stages.attending import UNSERVED_AFTER
 
 EPILOG = options.examples(
     "gnomon doctor --database sqlite:///gnomon.db",
@@ -23,6 +25,7 @@ EPILOG = options.examples(
 )
 IDENTITY_RULE = "identity"
 OUTBOX_RULE = "outbox_age"
+UNSERVED_RULE = "stage_unserved"
 
 
 def register(root: typer.Typer) -> None:
@@ -73,7 +76,9 @@ async def _look(settings: Settings) -> Sequence[Finding]:
         difference = await installation.verify_identity()
         findings = list(await installation.doctor())
         backlog, now = await app.store.outbox.backlog(), await installation.now()
+        register = await app.store.entities.stages()
     findings += late_sinks(backlog, now=now, alarm=settings.stages.outbox_alarm)
+    findings += unserved(register, now=now)
     if difference is not None:
         findings.insert(0, Finding(rule=IDENTITY_RULE, subject="database", detail=difference))
     return findings
@@ -90,6 +95,22 @@ def late_sinks(backlog: Sequence[Backlog], *, now: datetime, alarm: timedelta) -
             held = f", quarantined: {each.quarantined}" if each.quarantined else ""
             detail = f"saves that wait: {each.count}{held}, the oldest for {waits}{why}"
             found.append(Finding(rule=OUTBOX_RULE, subject=each.sink or "relay", detail=detail))
+    return found
+
+
+def unserved(register: Sequence[StageRecord], *, now: datetime) -> list[Finding]:
+    """Stages that nobody serves, though something waits for them."""
+    found = []
+    for each in register:
+        waiting = each.waiting + each.background
+        if not waiting + each.sleeping or now - each.last_seen_at <= UNSERVED_AFTER:
+            continue
+        span = timedelta(seconds=int((now - each.last_seen_at).total_seconds()))
+        detail = (
+            f"no worker has served it for {span}: entities that wait: {waiting}, timers: "
+            f"{each.sleeping}; start one that does, or `gnomon stage forget {each.name}`"
+        )
+        found.append(Finding(rule=UNSERVED_RULE, subject=each.name, detail=detail))
     return found
 
 

@@ -63,8 +63,9 @@ class Elsewhere:
 class Places:
     """Which shards the stages of this process work in: its own, and those of others as a guest."""
 
-    def __init__(self, ownership: Ownership, env: Env) -> None:
+    def __init__(self, ownership: Ownership, serves: Collection[str], env: Env) -> None:
         self._ownership = ownership
+        self.serves = frozenset(serves)  # here: stages, and the relay
         self._clock = env.clock
         self._attended: frozenset[UUID] = frozenset()  # leases that the register was read under
         self._guests: Mapping[str, Mapping[int, Holding]] = {}
@@ -96,6 +97,8 @@ class Places:
 
     def at(self, stage: str, shard: int) -> Holding | None:
         """Under which lease it works in a shard; None if it does not."""
+        if stage not in self.serves:
+            return None
         return self.holding(shard) or self.guests().get(stage, {}).get(shard)
 
     def is_elsewhere(self, stage: str, shard: int) -> bool:
@@ -117,14 +120,13 @@ class Attending:
     def __init__(
         self,
         store: StageRegister,
-        serves: Collection[str],
         places: Places,
         *,
         ownership: Ownership,
         env: Env,
     ) -> None:
         self._store = store
-        self._serves = frozenset(serves)
+        self._serves = places.serves
         self._places = places
         self._ownership = ownership
         self._clock = env.clock
@@ -134,7 +136,7 @@ class Attending:
         self._leases: frozenset[UUID] = frozenset()
         self.elsewhere: Mapping[str, Elsewhere] = {}
         self._register: Sequence[StageRecord] = ()
-        self.has_stages = bool(serves)  # whether there is any, here or elsewhere
+        self.has_stages = bool(places.serves)  # whether there is any, here or elsewhere
 
     @property
     def is_due(self) -> bool:

@@ -99,6 +99,7 @@ class Claims:
         """Wait until no call is on its way; those that follow from it included."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+            await asyncio.sleep(0)  # what has ended is forgotten in a turn of its own
 
     async def drain(self, within: timedelta) -> None:
         """Let calls end; those that do not are dropped: their rows are still in the queue."""

@@ -65,9 +65,9 @@ class Reconciler:
         self.time = DatabaseClock(env.clock)
         by_name = {served.info.name: served for served in stages}
         self._has_relay = has_relay
-        self.places = Places(ownership, env)
         serves = [*by_name, RELAY_SINK] if has_relay else [*by_name]
-        self.attending = Attending(store, serves, self.places, ownership=ownership, env=env)
+        self.places = Places(ownership, serves, env)
+        self.attending = Attending(store, self.places, ownership=ownership, env=env)
         self.asker = Asker(
             by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
         )
@@ -286,12 +286,13 @@ class Reconciler:
         now = self._clock.monotonic()
         is_due = any(at <= survey.now for at in self._open_times(now))
         is_fired = survey.timer_at is not None and survey.timer_at <= survey.now
-        is_walking = not self._is_held and any(name in self._lines for name, _ in survey.sweeps)
+        is_walking = not self._is_held and bool(survey.sweeps)
         return is_due or survey.fed or is_fired or is_walking
 
     async def _surveyed(self, holdings: Sequence[Holding]) -> Survey:
         """What there is in the shards held here; and, of the stages that are guests, elsewhere."""
-        survey = await self._store.survey(holdings)
+        found = await self._store.survey(holdings)
+        survey = replace(found, sweeps=[each for each in found.sweeps if each[0] in self._lines])
         guests = self.places.guests()
         shards = {shard: held for at in guests.values() for shard, held in at.items()}
         if not shards:

@@ -174,6 +174,7 @@ def headers_of(row: Outgoing) -> dict[str, str]:
         "entity-id": row.entity_id,
         "entity-epoch": str(row.epoch),
         "entity-version": str(row.version),
+        "entity-save": str(row.n),
         "entity-author": quote(row.author, safe=_MARKS),
         "entity-root": str(row.root),
     }
@@ -186,6 +187,7 @@ def message_of(row: Outgoing) -> bytes:
             "id": row.entity_id,
             "epoch": row.epoch,
             "version": row.version,
+            "save": row.n,  # higher with every save of the entity, also where the version is not
             "author": row.author,
             "root": row.root,
             "changed": row.paths,

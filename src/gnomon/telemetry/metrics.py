@@ -104,6 +104,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("stage_conflicts", "counter", "Entities that changed meanwhile.", ("stage", "solved")),
     Metric("stage_loops", "counter", "Wake-ups parked as a loop, with their proof.", ("stage",)),
     Metric("stage_timers", "counter", "Timers of stages that fired."),
+    Metric("stages_unserved", "gauge", "Stages of the register that no worker serves."),
     Metric("stage_bugs", "counter", "Calls that ended in a way nobody expected.", ("stage",)),
     Metric("outbox_sent", "counter", "Saved versions that arrived.", ("sink",)),
     Metric("outbox_put_off", "counter", "Saved versions to be sent again.", ("sink",)),

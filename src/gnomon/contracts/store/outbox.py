@@ -25,7 +25,7 @@ class Outgoing(Value, frozen=True):
     """An outbox row: a saved version on its way out."""
 
     shard: int
-    n: int
+    n: int  # of the entity's saves: higher than before with each, also of a state alone, for ever
     sink: str
     entity_id: str
     epoch: int
