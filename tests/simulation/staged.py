@@ -340,7 +340,8 @@ class StagedWorld(Watcher):
         every = [*(stage_of(plan, self) for plan in self.plans), Timed(), Stated()]
         if self.is_fair or self.dice.random() >= self.is_mixed:
             return every
-        some = [each for each in every if self.dice.random() < 0.5]
+        part = self.dice.choice((0.0, 0.5, 0.8))
+        some = [each for each in every if self.dice.random() < part]
         self.coverage["serves some stages" if some else "serves no stage"] += 1
         return some
 
