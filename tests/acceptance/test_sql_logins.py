@@ -121,6 +121,8 @@ def test_a_local_login_gets_what_it_needs_and_no_more(place: Place) -> None:
     assert "" == place.tried("SELECT {0}.effect_done(gen_random_uuid(), 1)")
     stale = "SELECT {0}.finish_ok(gen_random_uuid(), gen_random_uuid(), 1)"
     assert "GN001" == place.tried(stale)
+    named = sql.SQL("SELECT target, role FROM {}.target_login").format(sql.Identifier(place.schema))
+    assert [("own", place.role)] == place.owner.execute(named).fetchall()
     for statement in (
         "SELECT * FROM {0}.scheduled_action",
         "DELETE FROM {0}.sql_success",

@@ -43,6 +43,7 @@ GRANTS = (
     "CREATE ROLE {1} LOGIN",
     "GRANT USAGE ON SCHEMA {0} TO {1}",
     "GRANT EXECUTE ON FUNCTION {0}.finish_ok, {0}.effect_done TO {1}",
+    "INSERT INTO {0}.target_login VALUES ('own', {2})",
     "CREATE TABLE {0}.effect (n int)",
     "GRANT INSERT ON {0}.effect TO {1}",
 )
@@ -133,7 +134,7 @@ async def test_effects_are_committed_once_under_kills(postgres_stage: Stage, log
     async with stage.app() as app:
         with psycopg.connect(stage.url, autocommit=True) as owner:
             for text in GRANTS:
-                owner.execute(sql.SQL(text).format(*names))
+                owner.execute(sql.SQL(text).format(*names, sql.Literal(login)))
             field = Field(app, owner, stage.schema)
             options = ("--sql-dsn", dsn, "--concurrency", "4")
             brood = stage.launch_brood("--workers", str(WORKERS), *options)

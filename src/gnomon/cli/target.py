@@ -97,6 +97,7 @@ def _plan(settings: Settings, target: SqlTarget, connections: int, temp_files: s
     parts = target.parts
     password = parts.password
     return LoginPlan(
+        target=target.name,
         role=unquote(parts.username or ""),
         password=None if password is None else Secret(unquote(password)),
         database=unquote(parts.path.strip("/")),

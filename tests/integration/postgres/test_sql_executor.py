@@ -28,6 +28,7 @@ GRANTS = (
     "CREATE ROLE {1} LOGIN CONNECTION LIMIT 20",
     "GRANT USAGE ON SCHEMA {0} TO {1}",
     "GRANT EXECUTE ON FUNCTION {0}.finish_ok, {0}.effect_done TO {1}",
+    "INSERT INTO {0}.target_login VALUES ('own', {2})",
     "CREATE TABLE {0}.effect (n int)",
     "GRANT INSERT, SELECT ON {0}.effect TO {1}",
 )
@@ -56,6 +57,12 @@ class Own(NamedTuple):
         )
         return await self.executor.execute(order)
 
+    def at_its_next_occurrence(self) -> Own:
+        text = sql.SQL("UPDATE {}.scheduled_action SET occurrence_no = occurrence_no + 1")
+        self.owner.execute(text.format(sql.Identifier(self.schema)))
+        later = msgspec.structs.replace(self.order, occurrence_no=self.order.occurrence_no + 1)
+        return self._replace(order=later)
+
     def count(self, table: str) -> int:
         query = sql.SQL("SELECT count(*) FROM {}.{}")
         found = query.format(sql.Identifier(self.schema), sql.Identifier(table))
@@ -68,7 +75,7 @@ class Own(NamedTuple):
 def login(postgres_schema: PostgresSchema, store: Store) -> Iterator[str]:
     dsn, schema = postgres_schema
     name = f"sql_{uuid.uuid4().hex[:12]}"
-    names = (sql.Identifier(schema), sql.Identifier(name))
+    names = (sql.Identifier(schema), sql.Identifier(name), sql.Literal(name))
     with psycopg.connect(dsn, autocommit=True) as owner:
         for text in GRANTS:
             owner.execute(sql.SQL(text).format(*names))
@@ -91,11 +98,11 @@ async def own(
         statement_timeout=timedelta(seconds=1),
     )
     executor = SqlExecutor({"own": target}, clock=SystemClock(), database_url=dsn, schema=schema)
-    made = draft("greet-ann")
+    plain, effect = draft("greet-ann"), Sql(target="own", statement="SELECT 1")
+    spec = msgspec.structs.replace(plain.spec, action=effect)
+    made = msgspec.structs.replace(plain, spec=spec)
     await store.actions.create([made], actor="test")
-    order = msgspec.structs.replace(
-        order_of(Sql(target="own", statement="SELECT 1")), guid=made.guid, attempt_id=uuid.uuid4()
-    )
+    order = msgspec.structs.replace(order_of(effect), guid=made.guid, attempt_id=uuid.uuid4())
     with psycopg.connect(dsn, autocommit=True) as owner:
         owner.execute(
             sql.SQL(ATTEMPT_BEGUN).format(sql.Identifier(schema)),
@@ -111,7 +118,7 @@ async def test_an_effect_is_committed_once(own: Own) -> None:
     assert Succeeded(answer="INSERT 0 1") == await own.perform(insert)
     assert Succeeded(answer="done by an earlier attempt") == await own.perform(insert)
     assert (1, 1) == (own.count("effect"), own.count("sql_success"))
-    later = own._replace(order=msgspec.structs.replace(own.order, occurrence_no=2))
+    later = own.at_its_next_occurrence()
     assert Succeeded(answer="INSERT 0 1") == await later.perform(insert)
     assert (2, 1) == (own.count("effect"), own.count("sql_success"))
 
@@ -136,6 +143,33 @@ async def test_a_stale_attempt_takes_its_effect_with_it(own: Own) -> None:
     outcome = await own.perform("INSERT INTO effect VALUES (1)", attempt_id=uuid.uuid4())
     assert Interrupted(reason="another attempt has begun meanwhile") == outcome
     assert (0, 0) == (own.count("effect"), own.count("sql_success"))
+
+
+@pytest.mark.parametrize(
+    ("target", "occurrence_no", "state"),
+    [("other", 1, "42501"), (None, 1, "42501"), ("own", 2, "GN001"), ("own", 0, "GN001")],
+)
+async def test_an_effect_of_another_target_cannot_be_noted_as_done(
+    own: Own, target: str | None, occurrence_no: int, state: str
+) -> None:
+    """Not by who knows the attempt, for anybody who may read can; not ahead of its occurrence; and
+    the row is not held by the try."""
+    schema = sql.Identifier(own.schema)
+    own.owner.execute(
+        sql.SQL("UPDATE {}.target_login SET target = %s").format(schema), (target or "",)
+    )
+    if target is None:
+        own.owner.execute(sql.SQL("DELETE FROM {}.target_login").format(schema))
+    dsn = own.owner.info.dsn.replace("user=postgres", f"user={own.login}")
+    finish = sql.SQL("SELECT {}.finish_ok(%s, %s, %s)").format(schema)
+    look = sql.SQL("SELECT 1 FROM {}.processing_queue FOR UPDATE NOWAIT").format(schema)
+    with psycopg.connect(dsn) as stranger:
+        with pytest.raises(psycopg.Error) as caught, stranger.transaction():
+            stranger.execute(finish, (own.order.guid, own.order.attempt_id, occurrence_no))
+        assert state == caught.value.sqlstate
+        assert 0 == own.count("sql_success")
+        with own.owner.transaction():
+            assert (1,) == own.owner.execute(look).fetchone()
 
 
 async def test_a_failed_statement_leaves_no_note(own: Own) -> None:
@@ -257,7 +291,7 @@ async def test_what_a_statement_sets_ends_with_it(own: Own, statement: str) -> N
     await own.executor.close()
     locks = own.owner.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
     assert (0,) == locks.fetchone()
-    later = own._replace(order=msgspec.structs.replace(own.order, occurrence_no=2))
+    later = own.at_its_next_occurrence()
     said = await later.perform(
         "SELECT current_user AS a, current_setting('search_path') AS b,"
         " current_setting('statement_timeout') AS c"

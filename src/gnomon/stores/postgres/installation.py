@@ -52,7 +52,15 @@ DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
     ),
 }
 REFERENCE: Mapping[int, tuple[str, ...]] = {
-    1: ("migration", "installation", "worker", "token", "work_limit", "limit_grant"),
+    1: (
+        "migration",
+        "installation",
+        "worker",
+        "token",
+        "work_limit",
+        "limit_grant",
+        "target_login",
+    ),
     2: ("stage", "stage_server", "stage_owner"),
 }
 BESIDE = "shard_lock"  # the table that the others live beside

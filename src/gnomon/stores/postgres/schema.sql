@@ -253,7 +253,21 @@ CREATE FUNCTION gnomon.finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bigin
 DECLARE
     v_shard int;
     v_series uuid;
+    v_spec jsonb;
 BEGIN
+    SELECT "gnomon".spec_json(a.spec) INTO v_spec
+    FROM "gnomon".scheduled_action AS a
+    WHERE a.guid = p_guid AND a.occurrence_no = p_occurrence;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
+    END IF;
+    IF v_spec #>> '{action,type}' IS DISTINCT FROM 'sql' OR NOT EXISTS (
+        SELECT FROM "gnomon".target_login AS t
+        WHERE t.target = v_spec #>> '{action,target}' AND t.role = session_user
+    ) THEN
+        RAISE EXCEPTION 'this login is not that of the action''s target: gnomon target setup'
+            USING ERRCODE = '42501';
+    END IF;
     SELECT q.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
     FROM "gnomon".processing_queue AS q
     JOIN "gnomon".scheduled_action AS a ON a.guid = q.guid
@@ -1081,6 +1095,10 @@ CREATE TABLE gnomon.stage_sweep (
     cursor text COLLATE pg_catalog."C",
     reason text NOT NULL
 );
+CREATE TABLE gnomon.target_login (
+    target text NOT NULL COLLATE pg_catalog."C",
+    role name NOT NULL
+);
 CREATE VIEW gnomon.tasks AS
  SELECT a.id,
     a.occurrence_at AS execute_at,
@@ -1197,6 +1215,8 @@ ALTER TABLE ONLY gnomon.stage_state
     ADD CONSTRAINT stage_state_pkey PRIMARY KEY (shard_id, entity_id, stage);
 ALTER TABLE ONLY gnomon.stage_sweep
     ADD CONSTRAINT stage_sweep_pkey PRIMARY KEY (shard_id, stage);
+ALTER TABLE ONLY gnomon.target_login
+    ADD CONSTRAINT target_login_pkey PRIMARY KEY (target, role);
 ALTER TABLE ONLY gnomon.token
     ADD CONSTRAINT token_digest_key UNIQUE (digest);
 ALTER TABLE ONLY gnomon.token

@@ -38,6 +38,7 @@ _QUERIES = load(__name__)
 class LoginPlan:
     """What the login of a SQL target is to be."""
 
+    target: str
     role: str
     password: Secret | None
     database: str
@@ -82,6 +83,8 @@ def _grants(plan: LoginPlan) -> Iterator[str]:
     if plan.schema is not None:
         yield _text("grant_schema", plan, schema=_name(plan.schema))
         yield _text("grant_effects", plan, schema=_name(plan.schema))
+        marks = {"target": _literal(plan.target), "value": _literal(plan.role)}
+        yield _text("name_login", plan, schema=_name(plan.schema), **marks)
     if plan.inbox is not None:
         inbox = ".".join(_name(part) for part in plan.inbox.split("."))
         yield _text("create_inbox", plan, inbox=inbox)

@@ -31,6 +31,10 @@ GRANT USAGE ON SCHEMA /*schema*/ TO /*role*/;
 -- name: grant_effects
 GRANT EXECUTE ON FUNCTION /*schema*/.finish_ok(uuid, uuid, bigint), /*schema*/.effect_done(uuid, bigint) TO /*role*/;
 
+-- name: name_login
+-- Whose effects it may note as done.
+INSERT INTO /*schema*/.target_login (target, role) VALUES (/*target*/, /*value*/) ON CONFLICT DO NOTHING;
+
 -- name: create_inbox
 CREATE TABLE IF NOT EXISTS /*inbox*/ (key text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());
 

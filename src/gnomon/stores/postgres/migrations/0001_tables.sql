@@ -1052,15 +1052,37 @@ CREATE TABLE /*schema*/sql_success (
     CONSTRAINT sql_success_pkey PRIMARY KEY (guid, shard_id)
 );
 
--- Called with the login of a SQL target, which has no right on any table here. The attempt id is a
--- secret of its worker. The row stays locked until the effect is committed: no other attempt can
--- begin before, and none that begins afterwards misses the note.
+-- Which login may perform a target's statements here; filled by `gnomon target setup`.
+CREATE TABLE /*schema*/target_login (
+    target text COLLATE "C" NOT NULL,
+    role   name NOT NULL,
+    CONSTRAINT target_login_pkey PRIMARY KEY (target, role)
+);
+
+-- Called with the login of a SQL target, which has no right on any table here, and whose statements
+-- are strangers'. An attempt id is no secret, so the login must be that of the action's own target:
+-- no other may note its effect as done, nor hold its row. The row stays locked until the effect is
+-- committed: no other attempt can begin before, and none that begins afterwards misses the note.
 CREATE FUNCTION /*schema*/finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_shard int;
     v_series uuid;
+    v_spec jsonb;
 BEGIN
+    SELECT /*schema*/spec_json(a.spec) INTO v_spec
+    FROM /*schema*/scheduled_action AS a
+    WHERE a.guid = p_guid AND a.occurrence_no = p_occurrence;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
+    END IF;
+    IF v_spec #>> '{action,type}' IS DISTINCT FROM 'sql' OR NOT EXISTS (
+        SELECT FROM /*schema*/target_login AS t
+        WHERE t.target = v_spec #>> '{action,target}' AND t.role = session_user
+    ) THEN
+        RAISE EXCEPTION 'this login is not that of the action''s target: gnomon target setup'
+            USING ERRCODE = '42501';
+    END IF;
     SELECT q.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
     FROM /*schema*/processing_queue AS q
     JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid
