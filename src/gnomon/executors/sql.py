@@ -57,6 +57,11 @@ _NOT_UNDERSTOOD = (
 
 # Whole names everywhere: whatever the statement has made, these mean what they say.
 _NOTE = "SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text, current_user, session_user"
+# What PREPARE TRANSACTION has left behind: nobody else would ever end it, and its locks stay.
+_PREPARED = (
+    "SELECT pg_catalog.format('ROLLBACK PREPARED %L', gid) FROM pg_catalog.pg_prepared_xacts "
+    "WHERE transaction::pg_catalog.text = $1 AND owner = session_user"
+)
 _RECEIVE = "INSERT INTO {inbox} (key) VALUES ($1) ON CONFLICT DO NOTHING RETURNING key"
 
 
@@ -165,6 +170,7 @@ class SqlExecutor:
         before = tuple(await connection.fetchrow(_NOTE))
         answer = await _fetched(connection, effect)
         if not connection.is_in_transaction() or before != tuple(await connection.fetchrow(_NOTE)):
+            await _roll_back_prepared(connection, before[0])
             error = "the statement left its transaction or its role"
             return Failed(error=error, retryable=False)
         if target.place == "local":
@@ -249,6 +255,14 @@ async def _connect(attempt: _Attempt, loop: BoundedLoop) -> Any:
         server_settings=attempt.settings(),
         **options,
     )
+
+
+async def _roll_back_prepared(connection: Any, transaction: str) -> None:
+    if connection.is_in_transaction():
+        return
+    undoing = await connection.fetchval(_PREPARED, str(int(transaction) % 2**32))
+    if undoing is not None:
+        await connection.execute(undoing)
 
 
 async def _close(connection: Any) -> None:

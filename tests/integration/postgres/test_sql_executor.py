@@ -257,6 +257,7 @@ async def test_escapes_end_in_an_error(own: Own, statement: str) -> None:
     assert isinstance(outcome, Failed | Interrupted), outcome
     assert len(str(outcome)) < 3_000
     assert (0, 0) == (own.count("effect"), own.count("sql_success"))
+    assert (0,) == own.owner.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone()
     is_super = own.owner.execute(
         "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = %s", (own.login,)
     ).fetchone()
