@@ -142,7 +142,7 @@ async def test_remote_and_local_of_a_name_are_two_groups(stand: Stand) -> None:
     """B16b, R2b."""
     place = conninfo.make_conninfo(stand.dsn, dbname=stand.database)
     port = conninfo.conninfo_to_dict(stand.dsn)["port"]
-    stand.change(remote=(f"127.0.0.1:{port}",))
+    stand.change(remote=(f"127.0.0.1:{port}",), superuser=True)  # this server asks no password
     await stand.until(lambda: stand.told_count("task_table_owned") == 2, "new owner")
     with stand.held():
         local = stand.insert(HOLD)

@@ -159,9 +159,15 @@ def error_text(
     return "\n".join(lines)
 
 
-def plain_error(message: str, detail: str | None = None, *, statement: str | None = None) -> str:
+def plain_error(
+    message: str,
+    detail: str | None = None,
+    *,
+    hint: str | None = None,
+    statement: str | None = None,
+) -> str:
     """An error of our own, in the same form."""
-    return error_text(ErrorFields(message=message, detail=detail), statement=statement)
+    return error_text(ErrorFields(message=message, detail=detail, hint=hint), statement=statement)
 
 
 def _part(title: str, text: str | None) -> list[str]:
