@@ -208,3 +208,24 @@ async def test_why_a_task_waits_can_be_asked(stand: Stand) -> None:
     assert "planned later" == found[later]
     assert "stopped" == found[stopped]
     assert first not in found
+
+
+async def test_user_that_may_only_read_fails_tasks_and_says_why(stand: Stand) -> None:
+    """Once each: no session is opened again and again for them."""
+    stand.execute(
+        f"ALTER ROLE {USER} IN DATABASE {stand.database} SET default_transaction_read_only = on"
+    )
+    rows = await stand.ended([stand.insert("SELECT 1"), stand.insert("SELECT 2", group="other")])
+    words = "ERROR:  cannot execute UPDATE in a read-only transaction"
+    assert [("FAIL", words)] * 2 == [(row["state"], row["error"]) for row in rows]
+    assert (2, 0) == (stand.told_count("task_row_refused"), stand.told_count("task_session_lost"))
+
+
+async def test_row_that_waits_may_be_let_in_beside_another(stand: Stand) -> None:
+    """Its `max` is raised while the one before it goes on."""
+    with stand.held():
+        first, second = stand.insert(HOLD), stand.insert(HOLD)
+        await stand.working(first)
+        stand.execute("UPDATE task SET max = 1 WHERE id = %s", second)
+        await stand.working(second)
+    await stand.ended([first, second])

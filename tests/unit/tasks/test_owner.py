@@ -655,3 +655,18 @@ def test_groups_that_come_and_go_are_forgotten() -> None:
 
     virtually(story)
     assert known[0] < 150
+
+
+def test_max_that_is_raised_counts_at_once() -> None:
+    """While the one before it goes on."""
+    rows: list[Row] = []
+
+    async def story(world: World) -> None:
+        rows.extend(world.table.insert(takes_s=60) for _ in range(2))
+        await asyncio.sleep(2)
+        rows[1].max = 1
+        world.table.hint()
+        await asyncio.sleep(0.5)
+        assert ["WORK", "WORK"] == [row.state for row in rows]
+
+    virtually(story)

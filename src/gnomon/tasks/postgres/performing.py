@@ -202,6 +202,7 @@ class _Performing:
             await asyncio.sleep(0)  # others have their turn between two chunks
 
     async def _copied_out(self) -> None:
+        await self._raw(b"")  # also a copy of nothing is a result
         while (data := await self._wire.copied_out()) is not None:
             await self._raw(data)
         result = await self._wire.next_result()  # the tag, which is not shown, or an error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -29,9 +29,16 @@ TAKEN_OVER_STATE = "22P02"
 OPTION_BYTES_MAX = 256  # a longer group is set by a statement: the first message is short
 OF_EVERY_TASK = (
     "begin", "constraints", "take", "finish", "commit", "commit_and_begin", "reset", "reset_role",
-    "tidy", "go_ahead",
+    "discard_sequences", "tidy", "go_ahead",
 )  # fmt: skip
 TRUE, FALSE = b"t", b"f"
+# What a task can ask for, and so can what it inserts. `group` and `id` are its own.
+DEFAULTS = {
+    "active": "1 hour", "count": "0", "delete": "on", "delimiter": "\t", "drift": "off",
+    "escape": "", "header": "on", "live": "0 sec", "max": "0", "null": "\\N",
+    "plan": "statement_timestamp()", "quote": "", "repeat": "0 sec", "save": "off",
+    "string": "on", "timeout": "0 sec",
+}  # fmt: skip
 LOCK_MS = 50
 LOCKED_STATE = "55P03"
 LOCKED_FIRST_S, LOCKED_MAX_S = 0.05, 1.0
@@ -99,6 +106,7 @@ class Place:
         self.result_bytes_max = result_bytes_max
         self._dsn = dsn
         self.pids: set[int] = set()  # of our own sessions
+        self._configured: frozenset[str] = frozenset()  # names that role or database set
         self.foreseen = Foreseen()
         self.suspects: set[int] = set()  # rows with which the end of another could not be written
         self.names = TableNames(entry.schema, entry.table, f"{quoted(entry.schema)}.state")
@@ -137,9 +145,24 @@ class Place:
         found["options"] = _joined(
             found.get("options"),
             "-c client_connection_check_interval=1000",
+            self._default_options(),
             self.task_options(group),
         )
         return found
+
+    def _default_options(self) -> str:
+        """The original's settings with their values, where neither role nor database has them."""
+        return " ".join(
+            f"-c pg_task.{name}={_option(value)}"
+            for name, value in DEFAULTS.items()
+            if f"pg_task.{name}" not in self._configured
+        )
+
+    def knows(self, settings: Iterable[bytes]) -> bool:
+        """Learn what role and database set; whether sessions were opened accordingly."""
+        names = frozenset(entry.partition(b"=")[0].decode("utf-8", "replace") for entry in settings)
+        known, self._configured = self._configured, names
+        return not {f"pg_task.{name}" for name in DEFAULTS} & (known ^ names)
 
     def task_options(self, group: str | None) -> str:
         """What a task can ask about itself, for a connection's beginning."""

@@ -190,6 +190,7 @@ class LocalSession:
             *before,
             *self._place.finish_steps(end, following),
             (known["commit_and_begin"], NO_PARAMS),
+            (known["discard_sequences"], NO_PARAMS),
             (known["go_ahead"], (b"%d" % following.id,)),
         ]
         results = await self._send_ahead(steps, following)
@@ -222,9 +223,12 @@ class LocalSession:
     async def _record(self, end: End, following: Following | None) -> Recorded | ErrorFields:
         """Write the end of a task; what the server objected to, if it did."""
         task = end.taken.task
-        if not self._is_light:
+        is_another = end.shares and not self._is_light  # it is in a transaction of another login's
+        if not self._is_light and not is_another:
             await self._clear(task)
         before = self._steps_before(task, shares=end.shares)
+        if is_another:
+            before = [*self._named(["reset_login"]), *before]
         steps = [*before, *self._place.finish_steps(end, following)]
         commit_at = len(steps)
         steps += self._steps_after(task)
@@ -234,7 +238,8 @@ class LocalSession:
             return await self._after_refusal(error_fields(failed))
         self._is_saved = task.save
         recorded = recorded_by(results[len(before) :], end, following)
-        if len(results) > commit_at + 1 and _is_dirty(results[commit_at + 1]):
+        is_dirty = len(results) > commit_at + 1 and _is_dirty(results[commit_at + 1])
+        if is_dirty or (is_another and not task.save):
             await self._discard(recorded.next)
         return recorded
 
@@ -254,7 +259,7 @@ class LocalSession:
         return self._named(names)
 
     def _steps_after(self, task: Task) -> list[Step]:
-        names = ["commit"] if task.save else ["commit", "tidy"]
+        names = ["commit"] if task.save else ["commit", "tidy", "discard_sequences"]
         if self._is_time_to_plan():
             self._planned_at = self._clock.monotonic()
             names.append("discard_plans")

@@ -14,18 +14,18 @@ from gnomon.model.errors import Unavailable
 from gnomon.model.secret import Secret
 from gnomon.model.task import GroupKey, Waiting
 from gnomon.model.task.conf import TaskEntry
-from gnomon.tasks.postgres.connecting import ConnectRefused, connect
 from gnomon.tasks.postgres.control import NO_PARAMS, Control, Refused, rows_of
 from gnomon.tasks.postgres.foreseen import INPUT_BYTES_MAX
 from gnomon.tasks.postgres.keeping import Keeper, awaited_of
-from gnomon.tasks.postgres.place import TRUE, Place, parsed, warm
+from gnomon.tasks.postgres.place import TRUE, Place, parsed
 from gnomon.tasks.postgres.queries import QUERIES
 from gnomon.tasks.postgres.reaching import reach
 from gnomon.tasks.postgres.remote import RemoteSession
 from gnomon.tasks.postgres.rows import as_bytes, moment_of, moment_or_none, text_of
 from gnomon.tasks.postgres.schema import Founder, Maker
 from gnomon.tasks.postgres.session import LocalSession
-from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire, WireLost
+from gnomon.tasks.postgres.spares import Spares
+from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 
 FEW = 2  # times the rows that are asked for
 LOOKED_AT = 10  # times the rows that are asked for: so many due rows, expired or not
@@ -48,7 +48,7 @@ class PostgresTaskTable:
         self._beats = Control(self._place.control_options)
         self._keeper = Keeper(self._place, self._control)
         self._callback: Callable[[], None] | None = None
-        self._spare: asyncio.Task[Wire] | None = None
+        self._spares = Spares(self._place)
 
     @property
     def name(self) -> str:
@@ -74,7 +74,7 @@ class PostgresTaskTable:
             return None
         with self._in_trouble():
             await self._keeper.rescue(lease_guid, stale=True, remote=True)
-        self._make_spare()
+        self._spares.fill(1)
         return lease_guid
 
     async def beat(self, lease_guid: UUID) -> bool:
@@ -195,50 +195,10 @@ class PostgresTaskTable:
     async def open(self, key: GroupKey) -> TaskSession:
         if key.remote is not None:
             return RemoteSession(self._place, await reach(self._place, key), key)
-        wire = await self._take_spare()
-        if wire is None:
-            wire = await self._connect(key.group)
-        self._make_spare()
-        return LocalSession(self._place, wire, key)
-
-    async def _connect(self, group: str | None) -> Wire:
-        try:
-            return await connect(self._place.session_options(group))
-        except ConnectRefused as exc:
-            raise Unavailable(f"no session for a task: {exc.detail}") from None
-
-    async def _take_spare(self) -> Wire | None:
-        spare, self._spare = self._spare, None
-        if spare is None:
-            return None
-        with suppress(Unavailable):
-            wire = await spare
-            if wire.is_open:
-                return wire
-            wire.close()
-        return None
-
-    def _make_spare(self) -> None:
-        """A connection in reserve: a task that comes alone does not wait for one."""
-        if self._spare is None:
-            self._spare = asyncio.get_running_loop().create_task(self._connect_spare())
-            self._spare.add_done_callback(_retrieve)
-
-    async def _connect_spare(self) -> Wire:
-        wire = await self._connect(None)
-        try:
-            await warm(wire, self._place.statements)
-        except WireLost as exc:
-            wire.close()
-            raise Unavailable(f"no session for a task: {exc}") from None
-        return wire
+        return LocalSession(self._place, await self._spares.take(key.group), key)
 
     async def close(self) -> None:
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            spare.cancel()
-            with suppress(Unavailable, asyncio.CancelledError):
-                (await spare).close()
+        await self._spares.close()
         self._beats.close()
         self._control.close()
         self._place.results.close()
@@ -275,9 +235,3 @@ def _key_of(row: Sequence[bytes | None]) -> GroupKey:
 def _listen_to(channel: bytes | None) -> Statement:
     sql = QUERIES["listen"].sql.replace("/*channel*/gnomon_task", text_of(channel))
     return Statement(b"", sql.encode())
-
-
-def _retrieve(spare: asyncio.Task[Wire]) -> None:
-    """A spare that could not be had is nobody's trouble: the next session says what is wrong."""
-    if not spare.cancelled():
-        spare.exception()

@@ -183,6 +183,8 @@ class Wire:
                     await self._readable()
                 prepared, result = result, self._next_in_pipeline()
                 result = prepared if prepared.status in BAD_STATUSES else result
+            if result.status == Status.TUPLES_CHUNK:
+                await self._end_of_pieces()
             if result.status in BAD_STATUSES or (parts > 1 and result.status == ABORTED):
                 self.forget_prepared()  # whether it has been prepared is not known
             found.append(result)
@@ -192,8 +194,17 @@ class Wire:
         result = self._received(self._connection.get_result())
         if result is None:
             raise WireLost(self._lost or CLOSED)
-        self._connection.get_result()  # the end of it
+        if result.status != Status.TUPLES_CHUNK:
+            self._connection.get_result()  # the end of it
         return result
+
+    async def _end_of_pieces(self) -> None:
+        """An input without rows leaves libpq giving pieces: the first result that has rows, one of
+        ours and small, is then a piece, which an empty one follows."""
+        for _ in range(2):
+            while self._connection.is_busy():
+                await self._readable()
+            self._connection.get_result()
 
     async def synced(self) -> None:
         """Read a pipeline to its end. Errors: WireLost."""

@@ -53,7 +53,7 @@ ALTER TABLE /*task*/task
     ADD COLUMN IF NOT EXISTS string boolean NOT NULL
         DEFAULT coalesce(nullif(current_setting('pg_task.string', true), '')::boolean, true),
     ADD COLUMN IF NOT EXISTS delimiter "char" NOT NULL
-        DEFAULT coalesce(nullif(current_setting('pg_task.delimiter', true), '')::"char", E'\t'),
+        DEFAULT coalesce(current_setting('pg_task.delimiter', true)::"char", E'\t'),
     ADD COLUMN IF NOT EXISTS escape "char" NOT NULL
         DEFAULT coalesce(nullif(current_setting('pg_task.escape', true), '')::"char", ''),
     ADD COLUMN IF NOT EXISTS quote "char" NOT NULL
@@ -64,7 +64,7 @@ ALTER TABLE /*task*/task
         DEFAULT coalesce(nullif(current_setting('pg_task.group', true), ''), 'group'),
     ADD COLUMN IF NOT EXISTS input text NOT NULL,
     ADD COLUMN IF NOT EXISTS "null" text NOT NULL
-        DEFAULT coalesce(nullif(current_setting('pg_task.null', true), ''), E'\\N'),
+        DEFAULT coalesce(current_setting('pg_task.null', true), E'\\N'),
     ADD COLUMN IF NOT EXISTS output text,
     ADD COLUMN IF NOT EXISTS remote text,
     ADD COLUMN IF NOT EXISTS cron text,
@@ -104,7 +104,7 @@ ALTER TABLE /*task*/task
     ALTER COLUMN string SET
         DEFAULT coalesce(nullif(current_setting('pg_task.string', true), '')::boolean, true),
     ALTER COLUMN delimiter SET
-        DEFAULT coalesce(nullif(current_setting('pg_task.delimiter', true), '')::"char", E'\t'),
+        DEFAULT coalesce(current_setting('pg_task.delimiter', true)::"char", E'\t'),
     ALTER COLUMN escape SET
         DEFAULT coalesce(nullif(current_setting('pg_task.escape', true), '')::"char", ''),
     ALTER COLUMN quote SET
@@ -112,7 +112,7 @@ ALTER TABLE /*task*/task
     ALTER COLUMN "group" SET
         DEFAULT coalesce(nullif(current_setting('pg_task.group', true), ''), 'group'),
     ALTER COLUMN "null" SET
-        DEFAULT coalesce(nullif(current_setting('pg_task.null', true), ''), E'\\N')
+        DEFAULT coalesce(current_setting('pg_task.null', true), E'\\N')
 
 -- name: create_plan_index
 CREATE INDEX IF NOT EXISTS /*name*/task_gnomon_plan_idx ON /*task*/task (plan)

@@ -20,6 +20,10 @@ RESET ALL
 -- RESET ALL leaves the role alone.
 RESET ROLE
 
+-- name: reset_login
+-- Before all else, where an input has become another: what it set is then not its own.
+RESET SESSION AUTHORIZATION
+
 -- name: own_role
 -- For a session that keeps what its task has set.
 SET LOCAL ROLE NONE
@@ -34,6 +38,10 @@ SET CONSTRAINTS ALL IMMEDIATE
 -- name: discard_plans
 -- A plan that was made for a small table is a bad one when it has grown.
 DISCARD PLANS
+
+-- name: discard_sequences
+-- What a task drew from a sequence, or our own repeat did, is not for `lastval()` of the next.
+DISCARD SEQUENCES
 
 -- name: tidy
 -- Locks of the session go; whether it has anything that only DISCARD ALL removes.
@@ -55,6 +63,12 @@ SELECT pg_advisory_unlock_all(),
             OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable)
         THEN ('do not go ahead from ' || coalesce(current_setting('pg_task.id', true), ''))::integer
     END
+
+-- name: settings
+-- What role and database set for every session that begins.
+SELECT n.entry FROM pg_db_role_setting AS s, unnest(s.setconfig) AS n (entry)
+WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+    AND s.setrole IN (0, (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = session_user))
 
 -- name: set_id
 SELECT set_config('pg_task.id', $1::text, false), set_config('pg_task.group', $2::text, false),

@@ -1,0 +1,136 @@
+"""Sessions that are opened before they are needed: a task does not wait for its connection.
+
+About as many as are in use, for the next task of each is likely to come; one, when there is no
+work. What a role or a database sets counts from the beginning of a session, so that one from before
+a change of that is of no use any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import NamedTuple
+
+from gnomon.model.errors import Unavailable
+from gnomon.tasks.postgres.connecting import ConnectRefused, connect
+from gnomon.tasks.postgres.control import NO_PARAMS, rows_of
+from gnomon.tasks.postgres.place import Place, warm
+from gnomon.tasks.postgres.wire import Wire, WireLost
+
+SPARES_MAX = 8
+IDLE_S = 5.0  # without a new session: then one is enough
+
+
+class Spare(NamedTuple):
+    """A session, and what was set for it when it began."""
+
+    wire: Wire
+    settings: frozenset[bytes]
+
+
+class Spares:
+    """The reserve of one table."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._ready: deque[asyncio.Task[Spare]] = deque()
+        self._idle: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def take(self, group: str) -> Wire:
+        """A session for a group; the reserve is made up again meanwhile. Errors: Unavailable."""
+        wire = await self._reserved()
+        if wire is None:
+            wire = await connected(self._place, group)
+        self.fill(len(self._place.pids) + 1)
+        return wire
+
+    def fill(self, number: int) -> None:
+        """So many are wanted, at most."""
+        if self._is_closed:
+            return
+        loop = asyncio.get_running_loop()
+        while len(self._ready) < min(SPARES_MAX, number):
+            spare = loop.create_task(self._open())
+            spare.add_done_callback(_retrieve)
+            self._ready.append(spare)
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = loop.call_later(IDLE_S, self._shrink)
+
+    def _shrink(self) -> None:
+        while len(self._ready) > 1:
+            self._drop(self._ready.pop())
+
+    def _drop(self, spare: asyncio.Task[Spare]) -> None:
+        spare.cancel()
+        spare.add_done_callback(_close)
+
+    async def _reserved(self) -> Wire | None:
+        """One of the reserve that is as good as new."""
+        while self._ready:
+            spare = self._ready.popleft()
+            with suppress(Unavailable):
+                try:
+                    wire, settings = await asyncio.shield(spare)
+                except asyncio.CancelledError:
+                    self._drop(spare)
+                    raise
+                if wire.is_open and settings == await self._settings(wire):
+                    return wire
+                wire.close()
+        return None
+
+    async def _open(self) -> Spare:
+        wire = await connected(self._place, None)
+        settings = await self._settings(wire)
+        if not self._place.knows(settings):
+            wire.close()
+            wire = await connected(self._place, None)
+            settings = await self._settings(wire)
+        try:
+            await warm(wire, self._place.statements)
+        except WireLost as exc:
+            wire.close()
+            raise Unavailable(f"no session for a task: {exc}") from None
+        return Spare(wire, settings)
+
+    async def _settings(self, wire: Wire) -> frozenset[bytes]:
+        """What role and database set now. Errors: Unavailable."""
+        try:
+            (found,) = await wire.pipeline([(self._place.statements["settings"], NO_PARAMS)])
+        except WireLost as exc:
+            wire.close()
+            raise Unavailable(f"no session for a task: {exc}") from None
+        return frozenset(row[0] for row in rows_of(found) if row[0] is not None)
+
+    async def close(self) -> None:
+        """End them all."""
+        self._is_closed = True
+        if self._idle is not None:
+            self._idle.cancel()
+        ending = list(self._ready)
+        self._ready.clear()
+        for spare in ending:
+            self._drop(spare)
+        await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def connected(place: Place, group: str | None) -> Wire:
+    """A new session. Errors: Unavailable."""
+    try:
+        return await connect(place.session_options(group))
+    except ConnectRefused as exc:
+        raise Unavailable(f"no session for a task: {exc.detail}") from None
+
+
+def _retrieve(spare: asyncio.Task[Spare]) -> None:
+    """A spare that could not be had is nobody's trouble: the next session says what is wrong."""
+    if not spare.cancelled():
+        spare.exception()
+
+
+def _close(spare: asyncio.Task[Spare]) -> None:
+    if not spare.cancelled() and spare.exception() is None:
+        spare.result().wire.close()
