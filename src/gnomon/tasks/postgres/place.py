@@ -27,10 +27,7 @@ from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 TAKEN_OVER = "taken over, now with "
 TAKEN_OVER_STATE = "22P02"
 OPTION_BYTES_MAX = 256  # a longer group is set by a statement: the first message is short
-OF_EVERY_TASK = (
-    "begin", "constraints", "take", "finish", "commit", "commit_and_begin", "reset", "reset_role",
-    "discard_sequences", "tidy", "go_ahead",
-)  # fmt: skip
+OF_EVERY_TASK = ("begin", "constraints", "take", "finish", "commit", "reset", "reset_role")
 TRUE, FALSE = b"t", b"f"
 # What a task can ask for, and so can what it inserts. `group` and `id` are its own.
 DEFAULTS = {
@@ -158,11 +155,11 @@ class Place:
             if f"pg_task.{name}" not in self._configured
         )
 
-    def knows(self, settings: Iterable[bytes]) -> bool:
-        """Learn what role and database set; whether sessions were opened accordingly."""
-        names = frozenset(entry.partition(b"=")[0].decode("utf-8", "replace") for entry in settings)
-        known, self._configured = self._configured, names
-        return not {f"pg_task.{name}" for name in DEFAULTS} & (known ^ names)
+    def learn(self, settings: Iterable[bytes]) -> None:
+        """What role and database set, as `name=value`."""
+        self._configured = frozenset(
+            entry.partition(b"=")[0].decode("utf-8", "replace") for entry in settings
+        )
 
     def task_options(self, group: str | None) -> str:
         """What a task can ask about itself, for a connection's beginning."""

@@ -76,6 +76,7 @@ class LocalSession:
         self._is_light = True  # the input was one that leaves our prepared statements alone
         self._is_saved = False  # it has settings of a task that saved them
         self._is_performing = False
+        self._is_untidy = False  # a task has ended on it, and what it left behind is still there
         self._is_ahead = False  # the input of the task that was taken is on its way already
         place.pids.add(self._pid)
 
@@ -86,6 +87,9 @@ class LocalSession:
     # -- take -------------------------------------------------------------------------------------
 
     async def take(self, task_id: int, *, lease_guid: UUID) -> Task | None:
+        if self._is_untidy:
+            await self._discard()
+            self._is_untidy = False
         following = self._following(task_id, lease_guid)
         step = self._place.take_step(following, alone=True)
         before = ["begin", *OWN] if self._is_saved else []
@@ -231,14 +235,15 @@ class LocalSession:
             before = [*self._named(["reset_login"]), *before]
         steps = [*before, *self._place.finish_steps(end, following)]
         commit_at = len(steps)
-        steps += self._steps_after(task)
+        steps += self._steps_after(task, is_last=following is None)
         results = await self._pipeline(steps)
         failed = _first_error(results)
         if failed is not None:
             return await self._after_refusal(error_fields(failed))
         self._is_saved = task.save
         recorded = recorded_by(results[len(before) :], end, following)
-        is_dirty = len(results) > commit_at + 1 and _is_dirty(results[commit_at + 1])
+        has_looked = following is not None and not task.save
+        is_dirty = has_looked and _is_dirty(results[commit_at + 1])
         if is_dirty or (is_another and not task.save):
             await self._discard(recorded.next)
         return recorded
@@ -258,8 +263,10 @@ class LocalSession:
             names += CLEAN if shares else [*CLEAN, "begin"]
         return self._named(names)
 
-    def _steps_after(self, task: Task) -> list[Step]:
-        names = ["commit"] if task.save else ["commit", "tidy", "discard_sequences"]
+    def _steps_after(self, task: Task, *, is_last: bool) -> list[Step]:
+        """Where no task follows, the session is likely to end: it is tidied up if one does."""
+        self._is_untidy = is_last and not task.save
+        names = ["commit"] if is_last or task.save else ["commit", "tidy", "discard_sequences"]
         if self._is_time_to_plan():
             self._planned_at = self._clock.monotonic()
             names.append("discard_plans")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
 from gnomon.model.errors import Unavailable
 from gnomon.tasks.postgres.connecting import ConnectRefused, connect
-from gnomon.tasks.postgres.control import NO_PARAMS, rows_of
 from gnomon.tasks.postgres.place import Place, warm
 from gnomon.tasks.postgres.wire import Wire, WireLost
 
@@ -32,8 +32,9 @@ class Spare(NamedTuple):
 class Spares:
     """The reserve of one table."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, settings: Callable[[], Awaitable[frozenset[bytes]]]) -> None:
         self._place = place
+        self._settings = settings  # what role and database set now
         self._ready: deque[asyncio.Task[Spare]] = deque()
         self._idle: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -77,33 +78,21 @@ class Spares:
                 except asyncio.CancelledError:
                     self._drop(spare)
                     raise
-                if wire.is_open and settings == await self._settings(wire):
+                if wire.is_open and settings == await self._settings():
                     return wire
                 wire.close()
         return None
 
     async def _open(self) -> Spare:
+        settings = await self._settings()
+        self._place.learn(settings)
         wire = await connected(self._place, None)
-        settings = await self._settings(wire)
-        if not self._place.knows(settings):
-            wire.close()
-            wire = await connected(self._place, None)
-            settings = await self._settings(wire)
         try:
             await warm(wire, self._place.statements)
         except WireLost as exc:
             wire.close()
             raise Unavailable(f"no session for a task: {exc}") from None
         return Spare(wire, settings)
-
-    async def _settings(self, wire: Wire) -> frozenset[bytes]:
-        """What role and database set now. Errors: Unavailable."""
-        try:
-            (found,) = await wire.pipeline([(self._place.statements["settings"], NO_PARAMS)])
-        except WireLost as exc:
-            wire.close()
-            raise Unavailable(f"no session for a task: {exc}") from None
-        return frozenset(row[0] for row in rows_of(found) if row[0] is not None)
 
     async def close(self) -> None:
         """End them all."""

@@ -36,7 +36,8 @@ NEWS_MAX = 10_000  # rows that one poll looks at
 class PostgresTaskTable:
     """The contract `TaskTable`, on two connections of its own and one for each session.
 
-    One of the two is for beats alone: whatever the other waits for, the lease is kept."""
+    One of the two is for what never waits, beats above all: whatever the other one waits for, the
+    lease is kept."""
 
     def __init__(self, dsn: Secret, entry: TaskEntry, *, env: Env, result_bytes_max: int) -> None:
         self._place = Place(dsn, entry, env=env, result_bytes_max=result_bytes_max)
@@ -48,7 +49,7 @@ class PostgresTaskTable:
         self._beats = Control(self._place.control_options)
         self._keeper = Keeper(self._place, self._control)
         self._callback: Callable[[], None] | None = None
-        self._spares = Spares(self._place)
+        self._spares = Spares(self._place, self._settings)
 
     @property
     def name(self) -> str:
@@ -196,6 +197,11 @@ class PostgresTaskTable:
         if key.remote is not None:
             return RemoteSession(self._place, await reach(self._place, key), key)
         return LocalSession(self._place, await self._spares.take(key.group), key)
+
+    async def _settings(self) -> frozenset[bytes]:
+        with self._in_trouble():
+            rows = await self._beats.rows(self._place.statements["settings"])
+        return frozenset(row[0] for row in rows if row[0] is not None)
 
     async def close(self) -> None:
         await self._spares.close()
