@@ -43,6 +43,7 @@ class Spares:
         """A session for a group; the reserve is made up again meanwhile. Errors: Unavailable."""
         wire = await self._reserved()
         if wire is None:
+            self._place.learn(await self._settings())
             wire = await connected(self._place, group)
         self.fill(len(self._place.pids) + 1)
         return wire
