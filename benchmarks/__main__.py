@@ -28,7 +28,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(SCENARIOS)}")
     parser.add_argument("--engine", choices=get_args(Engine), help="default: both")
     parser.add_argument("--rounds", type=int, help="of A and B in turn, where they are repeated")
-    parser.add_argument("--count", type=int, help="drain and burst so many, create a fifth of it")
+    parser.add_argument("--count", type=int, help="drain, burst and cancel so many, create a fifth")
     parser.add_argument("--full-growth", action="store_true", help="growth up to 10 M pending, too")
     parser.add_argument("--profile", action="store_true", help="show where the time goes (stderr)")
     parser.add_argument("--publish", action="store_true", help="let the documents show this one")
@@ -45,7 +45,10 @@ def scale_of(options: argparse.Namespace) -> Scale:
         scale = replace(scale, rounds=options.rounds)
     if options.count:
         created = max(1_000, options.count // 5)
-        scale = replace(scale, drained=options.count, burst=options.count, created=created)
+        scale = replace(
+            scale, drained=options.count, burst=options.count, created=created,
+            campaign=options.count,
+        )  # fmt: skip
     if options.full_growth:
         scale = replace(scale, growth=(*scale.growth, GROWTH_FULL))
     return scale

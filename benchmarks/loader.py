@@ -40,10 +40,12 @@ TABLES = ("scheduled_action", "processing_queue")
 Copy = tuple[int, str, UUID, datetime]
 
 
-async def load_pending(app: App, url: str, count: int) -> None:
-    """Add `count` far-future actions to a database where nobody works yet."""
+async def load_pending(app: App, url: str, count: int, *, due_at: datetime | None = None) -> None:
+    """Add `count` actions to a database where nobody works yet: far in the future, or all due at
+    one moment."""
     first = await _first_action(app)
-    copies = _copies(count, app.installation.shard_count, prefix=f"pending-{first.hex[-6:]}")
+    prefix = f"pending-{first.hex[-6:]}"
+    copies = _copies(count, app.installation.shard_count, prefix=prefix, due_at=due_at)
     if url.startswith("sqlite"):
         _load_sqlite(Path(url.removeprefix("sqlite:///")), first, copies)
     else:
@@ -61,13 +63,15 @@ async def _first_action(app: App) -> UUID:
     return meta.guid
 
 
-def _copies(count: int, shard_count: int, prefix: str) -> Iterator[Copy]:
+def _copies(
+    count: int, shard_count: int, *, prefix: str, due_at: datetime | None
+) -> Iterator[Copy]:
     soonest = datetime.now(UTC) + SOONEST
     now_ms = time.time_ns() // 1_000_000
     spread_s = SPREAD.total_seconds()
     for number in range(count):
         name = f"{prefix}-{number:08d}"
-        at = soonest + timedelta(seconds=random.random() * spread_s)
+        at = due_at or soonest + timedelta(seconds=random.random() * spread_s)
         yield shard_of(name, shard_count), name, uuid7(now_ms, os.urandom(10)), at
 
 

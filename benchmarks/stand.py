@@ -54,6 +54,8 @@ class Scale:
     growth_batches: int = 15
     steady_for_s: float = 20.0
     snapshot_for_s: float = 60.0
+    campaign: int = 2_000_000  # actions due at one moment, and cancelled before it
+    campaign_for_s: float = 40.0
     memory_for_s: float = 15.0
     called: int = 20_000
     tasks: int = 10_000
@@ -76,6 +78,8 @@ QUICK = Scale(
     burst_ahead_s=1.0,
     idle_count=40,
     idle_for_s=1.5,
+    campaign=5_000,
+    campaign_for_s=5.0,
     loaded_for_s=1.5,
     pending=50_000,
     growth=(1_000, 10_000, 50_000),

@@ -8,6 +8,7 @@ from benchmarks.report import Result
 from benchmarks.scenarios import (
     burst,
     callbacks,
+    campaign,
     create,
     drain,
     growth,
@@ -29,6 +30,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "growth": growth.measure,
     "xmin": xmin.measure,
     "memory": memory.measure,
+    "campaign": campaign.measure,
     "callbacks": callbacks.measure,
     "tasks": tasks.measure,
     "stages": stages.measure,

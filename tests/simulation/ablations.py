@@ -6,7 +6,8 @@ the row is made to look as if its fence were satisfied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from gnomon.contracts.store import (
     Arrived,
     BeginResult,
     Begun,
+    Changed,
     Demand,
     Finish,
     Holding,
@@ -48,6 +50,12 @@ INSERT OR REPLACE INTO processing_queue (shard_id, guid, queue, priority, schedu
 VALUES (?, ?, ?, ?, ?, ?)
 """
 DELETE_INCOMING = "DELETE FROM incoming_queue WHERE shard_id = ? AND created_at = ? AND guid = ?"
+READ_IDLE = """
+SELECT q.shard_id, q.guid, q.queue, q.priority, q.scheduled_at, q.attempts
+FROM processing_queue AS q
+JOIN scheduled_action AS a ON a.guid = q.guid
+WHERE a.id = ? AND q.running = 0
+"""
 READ_DUE = """
 SELECT scheduled_at, shard_id, guid FROM processing_queue
 WHERE shard_id = ? AND queue = ? AND priority = ? AND running = 0 AND scheduled_at <= ?
@@ -236,6 +244,48 @@ class HastyInterruption(AroundWork):
         ]
 
 
+class WaitingFinish(AroundWork):
+    """Results are written when nobody holds any of their actions."""
+
+    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+        while any(finish.id in self._world.holds.held for finish in finishes):
+            await asyncio.sleep(0.05)
+        result: Sequence[Recorded] = await self._inner.finish(finishes, owner=owner)
+        return result
+
+
+class ForgottenSeries(AroundWork):
+    """Delivery keys are made of the generation."""
+
+    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+        result: BeginResult = await self._inner.begin(demands, **named)
+        begun = [msgspec.structs.replace(one, series=None) for one in result.begun]
+        return msgspec.structs.replace(result, begun=begun)
+
+
+# -- actions --------------------------------------------------------------------------------------
+
+
+class LeavingRows(Around):
+    """A change leaves the row of its old generation in the queue."""
+
+    async def delete(self, id: str, **named: Any) -> Changed:
+        return await self._leaving(id, self._inner.delete(id, **named))
+
+    async def pause(self, id: str, guid: UUID, **named: Any) -> Changed:
+        return await self._leaving(id, self._inner.pause(id, guid, **named))
+
+    async def run_now(self, id: str, guid: UUID, **named: Any) -> Changed:
+        return await self._leaving(id, self._inner.run_now(id, guid, **named))
+
+    async def _leaving(self, id: str, change: Awaitable[Changed]) -> Changed:
+        rows = self._execute(READ_IDLE, (id,)).fetchall()
+        changed = await change
+        for row in rows:
+            self._execute(INSERT_PROCESSING, row)
+        return changed
+
+
 # -- leases ---------------------------------------------------------------------------------------
 
 
@@ -331,6 +381,9 @@ ABLATIONS: dict[str, Ablation] = {
         Without("short-reservation", "work", ShortReservation),
         Without("blind-settle", "work", BlindSettle),
         Without("begin-without-lease", "work", BeginWithoutLease),
+        Without("waiting-finish", "work", WaitingFinish),
+        Without("forgotten-series", "work", ForgottenSeries),
+        Without("leaving-rows", "actions", LeavingRows),
         Without("blind-heartbeat", "leases", BlindHeartbeat),
         Without("blind-release", "leases", BlindRelease),
         Without("eager-acquire", "leases", EagerAcquire),

@@ -74,7 +74,7 @@ class Rules:
 
     def __init__(self, history: History, now: Callable[[], datetime], shard_count: int) -> None:
         self.history = history
-        self._now = now
+        self._now = self.now = now
         self.generations: dict[UUID, Generation] = {}
         self.current: dict[str, Generation] = {}
         self.attempts: dict[UUID, Begun] = {}
@@ -85,6 +85,9 @@ class Rules:
         self.leases: dict[int, UUID | None] = dict.fromkeys(range(shard_count))
         self._beat_at: dict[int, datetime] = {}
         self.lateness_max = timedelta.max  # bounded where nothing goes wrong
+        self.recorded_within = timedelta.max  # likewise: from the answer to its record
+        self.answered_at: dict[UUID, datetime] = {}  # when the worker got it, by attempt
+        self.was_held: Callable[[str, datetime], bool] = lambda *_: False  # by a user, lately
         self.is_settled: Callable[[Settle], bool] = lambda _: True  # asks the tables
 
     def performed(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
@@ -100,6 +103,10 @@ class Rules:
     def second_of(self, moment: datetime) -> float:
         """A stored time in seconds of the loop."""
         return (moment - EPOCH).total_seconds()
+
+    def running_first(self) -> list[str]:
+        """All ids, those with an attempt under way before the others."""
+        return sorted(self.current, key=lambda id: (not self.current[id].running, id))
 
     def _check(self, condition: object, rule: str, *details: object) -> None:
         if not condition:
@@ -277,7 +284,8 @@ class Rules:
         self._check_lease(who, demand, begun)
         lateness = begun.began_at - made.ready_at
         is_news = made.told not in ("", who)  # a former owner's result: found by looking
-        self._check(is_news or lateness <= self.lateness_max, "late", who, made, lateness)
+        is_excused = is_news or self.was_held(made.id, made.ready_at)
+        self._check(is_excused or lateness <= self.lateness_max, "late", who, made, lateness)
         made.attempts, made.attempt_id, made.began_at = (
             status.attempts,
             begun.attempt_id,
@@ -337,6 +345,7 @@ class Rules:
             case Recorded.APPLIED:
                 self._check(is_mine, "foreign_finish", who, made, finish.attempt_no)
                 made.told = who
+                self._check_recorded_soon(who, made, finish)
                 self._apply(made, finish)
             case Recorded.REPEATED:
                 known = finish.attempt_id in self.applied or finish.attempt_id in self.late
@@ -350,6 +359,13 @@ class Rules:
             case Recorded.HELD:
                 self._check(is_mine, "held_for_nothing", who, made, finish.attempt_no)
                 self.history.reach("held result")
+
+    def _check_recorded_soon(self, who: str, made: Generation, finish: Finish) -> None:
+        """Whoever holds whatever: the results of others are written."""
+        answered_at = self.answered_at.get(finish.attempt_id, self._now())
+        if not self.was_held(made.id, answered_at):
+            took = self._now() - answered_at
+            self._check(took <= self.recorded_within, "recorded_late", who, made, took)
 
     def _apply(self, made: Generation, finish: Finish) -> None:
         self._check(finish.attempt_id not in self.applied, "applied_twice", made)

@@ -74,6 +74,7 @@ class Receiver:
         try:
             await asyncio.sleep(takes_s)
             delivery.answered = True
+            self.rules.answered_at[order.attempt_id] = self.rules.now()
         finally:
             delivery.is_open = False
             delivery.is_cut = process.dead

@@ -57,6 +57,12 @@ FROM scheduled_action AS a
 LEFT JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
 """
 
+# A change takes the idle row of its old generation with it: there is none at any moment.
+STALE_QUERY = """
+SELECT q.guid FROM processing_queue AS q
+LEFT JOIN scheduled_action AS a ON a.guid = q.guid
+WHERE a.guid IS NULL AND q.running = 0
+"""
 LEFT_QUERIES = {
     "processing_queue": """
         SELECT q.owner, q.attempt_id FROM processing_queue AS q
@@ -101,6 +107,8 @@ class StoredRules:
         for query in ("doctor_counters", "doctor_one_row"):
             for rule, subject, detail in self._connection.execute(SQL[query]):
                 self._history.violate(rule, subject, detail)
+        for (guid,) in self._connection.execute(STALE_QUERY):
+            self._history.violate("stale_row", guid.hex())
 
     def check(self, now: datetime) -> None:
         self.check_quickly()

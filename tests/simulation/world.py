@@ -24,6 +24,7 @@ from gnomon.worker import undertaker as undertaker_module
 from gnomon.worker import worker as worker_module
 from tests.simulation.drawing import SKEW_S, draw_config, draw_weather
 from tests.simulation.history import Event, History, Violation
+from tests.simulation.holding import Holds
 from tests.simulation.invariants import Rules
 from tests.simulation.machines import Machines, Witness
 from tests.simulation.receiver import Receiver
@@ -33,6 +34,7 @@ from tests.simulation.users import User
 worker_module.HELP_EVERY_S = 2.0  # seldom enough not to be most of what happens
 undertaker_module.LOOK_EVERY_S = 2.0
 FRESH_FOR = pump_module.FRESH_FOR
+HELD_WORLDS = 0.3  # in so many of them a user's transactions hold actions
 TROUBLE_S = (25.0, 60.0)  # how long faults go on
 REST_MAX_S = 120.0  # then the world must come to rest within this
 CHECK_EVERY_S = 1.0
@@ -211,6 +213,7 @@ class World(Watcher):
         self.history = History(loop.time)
         self.machines = Machines(seed, self.history)
         self.clock = VirtualClock(loop)
+        self.holds = Holds(seed, self.history, self.clock.now)
         self.fair = Misfortune(delay_s=self.weather.store.delay_s)
         self.is_dense = self.weather.is_calm or self.dice.random() < 0.2
         self.is_over = False
@@ -226,6 +229,12 @@ class World(Watcher):
         trouble_s = self.dice.uniform(*TROUBLE_S)
         users = [self._start_user(number) for number in range(self.dice.randint(1, 2))]
         chaos = self.loop.create_task(self._chaos(), name="chaos")
+        if self.weather.is_calm or self.holds.dice.random() < HELD_WORLDS:
+            holder = self.loop.create_task(
+                self.holds.keep_holding(self.rules.running_first), name="holder"
+            )
+            self._chaos_tasks.add(holder)
+            users.append(holder)
         if await self._watch_until(self.loop.time() + trouble_s):
             self._end_trouble([*users, chaos])
             if await self._come_to_rest():
@@ -241,13 +250,15 @@ class World(Watcher):
     async def _build(self) -> None:
         runner = SimulationRunner()
         self.runner = runner
-        self.store = self.ablation.store(
-            open_sqlite(":memory:", clock=self.clock, entropy=self.entropy, runner=runner), self
-        )
+        engine = open_sqlite(":memory:", clock=self.clock, entropy=self.entropy, runner=runner)
+        self.store = self.ablation.store(self.holds.around(engine, runner.connection.execute), self)
         shard_count = 2 if self.is_dense else self.dice.randint(2, 4)
         await self.store.installation.migrate(shard_count=shard_count)
         self.installation = await self.store.installation.open()
         self.rules = Rules(self.history, self.clock.now, shard_count)
+        self.rules.was_held = self.holds.was_held
+        if self.weather.is_calm:
+            self.rules.recorded_within = timedelta(seconds=3 + 8 * self.weather.store.delay_s)
         self.stored = StoredRules(runner.connection, self.rules, self.history, self.config.lease)
         self.receiver = Receiver(
             loop=self.loop,

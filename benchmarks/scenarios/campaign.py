@@ -1,0 +1,110 @@
+"""`campaign`: very many actions are due at one moment, and cancelled before it. Do others notice?
+
+They are cancelled by SQL, one after the other, in transactions of some thousands. When the moment
+comes a stream of new actions goes on as before; the same stream over an empty store is the floor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+
+from benchmarks.loader import load_pending
+from benchmarks.report import Result, percentiles
+from benchmarks.sides.gnomon import balanced, create_all, gnomon_crew, lives, opened, requests
+from benchmarks.stand import Stand, progress
+from gnomon.app import App
+
+PER_S = 10
+CHUNK = 5_000
+CANCELLED_PER_S = 1_500  # pessimistic: all are cancelled a while before their moment
+BEFORE_S = 60.0  # that while
+LEAD_S = 10.0  # so long before the moment the stream begins
+GOAL_MS = 100.0
+SMALL = 1_000  # rows that may be left
+CANCEL = """
+SELECT count("{0}".cancel(a.id))
+FROM (SELECT s.id FROM "{0}".scheduled_action AS s WHERE s.id LIKE 'pending-%' LIMIT $1) AS a
+"""
+
+
+async def measure(stand: Stand) -> AsyncIterator[Result]:
+    if stand.engine == "postgres":
+        yield await measure_cancelled(stand)
+
+
+async def measure_cancelled(stand: Stand) -> Result:
+    count, for_s = stand.scale.campaign, stand.scale.campaign_for_s
+    lead_s = min(LEAD_S, for_s / 4)
+    before_s = min(BEFORE_S, for_s * 1.5)
+    async with stand.database() as url, opened(stand, url) as app:
+        ahead_s = count / CANCELLED_PER_S + count / 20_000 + before_s
+        moment = datetime.now(UTC) + timedelta(seconds=ahead_s)
+        await load_pending(app, url, count, due_at=moment)
+        async with gnomon_crew(stand, url) as crew:
+            crew.go()
+            await balanced(app, stand.worker_count)
+            took_s = await _cancel_all(app, url)
+            progress(f"{count:,} cancelled in {took_s:.0f} s, {_until(moment):.0f} s to go")
+            quiet = await _stream(app, "quiet", for_s / 2)
+            await asyncio.sleep(_until(moment) - lead_s)
+            late = await _stream(app, "stream", for_s)
+            left = await _rows(app, url)
+    ours, floor = percentiles(late), percentiles(quiet)
+    progress(f"campaign: {ours}, quiet {floor}, rows left {left}")
+    return Result(
+        scenario="campaign",
+        measure=f"{count:,} cancelled before their moment, {PER_S} new ones per second: p99",
+        engine=stand.engine,
+        value=ours["p99_ms"],
+        unit="ms",
+        floor="the same stream before the moment",
+        compared_value=floor["p99_ms"],
+        ratio=floor["p99_ms"] / ours["p99_ms"],
+        goal=f"<= {GOAL_MS:g} ms, tables small again",
+        met=ours["p99_ms"] <= GOAL_MS and left <= SMALL,
+        extra={**ours, "floor_figures": floor, "rows_left": left, "cancelled_in_s": took_s},
+    )
+
+
+async def _cancel_all(app: App, url: str) -> float:
+    began = time.perf_counter()
+    connection = await asyncpg.connect(url)
+    try:
+        text = CANCEL.format(app.settings.database.schema)
+        while await connection.fetchval(text, CHUNK):
+            await asyncio.sleep(0)
+    finally:
+        await connection.close()
+    return time.perf_counter() - began
+
+
+async def _stream(app: App, prefix: str, for_s: float) -> list[float]:
+    """New actions, due at once, at a steady rate; how late each began."""
+    count = int(for_s * PER_S)
+    began = time.monotonic()
+    for number, request in enumerate(requests(prefix, [None] * count)):
+        await asyncio.sleep(began + number / PER_S - time.monotonic())
+        await create_all(app, [request])
+    return [life.late_s for life in await lives(app, prefix, count)]
+
+
+async def _rows(app: App, url: str) -> int:
+    """What is left in the queues and among the living."""
+    connection = await asyncpg.connect(url)
+    schema = app.settings.database.schema
+    try:
+        total = 0
+        for table in ("scheduled_action", "processing_queue", "incoming_queue"):
+            total += await connection.fetchval(f'SELECT count(*) FROM "{schema}".{table}')
+        return total
+    finally:
+        await connection.close()
+
+
+def _until(moment: datetime) -> float:
+    return (moment - datetime.now(UTC)).total_seconds()
