@@ -11,10 +11,11 @@ single call of a function on large texts: the thread is taken until it returns, 
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from urllib.parse import quote
 
 from gnomon.contracts.clock import Clock
 
+OWNER_ONLY = 0o600
 STEPS_BETWEEN_LOOKS = 1_000  # of SQLite's machine: some hundred looks at the clock a second
 MIB = 1024 * 1024
 ROWS_KEPT_MAX = 200
@@ -76,6 +78,13 @@ PASSING = frozenset(
         sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL,
     }
 )  # fmt: skip
+
+
+def make_private(path: str | Path) -> None:
+    """A new database file is its owner's alone, and so is what SQLite puts beside it. One that is
+    there keeps the rights it was given; where none can be made, SQLite says why."""
+    with suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,20 @@ class Counting(Silent):
             self.groups.append(value)
 
 
+async def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+    """With what lies beside it; one that is there keeps the rights it was given."""
+    old = tmp_path / "old.db"
+    old.touch(mode=0o644)
+    old.chmod(0o644)
+    for path, mode in ((tmp_path / "new.db", 0o600), (old, 0o644)):
+        store = open_sqlite(str(path), clock=SystemClock(), entropy=SystemEntropy())
+        await store.installation.migrate(shard_count=1)
+        found = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.glob(f"{path.stem}*")}
+        await store.close()
+        assert {mode} == set(found.values())
+        assert {f"{path.name}-wal", f"{path.name}-shm"} <= found.keys()
+
+
 async def test_a_schema_of_an_earlier_program_is_brought_up_to_date(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

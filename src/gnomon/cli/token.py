@@ -29,7 +29,10 @@ T = TypeVar("T")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Whom the token stands for.")]
 Scope = Annotated[
-    list[str], typer.Option("--scope", help="read, write, sql:<target> or admin; repeatable.")
+    list[str],
+    typer.Option(
+        "--scope", help="read, write, sql:<target>, table:<task table> or admin; repeatable."
+    ),
 ]
 Expires = Annotated[
     str | None,

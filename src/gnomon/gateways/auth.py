@@ -14,6 +14,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -25,20 +26,26 @@ from gnomon.model.errors import (
     GnomonError,
     InvalidRequest,
     Unauthenticated,
+    short,
 )
 from gnomon.model.ids import ID_PATTERN, NAME_PATTERN
 from gnomon.model.spec import Spec
 from gnomon.scheduler import Request, Scheduler
+
+T = TypeVar("T")
 
 READ = "read"
 WRITE = "write"
 ADMIN = "admin"
 OPERATE = "operate"  # what `admin` may, and without authentication everybody on this machine
 SQL_PREFIX = "sql:"
+TABLE_PREFIX = "table:"
+SCOPES = "read, write, sql:<target>, table:<task table> or admin"
 
 TRUSTED_S = 5.0
 RECOUNT_S = 1.0
 KNOWN_MAX = 1_000
+STRANGERS_PER_S = 50.0  # tokens never seen before that the store is asked about
 TOKEN_BYTES = 32
 RATE_MAX = 100_000.0
 LIVE_MAX = 2**31 - 1
@@ -82,7 +89,7 @@ def issue(
     for scope in scopes:
         _check_scope(scope)
     if not scopes:
-        raise InvalidRequest("a token needs a scope: read, write, sql:<target> or admin")
+        raise InvalidRequest(f"a token needs a scope: {SCOPES}")
     if lifetime is not None and lifetime <= timedelta(0):
         raise InvalidRequest("a token must be valid for some time")
     if rate is not None and not 0 < rate <= RATE_MAX:
@@ -107,11 +114,12 @@ def digest_of(text: str) -> bytes:
 
 
 def _check_scope(scope: str) -> None:
-    target = scope.removeprefix(SQL_PREFIX)
     if scope in (READ, WRITE, ADMIN):
         return
-    if target == scope or not NAME_PATTERN.fullmatch(target):
-        raise InvalidRequest(f"{scope!r} is no scope: read, write, sql:<target> or admin")
+    name = scope.removeprefix(SQL_PREFIX).removeprefix(TABLE_PREFIX)
+    prefix = scope.removesuffix(name)
+    if prefix not in (SQL_PREFIX, TABLE_PREFIX) or not NAME_PATTERN.fullmatch(name):
+        raise InvalidRequest(f"{short(scope)} is no scope: {SCOPES}")
 
 
 # -- the authorizer -------------------------------------------------------------------------------
@@ -166,6 +174,8 @@ class Authorizer:
         self._trusted_s = trusted_s
         self._looked_at: float | None = None
         self._known: dict[bytes, _Known] = {}
+        self._refused: dict[bytes, float] = {}
+        self._strangers = _Bucket(STRANGERS_PER_S, STRANGERS_PER_S, clock.monotonic())
         self._buckets: dict[str, _Bucket] = {}
         self._counts: dict[str, _Count] = {}
 
@@ -201,15 +211,25 @@ class Authorizer:
         known = self._known.get(digest)
         if known is not None and now < known.until:
             return known.principal
-        self._known.pop(digest, None)
+        if now < self._refused.get(digest, now):
+            raise Unauthenticated(REFUSED)
+        if known is None:
+            self._bound_strangers(now)
         found = await self._tokens.find(digest)
         if found is None or not hmac.compare_digest(found.digest, digest):
+            self._known.pop(digest, None)
+            _remember(self._refused, digest, now + self._trusted_s)
             raise Unauthenticated(REFUSED)
         principal = _principal_of(found)
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[digest] = _Known(principal, now + self._trusted_s)
+        _remember(self._known, digest, _Known(principal, now + self._trusted_s))
         return principal
+
+    def _bound_strangers(self, now: float) -> None:
+        """Whoever guesses tokens keeps neither the store busy nor those out who were let in before.
+        Errors: Exhausted."""
+        wait_s = self._strangers.wait_s(now)
+        if wait_s > 0:
+            raise Exhausted("tokens.unknown", value=STRANGERS_PER_S, retry_after_s=wait_s)
 
     def _spend(self, principal: Principal) -> None:
         rate = principal.rate
@@ -252,6 +272,12 @@ class Authorizer:
                 raise
 
 
+def _remember(known: dict[bytes, T], digest: bytes, fact: T) -> None:
+    if len(known) >= KNOWN_MAX:
+        known.clear()
+    known[digest] = fact
+
+
 def _permitted(principal: Principal, scope: str) -> Principal:
     if not principal.may(scope):
         needed = ADMIN if scope == OPERATE else scope
@@ -268,7 +294,7 @@ def check_spec(principal: Principal, spec: Spec) -> None:
 
 def check_table(principal: Principal, name: str) -> None:
     """What changing a task table needs besides `write`. Errors: Forbidden."""
-    _permitted(principal, f"{SQL_PREFIX}{name}")
+    _permitted(principal, f"{TABLE_PREFIX}{name}")
 
 
 async def check_stored(principal: Principal, scheduler: Scheduler, id: str) -> None:

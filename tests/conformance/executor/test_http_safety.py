@@ -202,6 +202,21 @@ async def test_a_host_gets_no_more_than_its_rate(calling: Calling, receiver: Rec
     assert 3 == len(receiver.requests)
 
 
+async def test_another_way_to_write_a_host_has_no_rate_of_its_own(
+    calling: Calling, receiver: Receiver
+) -> None:
+    """Capital letters and a dot at the end name the same host."""
+    port = receiver.url.rpartition(":")[2]
+    settings = {"rate_per_host_max": 1.0, "allow_hosts": (f"http://a.example:{port}",)}
+    executor = calling.executor(settings=settings, lookup=answering("127.0.0.1"))
+    for host in ("a.example", "A.Example"):
+        await post(executor, f"http://{host}:{port}/ok", timeout_s=1.5)
+    refused = await post(executor, f"http://a.EXAMPLE.:{port}/ok", timeout_s=0.05)
+    assert isinstance(refused, Failed)
+    assert "too many calls to this host" == refused.error
+    assert {f"a.example:{port}"} == {request.headers["host"] for request in receiver.requests}
+
+
 # -- addresses ------------------------------------------------------------------------------------
 
 

@@ -7,15 +7,15 @@ import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gnomon.clock import SystemEntropy
-from gnomon.contracts.store import AuditSelection
-from gnomon.gateways.auth import issue
+from gnomon.contracts.store import AuditSelection, Token, TokenStore
+from gnomon.gateways.auth import STRANGERS_PER_S, Authorizer, issue
 from gnomon.gateways.rest.app import create_rest
-from gnomon.model.errors import InvalidRequest
+from gnomon.model.errors import Exhausted, InvalidRequest, Unauthenticated
 from tests.conformance.gateway.guarded import SPEC, Guarded, guarded_server
 
 Calls = list[tuple[str, str, Any]]
@@ -214,6 +214,49 @@ async def test_revoking_counts_when_the_trust_is_over(tmp_path: Path) -> None:
         assert 401 == (await guarded.ask(text, "GET", "/v1/actions")).status
 
 
+class CountingTokens:
+    """A store of tokens that knows none, and how often it was asked."""
+
+    def __init__(self, tokens: TokenStore) -> None:
+        self.tokens = tokens
+        self.asked = 0
+
+    async def any(self) -> bool:
+        return True
+
+    async def find(self, digest: bytes) -> Token | None:
+        self.asked += 1
+        return await self.tokens.find(digest)
+
+
+def new_token() -> str:
+    return issue("x", ["admin"], entropy=SystemEntropy())[0]
+
+
+async def test_unknown_tokens_cost_few_queries(guarded: Guarded) -> None:
+    """The same one is asked about once, many different ones a bounded number of times a second; who
+    was let in before is not kept out by it."""
+    good = await guarded.token("good")
+    tokens = CountingTokens(guarded.app.store.tokens)
+    store = cast("TokenStore", tokens)
+    authorizer = Authorizer(store, clock=guarded.clock, trusted_s=5.0)
+    await authorizer.check(good, "read")
+    wrong = new_token()
+    for _ in range(10):
+        with pytest.raises(Unauthenticated):
+            await authorizer.check(wrong, "read")
+    assert 2 == tokens.asked
+    for _ in range(200):
+        with pytest.raises((Unauthenticated, Exhausted)):
+            await authorizer.check(new_token(), "read")
+    assert int(STRANGERS_PER_S) == tokens.asked
+    guarded.clock.at += 5.1
+    for _ in range(100):
+        with pytest.raises((Unauthenticated, Exhausted)):
+            await authorizer.check(new_token(), "read")
+    assert "good" == (await authorizer.check(good, "read")).name
+
+
 async def test_both_tokens_work_during_a_rotation(guarded: Guarded) -> None:
     old = await guarded.token("shop")
     new, draft = issue("shop", ["admin"], entropy=SystemEntropy())
@@ -399,6 +442,22 @@ def test_tokens_are_long_and_never_twice() -> None:
 
 
 # -- events ---------------------------------------------------------------------------------------
+
+
+async def test_a_watch_of_what_changes_often_ends_with_its_token(guarded: Guarded) -> None:
+    """No event is sent to who has lost his right, even if there is never a quiet moment."""
+    token, other = await guarded.token("good"), await guarded.token("other")
+    await guarded.post(token, "a")
+    headers = {"Authorization": f"Bearer {token}"}
+    async with guarded.session.get(
+        f"{guarded.url}/v1/actions/a/events", headers=headers
+    ) as response:
+        assert b"event: action\n" == await response.content.readline()
+        await guarded.app.store.tokens.revoke("good")
+        await guarded.ask(other, "POST", "/v1/actions/a/pause")
+        async with asyncio.timeout(10):
+            assert b"paused" not in await response.content.read()
+    assert 0 == guarded.watchers.count
 
 
 async def test_a_watch_ends_with_its_token(guarded: Guarded) -> None:

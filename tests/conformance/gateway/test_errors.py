@@ -163,6 +163,10 @@ async def test_body_that_never_ends_is_given_up(
         {"Host": "127.0.0.1.evil.example"},
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://localhost:1"},
+        {"Origin": "http://127.0.0.1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
     ],
 )
 async def test_web_pages_may_not_call(gateway: Gateway, headers: dict[str, str]) -> None:
@@ -170,6 +174,15 @@ async def test_web_pages_may_not_call(gateway: Gateway, headers: dict[str, str])
     await gateway.create("a")
     answer = await gateway.call("POST", "/v1/actions/a/run", headers=headers)
     assert_problem(answer, 403, "forbidden")
+
+
+async def test_pages_of_the_server_itself_may_call(gateway: Gateway) -> None:
+    """The console is one; so are programs, which name no origin."""
+    await gateway.create("a")
+    host = {"Host": "localhost:8321", "Sec-Fetch-Site": "same-origin"}
+    for origin in ("http://localhost:8321", "https://LOCALHOST:8321"):
+        headers = host | {"Origin": origin}
+        assert 200 == (await gateway.call("POST", "/v1/actions/a/run", headers=headers)).status
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from gnomon.gateways.rest import app as rest_app
 from gnomon.gateways.rest.app import create_rest
 from tests.conformance.gateway.conftest import Gateway
 
@@ -144,6 +145,24 @@ async def test_attempts_are_listed(gateway: Gateway) -> None:
     await gateway.create("a")
     answer = await gateway.call("GET", "/v1/actions/a/attempts?limit=5")
     assert (200, {"attempts": []}) == (answer.status, answer.json)
+
+
+async def test_health_asks_the_store_once_a_second(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers everybody, so it must not cost a query each."""
+    installation = gateway.app.store.installation
+    asked, now = [], installation.now
+
+    async def counted() -> datetime:
+        asked.append(1)
+        return await now()
+
+    monkeypatch.setattr(installation, "now", counted)
+    monkeypatch.setattr(rest_app, "PULSE_S", 3600.0)
+    for _ in range(20):
+        assert 200 == (await gateway.call("GET", "/health")).status
+    assert 1 == len(asked)
 
 
 async def test_health_says_what_the_store_is(gateway: Gateway) -> None:

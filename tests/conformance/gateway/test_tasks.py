@@ -96,7 +96,7 @@ async def caller(place: Place, tmp_path: Path) -> AsyncIterator[Caller]:
     await table.close()
     rows = rows_of(config, entry, env)
     async with guarded_server(tmp_path, task_tables={"shop": rows}) as server:
-        writer = await server.token("writer", "read", "write", "sql:shop")
+        writer = await server.token("writer", "read", "write", "table:shop")
         yield Caller(server, writer, await server.token("reader", "read", "write"))
     await rows.close()
 
@@ -175,7 +175,7 @@ async def test_changes_need_the_scope_of_the_table(caller: Caller) -> None:
         ("POST", f"/tasks/{task_id}/plan", None),
     ):
         answer = await caller.look(method, TABLE + path, body)
-        assert (403, "sql:shop") == (answer.status, answer.json["scope"])
+        assert (403, "table:shop") == (answer.status, answer.json["scope"])
     assert 200 == (await caller.look("GET", f"{TABLE}/tasks/{task_id}")).status
 
 

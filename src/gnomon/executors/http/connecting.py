@@ -7,7 +7,6 @@ checked here all the same, before the proxy hears of it, unless the operator lea
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,23 +29,13 @@ Lookup = Callable[
 ]
 
 
-async def system_lookup(
-    name: str, port: int, family: socket.AddressFamily
-) -> Sequence[tuple[socket.AddressFamily, str]]:
-    """By the resolver of the system."""
-    found = await asyncio.get_running_loop().getaddrinfo(
-        name, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
-    )
-    return [(kind, str(place[0])) for kind, _, _, _, place in found]
-
-
 class CheckedResolver(AbstractResolver):
     """Gives addresses only if all of them are allowed; those of the proxy are the operator's."""
 
     def __init__(
         self,
         policy: Policy,
-        lookup: Lookup = system_lookup,
+        lookup: Lookup,
         *,
         proxy_place: tuple[str, int] | None = None,
     ) -> None:
@@ -102,7 +91,7 @@ class CheckedConnector(aiohttp.TCPConnector):
         self,
         policy: Policy,
         *,
-        lookup: Lookup = system_lookup,
+        lookup: Lookup,
         limit: int,
         limit_per_host: int,
         keepalive_timeout: float,

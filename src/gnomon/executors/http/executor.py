@@ -26,7 +26,8 @@ from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import Order
 from gnomon.contracts.observer import Observer
 from gnomon.executors.http.config import HttpConfig, host_of
-from gnomon.executors.http.connecting import CheckedConnector, Lookup, system_lookup
+from gnomon.executors.http.connecting import CheckedConnector, Lookup
+from gnomon.executors.http.looking_up import Lookups
 from gnomon.executors.http.policy import REFUSAL, NotAllowedError, Policy
 from gnomon.executors.http.proxy import EgressProxy
 from gnomon.executors.http.rates import HostRates
@@ -59,7 +60,7 @@ class HttpExecutor:
         *,
         targets: Mapping[str, HttpTarget] | None = None,
         secrets: Mapping[str, HeaderSecret] | None = None,
-        lookup: Lookup = system_lookup,
+        lookup: Lookup | None = None,
     ) -> None:
         self._config = config
         self._observer = observer
@@ -71,7 +72,8 @@ class HttpExecutor:
         self._destinations: dict[str, Destination] = {}
         self._preparer = Preparer(secrets or {}, self._policy)
         self._rates = HostRates(config.rate_per_host_max)
-        self._lookup = lookup
+        self._own_lookups = Lookups()
+        self._lookup = lookup or self._own_lookups
         self._session: aiohttp.ClientSession | None = None
 
     async def execute(self, order: Order) -> Outcome:
@@ -93,6 +95,7 @@ class HttpExecutor:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        self._own_lookups.close()
 
     async def _call(self, order: Order, effect: Http, limit: asyncio.Timeout) -> Outcome:
         validate_call(effect)
@@ -120,7 +123,7 @@ class HttpExecutor:
     def _admitted(self, text: str) -> Destination:
         """A URL that may be called; remembered, for most are called again and again."""
         validate_url(text)
-        url = URL(text, encoded=True)  # what is percent-encoded stays as it is
+        url = _plain_host(URL(text, encoded=True))  # what is percent-encoded stays as it is
         self._policy.admit(url)
         if len(self._destinations) >= DESTINATIONS_MAX:
             self._destinations.clear()
@@ -251,6 +254,13 @@ def _http_date(text: str | None) -> datetime | None:
 
 
 # -- errors ---------------------------------------------------------------------------------------
+
+
+def _plain_host(url: URL) -> URL:
+    """One way to write a host: `A.Example.` has no limits of its own beside `a.example`."""
+    raw = url.raw_host or ""
+    plain = raw.lower().removesuffix(".")
+    return url if raw == plain or ":" in raw else url.with_host(plain)
 
 
 class _TooManyError(Exception):

@@ -43,6 +43,7 @@ class Watchers:
                     action, following = following.result(), None
                     if action is None:
                         return
+                    await confirm()
                     yield action
                 elif not done:
                     await confirm()

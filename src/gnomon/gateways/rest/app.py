@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from litestar import Litestar, Response, get
 from litestar.datastructures import State
@@ -11,6 +12,7 @@ from litestar.routes import HTTPRoute
 
 from gnomon import __version__
 from gnomon.clock import SystemClock
+from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer, Silent
 from gnomon.contracts.task_rows import TaskRows
 from gnomon.gateways.auth import Authorizer
@@ -29,6 +31,7 @@ from gnomon.stages.entities import Entities
 from gnomon.telemetry.metrics import Metrics
 
 Health = Callable[[], Mapping[str, object]]
+PULSE_S = 1.0
 
 
 def create_rest(
@@ -48,6 +51,7 @@ def create_rest(
     state = {
         "scheduler": scheduler,
         "health": health,
+        "pulse": Pulse(scheduler, SystemClock()),
         "metrics": metrics or Metrics(),
         "authorizer": authorizer or Authorizer(scheduler.store.tokens, clock=SystemClock()),
         "watchers": Watchers(stop=stop),
@@ -91,12 +95,31 @@ async def answer_options(request: AnyRequest) -> Bytes | None:
     return Response(b"", status_code=204, headers={"Allow": ", ".join(sorted(methods))})
 
 
+class Pulse:
+    """The store's time, asked for at most once a second, whoever and however many ask: the answer
+    is for everybody, so it must cost nothing."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._found: tuple[float, datetime] | None = None
+
+    async def now(self) -> datetime:
+        """Errors: Unavailable."""
+        async with self._turn:
+            if self._found is None or self._clock.monotonic() - self._found[0] >= PULSE_S:
+                found = await self._scheduler.store.installation.now()
+                self._found = (self._clock.monotonic(), found)
+            return self._found[1]
+
+
 @get("/health", opt=OPEN)
 async def show_health(state: State) -> Bytes:
     """Whether the store answers, and what it is."""
     scheduler = scheduler_of(state)
     installation = scheduler.installation
-    now = await scheduler.store.installation.now()
+    now = await state.pulse.now()
     facts = {
         "status": "ok",
         "version": __version__,

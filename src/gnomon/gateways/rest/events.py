@@ -37,7 +37,7 @@ class Watchers:
         confirm: Callable[[], Awaitable[None]],
     ) -> AsyncIterator[bytes]:
         """The events of a watch. What is wrong with it at the start is raised here: NotFound, or
-        Exhausted when too many watch. `confirm` says now and then whether it may go on."""
+        Exhausted when too many watch. `confirm` says before each event whether it may go on."""
         if self.count >= WATCHERS_MAX:
             raise Exhausted("watchers", value=WATCHERS_MAX, retry_after_s=RETRY_S)
         first = await anext(actions)
@@ -68,6 +68,7 @@ class Watchers:
                     action, following = following.result(), None
                     if action is None:
                         return
+                    await confirm()
                     yield _event(shown(action))
                 elif not done:
                     await confirm()

@@ -63,12 +63,15 @@ def token_of(connection: Connection) -> str | None:
 
 def _refuse_pages(connection: Connection) -> None:
     """Refuse what was sent to another host's name, or by a page of another origin."""
-    host = connection.headers.get("host", "")
+    host = connection.headers.get("host", "").lower()
     if not _names_this_machine(f"//{host}"):
         raise PermissionDeniedException("Host: must be a loopback address")
+    # Another port of this machine is another origin: any program may serve pages there.
     origin = connection.headers.get("origin")
-    if origin is not None and not _names_this_machine(origin):
+    if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
         raise PermissionDeniedException("Origin: pages of other origins may not call")
+    if connection.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise PermissionDeniedException("Sec-Fetch-Site: pages of other origins may not call")
 
 
 def _names_this_machine(url: str) -> bool:

@@ -311,7 +311,7 @@ def _paths_of_tasks() -> Json:
             parameters=listed,
         ),
         "post": operation(
-            "insert_task", "Insert a row; needs the scope sql:NAME, too.",
+            "insert_task", "Insert a row; needs the scope table:NAME, too.",
             {"201": answer("It is stored.", "TaskDetail"), **problems(400, 404, *BODY)},
             requestBody=body("TaskDraft"),
         ),

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import InvalidRequest, StoreUnavailable
+from gnomon.sqlite_box import make_private
 from gnomon.stores.sqlite.errors import translated, translated_errors
 from gnomon.stores.sqlite.hub import Hub
 
@@ -73,6 +74,8 @@ class Runner(Protocol):
 
 def connect(path: str) -> sqlite3.Connection:
     """A connection that survives power loss with what it committed."""
+    if path != MEMORY:
+        make_private(path)
     with translated_errors():
         connection = sqlite3.connect(
             path,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gnomon.model.errors import ConfigurationError
+from gnomon.sqlite_box import make_private
 from gnomon.tasks.sqlite.queries import SCHEMA, queries_for
 
 SETTING = "tasks.dsn"
@@ -32,6 +33,7 @@ NEEDED = frozenset(
 
 def prepare(path: Path, table: str) -> Sequence[str]:
     """Make what is missing; what was made. Errors: ConfigurationError."""
+    make_private(path)
     try:
         connection = sqlite3.connect(path, timeout=LOCK_S, isolation_level=None)
         try:
