@@ -90,6 +90,15 @@ class Asker:
         self._elsewhere = elsewhere
         self.relearn()
 
+    @property
+    def _deepest(self) -> int:
+        """A chain that goes round in no circle is no longer than there are stages."""
+        return self._depth_max + len(self._stages) - len(self.graph.circling)
+
+    def is_deep(self, depth: int) -> bool:
+        """Whether a chain is longer than any should be."""
+        return depth >= self._deepest
+
     def offers(self, view: View, change: Change, waiting: Collection[str]) -> tuple[Offer, ...]:
         """What the stages want of a changed entity."""
         found = []
@@ -222,9 +231,9 @@ class Asker:
         proof = None
         if offer.stage in change.circle:
             proof = f"loop: {' → '.join((*change.circle, change.circle[0]))}"
-        elif change.depth >= self._depth_max:
+        elif offer.stage in self.graph.circling and self.is_deep(change.depth):
             trail = " → ".join((*change.trail, offer.stage))
-            proof = f"depth limit {self._depth_max}: {trail}"
+            proof = f"depth limit {self._deepest}: {trail}"
         if proof is not None:
             self._observer.count("stage_loops", stage=offer.stage)
             self._observer.event(

@@ -18,7 +18,7 @@ class StagesConfig:
     failures_max: int = 20  # then an entity, or a save for `after_save`, is quarantined
     retry_min: timedelta = timedelta(seconds=1)  # doubled with each failure…
     retry_max: timedelta = timedelta(hours=1)  # …up to this
-    depth_max: int = 16  # steps of one causal chain
+    depth_max: int = 16  # steps of one causal chain, besides those of stages in no circle
     claim_ahead: int = 512  # entities loaded at once, per stage
     commit_batch: int = 500
     relay_batch: int = 500  # saves on their way at once, per sink

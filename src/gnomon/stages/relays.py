@@ -26,9 +26,11 @@ from gnomon.model.spec import Effect, Http, Kafka, Rabbitmq
 from gnomon.stages.codec import EntityCodec
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivering import AT_ONCE, deliver_in_order
+from gnomon.stages.sender import UndeliverableError
 from gnomon.stages.stage import Saved
 
 JSON_TYPE = "application/json"
+KAFKA_MESSAGE_MAX = 1_048_576 - 4_096  # of a request, less what goes with the message
 _MARKS = "!#$&'()*+,-./:;<=>?@[]_~"  # visible ASCII stays readable; the rest is percent-encoded
 
 
@@ -142,11 +144,16 @@ def relay_of(
 
 def kafka_record(config: StagesConfig, row: Outgoing) -> Kafka:
     """Keyed by the entity, so that its saves stay in one partition."""
+    message = message_of(row)
+    if len(message) > KAFKA_MESSAGE_MAX:
+        raise UndeliverableError(
+            f"the message has {len(message)} bytes, and Kafka takes {KAFKA_MESSAGE_MAX}"
+        )
     return Kafka(
         target=config.relay or "",
         topic=config.relay_topic,
         key=row.entity_id,
-        value=message_of(row).decode(),
+        value=message.decode(),
         headers={"content-type": JSON_TYPE, **headers_of(row)},
     )
 

@@ -307,7 +307,7 @@ class Runs:
             digest = self._digest(name, claim, ran, view.text)
             circle = self._chains.closes(entity.id, row.root, digest, name)
         depth = row.depth + 1
-        is_deep = depth >= self._config.depth_max
+        is_deep = self._asker.is_deep(depth)
         change = Change(
             paths=paths,
             author=author,

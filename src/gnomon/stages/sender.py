@@ -1,9 +1,9 @@
 """One sink's saves: they leave in order per entity, at the sink's own pace, after an answer.
 
-What is not accepted comes again later; it holds back only its own entity. A stage that fails too
-often with a save, or says that a person is needed, gets it no more before it is freed: the save is
-quarantined. A sink that takes nothing at all is left alone for a while, and nobody's attempts are
-burned.
+What is not accepted comes again later; it holds back only its own entity. What fails too often, or
+cannot arrive at all, is not tried any more before it is freed: the save is quarantined. A sink that
+takes nothing at all is left alone for a while, and nobody's attempts are burned. If there was only
+one save to take, nobody knows whether it is the save or the sink: see `_wait_for_one`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+
+from msgspec.structs import replace
 
 from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
@@ -30,6 +32,7 @@ RETRY_MAX_S = 3600.0
 OUTAGE_MIN_S = 1.0
 OUTAGE_MAX_S = 10.0
 ERROR_CHARS_MAX = 500
+LONE_MAX = 5  # failures of a save that is alone; then it is no longer taken for the receiver's
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,13 @@ class Sink:
     name: str
     tell: Callable[[Sequence[Outgoing]], Awaitable[Sequence[Exception | None]]]
     wants_latest: Callable[[], bool] = lambda: False  # of an entity's saves only the newest
-    quarantines: bool = False  # or every save is tried for ever: a receiver is mended, not a save
+
+
+class UndeliverableError(Exception):
+    """This save cannot arrive, however often it is tried."""
+
+
+HOPELESS = (Quarantine, UndecodableError, UndeliverableError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,14 @@ class _Away:
 
     pause_s: float
     until_s: float  # of the monotonic clock
+
+
+@dataclass(frozen=True, slots=True)
+class _Lone:
+    """A save that nothing else was tried beside: who knows whether it is the save or the sink."""
+
+    row: Outgoing
+    tries: int
 
 
 class Sender:
@@ -74,6 +91,7 @@ class Sender:
         self._failures_max = config.failures_max
         self._wake = asyncio.Event()
         self._away: _Away | None = None
+        self._lone: _Lone | None = None
 
     def __repr__(self) -> str:
         return f"Sender({self._label}{', away' if self.is_away else ''})"
@@ -128,11 +146,14 @@ class Sender:
             await self._wait_out(rows, str(exc))
             return False
         sent = [row for row, answer in zip(newest, answers, strict=True) if answer is None]
-        if self._sink.name == RELAY_SINK and not sent:
-            # Not one of them: it is the receiver, not a save.
-            await self._wait_out(rows, _text_of(answers[0]))
+        if self._sink.name == RELAY_SINK and not sent and not _are_hopeless(answers):
+            if len({row.entity_id for row in newest}) == 1:
+                await self._wait_for_one(newest[0], answers[0])
+            else:  # not one of them: it is the receiver, not a save
+                await self._wait_out(rows, _text_of(answers[0]))
             return False
         self._away = None
+        await self._free_lone(sent)
         arrived = {row.entity_id for row in sent}
         sent += [row for row in superseded if row.entity_id in arrived]
         if sent:
@@ -166,6 +187,32 @@ class Sender:
         self._observer.event("outbox_away", sink=self._label, error=error, pause_s=pause_s)
         await self._put_off(rows, error, delay_s=pause_s, counts=False)
 
+    async def _wait_for_one(self, row: Outgoing, answer: Exception | None) -> None:
+        """It alone was tried. At first it is taken for the receiver's fault, then for its own; its
+        tries count in any case, and come to an end."""
+        assert answer is not None
+        tries = row.attempts + 1
+        if self._lone is not None and self._lone.row.key == row.key:
+            tries = max(tries, self._lone.tries + 1)
+        tried = replace(row, attempts=tries - 1)
+        self._away, self._lone = None, _Lone(row, tries)
+        if self._is_hopeless(tried, answer):
+            self._lone = None
+            await self._quarantine(row, _text_of(answer))
+            return
+        if tries < LONE_MAX:
+            pause_s = min(OUTAGE_MAX_S, RETRY_MIN_S * 2.0 ** (tries - 1))
+            self._away = _Away(pause_s, self._clock.monotonic() + pause_s)
+        await self._retry_later(tried, answer)
+
+    async def _free_lone(self, sent: Sequence[Outgoing]) -> None:
+        """The receiver takes saves: what may have waited for it alone is due."""
+        lone, self._lone = self._lone, None if sent else self._lone
+        if sent and lone is not None and lone.row not in sent:
+            await self._outbox.unsent(
+                [lone.row], delay=timedelta(0), error="the receiver was away", counts=False
+            )
+
     async def _put_failed_off(
         self, rows: list[Outgoing], tried: list[Outgoing], answers: Sequence[Exception | None]
     ) -> None:
@@ -183,10 +230,7 @@ class Sender:
                 await self._retry_later(first, answer)
 
     def _is_hopeless(self, row: Outgoing, answer: Exception) -> bool:
-        if not self._sink.quarantines:
-            return False
-        is_said_so = isinstance(answer, Quarantine | UndecodableError)
-        return is_said_so or row.attempts + 1 >= self._failures_max
+        return isinstance(answer, HOPELESS) or row.attempts + 1 >= self._failures_max
 
     async def _quarantine(self, row: Outgoing, error: str) -> None:
         self._observer.count("outbox_quarantined", sink=self._label)
@@ -213,6 +257,11 @@ class Sender:
             error=cut(error, ERROR_CHARS_MAX),
             counts=counts,
         )
+
+
+def _are_hopeless(answers: Sequence[Exception | None]) -> bool:
+    """Whether the receiver has nothing to do with it."""
+    return all(isinstance(answer, (HeldBackError, *HOPELESS)) for answer in answers)
 
 
 def _text_of(error: Exception | None) -> str:

@@ -52,3 +52,24 @@ async def test_twenty_stages_are_asked_and_run_as_often_as_the_graph_demands(see
             total = 1 + sum(expected[name] for name in each.watch)
             expected[each.writes[0]] = total
         assert expected == document
+
+
+async def test_a_chain_of_twenty_stages_is_no_loop() -> None:
+    """However long a chain is, it ends, if no stage can wake one before it."""
+
+    def link(number: int) -> Any:
+        before, own = f"f{number - 1}", f"f{number}"
+        return stage(
+            f"s{number:02}",
+            watch=before,
+            writes=own,
+            ask=lambda it: it.entity.get(before) != it.entity.get(own),
+            process=lambda it: Done({own: it.entity[before]}),
+        )
+
+    async with Bench(*(link(number) for number in range(1, STAGE_COUNT + 1))) as bench:
+        await bench.put("e", {"f0": 7})
+        await bench.settle()
+        assert [] == list(await bench.parked())
+        assert {7} == set(bench["e"].values())
+        assert STAGE_COUNT + 1 == len(bench["e"])

@@ -22,8 +22,8 @@ from gnomon.model.errors import StoreUnavailable
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivering import HeldBackError, deliver_in_order
 from gnomon.stages.relay import Relay, RelayTarget
-from gnomon.stages.relays import FunctionRelay, headers_of, message_of
-from gnomon.stages.sender import OUTAGE_MAX_S, Sender, Sink
+from gnomon.stages.relays import FunctionRelay, headers_of, kafka_record, message_of
+from gnomon.stages.sender import OUTAGE_MAX_S, Sender, Sink, UndeliverableError
 from gnomon.stages.served import LocalStage
 from gnomon.stages.stage import Item, Quarantine, Saved, Stage
 from gnomon.testing.stage_bench import BenchClock
@@ -242,8 +242,53 @@ async def test_a_stage_that_failed_so_often_gets_the_save_no_more() -> None:
     assert [("bad/1.1", "ValueError: never")] == outbox.quarantined
 
 
-async def test_a_relay_is_tried_for_ever() -> None:
-    """A receiver is mended, not a save; though it says otherwise."""
+async def test_a_lone_save_is_the_receivers_fault_for_a_while_then_its_own() -> None:
+    """Every try counts and is later than the one before; the sink is away for the first few only;
+    in the end the save is set aside."""
+    outbox, clock = Outbox(save("bad", 1)), BenchClock(NOW)
+    relay = relay_of(outbox, Refusing("bad"), clock=clock, failures_max=8)
+    away = []
+    for _ in range(8):
+        assert not await relay.step()
+        away.append(relay._senders[""].is_away)
+        clock.move_to(clock.now() + timedelta(hours=1))
+    assert [(2.0**number, True) for number in range(7)] == [put[1:] for put in outbox.put_off]
+    assert [True] * 4 + [False] * 4 == away
+    assert [("bad/1.1", "ConnectionError: no")] == outbox.quarantined
+
+
+async def test_a_lone_save_is_due_as_soon_as_another_arrives() -> None:
+    """Perhaps it was the receiver after all."""
+    outbox, clock = Outbox(save("old", 1)), BenchClock(NOW)
+    target = Refusing("old")
+    relay = relay_of(outbox, target, clock=clock)
+    await relay.step()
+    outbox.rows = [save("new", 1)]
+    outbox.put_off.clear()
+    clock.move_to(clock.now() + timedelta(hours=1))
+    assert await relay.step()
+    assert [("old/1.1", 0.0, False)] == outbox.put_off
+
+
+async def test_what_cannot_arrive_is_set_aside_at_once_and_holds_up_nothing() -> None:
+    """A message that is larger than Kafka takes, alone or beside others."""
+    large = save("large", 1, doc=f'{{"a": "{"x" * 1_048_576}"}}')
+    with pytest.raises(UndeliverableError, match="Kafka takes"):
+        kafka_record(StagesConfig(relay="k"), large)
+
+    async def take(saved: Saved[Any, Any]) -> None:
+        if saved.id == "large":
+            raise UndeliverableError("too large")
+
+    outbox = Outbox(large)
+    relay = relay_of(outbox, FunctionRelay(take))
+    await relay.step()
+    assert (["large/1.1"], []) == ([key for key, _ in outbox.quarantined], outbox.put_off)
+    assert not relay._senders[""].is_away
+
+
+async def test_a_relay_is_not_tried_for_ever() -> None:
+    """Nor if it says that a person is needed."""
 
     async def take(saved: Saved[Any, Any]) -> None:
         if saved.id == "bad":
@@ -251,7 +296,7 @@ async def test_a_relay_is_tried_for_ever() -> None:
 
     outbox = Outbox(save("bad", 1, attempts=99), save("good", 1))
     assert await relay_of(outbox, FunctionRelay(take)).step()
-    assert ([("bad/1.1", 3600.0, True)], []) == (outbox.put_off, outbox.quarantined)
+    assert ([], ["bad/1.1"]) == (outbox.put_off, [key for key, _ in outbox.quarantined])
 
 
 async def test_a_save_that_does_not_decode_is_given_up_at_once() -> None:
@@ -279,7 +324,7 @@ async def test_of_an_entity_only_the_first_failure_counts() -> None:
         return [ValueError("no") for _ in rows]
 
     outbox = Outbox(*(save("bad", version, sink="one") for version in (1, 2)))
-    sink = Sink("one", tell, quarantines=True)
+    sink = Sink("one", tell)
     env = Env(clock=BenchClock(NOW), entropy=SystemEntropy())
     await Sender(sink, outbox, ownership=Everything(), env=env, config=StagesConfig()).step()
     assert [("bad/1.1", 1.0, True)] == outbox.put_off
@@ -365,7 +410,7 @@ async def test_a_sink_that_is_away_is_left_alone_whatever_comes_in() -> None:
     relay.saved("")
     await relay.step()
     assert ["a/1.1"] == target.seen
-    assert [("a/1.1", 1.0, False)] == outbox.put_off
+    assert [("a/1.1", 1.0, True)] == outbox.put_off
     assert NOW + timedelta(seconds=1) == relay.next_at()
 
 

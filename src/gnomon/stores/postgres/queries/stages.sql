@@ -50,12 +50,14 @@ LEFT JOIN LATERAL (
 ORDER BY u.place;
 
 -- name: commit_plain many-shards
--- Commits in one statement and without locks ahead: everything is compared as this statement sees it,
--- and written by ctid, so that a row that somebody else has written meanwhile is left alone. For an
--- entity that means that the commit is not done: the caller decides about it with claim_lock. A claimed
+-- Commits in one statement: entities are locked first, also those that do not change, for whoever writes
+-- queue rows without that lock and then asks for it may wait for somebody who waits for the row. An entity
+-- that somebody has locked is not waited for. Everything is compared as this statement sees it, and
+-- written by ctid, so that a row that somebody else has written meanwhile is left alone. For an entity
+-- that means that the commit is not done: the caller decides about it with claim_lock. A claimed
 -- row that is left alone has another `seq` by now; the caller settles it. Whoever changes an entity or
--- a state of it writes the entity's row, so that none of it is missed. What changes neither needs no
--- lock at all: it may as well have been earlier. An offer that finds a row is not made. Gives the places
+-- a state of it writes the entity's row, so that none of it is missed. What changes neither may as well
+-- have been earlier. An offer that finds a row is not made. Gives the places
 -- of what was saved, and how many of the claimed rows were settled; then the rows that were made. Of what
 -- further stages made in the same pass the versions with their notes are written here, and their states
 -- are compared; the rest is the caller's.
@@ -96,6 +98,7 @@ WITH relay AS MATERIALIZED (
         WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.epoch = u.epoch
           AND n.version = u.version AND n.doc IS NOT NULL
         LIMIT 1
+        FOR NO KEY UPDATE SKIP LOCKED
     ) AS e
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id, n.timer_at

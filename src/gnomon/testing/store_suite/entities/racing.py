@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import Asked, CommitKind, Entity
+from gnomon.contracts.store.entities import Asked, CommitKind, Entity, RowStatus
 from gnomon.testing.store_suite.entities.given import OTHER_DOC, GivenEntities
-from gnomon.testing.store_suite.given import Given
+from gnomon.testing.store_suite.given import HOUR, Given
 from gnomon.testing.store_suite.races import rivals
 
+ROUNDS = 5
 ENTITY_COUNT = 12
 
 
@@ -32,6 +33,32 @@ class TestEntityRaces:
 
         assert [2, 1] == await entities.versions_of(await entities.entity("ad"))
         assert [1, 2] == [row.version for row in await entities.outgoing()]
+
+    async def test_all_writers_at_once_wait_for_each_other_in_one_order(
+        self, store: Store, given: Given, entities: GivenEntities
+    ) -> None:
+        """Commits that change something and that do not, deletes, states, releases: in any order of
+        the ids, nobody waits for somebody who waits for him."""
+        stores = await rivals(store, given)
+        for turn in range(ROUNDS):
+            names = [f"{turn}-{number}" for number in range(ENTITY_COUNT)]
+            claims = [await entities.queued(name) for name in names]
+            plain = [await entities.commit_of(claim) for claim in claims]
+            saves = [await entities.commit_of(claim, doc=OTHER_DOC) for claim in claims]
+            gone = [entities.write_of(name, base=(1, 1), doc=None) for name in names]
+            backs = [
+                await entities.set_back_of(claim, RowStatus.READY, delay=HOUR) for claim in claims
+            ]
+            first, *others = (rival.entities for rival in stores)
+            last = others[-1]
+            await asyncio.gather(
+                first.commit(plain[::-1]),
+                first.commit([*plain[::2], *saves[1::2]]),
+                last.write(gone[::-1]),
+                last.set_back(backs[::-1]),
+                last.write([entities.write_of(name, base=(1, 1), doc="{}") for name in names]),
+            )
+            assert {1, 2} >= {(await entities.entity(name)).version for name in names}
 
     async def test_a_commit_or_a_write_wins(
         self, store: Store, given: Given, entities: GivenEntities
