@@ -38,7 +38,7 @@ HELD_WORLDS = 0.3  # in so many of them a user's transactions hold actions
 TROUBLE_S = (25.0, 60.0)  # how long faults go on
 REST_MAX_S = 120.0  # then the world must come to rest within this
 CHECK_EVERY_S = 1.0
-ROUNDS_MAX = 700  # of the loop in a virtual second: more is a process that never sleeps
+ROUNDS_MAX = 1_000  # of the loop in a virtual second: more is a process that never sleeps
 # How dangerous a verb is, as a factor: what writes is where a fault hurts.
 FACTORS = {
     "arrive": 1.0,
