@@ -11,8 +11,9 @@ Why no more than `parallel` attempts are under way at once, whatever the number 
 
 When a limit is new or lowered, what is under way is not cut off: it counts, and nothing more begins
 until enough has ended. When a process dies, so do its attempts, and its part is used by nobody for
-the time of a lease, or until it is buried (see `undertaker`). Only a process that is silent for longer without being dead (frozen, or cut
-off from the database) may still be at attempts that are not counted any more, until they time out.
+the time of a lease, or until it is buried (see `undertaker`). Only a process that is silent for
+longer without being dead (frozen, or cut off from the database) may still be at attempts that are
+not counted any more, until they time out.
 """
 
 from __future__ import annotations
