@@ -15,6 +15,7 @@ import msgspec
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Order
+from gnomon.contracts.observer import Observer, Silent
 from gnomon.contracts.store import LeaseStore, Pulse, Store
 from gnomon.model.errors import Unavailable
 from gnomon.model.limits import Limit, LimitKey, LimitKind
@@ -132,7 +133,11 @@ class Member:
             msgspec.structs.replace(self.store.store, leases=leases),
             stage.scheduler.installation,
             {Mock: executor, Kafka: executor},
-            env=Env(clock=VirtualClock(stage.loop, booted_s=1e3), entropy=stage.entropy),
+            env=Env(
+                clock=VirtualClock(stage.loop, booted_s=1e3),
+                entropy=stage.entropy,
+                observer=stage.observer,
+            ),
             owner=name,
             config=stage.config,
         )
@@ -163,8 +168,10 @@ class Stage:
         misfortune: Misfortune | None = None,
         config: WorkerConfig | None = None,
         heartbeat_s: float = 0.0,
+        observer: Observer | None = None,
     ) -> None:
         self.loop = loop
+        self.observer = observer or Silent()
         self.heartbeat_s = heartbeat_s
         self.config = config or WorkerConfig(concurrency=20)
         self.entropy = SeededEntropy(random.Random(7))

@@ -32,7 +32,7 @@ LEVELS: Mapping[str, str] = {
     "lease_lost": "warning",
     "lease_stolen": "warning",
     "worker_buried": "warning",
-    "attempt_abandoned": "warning",
+    "attempt_lost": "warning",
     "drain_timed_out": "warning",
     "task_table_refused": "error",
     "task_table_unavailable": "warning",

@@ -65,6 +65,10 @@ METRICS: tuple[Metric, ...] = (
         "attempt_seconds", "histogram", "How long attempts took in the executor.",
         ("queue",), SECONDS,
     ),
+    Metric(
+        "reservations_outlived", "counter",
+        "Attempts still in hand here whose reservation had run out: it was prolonged.",
+    ),
     Metric("begin_batch", "histogram", "Attempts begun in one transaction.", (), SIZES),
     Metric("finish_batch", "histogram", "Results written in one transaction.", (), SIZES),
     Metric("shards_held", "gauge", "Shards that this worker holds."),

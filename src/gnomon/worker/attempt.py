@@ -31,6 +31,7 @@ from gnomon.model.transition import UNDECIDABLE, Verdict, decide
 from gnomon.worker.gates import TargetGate
 
 PATIENCE_S = 2.0  # so long an attempt waits before a target that is at its limit
+LOST = Interrupted(reason="another worker took over", planned=True)
 NO_GATES: Mapping[str, TargetGate] = MappingProxyType({})
 
 
@@ -52,6 +53,10 @@ class Performer:
         self._clock = env.clock
         self._observer = env.observer
         self._send_within_s = send_within.total_seconds()
+
+    def is_too_late(self, asked_at: float, now: float) -> bool:
+        """Whether nothing may be sent any more for a begin that was asked for then."""
+        return now - asked_at > self._send_within_s
 
     async def perform(self, begun: Begun, asked_at: float, guard: Guard) -> Finish:
         """Execute the attempt. `asked_at`: the monotonic time at which its begin was asked for."""
@@ -96,16 +101,19 @@ class Performer:
             return Failed(error=f"this worker has no {kind} executor")
         order = order_of(begun, self._installation, timeout_s - waited_s)
         guard.watch(order.timeout_s)
+        started = self._clock.monotonic()
         try:
             return await executor.execute(order)
         except asyncio.CancelledError:
             if guard.has_fired():
-                return Failed(error=f"timed out after {timeout_s:g} s")
+                return guard.loss or Failed(error=f"timed out after {timeout_s:g} s")
             if guard.is_cancelled:
                 raise
             return Failed(error="cancelled from within: something that it awaited was cancelled")
         finally:
             guard.rest()
+            took_s = self._clock.monotonic() - started
+            self._observer.observe("attempt_seconds", took_s, queue=begun.spec.queue)
 
 
 class Guard:
@@ -121,12 +129,20 @@ class Guard:
         self._deadline: float | None = None  # None: nothing to watch
         self._timer: asyncio.TimerHandle | None = None
         self._fired = False
+        self.loss: Interrupted | None = None  # why, unless it is the deadline
 
     def watch(self, timeout_s: float) -> None:
         """An attempt starts; it may take this long."""
+        self.loss = None
         self._deadline = deadline = self._loop.time() + timeout_s
         if self._timer is None or self._timer.when() > deadline:
             self._set_timer(deadline)
+
+    def lose(self) -> None:
+        """A newer attempt took this one's place: cancel it, if it is in the executor."""
+        if self._deadline is not None:
+            self.loss = LOST
+            self._fire()
 
     def rest(self) -> None:
         """The attempt has ended, perhaps by swallowing this guard's cancellation."""
@@ -162,6 +178,9 @@ class Guard:
         if self._loop.time() < self._deadline:
             self._set_timer(self._deadline)
             return
+        self._fire()
+
+    def _fire(self) -> None:
         self._deadline = None
         self._fired = True
         self._task.cancel()

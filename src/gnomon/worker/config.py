@@ -15,6 +15,7 @@ class WorkerConfig:
     """How many attempts at once, and how leases are kept."""
 
     concurrency: int = 100  # attempts at once, per queue and process
+    attempts_max: int = 0  # of all queues at once, per process; 0: ten times worker.concurrency
     queues: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # exceptions
     heartbeat: timedelta = timedelta(milliseconds=500)  # how often leases are prolonged
     lease: timedelta = timedelta(seconds=10)  # a shard whose owner was silent for so long is free
@@ -36,6 +37,7 @@ class WorkerConfig:
         _at_least("worker.concurrency", self.concurrency, 1)
         for name, value in self.queues.items():
             _at_least(f"worker.queues.{name}", value, 0)
+        _at_least("worker.attempts_max", self.attempts_max, 0)
         if self.heartbeat * 3 > self.lease:
             raise ConfigurationError("worker.heartbeat", "must be at most a third of worker.lease")
         if self.step_down + self.heartbeat * 2 > self.lease:
@@ -51,6 +53,11 @@ class WorkerConfig:
     def send_within(self) -> timedelta:
         """After its begin an attempt may wait this long for its slot; later it is abandoned."""
         return self.grace * 0.8
+
+    @property
+    def attempts_limit(self) -> int:
+        """How many attempts this process performs at once, whatever the number of queues."""
+        return self.attempts_max or max(10 * self.concurrency, *self.queues.values(), 0)
 
     def concurrency_of(self, queue: str) -> int:
         """How many attempts of a queue this process performs at once; 0: none of that queue."""

@@ -178,6 +178,8 @@ class WaitingRoom:
 
     def go(self, queue: str) -> None:
         self._counts[queue] -= 1
+        if not self._counts[queue]:
+            del self._counts[queue]  # users name queues: nothing is kept of those not in use
 
 
 class TargetGate(Gate):

@@ -16,6 +16,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -27,6 +28,15 @@ from gnomon.model.errors import Unavailable
 from gnomon.worker.config import WorkerConfig
 
 Sighting = tuple[UUID | None, int]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A shard held. The heart's thread writes into it too: into a dropped one without harm."""
+
+    holding: Holding
+    trusted_until: float
+    taken_at: float
 
 
 class Leases:
@@ -51,9 +61,7 @@ class Leases:
         self._clock = env.clock
         self._entropy = env.entropy
         self._observer = env.observer
-        self._held: dict[int, Holding] = {}
-        self._trusted_until: dict[int, float] = {}
-        self._taken_at: dict[int, float] = {}
+        self._held: dict[int, _Held] = {}  # changed by the loop's thread only
         self._seen: dict[int, tuple[Sighting, float]] = {}
         self._given_back: list[Holding] = []  # and not known to be released yet
         self._asked: dict[int, UUID] = {}  # leases asked for whose answer did not come
@@ -78,25 +86,31 @@ class Leases:
     def trusted(self) -> list[Holding]:
         """The holdings that may be used to move and begin right now."""
         now = self._clock.monotonic()
-        return [held for shard, held in self._held.items() if self._trusted_until[shard] > now]
+        return [held.holding for held in self._held.values() if held.trusted_until > now]
 
     def holding(self, shard: int) -> Holding | None:
         """The trusted holding of a shard, if any."""
-        if self._trusted_until.get(shard, -math.inf) > self._clock.monotonic():
-            return self._held.get(shard)
-        return None
+        held = self._held.get(shard)
+        if held is None or held.trusted_until <= self._clock.monotonic():
+            return None
+        return held.holding
 
     def mark(self, marks: Iterable[tuple[int, datetime]]) -> None:
         """Remember where the live incoming rows of shards begin."""
         for shard, mark in marks:
             held = self._held.get(shard)
             if held is not None:
-                self._held[shard] = msgspec.structs.replace(held, incoming_mark=mark)
+                held.holding = msgspec.structs.replace(held.holding, incoming_mark=mark)
 
     def fresh(self, within: timedelta) -> list[Holding]:
         """Trusted holdings taken recently: their former owner's results may still come in."""
-        since = self._clock.monotonic() - within.total_seconds()
-        return [held for held in self.trusted() if self._taken_at[held.shard] >= since]
+        now = self._clock.monotonic()
+        since = now - within.total_seconds()
+        return [
+            held.holding
+            for held in self._held.values()
+            if held.trusted_until > now and held.taken_at >= since
+        ]
 
     # -- heartbeat (may be called from the heart's own thread) ------------------------------------
 
@@ -108,25 +122,27 @@ class Leases:
         if started - self.ticked_at > self._config.lease.total_seconds() / 3:
             self._observer.event("heartbeat_withheld", stuck_for_s=started - self.ticked_at)
             return None
-        holdings = list(self._held.values())
+        beaten = list(self._held.values())
         pulse = await store.heartbeat(
             self.worker,
             owner=self.owner,
-            holdings=holdings,
+            holdings=[held.holding for held in beaten],
             alive_for=self._config.lease,
             process=self._process,
         )
         if self._left.is_set():  # meanwhile: the beat has made it one of the living again
             await store.leave(self.worker)
             return None
-        trusted_until = started + self._trust_s
-        for held in holdings:
-            if held.shard in pulse.held and self._is_same(held):
-                gap_s = trusted_until - self._trusted_until[held.shard]
-                if gap_s > self._config.silent.total_seconds():
-                    self._taken_at[held.shard] = started  # others may have helped: see `fresh`
-                self._trusted_until[held.shard] = trusted_until
+        for held in beaten:
+            if held.holding.shard in pulse.held:
+                self._prolong(held, started)
         return pulse
+
+    def _prolong(self, held: _Held, started: float) -> None:
+        trusted_until = started + self._trust_s
+        if trusted_until - held.trusted_until > self._config.silent.total_seconds():
+            held.taken_at = started  # others may have helped: see `fresh`
+        held.trusted_until = trusted_until
 
     def note(self, pulse: Pulse) -> list[int]:
         """Take over what a heartbeat said; returns the shards found lost. Loop thread only."""
@@ -136,8 +152,8 @@ class Leases:
         # one restores the trust. What it does not know may have been taken after it was asked for.
         lost = [
             shard
-            for shard in self._held
-            if shard not in pulse.held and self._trusted_until[shard] <= now
+            for shard, held in self._held.items()
+            if shard not in pulse.held and held.trusted_until <= now
         ]
         for shard in lost:
             self._drop(shard)
@@ -159,11 +175,12 @@ class Leases:
     def surplus(self) -> list[int]:
         """Shards to give back because others have too few."""
         excess = len(self._held) - self.share
-        return sorted(self._held, key=self._taken_at.__getitem__)[-excess:] if excess > 0 else []
+        by_age = sorted(self._held, key=lambda shard: self._held[shard].taken_at)
+        return by_age[-excess:] if excess > 0 else []
 
     async def give_back(self, shards: Sequence[int]) -> None:
         """Release shards; nothing begins in them from now on."""
-        holdings = [self._held[shard] for shard in shards if shard in self._held]
+        holdings = [self._held[shard].holding for shard in shards if shard in self._held]
         for held in holdings:
             self._drop(held.shard)
         self._given_back += holdings
@@ -225,9 +242,7 @@ class Leases:
         if lock.lease_guid is not None and not is_repeat:
             self._observer.count("leases_stolen")
             self._observer.event("lease_stolen", shard=lock.shard, owner=lock.owner)
-        self._trusted_until[held.shard] = started + self._trust_s
-        self._taken_at[held.shard] = started
-        self._held[held.shard] = held
+        self._held[held.shard] = _Held(held, started + self._trust_s, started)
         return held
 
     def _watch(self, locks: Sequence[ShardLock]) -> None:
@@ -253,12 +268,6 @@ class Leases:
 
     def _drop(self, shard: int) -> None:
         self._held.pop(shard, None)
-        self._trusted_until.pop(shard, None)
-        self._taken_at.pop(shard, None)
-
-    def _is_same(self, held: Holding) -> bool:
-        current = self._held.get(held.shard)
-        return current is not None and current.lease_guid == held.lease_guid
 
     @property
     def _trust_s(self) -> float:

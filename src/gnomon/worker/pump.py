@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from itertools import groupby
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -38,6 +37,7 @@ from gnomon.worker.config import WorkerConfig
 from gnomon.worker.latecomers import EARLIEST, Latecomers, LookBack
 from gnomon.worker.leases import Leases
 from gnomon.worker.recorder import Recorder
+from gnomon.worker.reservations import Reservations
 from gnomon.worker.slots import Promise, Slots
 from gnomon.worker.timeline import Timeline
 
@@ -64,9 +64,11 @@ class Pump:
         leases: Leases,
         slots: Slots,
         recorder: Recorder,
+        reservations: Reservations,
         config: WorkerConfig,
         env: Env,
     ) -> None:
+        self._reservations = reservations
         self._store = store
         self._leases = leases
         self._slots = slots
@@ -271,8 +273,7 @@ class Pump:
         if self._recorder.backlog >= BACKLOG_MAX:
             return {}
         queues = {QUEUE_DEFAULT, *(lane.queue for lane in self.timeline.lanes())}
-        free = {queue: self._slots.free(queue) for queue in sorted(queues)}
-        return {queue: count for queue, count in free.items() if count}
+        return self._slots.share(queues, self._slots.free)
 
     async def _arrive(self, holdings: Sequence[Holding], room: Mapping[str, int]) -> Moved:
         """The short way: move and begin in one step."""
@@ -368,12 +369,16 @@ class Pump:
     def _take(self, begun: Sequence[Begun], asked_at: float, promise: Promise) -> None:
         """Hand begun attempts to the slots that were promised to them."""
         promise.close()
+        counts: Counter[str] = Counter()
         for attempt in begun:
             self._slots.take(attempt, asked_at)
+            counts[attempt.spec.queue] += 1
             lateness = attempt.began_at - attempt.scheduled_at
             self._observer.observe(
                 "lateness_seconds", lateness.total_seconds(), queue=attempt.spec.queue
             )
+        for queue, count in counts.items():
+            self._observer.count("attempts_begun", count, queue=queue)
         if begun:
             self._observer.observe("begin_batch", len(begun))
 
@@ -390,11 +395,12 @@ class Pump:
         The lanes come in order of priority. `helping`: they are of shards that others hold.
         """
         demands: list[Demand] = []
-        by_queue = sorted(lanes, key=lambda lane: lane.queue)  # stable: priority order is kept
-        for queue, its in groupby(by_queue, key=lambda lane: lane.queue):
-            free = min(self._slots.ask(queue), self._config.begin_batch)
-            if free:
-                demands += self._shared(list(its), free, helping=helping)
+        by_queue: dict[str, list[Lane]] = {}
+        for lane in lanes:
+            by_queue.setdefault(lane.queue, []).append(lane)
+        for queue, free in self._slots.share(by_queue, self._slots.ask).items():
+            batch = min(free, self._config.begin_batch)
+            demands += self._shared(by_queue[queue], batch, helping=helping)
         return demands
 
     def _shared(self, lanes: list[Lane], free: int, *, helping: bool) -> list[Demand]:
@@ -464,7 +470,8 @@ class Pump:
 
     async def _settle_lapsed(self, holdings: Sequence[Holding]) -> bool:
         found = await self._store.lapsed(holdings, limit=LAPSED_MAX)
-        settlements = [_settlement(lapsed) for lapsed in found]
+        others = await self._reservations.keep_own(found)
+        settlements = [_settlement(lapsed) for lapsed in others]
         for settle in settlements:
             tell_undecidable(self._observer, settle.lapsed.id, settle.verdict)
         if not settlements:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 from uuid import UUID
@@ -56,7 +56,7 @@ class Recorder:
         self._dropped = dropped
         self._waiting: deque[Finish] = deque()
         self._arrived = asyncio.Event()
-        self._unwritten = 0
+        self._unwritten: dict[UUID, Finish] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._held: list[Held] = []  # a heap
@@ -67,12 +67,16 @@ class Recorder:
     @property
     def backlog(self) -> int:
         """Results not yet known to be written."""
+        return len(self._unwritten)
+
+    def unwritten(self) -> Mapping[UUID, Finish]:
+        """They, by attempt."""
         return self._unwritten
 
     def put(self, finish: Finish) -> None:
         """Take a result; it will be written."""
         self._waiting.append(finish)
-        self._unwritten += 1
+        self._unwritten[finish.attempt_id] = finish
         self._idle.clear()
         self._arrived.set()
 
@@ -139,7 +143,7 @@ class Recorder:
         self._observer.event("result_dropped", action=batch[0].id, outcome=batch[0].outcome)
         self._pauses.pop(batch[0].attempt_id, None)
         self._dropped(batch[0])
-        self._count_written(1)
+        self._forget(batch)
 
     async def _written(self, batch: list[Finish]) -> Sequence[Recorded]:
         delay_s = RETRY_FIRST_S
@@ -163,10 +167,11 @@ class Recorder:
             else:
                 self._pauses.pop(finish.attempt_id, None)
                 self._recorded(finish, result)
-                self._count_written(1)
+                self._forget([finish])
 
-    def _count_written(self, count: int) -> None:
-        self._unwritten -= count
+    def _forget(self, batch: Sequence[Finish]) -> None:
+        for finish in batch:
+            del self._unwritten[finish.attempt_id]
         if not self._unwritten:
             self._idle.set()
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
+from uuid import UUID
 
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.store import Begun, Finish
@@ -23,44 +25,92 @@ from gnomon.worker.gates import QueueGate
 
 AHEAD_FOR_S = 0.3  # begin ahead what is finished in this time: slots and database overlap
 AHEAD_MAX = 4_000
+ATTEMPTS_MAX = 1_000  # at once, of all queues; see WorkerConfig
 PACE_OVER_S = 0.1
+TOOK_WEIGHT = 0.05  # of the latest attempt in the smoothed duration
+TOOK_MIN_S = 1e-6
 SHUT_DOWN = "the worker was shut down"
 BREATH_EVERY = 64  # attempts that never waited, before the loop gets its turn
 NO_GATES: Mapping[str, QueueGate] = MappingProxyType({})
 
 
+class Total:
+    """What all queues together may have under way, and have."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    @property
+    def left(self) -> int:
+        return max(0, self.limit - self.used)
+
+
 class QueueSlots:
     """One queue's slots, its attempts in hand, and its pace."""
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, name: str, limit: int, total: Total) -> None:
         self.name = name
         self.limit = limit
         self.promised = 0  # to attempts that are being begun
         self.waiting: deque[tuple[Begun, float]] = deque()
         self.slots = 0
         self.performing: dict[asyncio.Task[None], tuple[Begun, float]] = {}
-        self.pace = 0.0  # attempts ended a second, smoothed
+        self._total = total
+        self._used = 0  # of the total
+        self._pace = 0.0  # attempts performed a second, smoothed
+        self._took_s = 0.0  # one attempt, smoothed
         self._ended = 0
         self._counted_at = 0.0
 
-    @property
-    def free(self) -> int:
-        """How many more attempts may be begun now."""
+    def free(self, now: float) -> int:
+        """How many more attempts may be begun now.
+
+        Those that would wait for a slot are no part of the total: they are not performed yet.
+        """
         if self.limit <= 0:
             return 0
-        ahead = min(AHEAD_MAX, int(self.pace * AHEAD_FOR_S))
-        return max(0, self.limit + ahead - len(self.waiting) - self.slots - self.promised)
+        ahead = min(AHEAD_MAX, int(self.pace(now) * AHEAD_FOR_S))
+        free = self.limit + ahead - len(self.waiting) - self.slots - self.promised
+        left = self._total.left
+        return max(0, free if self.unfilled <= left else min(free, left))
+
+    @property
+    def unfilled(self) -> int:
+        """Slots that nobody has or is promised."""
+        return max(0, self.limit - self.in_hand - self.promised)
 
     @property
     def in_hand(self) -> int:
         """Attempts begun and not ended."""
         return len(self.waiting) + len(self.performing)
 
-    def count_end(self, now: float) -> None:
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is in hand or on its way: the queue may be forgotten."""
+        return not (self.waiting or self.performing or self.slots or self.promised)
+
+    def recount(self) -> None:
+        """Attempts were promised, taken or ended."""
+        used = min(self.limit, self.in_hand + self.promised)
+        self._total.used += used - self._used
+        self._used = used
+
+    def pace(self, now: float) -> float:
+        """Attempts performed a second: less and less while none ends, and never more than the slots
+        can do, for many slow ones may end in one moment."""
+        pace = min(self._pace, self.limit / max(self._took_s, TOOK_MIN_S))
+        elapsed = now - self._counted_at
+        return pace if elapsed <= PACE_OVER_S else min(pace, (self._ended + 1) / elapsed)
+
+    def count_end(self, started: float, now: float) -> None:
+        """An attempt was performed. One that was handed back unsent says nothing about the pace."""
         self._ended += 1
+        self._took_s += TOOK_WEIGHT * (now - started - self._took_s)
         elapsed = now - self._counted_at
         if elapsed >= PACE_OVER_S:
-            self.pace = 0.5 * self.pace + 0.5 * self._ended / elapsed
+            weight = 0.5 ** (elapsed / PACE_OVER_S)  # of what was: the less, the longer ago
+            self._pace = weight * self._pace + (1 - weight) * self._ended / elapsed
             self._ended = 0
             self._counted_at = now
 
@@ -73,11 +123,13 @@ class Promise:
         self._parts = parts
         for queue, count in parts:
             queue.promised += count
+            queue.recount()
 
     def close(self) -> None:
         """Give the room back. Safe to repeat."""
         for queue, count in self._parts:
             queue.promised -= count
+            queue.recount()
         self._parts = []
 
 
@@ -91,6 +143,7 @@ class Slots:
         clock: Clock,
         concurrency_of: Callable[[str], int],
         ended: Callable[[Begun, Finish], None],
+        attempts_max: int = ATTEMPTS_MAX,
         gates: Mapping[str, QueueGate] = NO_GATES,
         is_open: bool = True,
     ) -> None:
@@ -100,7 +153,10 @@ class Slots:
         self._clock = clock
         self._concurrency_of = concurrency_of
         self._ended = ended
+        self._total = Total(attempts_max)
+        self._served = ""  # the last queue for which there was room, when there was too little
         self._queues: dict[str, QueueSlots] = {}
+        self._guards: dict[asyncio.Task[None], Guard] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
 
@@ -125,14 +181,32 @@ class Slots:
         if not self._is_open:
             return 0
         found = self._queue(queue)
+        free = found.free(self._clock.monotonic())
         gate = self._gates.get(queue)
-        return found.free if gate is None else min(found.free, gate.room(found.promised))
+        return free if gate is None else min(free, gate.room(found.promised))
+
+    def share(self, queues: Collection[str], free_of: Callable[[str], int]) -> dict[str, int]:
+        """How many more attempts of each of these queues may be begun, within the total.
+
+        Where that is too small for all, the queues get their turn one after the other.
+        """
+        names = sorted(queues)
+        first = bisect_right(names, self._served)
+        left, room = self._total.left, dict[str, int]()
+        for name in names[first:] + names[:first]:
+            unfilled, free = self._queue(name).unfilled, free_of(name)
+            granted = free if unfilled <= left else min(free, left)
+            if granted:
+                room[name] = granted
+                left -= min(unfilled, granted)
+                self._served = name if not left else self._served
+        return room
 
     def ask(self, queue: str) -> int:
         """The same, for something that is due."""
         free = self.free(queue)
         gate = self._gates.get(queue)
-        if gate is not None and not free and self._queue(queue).free:
+        if gate is not None and not free and self._has_room(queue):
             gate.starve()
         return free
 
@@ -141,7 +215,11 @@ class Slots:
         if self.free(queue):
             return False
         gate = self._gates.get(queue)
-        return gate is None or gate.is_starving or not self._queue(queue).free
+        return gate is None or gate.is_starving or not self._has_room(queue)
+
+    def _has_room(self, queue: str) -> bool:
+        """Whether there is room but for a limit of the installation."""
+        return self._queue(queue).free(self._clock.monotonic()) > 0
 
     @property
     def is_limited(self) -> bool:
@@ -172,6 +250,7 @@ class Slots:
         """Perform this attempt as soon as a slot is free."""
         queue = self._queue(begun.spec.queue)
         queue.waiting.append((begun, asked_at))
+        queue.recount()
         if self._gates and queue.name in self._gates:
             self._gates[queue.name].took()
         if queue.slots < queue.limit:
@@ -179,6 +258,25 @@ class Slots:
             task = asyncio.create_task(self._slot(queue), name=f"slot-{begun.spec.queue}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def lose(self, lost: Collection[UUID]) -> None:
+        """Newer attempts took the place of these: cut them short."""
+        for queue in self._queues.values():
+            for task, (begun, _) in queue.performing.items():
+                if begun.attempt_id in lost:
+                    self._guards[task].lose()
+
+    def tidy(self) -> dict[str, int]:
+        """Hand back what waited too long for its slot, forget queues that are idle; returns how
+        many attempts each queue performs, the last time for those forgotten."""
+        running = {name: len(queue.performing) for name, queue in self._queues.items()}
+        now = self._clock.monotonic()
+        for queue in list(self._queues.values()):
+            while queue.waiting and self._performer.is_too_late(queue.waiting[0][1], now):
+                self._cut_short(queue, *queue.waiting.popleft(), Abandoned())
+            if queue.is_idle and queue.pace(now) < 1:
+                del self._queues[queue.name]
+        return running
 
     async def freed(self) -> None:
         """Wait until an attempt ends."""
@@ -200,32 +298,37 @@ class Slots:
     def _queue(self, name: str) -> QueueSlots:
         found = self._queues.get(name)
         if found is None:
-            found = self._queues[name] = QueueSlots(name, self._concurrency_of(name))
+            limit = self._concurrency_of(name)
+            found = self._queues[name] = QueueSlots(name, limit, self._total)
         return found
 
     async def _slot(self, queue: QueueSlots) -> None:
         task = asyncio.current_task()
         assert task is not None
-        guard = Guard(task)
+        guard = self._guards[task] = Guard(task)
         performed = 0
         try:
             while queue.waiting:
                 begun, asked_at = queue.performing[task] = queue.waiting.popleft()
+                started = self._clock.monotonic()
                 finish = await self._performer.perform(begun, asked_at, guard)
                 del queue.performing[task]
+                if finish.outcome != "abandoned":
+                    queue.count_end(started, self._clock.monotonic())
                 self._end(queue, begun, finish)
                 performed += 1
                 if performed % BREATH_EVERY == 0:
                     await asyncio.sleep(0)
         finally:
             guard.close()
+            del self._guards[task]
             queue.slots -= 1
             if task in queue.performing:  # nobody else will say how it ended
                 self._cut_short(queue, *queue.performing.pop(task), _cut_by(guard))
             self._freed.set()
 
     def _end(self, queue: QueueSlots, begun: Begun, finish: Finish) -> None:
-        queue.count_end(self._clock.monotonic())
+        queue.recount()
         self._ended(begun, finish)
         if self._gates and queue.name in self._gates:
             self._gates[queue.name].ended()

@@ -32,6 +32,7 @@ from gnomon.worker.leases import Leases
 from gnomon.worker.limits import Limits
 from gnomon.worker.pump import Pump
 from gnomon.worker.recorder import Recorder
+from gnomon.worker.reservations import Reservations
 from gnomon.worker.slots import Slots
 from gnomon.worker.undertaker import Undertaker
 
@@ -81,6 +82,7 @@ class Worker:
             clock=env.clock,
             concurrency_of=config.concurrency_of,
             ended=self._ended,
+            attempts_max=config.attempts_limit,
             gates=queues,
             is_open=False,
         )
@@ -100,11 +102,20 @@ class Worker:
             config=config,
             env=env,
         )
+        self._reservations = Reservations(
+            store.work,
+            store.actions,
+            slots=self._slots,
+            recorder=self._recorder,
+            config=config,
+            observer=env.observer,
+        )
         self.pump = Pump(
             store.work,
             leases=self.leases,
             slots=self._slots,
             recorder=self._recorder,
+            reservations=self._reservations,
             config=config,
             env=env,
         )
@@ -169,7 +180,7 @@ class Worker:
             ("heart", beat),
             ("ticker", self._tick()),
             ("recorder", self._recorder.keep_writing()),
-            ("extender", self._keep_extending()),
+            ("extender", self._reservations.keep_extending()),
             ("limits", self._limits.keep_sharing(self._slots, self._shared)),
         ]
 
@@ -218,6 +229,8 @@ class Worker:
         interval_s = self._config.heartbeat.total_seconds() / 2
         while True:
             self.leases.ticked_at = before = self._clock.monotonic()
+            for queue, count in self._slots.tidy().items():
+                self._observer.gauge("attempts_running", count, queue=queue)
             await asyncio.sleep(interval_s)
             lag_s = self._clock.monotonic() - before - interval_s
             self._observer.gauge("event_loop_lag_seconds", max(0.0, lag_s))
@@ -250,16 +263,6 @@ class Worker:
         while True:
             await self._slots.freed()
             self.pump.wake()
-
-    async def _keep_extending(self) -> None:
-        """Prolong the reservations of attempts that may outlast them."""
-        window = self._config.window
-        while True:
-            await asyncio.sleep(window.total_seconds() / 3)
-            long = [begun for begun in self._slots.attempts() if begun.spec.timeout > window]
-            with Round(self._observer, "extend"):
-                if long:
-                    await self._store.work.extend(long, window=window, grace=self._config.grace)
 
     async def _keep_purging(self) -> None:
         """Remove what is past its retention, at least as fast as it is written; not all workers
@@ -345,6 +348,8 @@ class Worker:
         if finish.verdict.scheduled_at is not None:
             lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
             self._lane_of[begun.attempt_id] = lane
+        if finish.outcome == "abandoned":
+            self._observer.count("attempts_abandoned")
         tell_undecidable(self._observer, finish.id, finish.verdict)
         self._observer.count("attempts_ended", queue=begun.spec.queue, outcome=finish.outcome)
         self._recorder.put(finish)

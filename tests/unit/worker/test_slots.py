@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from uuid import UUID
 
@@ -82,7 +83,7 @@ def begun(number: int, *, queue: str = "default", timeout_s: float = 15) -> Begu
 
 
 def slots_with(
-    executor: Executor | None, *, limit: int = 2
+    executor: Executor | None, *, limit: int = 2, attempts_max: int = 1000
 ) -> tuple[Slots, list[Finish], HandClock, Audience]:
     env, clock, audience = surroundings()
     ended: list[Finish] = []
@@ -97,6 +98,7 @@ def slots_with(
         clock=clock,
         concurrency_of=lambda queue: 0 if queue == "closed" else limit,
         ended=lambda _, finish: ended.append(finish),
+        attempts_max=attempts_max,
     )
     return slots, ended, clock, audience
 
@@ -227,3 +229,99 @@ async def test_an_executor_that_cancels_or_exits_fails_its_attempt(exc: BaseExce
     slots.take(begun(2), clock.seconds)
     await slots.drain(timedelta(seconds=5))
     assert ["failed", "failed"] == [finish.outcome for finish in ended]
+
+
+# -- pace, total and what is lost -----------------------------------------------------------------
+
+
+async def test_what_was_handed_back_unsent_is_no_pace() -> None:
+    """After quick attempts come slow ones: little is begun ahead, however many are abandoned."""
+    gate = Gate()
+    gate.open.set()
+    slots, ended, clock, _ = slots_with(gate, limit=10)
+    for number in range(600):
+        clock.seconds += 0.001
+        slots.take(begun(number), clock.seconds)
+        await settled()
+    assert 200 < slots.free("default")
+    gate.open.clear()
+    for number in range(1000, 1300):
+        slots.take(begun(number), clock.seconds)
+    await settled()
+    clock.seconds += 4.1
+    slots.tidy()
+    assert 290 == [finish.outcome for finish in ended].count("abandoned")
+    assert 10 > slots.free("default")
+    gate.open.set()
+    await settled()
+    clock.seconds += 0.2
+    assert 20 > slots.free("default") - 10
+    await slots.drain(timedelta(seconds=5))
+
+
+async def test_all_queues_together_stay_within_the_total() -> None:
+    """A thousand queue names make no hundred thousand attempts at once; each gets its turn."""
+    gate = Gate()
+    slots, _, clock, _ = slots_with(gate, limit=4, attempts_max=10)
+    names = [f"q{number:03}" for number in range(50)]
+    turns: Counter[str] = Counter()
+    number = 0
+    for _ in range(30):
+        room = slots.share(names, slots.free)
+        assert 10 >= sum(room.values())
+        for queue, count in room.items():
+            turns[queue] += count
+            for _ in range(count):
+                number += 1
+                slots.take(begun(number, queue=queue), clock.seconds)
+        assert {} == slots.share(names, slots.free)
+        await settled()
+        assert 10 == gate.inside
+        gate.open.set()
+        await settled()
+        gate.open.clear()
+    assert set(names) == set(turns)
+    assert 10 == gate.most
+
+
+async def test_the_total_does_not_hold_back_what_is_begun_ahead() -> None:
+    """What waits for a slot of its own queue is not performed, so it is not counted."""
+    gate = Gate()
+    gate.open.set()
+    slots, _, clock, _ = slots_with(gate, limit=10, attempts_max=10)
+    for number in range(600):
+        clock.seconds += 0.001
+        slots.take(begun(number), clock.seconds)
+        await settled()
+    assert 200 < slots.free("default")
+
+
+async def test_queues_that_are_idle_are_forgotten() -> None:
+    """Users name queues: the worker keeps nothing of those that it has nothing of."""
+    gate = Gate()
+    gate.open.set()
+    slots, _, clock, _ = slots_with(gate)
+    for number in range(100):
+        slots.take(begun(number, queue=f"q{number}"), clock.seconds)
+    await settled()
+    clock.seconds += 60
+    assert 100 == len(slots.tidy())
+    assert {} == slots.tidy()
+
+
+async def test_a_lost_attempt_is_cut_short_and_its_slot_goes_on() -> None:
+    """A newer attempt runs elsewhere: this one is cancelled, and the next one gets its slot."""
+    gate = Gate()
+    slots, ended, clock, _ = slots_with(gate, limit=1)
+    slots.take(begun(1), clock.seconds)
+    slots.take(begun(2), clock.seconds)
+    await settled()
+    slots.lose({begun(1).attempt_id})
+    await settled()
+    assert [("a1", "interrupted")] == [(finish.id, finish.outcome) for finish in ended]
+    assert 1 == gate.inside
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+    assert [("a1", "interrupted"), ("a2", "succeeded")] == [
+        (finish.id, finish.outcome) for finish in ended
+    ]

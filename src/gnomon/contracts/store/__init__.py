@@ -96,6 +96,7 @@ from gnomon.contracts.store.work import (
     Moved,
     Open,
     Recorded,
+    Reserved,
     Settle,
     WorkStore,
 )
@@ -147,6 +148,7 @@ __all__ = [
     "Pulse",
     "QueueRow",
     "Recorded",
+    "Reserved",
     "RowStatus",
     "Selection",
     "SetBack",

@@ -98,6 +98,17 @@ class Begun(msgspec.Struct, frozen=True, gc=False):
     series: UUID | None = None  # what keys are made of, if the guid changed: see `delivery_key`
 
 
+class Reserved(Protocol):
+    """An attempt under way: begun, or ended and not recorded yet."""
+
+    @property
+    def shard(self) -> int: ...
+    @property
+    def guid(self) -> UUID: ...
+    @property
+    def attempt_id(self) -> UUID: ...
+
+
 class BeginResult(Value, frozen=True):
     """What was begun, and when each demanded lane has its next row (None: no row left).
 
@@ -226,12 +237,14 @@ class WorkStore(Protocol):
         ...
 
     async def extend(
-        self, attempts: Sequence[Begun], *, window: timedelta, grace: timedelta
+        self, attempts: Sequence[Reserved], *, window: timedelta, grace: timedelta
     ) -> Collection[UUID]:
-        """Prolong the reservations of running attempts to now + window + grace.
+        """Prolong the reservations of running attempts to now + window + grace, also ones that
+        have run out.
 
-        Returns the attempt ids that are still the current running ones; the rest are lost. A row
-        that somebody holds is not waited for: it counts as running, and is prolonged next time.
+        Returns the attempt ids that are still the current running ones; the rest are lost: ended,
+        superseded, or called interrupted by another process. A row that somebody holds is not
+        waited for: it counts as running, and is prolonged next time.
         """
         ...
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import BeginResult, Begun, Demand, Lane
+from gnomon.contracts.store import BeginResult, Begun, Demand, Lane, Reserved
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.rows import Decoder
 
@@ -149,7 +149,7 @@ async def recall(
 
 
 async def extend(
-    database: Database, attempts: Sequence[Begun], reserve: timedelta
+    database: Database, attempts: Sequence[Reserved], reserve: timedelta
 ) -> Collection[UUID]:
     kept: set[UUID] = set()
     for group in database.groups(attempt.shard for attempt in attempts):

@@ -18,6 +18,7 @@ from gnomon.contracts.store import (
     Lapsed,
     Moved,
     Recorded,
+    Reserved,
     Settle,
 )
 from gnomon.stores.postgres import begin, finish, moving, settle
@@ -68,7 +69,7 @@ class PostgresWork:
         return await begin.recall(self._database, self._decoder, demands, batch)
 
     async def extend(
-        self, attempts: Sequence[Begun], *, window: timedelta, grace: timedelta
+        self, attempts: Sequence[Reserved], *, window: timedelta, grace: timedelta
     ) -> Collection[UUID]:
         return await begin.extend(self._database, attempts, window + grace)
 

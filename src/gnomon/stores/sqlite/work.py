@@ -28,6 +28,7 @@ from gnomon.contracts.store import (
     Lapsed,
     Moved,
     Open,
+    Reserved,
 )
 from gnomon.model.action import Status
 from gnomon.model.codec import read_attempt, read_spec
@@ -310,14 +311,14 @@ class SqliteWork(SqliteResults):
         )
 
     async def extend(
-        self, attempts: Sequence[Begun], *, window: timedelta, grace: timedelta
+        self, attempts: Sequence[Reserved], *, window: timedelta, grace: timedelta
     ) -> Collection[UUID]:
         return await self._runner.write(
             lambda connection: self._extend(connection, attempts, window + grace)
         )
 
     def _extend(
-        self, connection: Connection, attempts: Sequence[Begun], reserve: timedelta
+        self, connection: Connection, attempts: Sequence[Reserved], reserve: timedelta
     ) -> set[UUID]:
         reserved_until = micros(self._clock.now() + reserve)
         kept = set()

@@ -1,0 +1,103 @@
+"""Keeps the reservations of what this process has in hand, and hears when one is lost.
+
+An attempt whose time-out is longer than the window lives on reservations that are prolonged. While
+the database is away nobody prolongs them; when it is back, this process knows better than the row
+what is still under way here: it prolongs its own attempts and never calls them interrupted.
+
+An attempt that another process called interrupted meanwhile is lost: it is cancelled here, for it
+would only run beside the newer one. One whose action was replaced or deleted may go on to its end,
+as every attempt may that had begun before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+from gnomon.contracts.observer import Observer
+from gnomon.contracts.store import ActionStore, Begun, Lapsed, Reserved, WorkStore
+from gnomon.worker.boundary import Round
+from gnomon.worker.config import WorkerConfig
+from gnomon.worker.recorder import Recorder
+from gnomon.worker.slots import Slots
+
+
+class Reservations:
+    """Of the attempts in the slots, and of results that are not written yet."""
+
+    def __init__(
+        self,
+        work: WorkStore,
+        actions: ActionStore,
+        *,
+        slots: Slots,
+        recorder: Recorder,
+        config: WorkerConfig,
+        observer: Observer,
+    ) -> None:
+        self._work = work
+        self._actions = actions
+        self._slots = slots
+        self._recorder = recorder
+        self._window = config.window
+        self._grace = config.grace
+        self._observer = observer
+        self._lost: set[UUID] = set()  # told already
+
+    async def keep_extending(self) -> None:
+        """Prolong the reservations of attempts that may outlast them."""
+        while True:
+            await asyncio.sleep(self._window.total_seconds() / 3)
+            with Round(self._observer, "extend"):
+                await self.extend_long()
+
+    async def keep_own(self, found: Sequence[Lapsed]) -> list[Lapsed]:
+        """Of rows whose reservation ran out: prolong what is in hand here, return the others."""
+        own = self._own(found)
+        if own:
+            await self._work.extend(list(own.values()), window=self._window, grace=self._grace)
+            self._observer.count("reservations_outlived", len(own))
+        return [lapsed for lapsed in found if _attempt_of(lapsed) not in own]
+
+    def _own(self, found: Sequence[Lapsed]) -> dict[UUID, Reserved]:
+        attempts = {
+            lapsed.attempt.attempt_id for lapsed in found if lapsed.running and lapsed.attempt
+        }
+        if not attempts:
+            return {}
+        own: dict[UUID, Reserved] = {}
+        for begun in self._slots.attempts():
+            if begun.attempt_id in attempts:
+                own[begun.attempt_id] = begun
+        for attempt_id in attempts & self._recorder.unwritten().keys():
+            own[attempt_id] = self._recorder.unwritten()[attempt_id]
+        return own
+
+    async def extend_long(self) -> None:
+        """Once, and learn what is lost."""
+        long = [begun for begun in self._slots.attempts() if begun.spec.timeout > self._window]
+        if not long:
+            return
+        kept = await self._work.extend(long, window=self._window, grace=self._grace)
+        present = {begun.attempt_id for begun in self._slots.attempts()}
+        self._lost &= present
+        for begun in long:
+            attempt_id = begun.attempt_id
+            if attempt_id in present and attempt_id not in kept and attempt_id not in self._lost:
+                await self._note_lost(begun)
+
+    async def _note_lost(self, begun: Begun) -> None:
+        action = await self._actions.get(begun.id)
+        is_superseded = action is None or action.meta.guid != begun.guid
+        self._lost.add(begun.attempt_id)
+        self._observer.event(
+            "attempt_lost", action=begun.id, attempt_no=begun.status.attempts,
+            because="superseded" if is_superseded else "taken over",
+        )  # fmt: skip
+        if not is_superseded:
+            self._slots.lose({begun.attempt_id})
+
+
+def _attempt_of(lapsed: Lapsed) -> UUID | None:
+    return None if lapsed.attempt is None else lapsed.attempt.attempt_id
