@@ -77,15 +77,7 @@ class Worker:
             send_within=config.send_within,
             gates=targets,
         )
-        self._slots = Slots(
-            performer,
-            clock=env.clock,
-            concurrency_of=config.concurrency_of,
-            ended=self._ended,
-            attempts_max=config.attempts_limit,
-            gates=queues,
-            is_open=False,
-        )
+        self._slots = self._slots_of(performer, queues)
         self._recorder = Recorder(
             store.work,
             owner=owner,
@@ -138,6 +130,17 @@ class Worker:
             store, self.leases, self.pump, config=config, env=env, freed=self._balance.set
         )
         self._companions = [make(self.leases) for make in companions]
+
+    def _slots_of(self, performer: Performer, gates: Mapping[str, QueueGate]) -> Slots:
+        return Slots(
+            performer,
+            clock=self._clock,
+            concurrency_of=self._config.concurrency_of,
+            ended=self._ended,
+            attempts_max=self._config.attempts_limit,
+            gates=gates,
+            is_open=False,
+        )
 
     def __repr__(self) -> str:
         return f"Worker({self.leases.owner}, {self.leases})"
