@@ -70,14 +70,7 @@ class Worker:
         self._lane_of: dict[UUID, Lane] = {}  # of results that make a row due again
         queues: dict[str, QueueGate] = {}
         targets: dict[str, TargetGate] = {}
-        performer = Performer(
-            executors,
-            installation=installation.id,
-            env=env,
-            send_within=config.send_within,
-            gates=targets,
-        )
-        self._slots = self._slots_of(performer, queues)
+        self._slots = self._slots_of(executors, installation, env, queues, targets)
         self._recorder = Recorder(
             store.work,
             owner=owner,
@@ -131,14 +124,28 @@ class Worker:
         )
         self._companions = [make(self.leases) for make in companions]
 
-    def _slots_of(self, performer: Performer, gates: Mapping[str, QueueGate]) -> Slots:
+    def _slots_of(
+        self,
+        executors: Mapping[type[Effect], Executor],
+        installation: Installation,
+        env: Env,
+        queues: Mapping[str, QueueGate],
+        targets: Mapping[str, TargetGate],
+    ) -> Slots:
+        performer = Performer(
+            executors,
+            installation=installation.id,
+            env=env,
+            send_within=self._config.send_within,
+            gates=targets,
+        )
         return Slots(
             performer,
-            clock=self._clock,
+            clock=env.clock,
             concurrency_of=self._config.concurrency_of,
             ended=self._ended,
             attempts_max=self._config.attempts_limit,
-            gates=gates,
+            gates=queues,
             is_open=False,
         )
 
