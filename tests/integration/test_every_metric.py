@@ -45,6 +45,7 @@ HERE = frozenset(
 # What needs a situation of its own, and the tests in which it comes about.
 ELSEWHERE = {
     "attempts_abandoned": "tests/simulation/test_counting.py",
+    "event_loop_blocked": "tests/unit/test_watchdog.py",
     "store_errors": "tests/unit/worker/test_recorder.py",
     "worker_bugs": "tests/unit/worker/test_recorder.py",
     "doctor_findings": "tests/simulation/test_counting.py",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnomon.model.cron import Calendar
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.schedule import first_occurrence, next_occurrence, occurrence_after
+from gnomon.model.schedule import cron_after, first_occurrence, next_occurrence, occurrence_after
 from gnomon.model.spec import CatchUp, Cron, Mock, Once, Periodic, Policy, Spec
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -337,3 +339,94 @@ def test_catching_up_cron_keeps_the_newest(
     found = next_occurrence(spec, occurrence_at, now=now, skip_missed=False)
     assert found is not None
     assert found[0] == (missed[-kept_max:][0] if missed else following)
+
+
+# -- wildcards and catching up against the plain reading ------------------------------------------
+
+CHANGES = {
+    "Australia/Lord_Howe": ("2026-04-04", "2026-10-03"),  # by half an hour
+    "Antarctica/Troll": ("2026-03-28", "2026-10-24"),  # by two hours
+    "Africa/Cairo": ("2026-04-23", "2026-10-28"),  # at midnight
+    "America/Havana": ("2026-03-07", "2026-10-31"),
+    "Pacific/Apia": ("2011-12-29",),  # a day that never was
+    "Europe/Berlin": ("2026-03-28", "2026-10-24"),
+}
+PLACES = [(zone, day) for zone, days in CHANGES.items() for day in days]
+
+
+def cron_times(expression: str, zone: str, start: datetime, end: datetime) -> list[datetime]:
+    found, moment = [], start - timedelta(microseconds=1)
+    while True:
+        following = cron_after(Cron(expression=expression, timezone=zone), moment)
+        assert following is not None
+        if following >= end:
+            return found
+        found.append(following)
+        moment = following
+
+
+@pytest.mark.parametrize(("zone", "day"), PLACES)
+@pytest.mark.parametrize(
+    "expression", ["*/10 3 * * *", "*/20 2 * * *", "30 * * * *", "*/30 */2 * * *", "*/10 0 * * *"]
+)
+def test_wildcards_are_every_real_minute_that_matches(expression: str, zone: str, day: str) -> None:
+    """Through any change of the clock: none is left out, none comes twice."""
+    start = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    end = start + timedelta(days=3)
+    fields = CronSim(expression, start)
+    minutes = [start + MINUTE * count for count in range((end - start) // MINUTE)]
+    local = [(minute, minute.astimezone(ZoneInfo(zone))) for minute in minutes]
+    expected = [
+        minute
+        for minute, wall in local
+        if wall.hour in fields.hours and wall.minute in fields.minutes
+    ]
+    assert expected == cron_times(expression, zone, start, end)
+
+
+@pytest.mark.parametrize(("zone", "day"), PLACES)
+@pytest.mark.parametrize("expression", ["30 2 * * *", "0,30 2,3 * * *", "45 23 * * *"])
+def test_the_times_do_not_depend_on_where_one_begins(expression: str, zone: str, day: str) -> None:
+    """Asked at any moment, the next time is that of the whole row."""
+    start = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    row = cron_times(expression, zone, start, start + timedelta(days=4))
+    for count in range(48):
+        moment = start + count * timedelta(minutes=67)
+        following = cron_after(Cron(expression=expression, timezone=zone), moment)
+        assert next(time for time in row if time > moment) == following
+
+
+@pytest.mark.parametrize("expression", ["* * * * *", "*/7 1-5 * * *", "30 2 * * MON", "0 0 1 * *"])
+@pytest.mark.parametrize("most", [1, 40, 3_000])
+def test_catching_up_keeps_the_newest_of_a_long_time(expression: str, most: int) -> None:
+    """Counted in whole days, the same as one by one; over clock changes, too."""
+    cron = Cron(expression=expression, timezone="Europe/Berlin")
+    spec = spec_of(cron, catch_up="all", catch_up_max=most)
+    now = datetime(2026, 4, 2, 11, 30, tzinfo=UTC)
+    began = now - timedelta(days=40)
+    found = next_occurrence(spec, began, now=now, skip_missed=False)
+    missed = cron_times(expression, "Europe/Berlin", began + timedelta(microseconds=1), now)
+    due = [*missed, *([now] if cron_after(cron, now - MINUTE) == now else [])]
+    expected = due[-most:][0] if due else cron_after(cron, now)
+    assert found is not None
+    assert expected == found[0]
+
+
+def test_a_step_of_a_long_catch_up_looks_at_days_and_not_at_times() -> None:
+    """A year of minutes: what is not counted one by one cannot hold the event loop."""
+    cron = Cron(expression="* * * * *", timezone="Europe/Berlin")
+    calendar = CountingCalendar(cron)
+    now = datetime(2026, 12, 1, 11, 30, tzinfo=UTC)
+    kept = calendar.kept(now - timedelta(days=365), now, 10_000)
+    assert now - 9_999 * MINUTE == kept
+    assert 10 >= calendar.days
+
+
+class CountingCalendar(Calendar):
+    """Counts the days whose times it lists."""
+
+    days = 0
+
+    def _of_day(self, day: date) -> list[datetime]:
+        self.days += 1
+        return super()._of_day(day)

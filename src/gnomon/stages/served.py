@@ -22,6 +22,7 @@ from gnomon.stages.answers import WrongAnswerError, check_ask, check_done
 from gnomon.stages.codec import EntityCodec, StateCodec, UndecodableError, declared_types
 from gnomon.stages.delivering import deliver_in_order
 from gnomon.stages.stage import KEEP, Done, Item, Keep, Saved, Stage, Wake
+from gnomon.telemetry.watchdog import Holder, watched
 
 BATCH_MAX = 1_000
 SETTLE_MAX = timedelta(days=1)
@@ -130,6 +131,11 @@ class Distant(Protocol):
         ...
 
 
+def _holder_of(names: Mapping[str, Any]) -> Holder:
+    """Whom to name if a stage's code holds the event loop."""
+    return Holder(f"stage {names['self'].info.name}")
+
+
 class LocalStage:
     """A stage whose code is in this process."""
 
@@ -146,6 +152,7 @@ class LocalStage:
     def __repr__(self) -> str:
         return f"LocalStage({self.info.name!r})"
 
+    @watched(_holder_of)
     def ask(self, view: View) -> bool | Wake:
         return check_ask(self._stage.should_process(self._item(view)))
 
@@ -158,6 +165,7 @@ class LocalStage:
                 answers.append(exc)
         return answers
 
+    @watched(_holder_of)
     async def process(self, views: Sequence[View]) -> Sequence[Answer]:
         items: list[Item[Any, Any] | Exception] = []
         for view in views:
@@ -198,6 +206,7 @@ class LocalStage:
         return Ran(patch=done.patch, state=state, wake=done.wake, note=done.note)
 
     async def after_save(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+        @watched(_holder_of)
         async def tell(row: Outgoing) -> None:
             await self._stage.after_save(self._saved(row))
 

@@ -29,6 +29,7 @@ LEVELS: Mapping[str, str] = {
     "heartbeat_failed": "warning",
     "heartbeat_withheld": "warning",
     "finish_failed": "warning",
+    "event_loop_blocked": "error",
     "lease_lost": "warning",
     "lease_stolen": "warning",
     "worker_buried": "warning",

@@ -87,6 +87,11 @@ METRICS: tuple[Metric, ...] = (
         ("name",),
     ),
     Metric("event_loop_lag_seconds", "gauge", "How late the event loop woke up at the last look."),
+    Metric(
+        "event_loop_blocked", "counter",
+        "Times that a function, an effect or a stage held the event loop for over a second.",
+        ("by",),
+    ),
     Metric("http_answer_bytes", "histogram", "Sizes of the answers to HTTP calls.", (), BYTES),
     Metric("store_group_verbs", "histogram", "SQLite: verbs in one transaction.", (), SIZES),
     Metric("store_group_s", "histogram", "SQLite: seconds of one transaction.", (), SECONDS),

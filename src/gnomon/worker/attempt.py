@@ -26,8 +26,9 @@ from gnomon.model.outcome import (
     Succeeded,
     cut,
 )
-from gnomon.model.spec import Effect, Unreadable
+from gnomon.model.spec import Effect, Python, Unreadable
 from gnomon.model.transition import UNDECIDABLE, Verdict, decide
+from gnomon.telemetry.watchdog import Holder, watched
 from gnomon.worker.gates import TargetGate
 
 PATIENCE_S = 2.0  # so long an attempt waits before a target that is at its limit
@@ -88,6 +89,7 @@ class Performer:
         finally:
             gate.leave()
 
+    @watched(lambda names: holder_of(names["begun"]))
     async def _outcome(self, begun: Begun, asked_at: float, guard: Guard) -> Outcome:
         timeout_s = begun.spec.timeout.total_seconds()
         waited_s = self._clock.monotonic() - asked_at
@@ -184,6 +186,14 @@ class Guard:
         self._deadline = None
         self._fired = True
         self._task.cancel()
+
+
+def holder_of(begun: Begun) -> Holder:
+    """Whom to name if this attempt holds the event loop."""
+    effect = begun.spec.action
+    kind = type(effect).__name__.lower()
+    name = f"function {effect.function}" if isinstance(effect, Python) else kind
+    return Holder(name, f"action {begun.id}, attempt {begun.status.attempts}")
 
 
 def order_of(begun: Begun, installation: UUID, timeout_s: float) -> Order:

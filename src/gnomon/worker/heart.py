@@ -16,6 +16,7 @@ from contextlib import suppress
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import Pulse, Store
 from gnomon.model.errors import Unavailable
+from gnomon.telemetry.watchdog import Watchdog
 from gnomon.worker.leases import Leases
 
 OpenStore = Callable[[], Awaitable[Store]]
@@ -33,11 +34,13 @@ class Heart:
         interval_s: float,
         observer: Observer,
         felt: Callable[[Pulse], None],
+        watchdog: Watchdog | None = None,
     ) -> None:
         self._leases = leases
         self._interval_s = interval_s
         self._observer = observer
         self._felt = felt
+        self._watchdog = watchdog
 
     async def beat_in_loop(self, store: Store) -> None:
         """Beat on the caller's own loop until cancelled."""
@@ -78,6 +81,8 @@ class Heart:
         beats = asyncio.create_task(self._keep_beating(open_store, loop), name="beats")
         while not stop.is_set() and not beats.done():
             await asyncio.wait([beats], timeout=STOP_POLL_S)
+            if self._watchdog is not None:
+                self._watchdog.look(self._leases.ticked_at)
         beats.cancel()  # also one that waits for a database that does not answer
         with suppress(asyncio.CancelledError):
             await beats

@@ -23,6 +23,7 @@ from gnomon.contracts.store import (
 from gnomon.model.errors import IdentityMismatch, Unavailable
 from gnomon.model.spec import Effect
 from gnomon.model.upkeep import rest_after
+from gnomon.telemetry.watchdog import Watchdog
 from gnomon.worker.attempt import Performer, tell_undecidable
 from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
@@ -67,6 +68,7 @@ class Worker:
         self._config = config = config or WorkerConfig()
         self._clock, self._entropy, self._observer = env.clock, env.entropy, env.observer
         self._open_store = open_store
+        self._tick_s = config.heartbeat.total_seconds() / 2
         self._lane_of: dict[UUID, Lane] = {}  # of results that make a row due again
         queues: dict[str, QueueGate] = {}
         targets: dict[str, TargetGate] = {}
@@ -117,6 +119,7 @@ class Worker:
             interval_s=config.heartbeat.total_seconds(),
             observer=env.observer,
             felt=self._felt,
+            watchdog=Watchdog(env.clock, env.observer, every_s=self._tick_s),
         )
         self._balance = asyncio.Event()
         self._undertaker = Undertaker(
@@ -236,13 +239,12 @@ class Worker:
 
     async def _tick(self) -> None:
         """Show the heart that the loop is alive."""
-        interval_s = self._config.heartbeat.total_seconds() / 2
         while True:
             self.leases.ticked_at = before = self._clock.monotonic()
             for queue, count in self._slots.tidy().items():
                 self._observer.gauge("attempts_running", count, queue=queue)
-            await asyncio.sleep(interval_s)
-            lag_s = self._clock.monotonic() - before - interval_s
+            await asyncio.sleep(self._tick_s)
+            lag_s = self._clock.monotonic() - before - self._tick_s
             self._observer.gauge("event_loop_lag_seconds", max(0.0, lag_s))
 
     async def _keep_balance(self) -> None:

@@ -11,8 +11,9 @@ from typing import Literal
 
 import msgspec
 
+from gnomon.model.cron import validate_cron
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.schedule import cron_after, validate_cron
+from gnomon.model.schedule import cron_after
 from gnomon.model.spec import Cron
 from gnomon.model.task.interval import Interval
 from gnomon.model.task.row import Outcome

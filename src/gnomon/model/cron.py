@@ -1,0 +1,183 @@
+"""Cron calendars: the times of an expression in a zone, day by day.
+
+`cronsim` reads the expression; the times are worked out here, a local day at once. On nearly all
+days a zone's clock runs evenly, and they are plain arithmetic. On a day with a clock change they
+follow Debian's cron: what has a wildcard in its minutes or hours follows real time, whatever the
+size of the change; of the rest a time that does not exist happens right after the gap, and one
+that exists twice happens once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from gnomon.model.errors import InvalidSpec
+from gnomon.model.spec import Cron
+
+EXPRESSION_CHARS_MAX = 256
+YEARS_MAX = 50  # after so many without a time there is none
+UNEVEN_MAX = 64  # days remembered
+DAY = timedelta(days=1)
+MINUTE = timedelta(minutes=1)
+CHANGE_MAX = timedelta(hours=3)  # by so much clocks are changed, at most
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+
+def validate_cron(cron: Cron) -> None:
+    """Refuse an expression or a time zone that cannot be evaluated."""
+    find_zone(cron.timezone)
+    if len(cron.expression) > EXPRESSION_CHARS_MAX:
+        raise InvalidSpec(
+            "spec.policy.expression", f"must have at most {EXPRESSION_CHARS_MAX} characters",
+            got=cron.expression,
+        )  # fmt: skip
+    if len(cron.expression.split()) != 5:
+        raise InvalidSpec(
+            "spec.policy.expression", "must have five fields: minute hour day month weekday",
+            got=cron.expression,
+        )  # fmt: skip
+    try:
+        next(CronSim(cron.expression, datetime(2026, 1, 1, tzinfo=UTC)))
+    except (CronSimError, StopIteration):
+        raise InvalidSpec(
+            "spec.policy.expression", "is not a cron expression that ever comes due",
+            got=cron.expression,
+        ) from None  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def find_zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise InvalidSpec(
+            "spec.policy.timezone", "is not a time zone name such as Europe/Berlin", got=name
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def calendar_of(cron: Cron) -> Calendar:
+    """The calendar of an expression; they are few, and asked again and again."""
+    return Calendar(cron)
+
+
+class Calendar:
+    """The times of one expression in one zone."""
+
+    def __init__(self, cron: Cron) -> None:
+        self._zone = find_zone(cron.timezone)
+        self._fields = fields = CronSim(cron.expression, datetime(2026, 1, 1, tzinfo=UTC))
+        self._is_wild = fields.parts[1].startswith("*") or fields.parts[2].startswith("*")
+        self._uneven: dict[date, list[datetime]] = {}
+        self._moments = [
+            timedelta(hours=hour, minutes=minute)
+            for hour in sorted(fields.hours)
+            for minute in sorted(fields.minutes)
+        ]
+
+    def after(self, moment: datetime) -> Iterator[datetime]:
+        """The times strictly after a moment, in order, without end or until there are no more."""
+        last, day = moment, self._day_of(moment) - DAY  # yesterday's may be put off into today
+        end = min(day.year + YEARS_MAX, date.max.year - 1)
+        while day.year <= end:
+            if day.month not in self._fields.months:
+                day = (day.replace(day=1) + 32 * DAY).replace(day=1)
+                continue
+            for time in self._of_day_after(day, last):
+                yield time
+                last, end = time, min(day.year + YEARS_MAX, date.max.year - 1)
+            day += DAY
+
+    def kept(self, following: datetime, now: datetime, most: int) -> datetime:
+        """The oldest of the newest `most` times from `following` to `now`.
+
+        Counts whole days back from `now`: the cost is that of the days, not of the times.
+        """
+        first, today = self._day_of(following), self._day_of(now)
+        left, day = most, today
+        while day >= first:
+            if day.month not in self._fields.months:
+                day = day.replace(day=1) - DAY
+                continue
+            count = self._count(day) if first < day < today else None
+            if count is None or count >= left:
+                times = [time for time in self._of_day(day) if following <= time <= now]
+                if len(times) >= left:
+                    return times[-left]
+                count = len(times)
+            left -= count
+            day -= DAY
+        return following
+
+    # -- one day ----------------------------------------------------------------------------------
+
+    def _day_of(self, moment: datetime) -> date:
+        return moment.astimezone(self._zone).date()
+
+    def _of_day_after(self, day: date, last: datetime) -> Iterator[datetime]:
+        if not self._fields.match_day(day):
+            return
+        start = self._even_start(day)
+        if start is None:
+            yield from (time for time in self._of_uneven(day) if time > last)
+            return
+        first = bisect_right(self._moments, last - start)
+        for place in range(first, len(self._moments)):
+            yield start + self._moments[place]
+
+    def _of_day(self, day: date) -> list[datetime]:
+        """All times whose wall clock is of this day."""
+        return list(self._of_day_after(day, EARLIEST))
+
+    def _count(self, day: date) -> int:
+        if not self._fields.match_day(day):
+            return 0
+        return len(self._of_uneven(day) if self._even_start(day) is None else self._moments)
+
+    def _even_start(self, day: date) -> datetime | None:
+        """When the day begins; None if the zone's clock is changed in it."""
+        start, end = self._midnight(day), self._midnight(day + DAY)
+        return start if end - start == DAY else None
+
+    def _midnight(self, day: date) -> datetime:
+        return datetime(day.year, day.month, day.day, tzinfo=self._zone).astimezone(UTC)
+
+    # -- days with a clock change -----------------------------------------------------------------
+
+    def _of_uneven(self, day: date) -> list[datetime]:
+        found = self._uneven.get(day)
+        if found is None:
+            if len(self._uneven) >= UNEVEN_MAX:
+                self._uneven.clear()
+            found = self._uneven[day] = self._real(day) if self._is_wild else self._put_off(day)
+        return found
+
+    def _real(self, day: date) -> list[datetime]:
+        """Every real minute of the day whose wall clock matches."""
+        found = []
+        time, end = self._midnight(day) - CHANGE_MAX, self._midnight(day + DAY) + CHANGE_MAX
+        while time < end:
+            wall = time.astimezone(self._zone)
+            is_match = wall.hour in self._fields.hours and wall.minute in self._fields.minutes
+            if is_match and wall.date() == day:
+                found.append(time)
+            time += MINUTE
+        return found
+
+    def _put_off(self, day: date) -> list[datetime]:
+        """Each once: at its first pass, or right after the gap in which it would have been."""
+        midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - a wall clock's
+        return sorted({self._instant(midnight + moment) for moment in self._moments})
+
+    def _instant(self, wall: datetime) -> datetime:
+        while True:
+            instant = wall.replace(tzinfo=self._zone).astimezone(UTC)
+            if instant.astimezone(self._zone).replace(tzinfo=None, fold=0) == wall:
+                return instant
+            wall += MINUTE
