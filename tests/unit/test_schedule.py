@@ -355,7 +355,7 @@ PLACES = [(zone, day) for zone, days in CHANGES.items() for day in days]
 
 
 def cron_times(expression: str, zone: str, start: datetime, end: datetime) -> list[datetime]:
-    found, moment = [], start - timedelta(microseconds=1)
+    found, moment = list[datetime](), start - timedelta(microseconds=1)
     while True:
         following = cron_after(Cron(expression=expression, timezone=zone), moment)
         assert following is not None

@@ -44,7 +44,7 @@ def watched(describe: Describe) -> Callable[[F], F]:
     """
 
     def mark(function: F) -> F:
-        _WATCHED[function.__code__] = describe  # type: ignore[attr-defined]
+        _WATCHED[function.__code__] = describe
         return function
 
     return mark
