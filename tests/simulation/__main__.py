@@ -72,6 +72,10 @@ FLOORS = {
     "retry ok": 100,
     "purge": 200,
     "calm": 50,
+    "outage": 200,
+    "own attempt outlived its reservation": 20,
+    "action undecidable": 50,
+    "attempt lost": 100,
 }
 
 

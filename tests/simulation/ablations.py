@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import msgspec
@@ -33,8 +35,12 @@ from gnomon.contracts.store import (
     Store,
 )
 from gnomon.model.spec import Mock
+from gnomon.model.transition import transition
 from gnomon.stores.sqlite.rows import micros, moment
 from gnomon.worker import WorkerConfig
+from gnomon.worker import attempt as attempt_module
+from gnomon.worker import pump as pump_module
+from gnomon.worker.reservations import Reservations
 from tests.simulation.world import Ablation, World
 
 READ_INCOMING = """
@@ -372,6 +378,25 @@ class Without(Ablation):
         return msgspec.structs.replace(store, **changed)
 
 
+class Patched(Ablation):
+    """A worker with one of its functions replaced."""
+
+    def __init__(self, name: str, *patches: tuple[object, str, object]) -> None:
+        self.name = name
+        self._patches = patches
+
+    def patch(self) -> AbstractContextManager[object]:
+        stack = ExitStack()
+        for owner, attribute, replacement in self._patches:
+            stack.enter_context(mock.patch.object(owner, attribute, replacement))
+        return stack
+
+
+async def settle_all(_: Reservations, found: Sequence[Lapsed]) -> list[Lapsed]:
+    """Also what is in one's own slots."""
+    return list(found)
+
+
 ABLATIONS: dict[str, Ablation] = {
     ablation.name: ablation
     for ablation in (
@@ -391,5 +416,11 @@ ABLATIONS: dict[str, Ablation] = {
         Without("hasty-interruption", "work", HastyInterruption),
         LateSending(),
         WrongProof(),
+        Patched(
+            "undecidable-raises",
+            (attempt_module, "decide", transition),
+            (pump_module, "decide", transition),
+        ),
+        Patched("settle-own", (Reservations, "keep_own", settle_all)),
     )
 }

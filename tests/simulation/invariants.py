@@ -89,6 +89,7 @@ class Rules:
         self.answered_at: dict[UUID, datetime] = {}  # when the worker got it, by attempt
         self.was_held: Callable[[str, datetime], bool] = lambda *_: False  # by a user, lately
         self.is_settled: Callable[[Settle], bool] = lambda _: True  # asks the tables
+        self.is_in_hand: Callable[[str, UUID, UUID], bool] = lambda *_: False  # asks the receiver
 
     def performed(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         """Hold one call of one process against the rules."""
@@ -393,6 +394,8 @@ class Rules:
             assert lapsed.attempt is not None
             is_its = lapsed.attempt.attempt_id == made.attempt_id
             self._check(is_its, "settled_another", who, made)
+            is_own = self.is_in_hand(who, made.guid, lapsed.attempt.attempt_id)
+            self._check(not is_own, "settled_own", who, made)
             made.running, made.swept = False, True
             self.swept.add(lapsed.attempt.attempt_id)
             self.history.reach("swept")

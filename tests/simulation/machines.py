@@ -97,16 +97,24 @@ class Machines:
 
 
 class Witness(Silent):
-    """Notes what the undertakers did."""
+    """Notes what the undertakers did, and rare moments; a bug that was survived breaks a rule."""
 
     def __init__(self, who: str, history: History) -> None:
         self._who = who
         self._history = history
 
     def event(self, name: str, /, **fields: object) -> None:
+        if name == "worker_bug":
+            self._history.violate("worker_bug", self._who, fields["loop"], fields["error"])
+        elif name in ("action_undecidable", "attempt_lost"):
+            self._history.reach(name.replace("_", " "))
         if name != "worker_buried":
             return
         self._history.note(self._who, "buried", *fields.values())
         self._history.reach("buried")
         self._history.reach("buried with attempts", bool(fields["interrupted"]))
         self._history.reach("buried, and went on elsewhere", bool(fields["elsewhere"]))
+
+    def count(self, name: str, value: int = 1, /, **_labels: str) -> None:
+        if name == "reservations_outlived":
+            self._history.reach("own attempt outlived its reservation", value)

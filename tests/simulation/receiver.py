@@ -46,6 +46,7 @@ class Receiver:
     window: timedelta
     grace: timedelta
     bad: float = 0.2  # how often it fails or hangs
+    is_slow: bool = False  # takes long, so that outages fall into attempts
     is_swift: bool = False  # answers at once, so that what was delayed is caught up with
     deliveries: dict[UUID, list[Delivery]] = field(default_factory=dict)  # by generation
     keys: dict[str, tuple[str, UUID, int]] = field(default_factory=dict)
@@ -83,6 +84,8 @@ class Receiver:
     def _decide(self, order: Order) -> tuple[Outcome, float]:
         dice = self.dice
         takes_s = 0.0 if dice.random() < 0.3 else dice.random() ** 3 * min(order.timeout_s, 20)
+        if self.is_slow and dice.random() < 0.5:
+            takes_s = min(order.timeout_s, 20) * dice.uniform(0.5, 1)
         if self.is_swift:
             takes_s = min(takes_s, 0.02)
         drawn = dice.random() / self.bad if self.bad else 1.0
@@ -99,6 +102,15 @@ class Receiver:
         if drawn < 1.0:
             return Cancelled(reason="enough"), takes_s
         return Succeeded(answer=None if dice.random() < 0.7 else "ok"), takes_s
+
+    def is_in_hand(self, process: str, guid: UUID, attempt_id: UUID) -> bool:
+        """Whether this process delivered the attempt and lives: it is at it, or has its result."""
+        return any(
+            one.order.attempt_id == attempt_id
+            and one.process.name == process
+            and not one.process.dead
+            for one in self._of(guid)
+        )
 
     # -- rules ------------------------------------------------------------------------------------
 

@@ -56,6 +56,8 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("late-sending", 40),
         ("wrong-proof", 25),
         ("hasty-interruption", 100),
+        ("undecidable-raises", 0),
+        ("settle-own", 0),
     ],
 )
 def test_missing_guard_is_noticed(ablation: str, first: int) -> None:

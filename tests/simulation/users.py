@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
+
+import msgspec
 
 from gnomon.contracts.store import Changed
 from gnomon.model.errors import (
@@ -21,6 +23,7 @@ from gnomon.model.errors import (
 from gnomon.scheduler import Request, Scheduler
 from tests.simulation.drawing import draw_spec
 from tests.simulation.history import History
+from tests.simulation.zones import zoned
 
 EXPECTED = (AlreadyExists, Conflict, FailedPrecondition, NotFound, InvalidRequest)
 TRIES_MAX = 6
@@ -40,6 +43,8 @@ class User:
         sealed: Callable[[UUID], None],
         now: Callable[[], datetime],
         dense: bool,
+        zoned_share: float,
+        long_share: float,
     ) -> None:
         self._name = name
         self._scheduler = scheduler
@@ -49,6 +54,8 @@ class User:
         self._sealed = sealed
         self._now = now
         self._dense = dense
+        self._zoned_share = zoned_share
+        self._long_share = long_share
         self._known: dict[str, UUID] = {}  # generations this user has seen
         self._sent: dict[str, Request] = {}
         self._keys = 0
@@ -157,7 +164,12 @@ class User:
         if self._dice.random() < 0.5:
             self._keys += 1
             key = f"{self._name}-{self._keys}"
-        return Request(spec=draw_spec(self._dice, self._now(), dense=self._dense), id=name, key=key)
+        spec = draw_spec(self._dice, self._now(), dense=self._dense)
+        if self._zoned_share and self._dice.random() < self._zoned_share:
+            spec = zoned(spec)
+        if self._long_share and self._dice.random() < self._long_share:
+            spec = msgspec.structs.replace(spec, timeout=timedelta(seconds=40))
+        return Request(spec=spec, id=name, key=key)
 
     def _match(self, name: str) -> UUID | None:
         return self._known.get(name) if self._dice.random() < 0.3 else None

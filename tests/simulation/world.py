@@ -6,6 +6,8 @@ import asyncio
 import gc
 import random
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -27,9 +29,11 @@ from tests.simulation.history import Event, History, Violation
 from tests.simulation.holding import Holds
 from tests.simulation.invariants import Rules
 from tests.simulation.machines import Machines, Witness
+from tests.simulation.outages import outage
 from tests.simulation.receiver import Receiver
 from tests.simulation.stored import StoredRules
 from tests.simulation.users import User
+from tests.simulation.zones import without_zone
 
 worker_module.HELP_EVERY_S = 2.0  # seldom enough not to be most of what happens
 undertaker_module.LOOK_EVERY_S = 2.0
@@ -82,6 +86,10 @@ class Ablation:
     def config(self, config: WorkerConfig) -> WorkerConfig:
         return config
 
+    def patch(self) -> AbstractContextManager[object]:
+        """A part of the worker without the guard, for as long as the world lasts."""
+        return nullcontext()
+
     def store(self, store: Store, world: World) -> Store:
         """The engine without the guard; `world.between` lets others come between two steps."""
         return store
@@ -121,8 +129,9 @@ class Node:
         processes = world.machines.processes(
             self.name, self.process, world.loop.time(), gullible=world.ablation.is_gullible
         )
+        store = self.store.store
         self.worker = Worker(
-            self.store.store,
+            without_zone(store) if self.name in world.ignorant else store,
             world.installation,
             {Mock: executor, Python: executor, Http: executor},
             env=Env(
@@ -207,6 +216,12 @@ class World(Watcher):
         self.dice = random.Random(seed)
         self.weather = draw_weather(self.dice)
         promised = draw_config(self.dice)
+        # Drawn apart, so that the worlds of older seeds stay what they are.
+        self.more_dice = random.Random(f"more {seed}")
+        self.has_outage = not self.weather.is_calm and self.more_dice.random() < 0.4
+        self.ignorant = frozenset({"w1"} if self.more_dice.random() < 0.3 else ())  # of a zone
+        if self.has_outage:  # looks soon afterwards, before reservations are prolonged
+            promised = replace(promised, window=timedelta(seconds=9), sweep=timedelta(seconds=2))
         self.promised = promised
         self.config = ablation.config(promised)
         self.entropy = SeededEntropy(random.Random(self.dice.random()))
@@ -235,6 +250,7 @@ class World(Watcher):
             )
             self._chaos_tasks.add(holder)
             users.append(holder)
+        users.append(self.loop.create_task(outage(self), name="outage"))
         if await self._watch_until(self.loop.time() + trouble_s):
             self._end_trouble([*users, chaos])
             if await self._come_to_rest():
@@ -269,7 +285,9 @@ class World(Watcher):
             window=self.promised.window,
             grace=self.promised.grace,
             bad=self.dice.choice((0.0, 0.2, 0.5)),
+            is_slow=self.has_outage,
         )
+        self.rules.is_in_hand = self.receiver.is_in_hand
         self.nodes = [Node(self, f"w{number}") for number in range(1, self.dice.randint(2, 3) + 1)]
         pump_module.FRESH_FOR = FRESH_FOR
         if self.weather.is_calm and self.config.concurrency >= 20:
@@ -297,6 +315,8 @@ class World(Watcher):
             sealed=self.receiver.sealed.add,
             now=self.clock.now,
             dense=self.is_dense,
+            zoned_share=0.3 if self.ignorant else 0.0,
+            long_share=0.5 if self.has_outage else 0.0,
         )
         mean_s = self.dice.choice((1.0, 3.0, 8.0))
 
@@ -475,7 +495,8 @@ def run_seed(seed: int, ablation: Ablation | None = None) -> Outcome:
     world = World(seed, loop, ablation or Ablation())
     loop.set_exception_handler(lambda _, context: _note_stray(world, context))
     try:
-        loop.run_until_complete(world.run())
+        with world.ablation.patch():
+            loop.run_until_complete(world.run())
     except Exception as exc:
         world.history.violate("world_raised", _shown(exc))
     finally:
