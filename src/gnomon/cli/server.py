@@ -54,6 +54,7 @@ async def _serve(settings: Settings) -> None:
             authorizer = authorizer_of(app)
             rest = create_rest(
                 app.scheduler,
+                health=lambda: {"workers": 0},
                 metrics=telemetry.metrics,
                 observer=telemetry.observer,
                 authorizer=authorizer,

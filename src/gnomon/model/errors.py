@@ -8,6 +8,8 @@ How an attempt ends, being late, and having nothing due are results, not errors.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 
 class GnomonError(Exception):
     """Root of everything Gnomon raises on purpose."""
@@ -213,8 +215,18 @@ SHOWN_CHARS_MAX = 80
 
 def short(value: object) -> str:
     """A value for a message: escaped, and cut so that no message can be flooded."""
-    text = repr(value)
+    text = _shown(value)
     return text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + "…"
+
+
+def _shown(value: object) -> str:
+    """As a user wrote it: he knows no Python."""
+    match value:
+        case timedelta():
+            return f"{value.total_seconds():g} s"
+        case datetime():
+            return value.isoformat()
+    return repr(value)
 
 
 def check(condition: object, problem: str, **facts: object) -> None:

@@ -105,7 +105,7 @@ class Push(_Part, frozen=True, tag="push", tag_field="type"):
     """Send a technical push through a notificator, to a user's devices or to one device."""
 
     target: str  # named in the worker's configuration, which has the address
-    ttl: timedelta  # counted from its time: what is not sent by then is not sent at all
+    ttl: timedelta  # required; counted from its time: what is not sent by then is not sent at all
     user: str | None = None
     device: str | None = None
     payload: Any = None

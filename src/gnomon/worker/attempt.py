@@ -230,6 +230,7 @@ def finish_of(begun: Begun, outcome: Outcome, *, ended_after: timedelta) -> Fini
         verdict=verdict,
         error=error,
         answer=answer,
+        ended_at=now,
     )
 
 

@@ -151,6 +151,7 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     verdict: Verdict
     error: str | None = None
     answer: str | None = None
+    ended_at: datetime | None = None  # the verdict counts from here; None, or later: when recorded
 
 
 class Settle(Value, frozen=True):

@@ -200,7 +200,7 @@ class Recorder:
             attempt_no=one.attempt_no,
             occurrence_no=one.occurrence_no,
             began_at=one.began_at,
-            ended_at=now,
+            ended_at=now if one.ended_at is None else min(one.ended_at, now),
             outcome=outcome or one.outcome,
             error=one.error,
             answer=one.answer,

@@ -113,7 +113,7 @@ async def log_attempts(
         [attempt.error for _, attempt in logged],
         [attempt.answer for _, attempt in logged],
         [attempt.owner for _, attempt in logged],
-        now,
+        [attempt.ended_at or now for _, attempt in logged],
         *shards,
     )
 

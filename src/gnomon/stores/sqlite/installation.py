@@ -27,7 +27,7 @@ Connection = sqlite3.Connection
 
 SKIPPED = "skipped when the database was adopted"
 OVERRUN = timedelta(seconds=60)  # this long after its deadline nobody can still be at an attempt
-WORKERS_KEPT_FOR = timedelta(days=1)
+WORKERS_KEPT_FOR = timedelta(minutes=5)  # of silence: its attempts are settled by then
 PURGES = ("purge_finished", "purge_attempts", "purge_audit")
 DOCTOR_QUERIES = (
     "doctor_counters",

@@ -112,7 +112,9 @@ class SqliteResults:
     def _log(
         self, connection: Connection, finish: Finish, row: Parameters, owner: str, outcome: str
     ) -> None:
+        ended_at = row["now"] if finish.ended_at is None else micros(finish.ended_at)
         entry = row | {
+            "ended_at": min(ended_at, row["now"]),
             "attempt_no": finish.attempt_no,
             "occurrence_no": finish.occurrence_no,
             "outcome": outcome,
@@ -222,7 +224,7 @@ def finished_attempt(finish: Finish, owner: str, now: datetime) -> Attempt:
         attempt_no=finish.attempt_no,
         occurrence_no=finish.occurrence_no,
         began_at=finish.began_at,
-        ended_at=now,
+        ended_at=now if finish.ended_at is None else min(finish.ended_at, now),
         outcome=finish.outcome,
         error=finish.error,
         answer=finish.answer,
@@ -247,7 +249,9 @@ def interrupted_attempt(settlement: Settle, owner: str | None, now: datetime) ->
 
 
 def _log_fields(attempt: Attempt) -> Parameters:
+    assert attempt.ended_at is not None
     return {
+        "ended_at": micros(attempt.ended_at),
         "attempt_no": attempt.attempt_no,
         "occurrence_no": attempt.occurrence_no,
         "outcome": attempt.outcome,

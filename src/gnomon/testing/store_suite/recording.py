@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import msgspec
+
 from gnomon.contracts.store import Recorded, Store
 from gnomon.model.action import State
 from gnomon.model.outcome import Abandoned, Cancelled, Failed, Interrupted, Succeeded
-from gnomon.testing.store_suite.given import HOUR, NOTHING, OWNER, Given, every, retrying
+from gnomon.testing.store_suite.given import HOUR, NOTHING, OWNER, SECOND, Given, every, retrying
 
 
 class TestFinish:
@@ -60,6 +64,35 @@ class TestFinish:
         assert ("failed", "refused", "503", OWNER) == (
             logged.outcome, logged.error, logged.answer, logged.owner,
         )  # fmt: skip
+
+    async def test_the_recorded_wait_is_the_one_that_was_decided(
+        self, store: Store, given: Given
+    ) -> None:
+        """The end of an attempt and its retry are of one clock: the gap is never below the wait."""
+        begun = await given.begun("try", retry=retrying(2))
+        finish = await given.finish_of(begun, Failed(error="no"))
+        ended_at = begun.began_at + timedelta(microseconds=1)
+        retry_at = ended_at + SECOND
+        verdict = msgspec.structs.replace(finish.verdict, scheduled_at=retry_at)
+        finish = msgspec.structs.replace(finish, ended_at=ended_at, verdict=verdict)
+        await store.work.finish([finish], owner=OWNER)
+
+        (logged,) = await store.actions.attempts("try", limit=10)
+        status = (await given.action("try")).status
+        assert status.last_attempt is not None
+        assert {ended_at} == {logged.ended_at, status.last_attempt.ended_at}
+        assert retry_at == status.scheduled_at
+
+    async def test_no_attempt_ends_after_it_was_recorded(self, store: Store, given: Given) -> None:
+        """A worker reckons the end from when it asked to begin: a little late, never in the log."""
+        begun = await given.begun("try", retry=retrying(2))
+        finish = await given.finish_of(begun, Failed(error="no"))
+        finish = msgspec.structs.replace(finish, ended_at=begun.began_at + HOUR)
+        await store.work.finish([finish], owner=OWNER)
+
+        (logged,) = await store.actions.attempts("try", limit=10)
+        assert logged.ended_at is not None
+        assert begun.began_at <= logged.ended_at <= await given.now()
 
     async def test_a_final_failure_is_dead_and_stays_visible(self, given: Given) -> None:
         """Retries used up: parked with its reason, not lost."""

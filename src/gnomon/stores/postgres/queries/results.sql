@@ -207,13 +207,13 @@ INSERT INTO /*schema*/attempt_log (
 )
 SELECT
     l.shard_id, u.id, u.guid, u.attempt_id, u.attempt_no, u.occurrence_no, u.began_at,
-    $12::timestamptz, u.outcome, u.error, u.answer, u.owner
+    u.ended_at, u.outcome, u.error, u.answer, u.owner
 FROM unnest(
     $1::int[], $2::text[], $3::uuid[], $4::uuid[], $5::int[], $6::bigint[], $7::timestamptz[],
-    $8::text[], $9::text[], $10::text[], $11::text[]
+    $8::text[], $9::text[], $10::text[], $11::text[], $12::timestamptz[]
 ) AS u (
     shard_id, id, guid, attempt_id, attempt_no, occurrence_no, began_at, outcome, error, answer,
-    owner
+    owner, ended_at
 )
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $13*/

@@ -114,11 +114,11 @@ INSERT INTO attempt_log (
     error, answer, owner
 )
 VALUES (
-    :shard, :id, :guid, :attempt_id, :attempt_no, :occurrence_no, :began_at, :now, :outcome,
+    :shard, :id, :guid, :attempt_id, :attempt_no, :occurrence_no, :began_at, :ended_at, :outcome,
     :error, :answer, :owner
 )
 ON CONFLICT (shard_id, attempt_id, began_at) DO UPDATE SET
-    ended_at = :now, outcome = :outcome, error = :error, answer = :answer;
+    ended_at = :ended_at, outcome = :outcome, error = :error, answer = :answer;
 
 -- name: logged_outcome
 SELECT outcome FROM attempt_log
