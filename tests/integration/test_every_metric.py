@@ -65,6 +65,7 @@ ELSEWHERE = {
     "stage_loops": "tests/conformance/stages",
     "stage_timers": "tests/conformance/stages",
     "stage_bugs": "tests/conformance/stages",
+    "stages_unserved": "tests/conformance/stages",
     "outbox_sent": "tests/conformance/stages/test_outbox.py",
     "outbox_put_off": "tests/conformance/stages/test_outbox.py",
     "outbox_quarantined": "tests/integration/stages/test_outbox.py",
