@@ -97,6 +97,7 @@ class Reconciler:
         )
         self._survey: Survey | None = None
         self._survey_at = 0.0
+        self._behind_until = 0.0  # looks that come between do not put it off
         self._declare_at = 0.0
         self._description = 0  # counts how often a stage has described itself anew
         self._announced = -1  # the description that the register and the log know
@@ -270,7 +271,8 @@ class Reconciler:
     async def _look(self, holdings: Sequence[Holding]) -> bool:
         """Learn what there is to do; True if some of it is due."""
         self.claims.is_stale = False
-        if self._clock.monotonic() >= self._survey_at:
+        if self._clock.monotonic() >= self._behind_until:
+            self._behind_until = self._clock.monotonic() + self._config.poll.total_seconds()
             for line in self._lines.values():
                 line.behind.clear()  # there may be what nobody told of
             self.claims.let_go_of_old()

@@ -171,6 +171,29 @@ async def test_stages_of_two_processes_work_on_an_entity_one_after_the_other() -
     assert {"x": 1, "ax": 1, "bx": 1} == fleet.bench["e"]
 
 
+async def test_what_waits_for_another_process_is_looked_at_again_however_much_goes_on() -> None:
+    """Nobody tells this process when the other is done; and it is woken all the time."""
+    fleet = Fleet()
+    held = await all_shards(fleet.bench)
+    owner = await fleet.add(copying("a", "x", "ax"), holds=held)
+    guest = await fleet.add(copying("b", "x", "bx"))
+    await fleet.settle()
+    await fleet.bench.put("e", {"x": 1})
+    for worker in (owner, guest, guest, owner, owner, owner):  # it asks; too early; `a` works
+        worker.reconciler.hint(())
+        await worker.reconciler.step()
+    await owner.reconciler.claims.idle()
+    assert {"x": 1, "ax": 1} == fleet.bench["e"]
+
+    for _ in range(8):
+        fleet.bench.clock.move_to(fleet.bench.now + timedelta(milliseconds=400))
+        guest.reconciler.wake()
+        await guest.reconciler.step()
+        await guest.reconciler.step()
+        await guest.reconciler.claims.idle()
+    assert {"x": 1, "ax": 1, "bx": 1} == fleet.bench["e"]
+
+
 async def test_a_stage_that_nobody_serves_is_told() -> None:
     """A line in a minute, a metric, and a finding of the doctor with what waits."""
     fleet = Fleet()
