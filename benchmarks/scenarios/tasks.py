@@ -26,6 +26,7 @@ PEER_START_MS = 517.0  # at its default settings
 PEER_GOAL = 3.0
 LOOP_GOAL = 0.3
 LOOP_ROWS_MAX = 2_000
+SESSIONS_SHARE = 10  # of the tasks: a session costs much more than a task
 GROWTH_GOAL = 1.3
 START_GOAL_MS = 10.0
 GROUPS = {0: "sequential", 3: "4 parallel"}
@@ -35,6 +36,8 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
     if stand.server is None:
         return  # one writer: there is nothing to be compared with
     async for result in measure_rates(stand):
+        yield result
+    async for result in measure_without_reuse(stand):
         yield result
     async for result in measure_growth(stand):
         yield result
@@ -100,18 +103,21 @@ def loop_with_rows(url: str, count: int) -> float:
         found = connection.execute("SELECT id FROM task WHERE \"group\" = 'loop'").fetchall()
         began = time.perf_counter()
         for row in found:
-            connection.execute(
-                "UPDATE task SET state = 'WORK', start = clock_timestamp(), "
-                "pid = pg_backend_pid() WHERE id = %s",
-                row,
-            )
-            result = connection.execute("SELECT 1").fetchone()
-            connection.execute(
-                "UPDATE task SET state = 'DONE', stop = clock_timestamp(), output = %s "
-                "WHERE id = %s",
-                [str(result), *row],
-            )
+            _perform(connection, row)
         return count / (time.perf_counter() - began)
+
+
+def _perform(connection: psycopg.Connection[tuple[int]], row: tuple[int]) -> None:
+    connection.execute(
+        "UPDATE task SET state = 'WORK', start = clock_timestamp(), "
+        "pid = pg_backend_pid() WHERE id = %s",
+        row,
+    )
+    result = connection.execute("SELECT 1").fetchone()
+    connection.execute(
+        "UPDATE task SET state = 'DONE', stop = clock_timestamp(), output = %s WHERE id = %s",
+        [str(result), *row],
+    )
 
 
 def bare_loop(url: str, count: int) -> float:
@@ -121,6 +127,44 @@ def bare_loop(url: str, count: int) -> float:
         for _ in range(count):
             connection.execute("SELECT 1").fetchone()
         return count / (time.perf_counter() - began)
+
+
+async def measure_without_reuse(stand: Stand) -> AsyncIterator[Result]:
+    """Each task on a session of its own, as without `live` and `count`. Of pg_task there is no
+    recorded figure for that: it was as fast as we were, in one run beside it."""
+    count = max(1, stand.scale.tasks // SESSIONS_SHARE)
+    async with stand.database() as url, task_owner(stand, url) as user:
+        loop = await asyncio.to_thread(loop_of_sessions, url, count)
+        for beside, group in GROUPS.items():
+            await stand.settle(url)
+            first = await insert(user, count, group=f"{group}, alone", beside=beside, live="0")
+            rate = count / await performed(user, first, count)
+            progress(f"tasks, a session each, {group}: {rate:.0f}/s; loop {loop:.0f}/s")
+            yield Result(
+                scenario="tasks",
+                measure=f"{count:,} tasks, a session each, {group}",
+                engine=stand.engine,
+                value=rate,
+                unit="tasks/s",
+                floor="loop of the same, a session each",
+                compared_value=loop,
+                ratio=rate / loop,
+            )
+
+
+def loop_of_sessions(url: str, count: int) -> float:
+    """Tasks a second: a connection, WORK, the input, DONE, each as it comes."""
+    with psycopg.connect(url, autocommit=True) as user:
+        found = user.execute(
+            'INSERT INTO task (state, "group", input) '
+            "SELECT 'STOP', 'sessions', 'SELECT 1' FROM generate_series(1, %s) RETURNING id",
+            [count],
+        ).fetchall()
+    began = time.perf_counter()
+    for row in found:
+        with psycopg.connect(url, autocommit=True) as connection:
+            _perform(connection, row)
+    return count / (time.perf_counter() - began)
 
 
 async def measure_growth(stand: Stand) -> AsyncIterator[Result]:

@@ -52,13 +52,16 @@ async def _ready(log: Path, process: asyncio.subprocess.Process) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-async def insert(user: asyncpg.Connection, count: int, *, group: str, beside: int) -> int:
-    """So many trivial tasks on reused sessions, in one transaction; the first one's id."""
+async def insert(
+    user: asyncpg.Connection, count: int, *, group: str, beside: int, live: str = "1 hour"
+) -> int:
+    """So many trivial tasks, on reused sessions unless `live` is 0, in one transaction; the first
+    one's id."""
     last = await user.fetchval("SELECT coalesce(max(id), 0) FROM task")
     await user.execute(
         'INSERT INTO task ("group", max, live, input) '
-        "SELECT $1, $2, '1 hour', 'SELECT 1' FROM generate_series(1, $3::int)",
-        group, beside, count,
+        "SELECT $1, $2, $4::text::interval, 'SELECT 1' FROM generate_series(1, $3::int)",
+        group, beside, count, live,
     )  # fmt: skip
     return int(last) + 1
 

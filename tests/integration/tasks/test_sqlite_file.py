@@ -195,6 +195,61 @@ async def test_an_interval_that_cannot_be_read_is_the_tasks_error(
     )
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("plan", "0000-01-01 00:00:00.000000"),
+        ("plan", "9999-12-31 00:00:00.000000"),
+        ("active", "9999 years"),
+        ("active", "999999999999 years"),
+        ("repeat", "9999 years"),
+        ("live", "9999 years"),
+        ("timeout", "9999 years"),
+        ("count", 2**63 - 1),
+        ("retry", 2**63 - 1),
+        ("max", -(2**31)),
+        ("cron", "NaN"),
+        ("group", "g" * 1_000_000),
+        ("since", "never"),
+    ],
+)
+async def test_a_value_costs_its_own_row_only(
+    driver: SqliteDriver, column: str, value: object
+) -> None:
+    """Whatever a column takes: it is looked past, ended or left waiting, and the next one runs."""
+    odd = driver.insert("SELECT 1", **{"group": "odd", column: value})
+    fine = driver.insert("SELECT 2")
+    polled = await driver.table.poll(None)
+    assert GROUP in polled.groups
+    await driver.expire()
+    for key in polled.groups:
+        rows = await driver.window(key)
+        for row in rows:
+            if row.id == odd:
+                session = await driver.open(key)
+                task = await session.take(odd, lease_guid=driver.lease_guid)
+                if task is not None:
+                    await driver.finish(session, task)
+    await driver.perform(fine)
+    assert "DONE" == (driver.row(fine) or {})["state"]
+
+
+async def test_a_text_that_is_none_fails_its_own_task(driver: SqliteDriver) -> None:
+    """SQLite takes any bytes for a text; a blob is refused where it is inserted."""
+    driver.do("INSERT INTO task (input, \"group\") VALUES ('SELECT 1', CAST(X'67ff' AS text))")
+    driver.do("INSERT INTO task (input) VALUES (CAST(X'ff' AS text))")
+    [first, second] = [row["id"] for row in driver.rows("SELECT id FROM task ORDER BY id")]
+    for key in (await driver.table.poll(None)).groups:
+        [row] = await driver.window(key)
+        session = await driver.open(key)
+        assert await session.take(row.id, lease_guid=driver.lease_guid) is None
+    found = driver.rows("SELECT id, state, error FROM task ORDER BY id")
+    assert [(first, "FAIL"), (second, "FAIL")] == [(row["id"], row["state"]) for row in found]
+    assert found[0]["error"].startswith('ERROR:  invalid byte sequence for encoding "UTF8"')
+    with pytest.raises(sqlite3.IntegrityError, match="text_check"):
+        driver.do("INSERT INTO task (input, \"group\") VALUES ('SELECT 1', X'67')")
+
+
 async def test_a_column_added_meanwhile_is_copied(driver: SqliteDriver) -> None:
     """The columns are those that the table has at that moment."""
     task_id = driver.insert("SELECT 1", repeat="1 hour")
