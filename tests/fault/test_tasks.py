@@ -122,7 +122,7 @@ def test_killed_with_100_tasks_in_flight(tasks: Tasks) -> None:
     tasks.make_effects()
     tasks.execute(
         "INSERT INTO task (\"group\", input) SELECT 'g' || g, %s FROM generate_series(1, 150) AS g",
-        EFFECT.format("0.7 + random()"),
+        EFFECT.format("5 + random()"),
     )
     tasks.until(lambda: tasks.states().get("WORK", 0) >= 100, "100 tasks in flight")
     first.kill()
