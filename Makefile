@@ -70,10 +70,21 @@ docs: $(SETUP_STAMP) ## Write the generated pages of docs/reference anew
 .PHONY: lock
 lock: $(SETUP_STAMP) ## Bring both lock files to the newest versions
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --generate-hashes \
 		--extra dev pyproject.toml -o requirements-dev.lock
-	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --generate-hashes \
 		--extra dev --extra bench -c requirements-dev.lock pyproject.toml -o requirements-bench.lock
+
+.PHONY: audit
+audit: $(SETUP_STAMP) ## Look for known vulnerabilities in the locked packages (needs the network)
+	@$(BIN)/python -m pip install --quiet pip-audit
+	@$(BIN)/pip-audit --require-hashes --disable-pip -r requirements-dev.lock
+
+.PHONY: sbom
+sbom: $(SETUP_STAMP) ## Write dist/sbom.json, the bill of materials of the locked packages (CycloneDX)
+	@mkdir -p dist
+	@$(BIN)/python scripts/sbom.py requirements-dev.lock > dist/sbom.json
+	@echo "wrote dist/sbom.json"
 
 .PHONY: clean
 clean: ## Remove .venv and what tools left behind (not the data in ./var)
