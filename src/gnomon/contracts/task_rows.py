@@ -101,6 +101,10 @@ class TaskRows(Protocol):
         """One row."""
         ...
 
+    async def live_count(self, *, limit: int) -> int:
+        """How many rows wait or are worked on, counted up to `limit`."""
+        ...
+
     async def insert(self, draft: TaskDraft) -> TaskDetail:
         """A new row. Errors: InvalidSpec, when the table's own rules refuse it."""
         ...

@@ -16,6 +16,7 @@ from psycopg import conninfo, sql
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.env import Env
+from gnomon.contracts.store import AuditSelection
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
 from gnomon.tasks.opening import opener_of, rows_of
@@ -69,16 +70,16 @@ class Caller:
     """Somebody with a token that may do everything with the table, and one that may only look."""
 
     def __init__(self, server: Guarded, writer: str, reader: str) -> None:
-        self._server = server
+        self.server = server
         self._writer = writer
         self.reader = reader
 
     async def call(self, method: str, path: str, body: object = None) -> Answer:
-        return await self._server.ask(self._writer, method, TABLE + path, body)
+        return await self.server.ask(self._writer, method, TABLE + path, body)
 
     async def look(self, method: str, path: str, body: object = None) -> Answer:
         """As who may only read and write actions."""
-        return await self._server.ask(self.reader, method, path, body)
+        return await self.server.ask(self.reader, method, path, body)
 
     async def insert(self, **columns: object) -> Any:
         answer = await self.call("POST", "/tasks", {"input": "SELECT 1", "plan": FAR, **columns})
@@ -164,6 +165,33 @@ async def test_task_that_has_ended_cannot_be_stopped(caller: Caller, place: Plac
     answer = await caller.call("POST", f"/tasks/{task_id}/stop")
     assert (409, "DONE") == (answer.status, answer.json["state"])
     assert answer.json["detail"].startswith(f"task '{task_id}' is DONE")
+
+
+async def test_every_change_is_in_the_audit(caller: Caller) -> None:
+    """Who did what to which row; what was refused for want of a scope is no change."""
+    task_id = (await caller.insert())["id"]
+    await caller.call("POST", f"/tasks/{task_id}/stop")
+    await caller.call("POST", f"/tasks/{task_id}/plan")
+    await caller.look("POST", f"{TABLE}/tasks/{task_id}/stop")
+    found = await caller.server.app.store.tokens.audit(AuditSelection(), limit=10)
+    assert [
+        ("writer", "plan task", f"shop/{task_id}"),
+        ("writer", "stop task", f"shop/{task_id}"),
+        ("writer", "insert task", "shop"),
+    ] == [(entry.actor, entry.verb, entry.id) for entry in found]
+
+
+async def test_the_quota_of_a_token_counts_what_waits_in_the_table(caller: Caller) -> None:
+    """At its limit nothing is inserted and nothing planned again; what was stopped makes room."""
+    small = await caller.server.token("small", "read", "write", "table:shop", live_max=1)
+    first = (await caller.insert())["id"]
+    body = {"input": "SELECT 1", "plan": FAR}
+    refused = await caller.server.ask(small, "POST", f"{TABLE}/tasks", body)
+    assert (429, "token.live_max") == (refused.status, refused.json["limit"])
+    await caller.call("POST", f"/tasks/{first}/stop")
+    assert 201 == (await caller.server.ask(small, "POST", f"{TABLE}/tasks", body)).status
+    again = await caller.server.ask(small, "POST", f"{TABLE}/tasks/{first}/plan")
+    assert 429 == again.status
 
 
 async def test_changes_need_the_scope_of_the_table(caller: Caller) -> None:

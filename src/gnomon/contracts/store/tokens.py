@@ -93,6 +93,11 @@ class TokenStore(Protocol):
         """How many active and paused actions this name created, counted up to `limit`."""
         ...
 
+    async def note(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
+        """Write an entry of the audit for a change that is made elsewhere: before it, so that there
+        is none without its entry."""
+        ...
+
     async def audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
         """What was changed, newest first."""
         ...

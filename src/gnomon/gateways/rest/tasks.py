@@ -10,13 +10,15 @@ import msgspec
 from litestar.datastructures import State
 from litestar.params import FromPath
 
+from gnomon.clock import SystemEntropy
 from gnomon.contracts.task_rows import TaskDetail, TaskDraft, TaskRows
-from gnomon.gateways.auth import check_table
+from gnomon.gateways.auth import RECOUNT_S, check_table
 from gnomon.gateways.bodies import read_object
+from gnomon.gateways.rest.actions import scheduler_of
 from gnomon.gateways.rest.answers import Bytes, answer_json
 from gnomon.gateways.rest.guards import principal_of
 from gnomon.gateways.rest.reading import AnyRequest, Query, read_body
-from gnomon.model.errors import FailedPrecondition, InvalidSpec, NotFound
+from gnomon.model.errors import Exhausted, FailedPrecondition, InvalidSpec, NotFound
 from gnomon.scheduler.scheduler import PAGE_MAX
 
 INPUT_BYTES_MAX = 1024 * 1024
@@ -68,7 +70,10 @@ class TaskTables(litestar.Controller):
         Query(request, known=())
         rows = _rows(state, name)
         check_table(principal_of(request), name)
-        task = await rows.insert(read_draft(await read_body(request)))
+        draft = read_draft(await read_body(request))
+        await _admit(request, rows)
+        await _note(request, state, "insert task", name)
+        task = await rows.insert(draft)
         place = {"Location": f"/v1/task-tables/{name}/tasks/{task.id}"}
         return answer_json(task, status=201, headers=place)
 
@@ -94,6 +99,7 @@ class OneTask(litestar.Controller):
         Query(request, known=())
         rows = _rows(state, name)
         check_table(principal_of(request), name)
+        await _note(request, state, "stop task", f"{name}/{_task_id(id)}")
         return answer_json(_became("STOP", _found(await rows.stop(_task_id(id)), id)))
 
     @litestar.post("/plan")
@@ -104,7 +110,23 @@ class OneTask(litestar.Controller):
         Query(request, known=())
         rows = _rows(state, name)
         check_table(principal_of(request), name)
+        await _admit(request, rows)
+        await _note(request, state, "plan task", f"{name}/{_task_id(id)}")
         return answer_json(_became("PLAN", _found(await rows.plan(_task_id(id)), id)))
+
+
+async def _admit(request: AnyRequest, rows: TaskRows) -> None:
+    """A table knows no creators: its rows are counted all. Errors: Exhausted."""
+    most = principal_of(request).live_max
+    if most is not None and await rows.live_count(limit=most) >= most:
+        raise Exhausted("token.live_max", value=most, retry_after_s=RECOUNT_S)
+
+
+async def _note(request: AnyRequest, state: State, verb: str, id: str) -> None:
+    """The table may lie in another database than the audit: the entry is committed first."""
+    await scheduler_of(state).store.tokens.note(
+        actor=principal_of(request).name, verb=verb, id=id, guid=SystemEntropy().guid()
+    )
 
 
 def read_draft(body: bytes) -> TaskDraft:

@@ -56,6 +56,9 @@ class PostgresTokens:
     async def live_count(self, name: str, *, limit: int) -> int:
         return int((await self._database.fetch("live_count", name, limit))[0][0])
 
+    async def note(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
+        await self._database.fetch("note", guid, verb, actor, id)
+
     async def audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
         rows = await self._database.fetch_wide(
             "audit_entries", selection.actor, selection.id, selection.before, limit

@@ -72,6 +72,14 @@ class SqliteTokens:
     async def live_count(self, name: str, *, limit: int) -> int:
         return int((await self._fetch("live_count", {"name": name, "limit": limit}))[0][0])
 
+    async def note(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
+        entry = {"guid": guid.bytes, "count": 1, "verb": verb, "actor": actor, "id": id}
+
+        def note(connection: Connection) -> None:
+            connection.execute(SQL["audit"], entry | {"at": micros(self._clock.now())})
+
+        await self._runner.write(note)
+
     async def audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
         wanted = {
             "actor": selection.actor,

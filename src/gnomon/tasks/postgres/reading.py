@@ -18,7 +18,9 @@ T = TypeVar("T", TaskSummary, TaskDetail)
 
 # Of what a value, a type or a rule of the table refuses; all else is not the caller's doing.
 _CALLERS = ("22", "23", "42804", "42846")
-_VERBS = ("task_page", "task_detail", "insert_task", "fill_task", "stop_task", "plan_task")
+_VERBS = (
+    "task_page", "task_detail", "live_tasks", "insert_task", "fill_task", "stop_task", "plan_task",
+)  # fmt: skip
 
 
 class PostgresTaskRows:
@@ -45,6 +47,10 @@ class PostgresTaskRows:
     async def get(self, task_id: int) -> TaskDetail | None:
         [found] = await self._together(("task_detail", task_id))
         return _detail(found)
+
+    async def live_count(self, *, limit: int) -> int:
+        [found] = await self._together(("live_tasks", limit))
+        return int(found[0])
 
     async def insert(self, draft: TaskDraft) -> TaskDetail:
         text = msgspec.json.encode(draft).decode()

@@ -49,6 +49,12 @@ class SqliteTaskRows:
     async def get(self, task_id: int) -> TaskDetail | None:
         return await self._call(lambda connection: self._detail(connection, task_id))
 
+    async def live_count(self, *, limit: int) -> int:
+        def call(connection: sqlite3.Connection) -> int:
+            return int(connection.execute(self._sql["live_tasks"], {"limit": limit}).fetchone()[0])
+
+        return await self._call(call)
+
     async def insert(self, draft: TaskDraft) -> TaskDetail:
         given = msgspec.structs.asdict(draft)
         given["plan"] = None if draft.plan is None else text_of(draft.plan)

@@ -299,6 +299,13 @@ class TestAudit:
         older = await entries(store, before=newest[-1].at)
         assert ["a0", "a1"] == [item.id for item in older]
 
+    async def test_a_change_made_elsewhere_can_be_noted(self, store: Store, given: Given) -> None:
+        """As an entry like any other."""
+        guid = given.entropy.guid()
+        await store.tokens.note(actor="ann", verb="stop task", id="shop/7", guid=guid)
+        [found] = await entries(store, actor="ann")
+        assert ("stop task", "shop/7", guid, 1) == (found.verb, found.id, found.guid, found.count)
+
     async def test_old_entries_are_purged(self, store: Store, given: Given) -> None:
         """After their retention; younger ones stay."""
         await given.created("old")

@@ -89,3 +89,9 @@ SELECT count(*)
 FROM (
     SELECT FROM /*schema*/scheduled_action AS a WHERE a.creator = $1::text LIMIT $2::int
 ) AS counted;
+
+-- name: note shard-local
+-- An entry for a change that is made elsewhere.
+-- $1 guid, $2 verb, $3 actor, $4 id
+INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
+VALUES (statement_timestamp(), $1::uuid, 0, 1, $2::text, $3::text, $4::text);

@@ -62,6 +62,16 @@ SET "group" = coalesce(draft ->> 'group', t."group"),
 FROM (SELECT $1::json AS draft) AS given
 WHERE t.id = coalesce(currval(pg_get_serial_sequence(/*task_name*/'task', 'id')), lastval())
 
+-- name: live_tasks
+-- Two looks, for each has an index of its own.
+SELECT least($1::bigint, (
+    SELECT count(*) FROM (SELECT FROM /*task*/task WHERE state = 'PLAN' LIMIT $1::bigint) AS a
+) + (
+    SELECT count(*) FROM (
+        SELECT FROM /*task*/task WHERE state IN ('TAKE', 'WORK') LIMIT $1::bigint
+    ) AS b
+))
+
 -- name: stop_task
 UPDATE /*task*/task SET state = 'STOP'
 WHERE id = $1::bigint AND state IN ('PLAN', 'TAKE', 'WORK')

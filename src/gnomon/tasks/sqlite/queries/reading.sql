@@ -36,6 +36,15 @@ UPDATE /*table*/task SET
     "null" = coalesce(:null, "null"), data = coalesce(:data, data)
 WHERE id = :id;
 
+-- name: live_tasks
+SELECT min(:limit, (
+    SELECT count(*) FROM (SELECT 1 FROM /*table*/task WHERE state = 'PLAN' LIMIT :limit)
+) + (
+    SELECT count(*) FROM (
+        SELECT 1 FROM /*table*/task WHERE state IN ('TAKE', 'WORK') LIMIT :limit
+    )
+));
+
 -- name: stop_task
 UPDATE /*table*/task SET state = 'STOP' WHERE id = :id AND state IN ('PLAN', 'TAKE', 'WORK');
 
