@@ -30,6 +30,7 @@ LEVELS: Mapping[str, str] = {
     "heartbeat_withheld": "warning",
     "finish_failed": "warning",
     "event_loop_blocked": "error",
+    "result_held": "warning",
     "lease_lost": "warning",
     "lease_stolen": "warning",
     "worker_buried": "warning",
