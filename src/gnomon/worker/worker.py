@@ -319,7 +319,7 @@ class Worker:
             )
 
     async def _keep_helping(self) -> None:
-        """Begin overdue rows of shards whose owner is silent, until somebody takes them over."""
+        """Move and begin in shards whose owner is silent, until somebody takes them over."""
         while True:
             await asyncio.sleep(HELP_EVERY_S)
             with Round(self._observer, "helper"):
@@ -329,7 +329,12 @@ class Worker:
         silent = self.leases.silent(await self.leases.locks())
         if not silent:
             return
-        holdings = [Holding(shard=lock.shard, lease_guid=NOBODY) for lock in silent]
+        shards = [lock.shard for lock in silent]
+        moved = await self._store.work.move_silent(
+            shards, limit=self._config.move_batch, silent=self._config.silent
+        )
+        self._observer.count("actions_moved", moved.count)
+        holdings = [Holding(shard=shard, lease_guid=NOBODY) for shard in shards]
         lanes = await self._store.work.survey(holdings)
         overdue = [lane for lane, at in lanes.items() if at < self.pump.time.now()]
         overdue.sort(key=lambda lane: lane.priority)

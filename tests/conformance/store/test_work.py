@@ -13,6 +13,7 @@ from gnomon.testing.store_suite.lapsing import TestLapsed, TestSettle
 from gnomon.testing.store_suite.moving import (
     TestClockSetBack,
     TestMove,
+    TestMoveSilent,
     TestSurvey,
     TestWaiting,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "TestInterrupting",
     "TestLapsed",
     "TestMove",
+    "TestMoveSilent",
     "TestOrphans",
     "TestRecall",
     "TestRefusing",

@@ -186,6 +186,14 @@ class WorkStore(Protocol):
         """
         ...
 
+    async def move_silent(self, shards: Sequence[int], *, limit: int, silent: timedelta) -> Moved:
+        """As a helper, see `begin`: move rows of shards that nobody holds, or whose owner has been
+        silent for `silent`. Rows younger than a second are left to the owner. Whoever moves a row
+        takes it away from all others, so an owner that comes back does no harm. No marks are given:
+        it looks from the owner's last saved one on.
+        """
+        ...
+
     async def arrive(
         self,
         holdings: Sequence[Holding],

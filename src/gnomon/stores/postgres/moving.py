@@ -12,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import msgspec
+
 from gnomon.contracts.store import Arrived, Begun, Demand, Holding, Incoming, Lane, Moved, Open
 from gnomon.stores.postgres.begin import Terms, begin, recall
-from gnomon.stores.postgres.connection import Database, Row
+from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.rows import Decoder
 
 MARK_SLACK = timedelta(seconds=2)
+LEAST_AGE = timedelta(seconds=1)  # a helper leaves younger rows to the owner
+NOBODY = UUID(int=0)
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -88,7 +92,12 @@ async def _move_all(
         [mark_of(holding, full=full) for holding in holdings],
         limit,
         MARK_SLACK,
+        None,
     )
+    return await _added_up(database, rows, tally)
+
+
+async def _added_up(database: Database, rows: Sequence[Row], tally: Tally) -> datetime:
     for shard, queue, priority, moment, count, now in rows:
         if queue is None:
             tally.add_shard(shard, count, moment, now)
@@ -108,19 +117,58 @@ async def _move_shard(
         held = await session.fetch("move_held", holding.shard, holding.lease_guid)
         if not held:
             return
-        taken = await session.fetch(
-            "move_take", holding.shard, mark_of(holding, full=full), limit, MARK_SLACK
-        )
-        current = [row for row in taken if row[4] is not None]
-        columns = [[row[column] for row in current] for column in range(5)]
-        put: set[object] = set()
-        if current:
-            put = {row[0] for row in await session.fetch("move_put", holding.shard, *columns)}
+        start = mark_of(holding, full=full)
+        taken, put = await _take_and_put(session, holding.shard, start, limit, least_age=None)
     last: Row | None = taken[-1] if taken else None
     tally.add_shard(holding.shard, len(taken), last[5] if last else None, held[0][0])
-    for row in current:
-        if row[0] in put:
-            tally.add_lane(Lane(holding.shard, row[1], row[2]), row[3], 1)
+    _add_lanes(tally, holding.shard, put)
+
+
+async def _take_and_put(
+    session: Session, shard: int, start: datetime, limit: int, *, least_age: timedelta | None
+) -> tuple[Sequence[Row], Sequence[Row]]:
+    """From the one queue into the other: the rows taken, and those of them that were put."""
+    taken = await session.fetch("move_take", shard, start, limit, MARK_SLACK, least_age)
+    current = [row for row in taken if row[4] is not None]
+    if not current:
+        return taken, []
+    columns = [[row[column] for row in current] for column in range(5)]
+    put = {row[0] for row in await session.fetch("move_put", shard, *columns)}
+    return taken, [row for row in current if row[0] in put]
+
+
+def _add_lanes(tally: Tally, shard: int, put: Sequence[Row]) -> None:
+    for row in put:
+        tally.add_lane(Lane(shard, row[1], row[2]), row[3], 1)
+
+
+async def move_silent(
+    database: Database, shards: Sequence[int], *, limit: int, silent: timedelta
+) -> Moved:
+    tally = Tally([Holding(shard=shard, lease_guid=NOBODY) for shard in shards], limit)
+    if database.many_shards and shards:
+        nothing = [None] * len(shards)
+        rows = await database.fetch("move", shards, nothing, nothing, limit, MARK_SLACK, silent)
+        now = await _added_up(database, rows, tally)
+    else:
+        for shard in shards:
+            await _move_unheld(database, shard, tally, limit, silent)
+        now = (await database.fetch("now"))[0][0]
+    return msgspec.structs.replace(tally.moved(now), marks={})
+
+
+async def _move_unheld(
+    database: Database, shard: int, tally: Tally, limit: int, silent: timedelta
+) -> None:
+    async with database.transaction("move") as session:
+        unheld = await session.fetch("move_unheld", shard, silent)
+        if not unheld:
+            return
+        ((now, mark),) = unheld
+        start = mark or LONG_AGO
+        taken, put = await _take_and_put(session, shard, start, limit, least_age=LEAST_AGE)
+    tally.add_shard(shard, len(taken), taken[-1][5] if taken else None, now)
+    _add_lanes(tally, shard, put)
 
 
 async def arrive(

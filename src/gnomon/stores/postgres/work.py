@@ -36,6 +36,9 @@ class PostgresWork:
     async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
         return await moving.move(self._database, holdings, limit=limit, full=full)
 
+    async def move_silent(self, shards: Sequence[int], *, limit: int, silent: timedelta) -> Moved:
+        return await moving.move_silent(self._database, shards, limit=limit, silent=silent)
+
     async def arrive(
         self,
         holdings: Sequence[Holding],

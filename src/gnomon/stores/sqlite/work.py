@@ -23,18 +23,16 @@ from gnomon.contracts.store import (
     Begun,
     Demand,
     Holding,
-    Incoming,
     Lane,
     Lapsed,
-    Moved,
-    Open,
     Reserved,
 )
 from gnomon.model.action import Status
 from gnomon.model.codec import read_attempt, read_spec
 from gnomon.model.errors import check
+from gnomon.stores.sqlite.moving import OVERDUE_US, SqliteMoving
 from gnomon.stores.sqlite.queries import SQL
-from gnomon.stores.sqlite.results import Parameters, SqliteResults
+from gnomon.stores.sqlite.results import Parameters
 from gnomon.stores.sqlite.rows import (
     LiveRow,
     duration_us,
@@ -46,7 +44,6 @@ from gnomon.stores.sqlite.rows import (
 Connection = sqlite3.Connection
 
 ALWAYS_US = -(2**63)
-OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
 LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked
 STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
 
@@ -93,59 +90,8 @@ class Terms(NamedTuple):
     silent_us: int
 
 
-class SqliteWork(SqliteResults):
+class SqliteWork(SqliteMoving):
     """The `WorkStore` of this engine."""
-
-    # -- move -------------------------------------------------------------------------------------
-
-    async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
-        del full  # there are no dead rows to skip, so every move looks at all
-        return await self._runner.write(lambda connection: self._move(connection, holdings, limit))
-
-    def _move(self, connection: Connection, holdings: Sequence[Holding], limit: int) -> Moved:
-        filled = _waiting(connection, holdings)
-        lanes: dict[Lane, datetime] = {}
-        marks: dict[int, datetime] = {}
-        count = 0
-        more = False
-        for holding in holdings:
-            head = self._move_head(connection, holding, limit) if holding.shard in filled else None
-            if head is None:
-                continue
-            lanes |= self._moved_lanes(connection, head)
-            count += self._move_rows(connection, head)
-            marks[holding.shard] = moment(head["last_at"])
-            more = more or head["found"] == limit
-        return Moved(count=count, lanes=lanes, marks=marks, more=more, now=self._clock.now())
-
-    def _move_head(self, connection: Connection, holding: Holding, limit: int) -> Parameters | None:
-        """Which rows of a held shard to move: up to where."""
-        wanted = {
-            "shard": holding.shard,
-            "lease_guid": holding.lease_guid.bytes,
-            "limit": limit,
-        }
-        row = connection.execute(SQL["move_head"], wanted).fetchone()
-        if row is None:
-            return None
-        last_at, last_guid, found = row
-        return {"shard": holding.shard, "last_at": last_at, "last_guid": last_guid, "found": found}
-
-    def _moved_lanes(self, connection: Connection, head: Parameters) -> dict[Lane, datetime]:
-        return {
-            Lane(head["shard"], queue, priority): moment(earliest)
-            for queue, priority, earliest in connection.execute(SQL["move_lanes"], head)
-        }
-
-    def _move_rows(self, connection: Connection, head: Parameters) -> int:
-        """Into the one queue and out of the other; rows of old generations only out."""
-        moved: int = connection.execute(SQL["move_insert"], head).rowcount
-        connection.execute(SQL["move_delete"], head)
-        return moved
-
-    async def waiting(self, holdings: Sequence[Holding]) -> Incoming:
-        shards = await self._runner.read(lambda connection: _waiting(connection, holdings))
-        return Incoming(shards=shards, now=self._clock.now(), open=Open())
 
     # -- begin ------------------------------------------------------------------------------------
 
@@ -467,12 +413,6 @@ def _recalled(connection: Connection, lane: Lane, batch: str) -> Iterator[Begun]
 def _due_rows(connection: Connection, sql: str, wanted: Parameters) -> list[DueRow]:
     (text,) = connection.execute(sql, wanted).fetchone()
     return _DUE_ROWS.decode(text)
-
-
-def _waiting(connection: Connection, holdings: Sequence[Holding]) -> frozenset[int]:
-    shards = json.dumps([holding.shard for holding in holdings])
-    found = connection.execute(SQL["waiting"], {"shards": shards})
-    return frozenset(shard for (shard,) in found)
 
 
 def _lanes(connection: Connection, shard: int) -> list[tuple[Lane, int]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 
 from gnomon.contracts.store import Holding, Lane, Open, Store
 from gnomon.testing.store_suite.arriving import arrive
-from gnomon.testing.store_suite.given import HOUR, SECOND, Given
+from gnomon.testing.store_suite.given import HOUR, NOTHING, SECOND, Given, polls
 
 
 def _open(found: Open) -> set[int]:
@@ -167,6 +169,60 @@ class TestWaiting:
             assert not store.capabilities.many_shards
         elif store.capabilities.parallel_writers:
             assert _open(before.open) - _open(after.open)
+
+
+class TestMoveSilent:
+    """`move_silent`: what a helper may move."""
+
+    async def moved(self, store: Store, *, silent: timedelta) -> int:
+        """How many rows of shard 0 a helper moves, as soon as they are old enough for it."""
+        async for _ in polls():
+            moved = await store.work.move_silent([0], limit=10, silent=silent)
+            assert {} == dict(moved.marks)
+            if moved.count:
+                return moved.count
+        return 0
+
+    async def test_rows_of_a_free_shard_are_moved(self, store: Store, given: Given) -> None:
+        """And lie in the processing queue for whoever begins them; the owner finds no second."""
+        action = await given.created(given.name_in(0))
+
+        assert 1 == await self.moved(store, silent=HOUR)
+        assert action.meta.created_at + SECOND <= await given.now()
+        assert 0 == await given.move()
+        assert [action.meta.id] == [begun.id for begun in (await given.begin()).begun]
+
+    async def test_rows_of_a_silent_owner_are_moved(self, store: Store, given: Given) -> None:
+        """The lease is still there, the heartbeat is not."""
+        await given.holding(0)
+        await given.created(given.name_in(0))
+
+        assert 1 == await self.moved(store, silent=NOTHING)
+        assert 0 == await given.move()
+        assert [] == list(await store.installation.doctor())
+
+    async def test_rows_of_an_owner_that_lives_are_not(self, store: Store, given: Given) -> None:
+        """However old they are."""
+        await given.created(given.name_in(0))
+        free = await given.created(given.name_in(1))
+        await given.holding(0)
+        moved = await store.work.move_silent([0, 1], limit=10, silent=HOUR)
+        async for _ in polls():  # the free one tells that both are old enough
+            if moved.count:
+                break
+            moved = await store.work.move_silent([0, 1], limit=10, silent=HOUR)
+
+        assert [free.meta.shard] == [lane.shard for lane in moved.lanes]
+        assert 1 == await given.move()
+
+    async def test_old_generations_are_dropped_here_too(self, store: Store, given: Given) -> None:
+        """As by any move."""
+        name = given.name_in(0)
+        await given.created(name)
+        await given.replaced(name)
+
+        assert 1 == await self.moved(store, silent=HOUR)
+        assert 1 == await given.queue_row_count()
 
 
 class TestClockSetBack:

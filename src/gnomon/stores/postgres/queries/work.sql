@@ -12,18 +12,29 @@
 -- rows are never updated, so their ctid is good for the length of a statement.
 -- Gives per shard still held (queue NULL): the last created_at and how many were taken; and per
 -- lane that got rows: the earliest time and how many.
--- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 how far marks lag behind
+-- A helper (lease guid NULL) takes rows older than a second where nobody holds the shard, or the
+-- owner is silent, from the mark that the owner saved.
+-- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 how far marks lag behind, $6 silent
 WITH held AS (
-    SELECT l.shard_id, least(u.mark, statement_timestamp() - $5::interval) AS mark
+    SELECT l.shard_id,
+        least(
+            CASE WHEN u.lease_guid IS NULL THEN coalesce(l.incoming_mark, '-infinity') ELSE u.mark END,
+            statement_timestamp() - $5::interval
+        ) AS mark,
+        CASE WHEN u.lease_guid IS NULL THEN statement_timestamp() - interval '1 second'
+            ELSE 'infinity' END AS until
     FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
-    JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND CASE
+        WHEN u.lease_guid IS NOT NULL THEN l.lease_guid = u.lease_guid
+        ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $6::interval
+    END
 ), taken AS (
     DELETE FROM /*schema*/incoming_queue AS i
     USING held AS h
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id
         FROM /*schema*/incoming_queue AS n
-        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.created_at <= h.until
         ORDER BY n.created_at, n.guid
         LIMIT $4::int
     ) AS oldest
@@ -135,10 +146,19 @@ FROM /*schema*/shard_lock AS l
 WHERE l.shard_id = $1::int AND l.lease_guid = $2::uuid
 FOR SHARE;
 
+-- name: move_unheld shard-local
+-- The same for a helper, and where to look from.
+-- $1 shard, $2 silent
+SELECT statement_timestamp(), l.incoming_mark
+FROM /*schema*/shard_lock AS l
+WHERE l.shard_id = $1::int
+  AND (l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $2::interval)
+FOR SHARE;
+
 -- name: move_take shard-local
 -- First half of a move in one shard: what was taken, and the attempts of its action (NULL: the
 -- generation is gone, the row is dropped).
--- $1 shard, $2 mark, $3 limit, $4 how far marks lag behind
+-- $1 shard, $2 mark, $3 limit, $4 how far marks lag behind, $5 least age
 WITH taken AS (
     DELETE FROM /*schema*/incoming_queue AS i
     WHERE i.shard_id = $1::int AND (i.created_at, i.guid) IN (
@@ -146,6 +166,8 @@ WITH taken AS (
         FROM /*schema*/incoming_queue AS n
         WHERE n.shard_id = $1::int
           AND n.created_at >= least($2::timestamptz, statement_timestamp() - $4::interval)
+          AND n.created_at <= CASE WHEN $5::interval IS NULL THEN 'infinity'
+              ELSE statement_timestamp() - $5::interval END
         ORDER BY n.created_at, n.guid
         LIMIT $3::int
     )

@@ -21,6 +21,24 @@ FROM head
 ORDER BY created_at DESC, guid DESC
 LIMIT 1;
 
+-- name: move_head_silent
+-- The same for a helper: of a shard that is free, or whose owner keeps silent, what is not new.
+WITH head AS (
+    SELECT i.created_at, i.guid
+    FROM incoming_queue AS i
+    WHERE i.shard_id = :shard AND i.created_at < :overdue_since
+        AND EXISTS (
+            SELECT 1 FROM shard_lock AS l
+            WHERE l.shard_id = :shard AND (l.lease_guid IS NULL OR l.heartbeat_at < :silent_since)
+        )
+    ORDER BY i.created_at, i.guid
+    LIMIT :limit
+)
+SELECT created_at, guid, (SELECT count(*) FROM head) AS found
+FROM head
+ORDER BY created_at DESC, guid DESC
+LIMIT 1;
+
 -- name: move_insert
 -- Current generations only; a row that is there already stays as it is.
 INSERT INTO processing_queue (shard_id, guid, queue, priority, scheduled_at, attempts)
