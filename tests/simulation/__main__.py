@@ -76,6 +76,9 @@ FLOORS = {
     "own attempt outlived its reservation": 20,
     "action undecidable": 50,
     "attempt lost": 100,
+    "late commit": 600,
+    "arrival behind a mark": 400,
+    "held row passed over": 600,
 }
 
 

@@ -25,6 +25,7 @@ from gnomon.contracts.store import (
     Demand,
     Finish,
     Holding,
+    Incoming,
     Lane,
     Lapsed,
     Moved,
@@ -37,9 +38,10 @@ from gnomon.contracts.store import (
 from gnomon.model.spec import Mock
 from gnomon.model.transition import transition
 from gnomon.stores.sqlite.rows import micros, moment
-from gnomon.worker import WorkerConfig
+from gnomon.worker import Worker, WorkerConfig
 from gnomon.worker import attempt as attempt_module
 from gnomon.worker import pump as pump_module
+from gnomon.worker.latecomers import Latecomers, LookBack
 from gnomon.worker.reservations import Reservations
 from tests.simulation.world import Ablation, World
 
@@ -250,6 +252,15 @@ class HastyInterruption(AroundWork):
         ]
 
 
+class Starving(AroundWork):
+    """Refused rows are not told: a lane is due as long as one of them is."""
+
+    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+        result: BeginResult = await self._inner.begin(demands, **named)
+        next_due = dict(result.next_due) | dict(result.refused)
+        return msgspec.structs.replace(result, next_due=next_due, refused={})
+
+
 class WaitingFinish(AroundWork):
     """Results are written when nobody holds any of their actions."""
 
@@ -365,6 +376,35 @@ class WrongProof(Ablation):
     is_gullible = True
 
 
+class Unaware(Latecomers):
+    """Does not mind which transactions are open."""
+
+    def observe(self, found: Incoming) -> None:
+        super().observe(found)
+
+
+class Dripping(LookBack):
+    """One look, however much there is."""
+
+    def noted(self, holdings: Sequence[Holding], moved: Moved) -> dict[int, datetime]:
+        marks = super().noted(holdings, moved)
+        self.drop([held.shard for held in holdings])
+        return marks
+
+
+class WithPart(Ablation):
+    """A worker whose pump has one part replaced."""
+
+    def __init__(self, name: str, part: str, make: Callable[[], object]) -> None:
+        self.name = name
+        self._part = part
+        self._make = make
+
+    def worker(self, worker: Worker) -> None:
+        assert hasattr(worker.pump, self._part)
+        setattr(worker.pump, self._part, self._make())
+
+
 class Without(Ablation):
     """An engine with one role replaced."""
 
@@ -415,6 +455,9 @@ ABLATIONS: dict[str, Ablation] = {
         Without("foreign-clock", "installation", ForeignClock),
         Without("hasty-interruption", "work", HastyInterruption),
         LateSending(),
+        Without("starving", "work", Starving),
+        WithPart("unaware-of-transactions", "_latecomers", Unaware),
+        WithPart("dripping", "_look_back", Dripping),
         WrongProof(),
         Patched(
             "undecidable-raises",

@@ -21,6 +21,7 @@ REGRESSIONS: dict[int, str] = {
     79: "a shard was dropped after a slow heartbeat although the heartbeat had kept it",
     5274: "a result recorded during a begin was hidden by the answer: its row was seconds late",
     733: "a shutdown left the failure of an arrival unseen",
+    378: "with a slow store every round looked at a locked row again, and lower priorities waited",
 }
 
 
@@ -54,6 +55,9 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("eager-acquire", 0),
         ("foreign-clock", 0),
         ("late-sending", 40),
+        ("starving", 200),
+        ("unaware-of-transactions", 260),
+        ("dripping", 640),
         ("wrong-proof", 25),
         ("hasty-interruption", 100),
         ("undecidable-raises", 0),

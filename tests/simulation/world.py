@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Arrived, BeginResult, Store
 from gnomon.model.errors import StoreUnavailable
@@ -24,6 +26,7 @@ from gnomon.worker import Worker, WorkerConfig
 from gnomon.worker import pump as pump_module
 from gnomon.worker import undertaker as undertaker_module
 from gnomon.worker import worker as worker_module
+from tests.simulation.crowd import Crowd, CrowdedWork, LateActions, Others
 from tests.simulation.drawing import SKEW_S, draw_config, draw_weather
 from tests.simulation.history import Event, History, Violation
 from tests.simulation.holding import Holds
@@ -94,6 +97,9 @@ class Ablation:
         """The engine without the guard; `world.between` lets others come between two steps."""
         return store
 
+    def worker(self, worker: Worker) -> None:
+        """Take the guard out of a worker."""
+
 
 class SimulationRunner(InlineRunner):
     """Performs SQL at once: the delays and the chances for others are the faulty store's."""
@@ -143,6 +149,7 @@ class Node:
             owner=owner,
             config=world.config,
         )
+        world.ablation.worker(self.worker)
         self.task = self.process.start(self._live(self.worker, self.stop), name=owner)
         world.history.note(owner, "started")
 
@@ -223,6 +230,10 @@ class World(Watcher):
         if self.has_outage:  # looks soon afterwards, before reservations are prolonged
             promised = replace(promised, window=timedelta(seconds=9), sweep=timedelta(seconds=2))
         self.promised = promised
+        self.crowd_dice = random.Random(f"crowd {seed}")  # of its own, not to disturb the others
+        self.is_crowded = self.crowd_dice.random() < 0.5
+        if self.is_crowded and self.weather.store.delay_s < 0.1 and self.crowd_dice.random() < 0.6:
+            promised = replace(promised, begin_batch=1)
         self.config = ablation.config(promised)
         self.entropy = SeededEntropy(random.Random(self.dice.random()))
         self.history = History(loop.time)
@@ -244,6 +255,7 @@ class World(Watcher):
         trouble_s = self.dice.uniform(*TROUBLE_S)
         users = [self._start_user(number) for number in range(self.dice.randint(1, 2))]
         chaos = self.loop.create_task(self._chaos(), name="chaos")
+        users += self._start_others()
         if self.weather.is_calm or self.holds.dice.random() < HELD_WORLDS:
             holder = self.loop.create_task(
                 self.holds.keep_holding(self.rules.running_first), name="holder"
@@ -267,7 +279,8 @@ class World(Watcher):
         runner = SimulationRunner()
         self.runner = runner
         engine = open_sqlite(":memory:", clock=self.clock, entropy=self.entropy, runner=runner)
-        self.store = self.ablation.store(self.holds.around(engine, runner.connection.execute), self)
+        held = self.holds.around(engine, runner.connection.execute)
+        self.store = self.ablation.store(self._crowded(held), self)
         shard_count = 2 if self.is_dense else self.dice.randint(2, 4)
         await self.store.installation.migrate(shard_count=shard_count)
         self.installation = await self.store.installation.open()
@@ -326,6 +339,44 @@ class World(Watcher):
 
         return VirtualProcess(self.loop, name).start(life(), name=name)
 
+    def _crowded(self, engine: Store) -> Store:
+        """The engine as a server that others use too."""
+        self.crowd = Crowd(self.runner.connection.execute, self.clock.now)
+        if not self.is_crowded:
+            return engine
+        self.crowd.tells = self.crowd_dice.random() < 0.6
+        work: Any = CrowdedWork(engine.work, self.crowd, self.history)
+        return msgspec.structs.replace(engine, work=work)
+
+    def _start_others(self) -> list[asyncio.Task[None]]:
+        """Users whose transactions take their time."""
+        if not self.is_crowded:
+            return []
+        late: Any = LateActions(self.store.actions, self.crowd)
+        stores = (self.store, msgspec.structs.replace(self.store, actions=late))
+        plain, slow = (
+            Scheduler(
+                FaultyStore(store, source=self.crowd_dice, watcher=self, name="others").store,
+                self.installation,
+                clock=self.clock,
+                entropy=self.entropy,
+            )
+            for store in stores
+        )
+        self.others = Others(
+            plain,
+            slow,
+            late,
+            self.crowd,
+            dice=self.crowd_dice,
+            rules=self.rules,
+            found_within=self.config.poll if self.crowd.tells else self.config.sweep,
+        )
+        return [
+            self.loop.create_task(self.others.commit_late(), name="late"),
+            self.loop.create_task(self.others.hold(), name="hold"),
+        ]
+
     async def _watch_until(self, end_s: float) -> bool:
         """Let it go on, looking every second; False as soon as a rule is broken."""
         rounds = 0
@@ -352,6 +403,8 @@ class World(Watcher):
         self.rules.lateness_max = timedelta.max  # users are stopped before they could give a hint
         for task in troublemakers:
             task.cancel()
+        if self.is_crowded:
+            self.others.let_go()
         self.receiver.bad = 0.0
         self.receiver.is_swift = True
         for node in self.nodes:

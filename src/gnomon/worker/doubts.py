@@ -8,7 +8,7 @@ asked from its place on only now and then: soon at first, then after a growing m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -67,6 +67,16 @@ class Doubts:
         """Whether it is time to look at what was passed over in the lane."""
         known = self._of.get(lane)
         return known is not None and known.look_s <= now_s
+
+    def first(self, lanes: Sequence[Lane], free: int, now_s: float) -> list[Lane]:
+        """The first priority of these lanes, and the next one too if nothing is sure to be due in
+        the first: where the store is slow, every round would be a look and nothing else."""
+        first = [lane for lane in lanes if lane.priority == lanes[0].priority]
+        sure = [lane for lane in lanes if not self.is_due(lane, now_s)]
+        if not sure or sure[0].priority == first[0].priority:
+            return first[:free]
+        follow = [lane for lane in sure if lane.priority == sure[0].priority]
+        return [*first[: max(1, free // 2)], *follow][:free]
 
     def floor(self, lane: Lane) -> datetime | None:
         """From where on to look; only of a lane in doubt."""

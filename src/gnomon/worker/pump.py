@@ -404,7 +404,7 @@ class Pump:
         return demands
 
     def _shared(self, lanes: list[Lane], free: int, *, helping: bool) -> list[Demand]:
-        first = [lane for lane in lanes if lane.priority == lanes[0].priority][:free]
+        first = self.timeline.doubts.first(lanes, free, self._clock.monotonic())
         each, rest = divmod(free, len(first))
         limits = [each + (index < rest) for index in range(len(first))]
         if helping:

@@ -103,3 +103,21 @@ def test_a_lost_shard_is_not_looked_at() -> None:
     timeline.doubts.put(OTHER, EPOCH, 0.0)
     timeline.forget(MAIL.shard)
     assert [OTHER] == list(timeline.lanes())
+
+
+LOW = Lane(1, "mail", 9)
+
+
+def test_a_look_leaves_room_for_the_next_priority() -> None:
+    """However slow the store is, lower priorities are begun beside the looks at a locked row."""
+    doubts = Doubts()
+    doubts.put(URGENT, EPOCH, 0.0)
+    assert [URGENT, MAIL] == doubts.first([URGENT, MAIL, LOW], 10, 1.0)
+    assert [URGENT] == doubts.first([URGENT], 10, 1.0)
+
+
+def test_what_is_sure_to_be_due_comes_before_lower_priorities() -> None:
+    """A lane of the first priority that is not in doubt keeps its rank."""
+    doubts, other = Doubts(), Lane(2, "mail", 0)
+    doubts.put(URGENT, EPOCH, 0.0)
+    assert [URGENT, other] == doubts.first([URGENT, other, MAIL], 10, 1.0)
