@@ -1,0 +1,160 @@
+"""Nothing grows without end: every table and every collection in memory has its bound.
+
+Whoever adds a table or a collection names its bound here, and says in `docs/operate/growth.md` who
+removes the rows of a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from gnomon.stages import service
+from gnomon.stores.sqlite.entities import outside
+from gnomon.worker import worker
+from tests.simulation import growing
+from tests.simulation.growing import MINUTE, GrowingWorld, Sizes, live
+
+MINUTES = 20.0
+PAGE = Path(__file__).parents[2] / "docs" / "operate" / "growth.md"
+FEW = 100  # shards, stages, queues, workers, what is under way
+
+# At the rate of this world and with a retention of a minute. Without a purge, or with one that does
+# not repeat, each of the four logs is several times as large in the end.
+TABLES: Sizes = {
+    "attempt_log": 500,
+    "audit": 1_000,
+    "entity": growing.ENTITIES,
+    "entity_change": 500,
+    "finished_action": 1_500,
+    "incoming_queue": FEW,
+    "installation": 1,
+    "limit_grant": FEW,
+    "migration": FEW,
+    "processing_queue": FEW,
+    "scheduled_action": FEW,
+    "shard_lock": growing.SHARD_COUNT,
+    "stage": FEW,
+    "stage_feed": FEW,
+    "stage_outbox": FEW,
+    "stage_queue": FEW,
+    "stage_state": growing.ENTITIES,
+    "stage_sweep": growing.SHARD_COUNT,
+    "token": 0,
+    "work_limit": FEW,
+    "worker": 1,
+}
+ONLY_POSTGRES = {"sql_success"}  # kept on SQLite in the target's own file
+
+# What a worker holds in memory, by what it grows with.
+COLLECTIONS: dict[str, tuple[str, ...]] = {
+    "what is configured": (
+        "Graph.before", "Graph.rank", "Performer._executors", "Worker._companions",
+        "StageWorker._stages",
+    ),
+    "stages and their sinks": (
+        "Asker._breakers", "Asker._stages", "Asker._woken_by", "Claims.lines", "Passes._lines",
+        "Reconciler._lines", "Relay._senders", "Relay._waiting", "SinkAges._late",
+        "SinkAges._seen", "StageLimits._lines", "Walker._lines", "Line._ahead", "Line.behind",
+        "Line.claimed", "Line.lagging_since", "Line.next_at",
+    ),
+    "shards": (
+        "Leases._asked", "Leases._given_back", "Leases._held", "Leases._seen", "Leases._taken_at",
+        "Leases._trusted_until", "Pump._arrivals", "Pump._lapsing",
+    ),
+    "lanes that have rows, or had some at the last survey": (
+        "Doubts._of", "Timeline._due", "Timeline._noted", "Timeline._since",
+    ),
+    "limits": (
+        "Buckets._buckets", "Limits._queues", "Limits._targets", "Performer._gates",
+        "Slots._gates",
+    ),
+    "queues in use, and some that were": ("Slots._queues",),
+    "what is under way": (
+        "Batcher._senders", "Batcher._waiting", "Chains._chains", "Claims._busy", "Claims._tasks",
+        "QueueSlots.performing", "QueueSlots.waiting", "Recorder._held", "Recorder._pauses",
+        "Recorder._waiting", "Slots._tasks", "WaitingRoom._counts", "Worker._lane_of",
+    ),
+}  # fmt: skip
+KNOWN = {place for places in COLLECTIONS.values() for place in places}
+
+
+@pytest.fixture(scope="module")
+def world() -> GrowingWorld:
+    """Everything is kept for a minute, and a purge removes little at a time: it has to repeat."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "PURGE_LIMIT", 50)
+        patch.setattr(service, "PURGE_LIMIT", 20)
+        patch.setattr(outside, "CHANGES_KEPT_FOR", MINUTE)
+        patch.setattr(outside, "STATES_KEPT_FOR", MINUTE)
+        return live(MINUTES)
+
+
+def largest(looks: Iterable[tuple[float, Sizes]]) -> Sizes:
+    found: Sizes = {}
+    for _, sizes in looks:
+        for name, size in sizes.items():
+            found[name] = max(found.get(name, 0), size)
+    return found
+
+
+def excess(sizes: Sizes, bounds: Sizes) -> list[str]:
+    return [
+        f"{name}: {size} rows, of {bounds[name]} at most"
+        for name, size in sizes.items()
+        if name in bounds and size > bounds[name]
+    ]
+
+
+@pytest.mark.timeout(600)
+def test_no_table_grows_beyond_its_bound(world: GrowingWorld) -> None:
+    """Twenty minutes at a steady rate, everything kept for one: what is removed keeps up."""
+    sizes = largest(world.tables)
+
+    assert set(TABLES) == set(sizes), "name the bound of a new table in this file"
+    assert [] == excess(sizes, TABLES)
+    assert sizes["finished_action"] > 100, "nothing was used: the test shows nothing"
+    assert sizes["entity_change"] > 100
+
+
+@pytest.mark.timeout(600)
+def test_no_collection_of_a_worker_grows_beyond_its_bound(world: GrowingWorld) -> None:
+    """However many actions, queues and entities came by."""
+    sizes = {
+        name: size
+        for name, size in largest(world.memory).items()
+        if not name.startswith("VirtualLoop.")
+    }
+
+    assert [] == sorted(set(sizes) - KNOWN), "name the bound of a new collection in this file"
+    assert [] == excess(sizes, dict.fromkeys(sizes, FEW))
+    assert 1_000 < world.used
+
+
+def test_the_measure_sees_what_grows(world: GrowingWorld) -> None:
+    """The test above can fail: a collection that nobody empties is found and is too large."""
+    world.worker._lane_of.update(dict.fromkeys(range(FEW + 1)))  # type: ignore[arg-type]
+    sizes = growing.sizes_of(world.worker)
+
+    assert ["Worker._lane_of: 101 rows, of 100 at most"] == excess(
+        {"Worker._lane_of": sizes["Worker._lane_of"]}, {"Worker._lane_of": FEW}
+    )
+
+
+def tables_of(engine: str) -> set[str]:
+    schema = resources.files(f"gnomon.stores.{engine}").joinpath("schema.sql").read_text()
+    names = re.findall(r"^CREATE TABLE (?:\S+\.)?(\w+)", schema, re.MULTILINE)
+    return {name for name in names if not name.endswith("_default")}
+
+
+@pytest.mark.parametrize(("engine", "extra"), [("sqlite", set()), ("postgres", ONLY_POSTGRES)])
+def test_every_table_says_who_removes_its_rows(engine: str, extra: set[str]) -> None:
+    """On both engines; the page for operators has a line for each."""
+    told = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
+
+    assert {*TABLES, *extra} == tables_of(engine)
+    assert {*TABLES, *ONLY_POSTGRES} == told
