@@ -64,7 +64,10 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "shards": (
         "Leases._asked", "Leases._given_back", "Leases._held", "Leases._seen", "Leases._taken_at",
-        "Leases._trusted_until", "Pump._arrivals", "Pump._lapsing",
+        "Leases._trusted_until", "LookBack._from", "Pump._arrivals", "Pump._lapsing",
+    ),
+    "transactions that were open at the last poll (PostgreSQL)": (
+        "Latecomers._since", "Latecomers._spans",
     ),
     "lanes that have rows, or had some at the last survey": (
         "Doubts._of", "Timeline._due", "Timeline._noted", "Timeline._since",
