@@ -77,6 +77,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
         "Slots._gates",
     ),
     "queues in use, and some that were": ("Slots._queues",),
+    "owners that died of late": ("Undertaker._again_at",),
     "what is under way": (
         "Batcher._senders", "Batcher._waiting", "Chains._chains", "Claims._busy", "Claims._tasks",
         "QueueSlots.performing", "QueueSlots.waiting", "Recorder._held", "Recorder._pauses",
