@@ -41,7 +41,9 @@ TABLES: Sizes = {
     "stage": FEW,
     "stage_feed": FEW,
     "stage_outbox": FEW,
+    "stage_owner": growing.SHARD_COUNT,
     "stage_queue": FEW,
+    "stage_server": FEW,
     "stage_state": growing.ENTITIES,
     "stage_sweep": growing.SHARD_COUNT,
     "token": 0,
@@ -57,14 +59,16 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
         "StageWorker._stages",
     ),
     "stages and their sinks": (
-        "Asker._breakers", "Asker._stages", "Asker._woken_by", "Claims.lines", "Passes._lines",
+        "Asker._breakers", "Asker._elsewhere", "Asker._here", "Asker._stages", "Asker._woken_by",
+        "Attending._register", "Attending.elsewhere", "Claims.lines", "Passes._lines",
         "Reconciler._lines", "Relay._senders", "Relay._waiting", "SinkAges._late",
         "SinkAges._seen", "StageLimits._lines", "Walker._lines", "Line._ahead", "Line.behind",
         "Line.claimed", "Line.lagging_since", "Line.next_at",
     ),
     "shards": (
         "Leases._asked", "Leases._given_back", "Leases._held", "Leases._seen", "Leases._taken_at",
-        "Leases._trusted_until", "LookBack._from", "Pump._arrivals", "Pump._lapsing",
+        "Leases._trusted_until", "LookBack._from", "Places._guests", "Pump._arrivals",
+        "Pump._lapsing",
     ),
     "transactions that were open at the last poll (PostgreSQL)": (
         "Latecomers._since", "Latecomers._spans",
