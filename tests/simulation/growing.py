@@ -7,6 +7,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from types import MethodType
@@ -17,7 +18,7 @@ import msgspec
 from gnomon.contracts.env import Env
 from gnomon.contracts.store.outbox import Outgoing
 from gnomon.executors.mock import MockExecutor
-from gnomon.model.errors import NotFound
+from gnomon.model.errors import Conflict, NotFound
 from gnomon.model.spec import Mock, Periodic, Retry, Spec
 from gnomon.scheduler import Request, Scheduler, SchedulerConfig
 from gnomon.stages import Done, Item, Stage, Stages
@@ -136,8 +137,9 @@ class GrowingWorld:
             await self.scheduler.create(Request(spec=spec, id=f"periodic{number}"))
         while True:
             self.used += 1
-            await self._use_actions(self.used)
-            await self._use_entities(self.used)
+            with suppress(Conflict):  # with a stage or an attempt, now and then
+                await self._use_actions(self.used)
+                await self._use_entities(self.used)
             await asyncio.sleep(TICK_S)
 
     async def _use_actions(self, tick: int) -> None:

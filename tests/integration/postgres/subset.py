@@ -6,7 +6,7 @@ Each rule takes a query (and the text that is run in one shard) and says what is
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gnomon.queries import Query
 from gnomon.stores.postgres.connection import prepared_text
@@ -21,6 +21,14 @@ _MODIFICATION = re.compile(r"\b(?:DELETE FROM|INSERT INTO|(?<!DO )(?<!FOR )UPDAT
 _LOCKING = re.compile(r"\bFOR (?:NO KEY )?(?:UPDATE|SHARE|KEY SHARE)\b")
 _SET_LIST = re.compile(r"\bSET\b(.*?)(?:\bFROM\b|\bWHERE\b|\bRETURNING\b|$)", re.DOTALL)
 _DO_UPDATE = re.compile(r"\bDO UPDATE\b(.*?)(?:\bRETURNING\b|$)", re.DOTALL)
+_CLOCK = re.compile(r"\b(?:now|statement_timestamp|transaction_timestamp)\s*\(")
+_CHOICE = re.compile(r"\b(?:CASE|coalesce)\b")
+_INTERVAL = r"(?:interval\b|\$\d+::interval\b)"
+_MOVED_CLOCK = re.compile(rf"statement_timestamp\(\)\s*[+-](?!\s*{_INTERVAL})")
+_MOVED_COLUMN = re.compile(rf"\b[a-z_]\w*\.[a-z_]\w* *[+-] *{_INTERVAL}")
+_OPENING = frozenset({"(", "[", "CASE"})
+_CLOSING = frozenset({")", "]", "END"})
+_END_OF_LIST = frozenset({"FROM", "WHERE", "RETURNING", ";"})
 _SHARD_PARAMETER = re.compile(r"\bshard_id = \$\d+")
 # A lock of the coordinator; a hint; a bound that is only missed where it does not hold.
 _ALLOWED = {
@@ -70,6 +78,58 @@ def nothing_volatile(query: Query) -> list[str]:
     return problems
 
 
+def sets_plainly(query: Query) -> list[str]:
+    """Rule 5: what is assigned to a row that is there already. Citus computes what changes with
+    time on one node and the rest on another, so the two must not meet in one expression; and it
+    cannot write down an array's part as the whole of a value."""
+    text = text_of(query)
+    parts = [*_assignments(text)]
+    problems = [f"assigns part of an array: {part}" for part in parts if part.endswith("]")]
+    for part in parts:
+        if _CLOCK.search(part) and _CHOICE.search(part):
+            problems.append(f"chooses the time: {part}")
+        if _MOVED_CLOCK.search(part):
+            problems.append(f"adds more than a parameter to the time: {part}")
+    moved = [part for part in (*parts, *_DO_UPDATE.findall(text)) if _MOVED_COLUMN.search(part)]
+    return [*problems, *(f"adds an interval to a column's time: {part}" for part in moved)]
+
+
+def says_what_it_selects(query: Query) -> list[str]:
+    """Rule 6: a list of columns, and rows by their keys where several shards are asked."""
+    text = text_of(query)
+    problems = []
+    if re.search(r"\bSELECT\s+FROM\b", text):
+        problems.append("selects nothing from a table")
+    if query.mark == "global" and re.search(r"\bctid\b", text):
+        problems.append("names rows by ctid in all shards")
+    returned = re.search(r"\bUPDATE\b.*\bRETURNING\b(.*)", text, re.DOTALL)
+    if returned and query.mark == "global" and _CLOCK.search(returned[1]):
+        problems.append("returns the time from an UPDATE")
+    return problems
+
+
+def _assignments(text: str) -> Iterator[str]:
+    """The values of all SET lists, each without the column's name."""
+    for values in re.findall(r"\bSET\b(.*)", text, re.DOTALL):
+        yield from _values_of(values)
+
+
+def _values_of(text: str) -> Iterator[str]:
+    """Cut at the commas and at the end of the list that are outside of brackets and choices."""
+    depth, current = 0, ""
+    for token in re.findall(r"\w+|\s+|[^\w\s]", text):
+        depth += (token in _OPENING) - (token in _CLOSING)
+        is_end = depth == 0 and token in _END_OF_LIST
+        if depth < 0 or is_end or (depth == 0 and token == ","):
+            yield " ".join(current.split()).partition("= ")[2]
+            current = ""
+            if token != ",":
+                return
+        else:
+            current += token
+    yield " ".join(current.split()).partition("= ")[2]
+
+
 def stays_in_its_shard(query: Query) -> list[str]:
     """Rule 3: a shard-local statement names its shard, and never inserts out of a modification."""
     if query.mark != "shard-local":
@@ -102,6 +162,8 @@ RULES: tuple[Rule, ...] = (
     marked,
     nothing_refused,
     nothing_volatile,
+    sets_plainly,
+    says_what_it_selects,
     stays_in_its_shard,
     no_foreign_locks,
 )

@@ -17,6 +17,7 @@ import pytest
 
 import gnomon.stores.postgres
 from gnomon.queries import Query, in_schema
+from gnomon.stores.postgres.connection import settings_for
 from gnomon.stores.postgres.migrations import migrations
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.statements import LOCAL, STATEMENTS, connect, explain
@@ -153,6 +154,26 @@ BAD = {
         "shard-local",
         "INSERT INTO t SELECT u.a FROM unnest($2::int[]) AS u (a) WHERE shard_id = $1",
     ),
+    "assigns part of an array": Query(
+        "x", "global", "UPDATE t AS a SET c = 1, b = (a.d || $1::text[])[2:] WHERE a.e = 2"
+    ),
+    "chooses the time": Query(
+        "x", "global", "UPDATE t AS a SET b = CASE WHEN a.c THEN statement_timestamp() END"
+    ),
+    "adds more than a parameter to the time": Query(
+        "x", "global", "UPDATE t AS a SET b = statement_timestamp() + a.c * interval '1 second'"
+    ),
+    "adds an interval to a column's time": Query(
+        "x",
+        "global",
+        "INSERT INTO t AS a VALUES (1) ON CONFLICT (b) DO UPDATE SET c = 2 "
+        "WHERE a.d < excluded.d - $1::interval",
+    ),
+    "selects nothing": Query("x", "global", "SELECT EXISTS (SELECT FROM t)"),
+    "names rows by ctid": Query(
+        "x", "global", "DELETE FROM t AS a WHERE a.ctid = ANY (ARRAY(SELECT b.ctid FROM t AS b))"
+    ),
+    "returns the time": Query("x", "global", "UPDATE t SET a = 1 RETURNING statement_timestamp()"),
     "uses lock_timeout": Query("x", "global", "SELECT set_config('lock_timeout', '1', true)"),
     "uses pg_advisory": Query("x", "global", "SELECT pg_advisory_lock(1)"),
     "uses pg_notify": Query("x", "global", "SELECT pg_notify('a', 'b')"),
@@ -163,6 +184,30 @@ BAD = {
 def test_each_rule_catches_a_bad_statement(problem: str) -> None:
     """A rule that cannot fail is none."""
     assert any(problem in found for found in problems_of(BAD[problem]))
+
+
+FINE = (
+    "UPDATE t AS a SET b = greatest(a.b, statement_timestamp() + $1::interval), c = a.c + 1",
+    "UPDATE t AS a SET b = coalesce(($2::int[])[a.c], 0) FROM u AS d WHERE a.e = d.e[1]",
+    "UPDATE t AS a SET b = p.b FROM (SELECT statement_timestamp() + q.c AS b FROM q) AS p",
+    "INSERT INTO t AS a VALUES (1) ON CONFLICT (b) DO UPDATE SET c = $2::timestamptz",
+)
+
+
+@pytest.mark.parametrize("text", FINE)
+def test_what_citus_runs_is_let_through(text: str) -> None:
+    """As it was seen on a cluster."""
+    assert [] == problems_of(Query("x", "global", text))
+
+
+def test_on_citus_plans_are_made_for_their_shard() -> None:
+    """A generic plan names no shard, and so no node; on one machine it is the one we test."""
+    plain, citus = settings_for(is_citus=False), settings_for(is_citus=True)
+
+    assert "force_generic_plan" == plain.narrow["plan_cache_mode"]
+    assert "auto" == citus.narrow["plan_cache_mode"]
+    assert plain.narrow.keys() < citus.narrow.keys()
+    assert {"off"} == {each["citus.override_table_visibility"] for each in citus}
 
 
 def test_the_tables_have_no_volatile_defaults() -> None:

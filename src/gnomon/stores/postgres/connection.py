@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import asyncpg
 
 from gnomon.contracts.observer import Observer
-from gnomon.model.errors import GnomonError, StoreUnavailable, check
+from gnomon.model.errors import StoreUnavailable, check
 from gnomon.queries import Query, in_schema, load
 from gnomon.stores.postgres.errors import translated_errors
 from gnomon.stores.postgres.migrations import VERSION
@@ -61,6 +61,11 @@ NARROW_SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 WIDE_SETTINGS: Mapping[str, str] = MappingProxyType(
     {**_COMMON_SETTINGS, "statement_timeout": str(WIDE_TIMEOUT_MS)}
+)
+# A plan for any parameter cannot be sent to the node of one shard; and whoever looks for tables in
+# the catalogue is to find those of the shards too.
+ON_CITUS: Mapping[str, str] = MappingProxyType(
+    {"plan_cache_mode": "auto", "citus.override_table_visibility": "off"}
 )
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
@@ -111,12 +116,26 @@ class Pools(NamedTuple):
     wide: Pool
 
 
+class Settings(NamedTuple):
+    """What the sessions of a pool are set to."""
+
+    narrow: Mapping[str, str]
+    wide: Mapping[str, str]
+
+
+def settings_for(*, is_citus: bool) -> Settings:
+    """As the database is one machine or several."""
+    more = ON_CITUS if is_citus else {}
+    return Settings({**NARROW_SETTINGS, **more}, {**WIDE_SETTINGS, **more})
+
+
 class Database:
     """An open database: the pools and the statements for it."""
 
     def __init__(
         self,
         pools: Pools,
+        settings: Settings,
         *,
         schema: str,
         prepared: bool,
@@ -131,6 +150,7 @@ class Database:
             for name, query in catalogue().items()
         }
         self._pools = pools
+        self._settings = settings
         self._narrow = pools.verbs
         self._prepared = prepared
         self._shard_count = 0
@@ -207,7 +227,8 @@ class Database:
             async with connection.transaction():
                 yield PoolSession(connection, self.queries)
             return
-        settings = WIDE_SETTINGS if pool is self._pools.wide else NARROW_SETTINGS
+        is_wide = pool is self._pools.wide
+        settings = self._settings.wide if is_wide else self._settings.narrow
         async with connection.transaction(isolation="read_committed"):
             await connection.execute(_said_locally(settings))
             yield PoolSession(connection, self.queries)
@@ -323,35 +344,40 @@ async def open_database(
     many_shards: bool | None,
     observer: Observer,
 ) -> Database:
-    """Connect, and ask whether this is Citus unless the caller knows."""
+    """Connect, and ask whether this is Citus; `many_shards` says how to treat another database."""
     with translated_errors("open", expected=VERSION):
-        pools = await _open_pools(dsn, size=pool_size, prepared=prepared)
-    database = Database(
+        is_citus = await _is_citus(dsn)
+        settings = settings_for(is_citus=is_citus)
+        pools = await _open_pools(dsn, settings, size=pool_size, prepared=prepared)
+    return Database(
         pools,
+        settings,
         schema=schema,
         prepared=prepared,
-        many_shards=many_shards is not False,
+        many_shards=not is_citus if many_shards is None else many_shards,
         observer=observer,
     )
+
+
+async def _is_citus(dsn: str) -> bool:
+    connection = await asyncpg.connect(
+        dsn, timeout=CONNECT_TIMEOUT_S, command_timeout=CONNECT_TIMEOUT_S, statement_cache_size=0
+    )
     try:
-        rows = await database.fetch_wide("has_citus")
-    except GnomonError:
-        await database.close()
-        raise
-    if many_shards is None and rows[0][0]:
-        return Database(
-            pools, schema=schema, prepared=prepared, many_shards=False, observer=observer
-        )
-    return database
+        async with connection.transaction():  # behind a pooler the same session parses and performs
+            return bool(await connection.fetchval(catalogue()["has_citus"].sql))
+    finally:
+        connection.terminate()
 
 
-async def _open_pools(dsn: str, *, size: int, prepared: bool) -> Pools:
+async def _open_pools(dsn: str, settings: Settings, *, size: int, prepared: bool) -> Pools:
     """None of them connects before it is used."""
+    narrow, wide = settings
     return Pools(
-        leases=await open_pool(dsn, NARROW_SETTINGS, size=LEASE_POOL_SIZE, prepared=prepared),
-        work=await open_pool(dsn, NARROW_SETTINGS, size=size, prepared=prepared),
-        verbs=await open_pool(dsn, NARROW_SETTINGS, size=size, prepared=prepared),
-        wide=await open_pool(dsn, WIDE_SETTINGS, size=WIDE_POOL_SIZE, prepared=prepared),
+        leases=await open_pool(dsn, narrow, size=LEASE_POOL_SIZE, prepared=prepared),
+        work=await open_pool(dsn, narrow, size=size, prepared=prepared),
+        verbs=await open_pool(dsn, narrow, size=size, prepared=prepared),
+        wide=await open_pool(dsn, wide, size=WIDE_POOL_SIZE, prepared=prepared),
     )
 
 

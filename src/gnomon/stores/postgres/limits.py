@@ -63,7 +63,8 @@ class PostgresLimits:
 
 
 async def _note_change(session: Session, verb: str, key: LimitKey, guid: UUID, actor: str) -> None:
-    now = (await session.fetch("count_limits_version"))[0][0]
+    await session.fetch("count_limits_version")
+    now = (await session.fetch("now"))[0][0]
     await session.fetch("audit", now, guid, AUDIT_SHARD, 1, verb, actor, str(key))
 
 

@@ -254,7 +254,7 @@ FROM /*schema*/finished_action AS f
 WHERE f.shard_id = $1::int AND f.id = $2::text AND f.purge_at > statement_timestamp()
   AND f.attempt_id IS NOT NULL
   AND NOT EXISTS (
-      SELECT FROM /*schema*/attempt_log AS t
+      SELECT 1 FROM /*schema*/attempt_log AS t
       WHERE t.attempt_id = f.attempt_id AND t.began_at = f.began_at AND t.shard_id = $1::int
   )
 ORDER BY f.finished_at DESC

@@ -26,7 +26,7 @@ FROM unnest($1::int[], $2::text[], $3::text[]) AS u (shard_id, id, doc)
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $4*/
 ON CONFLICT (shard_id, id) DO NOTHING
-RETURNING id, changed_at, EXISTS (SELECT FROM /*schema*/stage AS r WHERE r.name = '');
+RETURNING id, changed_at, EXISTS (SELECT 1 FROM /*schema*/stage AS r WHERE r.name = '');
 
 -- name: entity_put shard-local
 -- Change, delete (no document) or make anew what is locked.
@@ -36,7 +36,7 @@ SET epoch = u.epoch, version = u.version, doc = u.doc, changed_at = statement_ti
     saves = e.saves + 1, keeps_states = u.doc IS NULL
 FROM unnest($1::tid[], $2::bigint[], $3::bigint[], $4::text[]) AS u (row_id, epoch, version, doc)
 WHERE e.ctid = u.row_id /*one-shard: AND e.shard_id = $5*/
-RETURNING e.id, e.changed_at, EXISTS (SELECT FROM /*schema*/stage AS r WHERE r.name = '');
+RETURNING e.id, e.changed_at, EXISTS (SELECT 1 FROM /*schema*/stage AS r WHERE r.name = '');
 
 -- name: entity_save shard-local
 -- Saves of stages of what is locked; without a document they are only counted.
@@ -294,8 +294,8 @@ LIMIT $4::int;
 UPDATE /*schema*/stage_queue AS q
 SET status = 'ready', lane = 0, ready_at = statement_timestamp(), first_at = statement_timestamp(),
     seq = q.seq + 1, attempts = 0, depth = 0, root = $4::uuid,
-    reasons = (array_remove(q.reasons, 'by hand') || 'by hand'::text)[
-        greatest(cardinality(array_remove(q.reasons, 'by hand')) - 6, 1):]
+    reasons = coalesce((array_remove(q.reasons, 'by hand') || 'by hand'::text)[
+        greatest(cardinality(array_remove(q.reasons, 'by hand')) - 6, 1):], '{}')
 WHERE q.shard_id = $1::int AND q.entity_id = $2::text AND ($3::text IS NULL OR q.stage = $3::text)
   AND q.status IN ('quarantined', 'looping')
 RETURNING q.stage;
@@ -309,7 +309,7 @@ WHERE c.ctid = ANY (ARRAY(
     FROM /*schema*/entity_change AS n
     WHERE n.at <= statement_timestamp() - $1::interval
       AND NOT EXISTS (
-          SELECT FROM /*schema*/stage_feed AS f
+          SELECT 1 FROM /*schema*/stage_feed AS f
           WHERE f.shard_id = n.shard_id AND f.entity_id = n.id AND f.epoch = n.epoch
             AND f.since < n.version /*one-shard: AND f.shard_id = $3*/
       )

@@ -8,7 +8,7 @@ SELECT pg_advisory_xact_lock($1::bigint);
 
 -- name: has_schema global
 -- $1 schema
-SELECT EXISTS (SELECT FROM pg_namespace AS n WHERE n.nspname = $1::text);
+SELECT EXISTS (SELECT 1 FROM pg_namespace AS n WHERE n.nspname = $1::text);
 
 -- name: create_schema global
 CREATE SCHEMA /*schema_name*/;
@@ -16,13 +16,13 @@ CREATE SCHEMA /*schema_name*/;
 -- name: has_tables global
 -- $1 schema
 SELECT EXISTS (
-    SELECT FROM pg_class AS c
+    SELECT 1 FROM pg_class AS c
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = $1::text AND c.relname = 'migration'
 );
 
 -- name: has_citus global
-SELECT EXISTS (SELECT FROM pg_extension AS e WHERE e.extname = 'citus');
+SELECT EXISTS (SELECT 1 FROM pg_extension AS e WHERE e.extname = 'citus');
 
 -- name: distribute_table global
 -- $1 the table's qualified name, $2 the table it lives beside, or 'default'
@@ -51,7 +51,7 @@ SELECT $1::uuid, statement_timestamp(), $2::int, $3::int, $4::int, s.system_iden
 FROM pg_control_system() AS s
 CROSS JOIN pg_control_checkpoint() AS c
 CROSS JOIN pg_database AS d
-WHERE d.datname = current_database() AND NOT EXISTS (SELECT FROM /*schema*/installation);
+WHERE d.datname = current_database() AND NOT EXISTS (SELECT 1 FROM /*schema*/installation);
 
 -- name: install_locks global
 -- The lock row of every shard exists from now on.

@@ -23,7 +23,7 @@ DELETE FROM /*schema*/limit_grant AS g WHERE g.kind = $1::text AND g.name = $2::
 -- name: count_limits_version global
 -- Tells every worker, with its next heartbeat, that there is something to read.
 UPDATE /*schema*/installation AS i SET limits_version = i.limits_version + 1
-RETURNING statement_timestamp();
+RETURNING i.limits_version;
 
 -- name: limits_version global
 SELECT i.limits_version FROM /*schema*/installation AS i;

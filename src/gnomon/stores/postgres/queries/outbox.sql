@@ -133,7 +133,7 @@ SET ready_at = NULL, attempts = o.attempts + (o.n = $4::bigint)::int,
     error = CASE WHEN o.n = $4::bigint THEN $5::text ELSE o.error END
 WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.sink = $3::text AND o.n >= $4::bigint
   AND EXISTS (
-      SELECT FROM /*schema*/stage_outbox AS p
+      SELECT 1 FROM /*schema*/stage_outbox AS p
       WHERE p.shard_id = $1::int AND p.entity_id = $2::text AND p.sink = $3::text
         AND p.n = $4::bigint AND p.ready_at IS NOT NULL
   );

@@ -126,7 +126,7 @@ WITH lacking AS MATERIALIZED (
     FROM (SELECT DISTINCT o.worker_id FROM /*schema*/stage_owner AS o) AS w
     CROSS JOIN unnest($1::text[]) AS u (stage)
     WHERE NOT EXISTS (
-        SELECT FROM /*schema*/stage_server AS v
+        SELECT 1 FROM /*schema*/stage_server AS v
         WHERE v.worker_id = w.worker_id AND v.stage = u.stage
     )
 )
@@ -157,8 +157,12 @@ FROM /*schema*/shard_lock AS l
 WHERE true
 ON CONFLICT (shard_id, stage) DO UPDATE
 SET reason = excluded.reason, cursor = NULL, ended = false,
-    started_at = greatest(excluded.started_at, w.started_at + interval '1 microsecond')
-WHERE $3::interval IS NULL OR w.started_at <= excluded.started_at - $3::interval
+    started_at = greatest(
+        excluded.started_at,
+        (w.started_at AT TIME ZONE 'UTC' + interval '1 microsecond') AT TIME ZONE 'UTC'
+    )
+WHERE $3::interval IS NULL
+   OR w.started_at AT TIME ZONE 'UTC' <= excluded.started_at AT TIME ZONE 'UTC' - $3::interval
 RETURNING w.shard_id;
 
 -- name: stage_free global
@@ -168,6 +172,6 @@ UPDATE /*schema*/stage_queue AS q
 SET status = 'ready', lane = 1, ready_at = statement_timestamp(), first_at = statement_timestamp(),
     seq = q.seq + 1, attempts = 0, depth = 0,
     root = md5($3::uuid::text || q.entity_id || '/' || q.stage)::uuid,
-    reasons = (array_remove(q.reasons, $2::text) || $2::text)[
-        greatest(cardinality(array_remove(q.reasons, $2::text)) - 6, 1):]
+    reasons = coalesce((array_remove(q.reasons, $2::text) || $2::text)[
+        greatest(cardinality(array_remove(q.reasons, $2::text)) - 6, 1):], '{}')
 WHERE q.stage = $1::text AND q.status IN ('quarantined', 'looping');

@@ -11,7 +11,7 @@ WITH free AS (
     SELECT q.guid
     FROM /*schema*/processing_queue AS q
     CROSS JOIN LATERAL (
-        SELECT FROM /*schema*/scheduled_action AS a
+        SELECT 1 FROM /*schema*/scheduled_action AS a
         WHERE a.guid = q.guid
         LIMIT 1
         FOR UPDATE SKIP LOCKED
@@ -63,7 +63,7 @@ SELECT e.attempt_id, e.swept FROM ended AS e;
 SELECT q.guid
 FROM /*schema*/processing_queue AS q
 CROSS JOIN LATERAL (
-    SELECT FROM /*schema*/scheduled_action AS a
+    SELECT 1 FROM /*schema*/scheduled_action AS a
     WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $2*/
     LIMIT 1
     FOR UPDATE SKIP LOCKED
@@ -85,7 +85,8 @@ RETURNING q.attempt_id, q.swept;
 -- `swept` stays as well for a moment, for RETURNING knows the new row only: see clear_swept.
 -- $1 guids (sorted), $2 attempt ids, $3 scheduled_at
 UPDATE /*schema*/processing_queue AS q
-SET scheduled_at = ($3::timestamptz[])[width_bucket(q.guid, $1::uuid[])], running = false
+SET scheduled_at = coalesce(($3::timestamptz[])[width_bucket(q.guid, $1::uuid[])], 'infinity'),
+    running = false
 WHERE q.guid = ANY ($1::uuid[])
   AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
   AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $4*/
@@ -113,7 +114,7 @@ RETURNING q.guid;
 -- The fence of a lapsed row whose action goes on. An attempt that ran is now swept.
 -- $1 guids (sorted), $2 attempt ids (zero: not running), $3 scheduled_at as read, $4 next time
 UPDATE /*schema*/processing_queue AS q
-SET scheduled_at = ($4::timestamptz[])[width_bucket(q.guid, $1::uuid[])],
+SET scheduled_at = coalesce(($4::timestamptz[])[width_bucket(q.guid, $1::uuid[])], 'infinity'),
     swept = q.running OR q.swept, running = false
 WHERE q.guid = ANY ($1::uuid[])
   AND q.scheduled_at = ($3::timestamptz[])[width_bucket(q.guid, $1::uuid[])]
@@ -234,7 +235,7 @@ WITH mine AS MATERIALIZED (
       AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
       AND (q.running OR q.swept)
       AND EXISTS (
-          SELECT FROM /*schema*/scheduled_action AS a
+          SELECT 1 FROM /*schema*/scheduled_action AS a
           WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $4*/
           OFFSET 0
       )
@@ -267,16 +268,16 @@ SELECT u.attempt_id
 FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[])
     AS u (guid, attempt_id, began_at, outcome)
 WHERE EXISTS (
-    SELECT FROM /*schema*/attempt_log AS t
+    SELECT 1 FROM /*schema*/attempt_log AS t
     WHERE t.attempt_id = u.attempt_id AND t.began_at = u.began_at
       AND (t.outcome NOT IN ('interrupted', 'superseded') OR t.outcome = u.outcome)
       /*one-shard: AND t.shard_id = $5*/
 ) OR EXISTS (
-    SELECT FROM /*schema*/finished_action AS f
+    SELECT 1 FROM /*schema*/finished_action AS f
     WHERE f.guid = u.guid AND f.attempt_id = u.attempt_id
       /*one-shard: AND f.shard_id = $5*/
 ) OR EXISTS (
-    SELECT FROM /*schema*/processing_queue AS q
+    SELECT 1 FROM /*schema*/processing_queue AS q
     WHERE q.guid = u.guid AND q.attempt_id = u.attempt_id
       AND NOT q.running AND NOT q.swept /*one-shard: AND q.shard_id = $5*/
 );

@@ -9,7 +9,7 @@
 SELECT
     e.row_id, e.epoch, e.version, e.lives, e.row_id <> o.row_id AS moved,
     l.held IS NOT NULL, s.version, q.row_id, q.seq, q.status, q.timer_at, q.attempts,
-    statement_timestamp(), EXISTS (SELECT FROM /*schema*/stage AS n WHERE n.name = '')
+    statement_timestamp(), EXISTS (SELECT 1 FROM /*schema*/stage AS n WHERE n.name = '')
 FROM unnest($1::int[], $2::uuid[], $3::text[], $4::text[])
     WITH ORDINALITY AS u (shard_id, lease_guid, id, stage, place)
 LEFT JOIN LATERAL (
@@ -69,7 +69,7 @@ ORDER BY u.place;
 -- $26 state versions, $27 how many versions come up to theirs (empty: none of theirs), $28 paths,
 -- $29 depths
 WITH relay AS MATERIALIZED (
-    SELECT EXISTS (SELECT FROM /*schema*/stage AS n WHERE n.name = '') AS is_known
+    SELECT EXISTS (SELECT 1 FROM /*schema*/stage AS n WHERE n.name = '') AS is_known
 ), want AS MATERIALIZED (
     SELECT
         u.*, e.row_id, q.row_id AS queue_row, u.doc IS NOT NULL OR u.body IS NOT NULL AS counts,
@@ -114,7 +114,7 @@ WITH relay AS MATERIALIZED (
     ) AS s ON true
     WHERE coalesce(s.version, 0) = coalesce(u.state_version, 0)
       AND NOT EXISTS (
-          SELECT FROM unnest(
+          SELECT 1 FROM unnest(
               string_to_array(u.then_stages, E'\n'), string_to_array(u.then_states, E'\n')::bigint[]
           ) AS f (stage, version)
           LEFT JOIN LATERAL (
@@ -258,12 +258,16 @@ SET status = u.status, timer_at = u.timer_at, attempts = u.attempts,
     ready_at = CASE
         WHEN u.status <> 'ready' THEN NULL
         WHEN u.delay IS NULL THEN q.ready_at
-        ELSE statement_timestamp() + u.delay
+        ELSE u.due_at
     END,
     reasons = CASE WHEN u.status = 'sleeping' THEN '{}' ELSE q.reasons END
-FROM unnest(
-    $1::tid[], $2::text[], $3::interval[], $4::timestamptz[], $5::int[], $6::text[], $7::text[]
-) AS u (row_id, status, delay, timer_at, attempts, error, note)
+FROM (
+    SELECT g.*, statement_timestamp() + g.delay AS due_at
+    FROM unnest(
+        $1::tid[], $2::text[], $3::interval[], $4::timestamptz[], $5::int[], $6::text[], $7::text[]
+    ) AS g (row_id, status, delay, timer_at, attempts, error, note)
+    OFFSET 0
+) AS u
 WHERE q.ctid = u.row_id /*one-shard: AND q.shard_id = $8*/;
 
 -- name: offer_ready shard-local
@@ -289,8 +293,8 @@ JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $13*/
 ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
 SET status = 'ready', seq = q.seq + 1, root = excluded.root, depth = excluded.depth,
-    reasons = (array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
-        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) - 6, 1):],
+    reasons = coalesce((array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
+        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) - 6, 1):], '{}'),
     lane = CASE WHEN q.status = 'ready' THEN least(q.lane, excluded.lane) ELSE excluded.lane END,
     first_at = CASE WHEN q.status = 'ready' THEN q.first_at ELSE excluded.first_at END,
     attempts = CASE WHEN q.status = 'ready' THEN q.attempts ELSE 0 END,
@@ -299,12 +303,12 @@ SET status = 'ready', seq = q.seq + 1, root = excluded.root, depth = excluded.de
         ELSE greatest(
             least(q.ready_at, CASE
                 WHEN q.attempts > 0 AND q.ready_at > excluded.first_at
-                THEN greatest(excluded.ready_at, excluded.first_at + $10::interval)
+                THEN greatest(excluded.ready_at, (excluded.first_at AT TIME ZONE 'UTC' + $10::interval) AT TIME ZONE 'UTC')
                 ELSE excluded.ready_at
             END),
             CASE
                 WHEN q.ready_at > excluded.first_at
-                THEN least(excluded.first_at + $11::interval, q.first_at + $12::interval)
+                THEN least((excluded.first_at AT TIME ZONE 'UTC' + $11::interval) AT TIME ZONE 'UTC', (q.first_at AT TIME ZONE 'UTC' + $12::interval) AT TIME ZONE 'UTC')
             END,
             CASE WHEN excluded.lane < q.lane THEN excluded.first_at END
         )
@@ -348,8 +352,8 @@ WHERE true /*one-shard: AND l.shard_id = $9*/
 ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
 SET status = 'looping', error = excluded.error, seq = q.seq + 1, root = excluded.root,
     depth = excluded.depth,
-    reasons = (array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
-        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) - 6, 1):]
+    reasons = coalesce((array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
+        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) - 6, 1):], '{}')
 WHERE q.status <> 'ready';
 
 -- name: fire shard-local
@@ -358,7 +362,7 @@ WHERE q.status <> 'ready';
 -- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 seed of the new roots,
 -- $6 floor in backoff
 WITH due AS MATERIALIZED (
-    SELECT t.row_id
+    SELECT t.row_id, statement_timestamp() AS now, statement_timestamp() + $6::interval AS floor_at
     FROM unnest($1::int[], $2::uuid[]) AS h (shard_id, lease_guid)
     CROSS JOIN LATERAL (
         SELECT n.shard_id
@@ -382,18 +386,18 @@ WITH due AS MATERIALIZED (
 UPDATE /*schema*/stage_queue AS q
 SET status = 'ready', timer_at = NULL, lane = 0, seq = q.seq + 1, depth = 0,
     root = md5($5::uuid::text || q.entity_id || '/' || q.stage)::uuid,
-    reasons = (array_remove(q.reasons, 'timer') || 'timer'::text)[
-        greatest(cardinality(array_remove(q.reasons, 'timer')) - 6, 1):],
-    first_at = CASE WHEN q.status = 'ready' THEN q.first_at ELSE statement_timestamp() END,
+    reasons = coalesce((array_remove(q.reasons, 'timer') || 'timer'::text)[
+        greatest(cardinality(array_remove(q.reasons, 'timer')) - 6, 1):], '{}'),
+    first_at = CASE WHEN q.status = 'ready' THEN q.first_at ELSE d.now END,
     attempts = CASE WHEN q.status = 'ready' THEN q.attempts ELSE 0 END,
     ready_at = CASE
-        WHEN q.status <> 'ready' THEN statement_timestamp()
+        WHEN q.status <> 'ready' THEN d.now
         ELSE greatest(
-            least(q.ready_at, statement_timestamp() + CASE
-                WHEN q.attempts > 0 AND q.ready_at > statement_timestamp() THEN $6::interval
-                ELSE interval '0'
+            least(q.ready_at, CASE
+                WHEN q.attempts > 0 AND q.ready_at > d.now THEN d.floor_at
+                ELSE d.now
             END),
-            CASE WHEN q.lane > 0 THEN statement_timestamp() ELSE '-infinity' END
+            CASE WHEN q.lane > 0 THEN d.now ELSE '-infinity' END
         )
     END
 FROM due AS d
@@ -697,12 +701,12 @@ SELECT w.reason, w.started_at, coalesce(w.cursor, '')
 FROM /*schema*/stage_sweep AS w
 WHERE w.shard_id = $1::int AND w.stage = $3::text AND NOT w.ended
   AND EXISTS (
-      SELECT FROM /*schema*/shard_lock AS l
+      SELECT 1 FROM /*schema*/shard_lock AS l
       WHERE l.shard_id = $1::int AND l.lease_guid = $2::uuid
       OFFSET 0
   )
   AND NOT EXISTS (
-      SELECT FROM /*schema*/stage_queue AS q
+      SELECT 1 FROM /*schema*/stage_queue AS q
       WHERE q.shard_id = $1::int AND q.stage = $3::text AND q.lane = 1 AND q.status = 'ready'
       OFFSET $4::int LIMIT 1
   );
@@ -723,7 +727,7 @@ UPDATE /*schema*/stage_sweep AS w
 SET cursor = $5::text, ended = $5::text IS NULL
 WHERE w.shard_id = $1::int AND w.stage = $3::text AND w.started_at = $4::timestamptz AND NOT w.ended
   AND EXISTS (
-      SELECT FROM /*schema*/shard_lock AS l
+      SELECT 1 FROM /*schema*/shard_lock AS l
       WHERE l.shard_id = $1::int AND l.lease_guid = $2::uuid
       OFFSET 0
   )

@@ -81,13 +81,13 @@ WHERE t.digest = $1::bytea AND t.revoked_at IS NULL
   AND (t.expires_at IS NULL OR t.expires_at > statement_timestamp());
 
 -- name: any_token global
-SELECT EXISTS (SELECT FROM /*schema*/token);
+SELECT EXISTS (SELECT 1 FROM /*schema*/token);
 
 -- name: live_count global
 -- $1 name, $2 limit
 SELECT count(*)
 FROM (
-    SELECT FROM /*schema*/scheduled_action AS a WHERE a.creator = $1::text LIMIT $2::int
+    SELECT 1 FROM /*schema*/scheduled_action AS a WHERE a.creator = $1::text LIMIT $2::int
 ) AS counted;
 
 -- name: note shard-local

@@ -210,7 +210,7 @@ WITH picked AS (
     FROM unnest($1::int[], $2::text[], $3::smallint[], $4::uuid[], $5::int[], $6::timestamptz[])
         AS d (shard_id, queue, priority, lease_guid, rows_max, since)
     CROSS JOIN LATERAL (
-        SELECT FROM /*schema*/shard_lock AS l
+        SELECT 1 FROM /*schema*/shard_lock AS l
         WHERE l.shard_id = d.shard_id AND CASE
             WHEN d.lease_guid IS NOT NULL THEN l.lease_guid = d.lease_guid
             ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
@@ -252,7 +252,7 @@ WITH picked AS (
             FOR SHARE SKIP LOCKED
         ) AS a
         CROSS JOIN LATERAL (
-            SELECT FROM /*schema*/processing_queue AS q
+            SELECT 1 FROM /*schema*/processing_queue AS q
             WHERE q.ctid = head.row_id AND NOT q.running AND q.scheduled_at = head.due_at
             LIMIT 1
             FOR UPDATE SKIP LOCKED
@@ -284,7 +284,10 @@ WITH picked AS (
         head.row_id, head.due_at, a.id, a.spec, a.created_at, a.timeout_us,
         a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-        a.last_attempt, a.series
+        a.last_attempt, a.series, statement_timestamp() AS began_at,
+        statement_timestamp() + a.timeout_us * interval '1 microsecond' AS deadline_at,
+        statement_timestamp() + least(a.timeout_us * interval '1 microsecond', $10::interval)
+            + $9::interval AS reserved_until
     FROM (
         (SELECT q.ctid AS row_id, q.guid, q.scheduled_at AS due_at
         FROM /*schema*/processing_queue AS q
@@ -314,14 +317,14 @@ WITH picked AS (
         FOR SHARE SKIP LOCKED
     ) AS a
     CROSS JOIN LATERAL (
-        SELECT FROM /*schema*/processing_queue AS q
+        SELECT 1 FROM /*schema*/processing_queue AS q
         WHERE q.ctid = head.row_id AND NOT q.running AND q.scheduled_at = head.due_at
           /*one-shard: AND q.shard_id = $1*/
         LIMIT 1
         FOR UPDATE SKIP LOCKED
     ) AS held
     WHERE EXISTS (
-        SELECT FROM /*schema*/shard_lock AS l
+        SELECT 1 FROM /*schema*/shard_lock AS l
         WHERE l.shard_id = $1::int AND CASE
             WHEN $4::uuid IS NOT NULL THEN l.lease_guid = $4::uuid
             ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
@@ -332,11 +335,8 @@ WITH picked AS (
 )
 UPDATE /*schema*/processing_queue AS q
 SET attempt_id = md5($7::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
-    running = true, swept = false, began_at = statement_timestamp(),
-    deadline_at = statement_timestamp() + p.timeout_us * interval '1 microsecond',
-    scheduled_at = statement_timestamp()
-        + least(p.timeout_us * interval '1 microsecond', $10::interval) + $9::interval,
-    owner = $8::text
+    running = true, swept = false, began_at = p.began_at, deadline_at = p.deadline_at,
+    scheduled_at = p.reserved_until, owner = $8::text
 FROM picked AS p
 WHERE q.ctid = p.row_id /*one-shard: AND q.shard_id = $1*/
 RETURNING
@@ -425,7 +425,7 @@ WITH mine AS MATERIALIZED (
           q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
       END
       AND EXISTS (
-          SELECT FROM /*schema*/scheduled_action AS a
+          SELECT 1 FROM /*schema*/scheduled_action AS a
           WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $4*/
           OFFSET 0
       )
@@ -492,7 +492,7 @@ SELECT statement_timestamp(),
         SELECT u.shard_id
         FROM unnest($1::int[], $2::timestamptz[]) AS u (shard_id, mark)
         WHERE EXISTS (
-            SELECT FROM /*schema*/incoming_queue AS i
+            SELECT 1 FROM /*schema*/incoming_queue AS i
             WHERE i.shard_id = u.shard_id
               AND i.created_at >= least(u.mark, statement_timestamp() - $3::interval)
             OFFSET 0
@@ -663,7 +663,7 @@ WITH RECURSIVE lane AS (
         FOR UPDATE SKIP LOCKED
     ) AS gone
     WHERE NOT EXISTS (
-        SELECT FROM /*schema*/scheduled_action AS a
+        SELECT 1 FROM /*schema*/scheduled_action AS a
         WHERE a.guid = head.guid /*one-shard: AND a.shard_id = $4*/
         OFFSET 0
     )
@@ -682,7 +682,7 @@ WITH stale AS (
     FROM /*schema*/processing_queue AS q
     WHERE q.guid = ANY ($1::uuid[])
       AND NOT EXISTS (
-          SELECT FROM /*schema*/scheduled_action AS a
+          SELECT 1 FROM /*schema*/scheduled_action AS a
           WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $2*/
           OFFSET 0
       )
