@@ -50,7 +50,7 @@ TABLES: Sizes = {
     "work_limit": FEW,
     "worker": 1,
 }
-ONLY_POSTGRES = {"sql_success"}  # kept on SQLite in the target's own file
+ONLY_POSTGRES = {"sql_success", "target_login"}  # of targets; on SQLite those are files
 
 # What a worker holds in memory, by what it grows with.
 COLLECTIONS: dict[str, tuple[str, ...]] = {
@@ -85,7 +85,8 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     "what is under way": (
         "Batcher._senders", "Batcher._waiting", "Chains._chains", "Claims._busy", "Claims._tasks",
         "QueueSlots.performing", "QueueSlots.waiting", "Recorder._held", "Recorder._pauses",
-        "Recorder._waiting", "Slots._tasks", "WaitingRoom._counts", "Worker._lane_of",
+        "Recorder._unwritten", "Recorder._waiting", "Reservations._lost", "Slots._guards",
+        "Slots._tasks", "WaitingRoom._counts", "Worker._lane_of",
     ),
 }  # fmt: skip
 KNOWN = {place for places in COLLECTIONS.values() for place in places}
