@@ -261,6 +261,23 @@ class Starving(AroundWork):
         return msgspec.structs.replace(result, next_due=next_due, refused={})
 
 
+class NoLookBehind(AroundWork):
+    """Where a lane has been begun from, nothing is begun before it until the next survey."""
+
+    def __init__(self, inner: Any, world: World) -> None:
+        super().__init__(inner, world)
+        self._since: dict[Lane, datetime | None] = {}
+
+    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+        self._since |= {demand.lane: demand.since for demand in demands if demand.hasty}
+        blind = [
+            msgspec.structs.replace(demand, since=self._since.get(demand.lane, demand.since))
+            for demand in demands
+        ]
+        result: BeginResult = await self._inner.begin(blind, **named)
+        return result
+
+
 class WaitingFinish(AroundWork):
     """Results are written when nobody holds any of their actions."""
 
@@ -456,6 +473,7 @@ ABLATIONS: dict[str, Ablation] = {
         Without("hasty-interruption", "work", HastyInterruption),
         LateSending(),
         Without("starving", "work", Starving),
+        Without("no-look-behind", "work", NoLookBehind),
         WithPart("unaware-of-transactions", "_latecomers", Unaware),
         WithPart("dripping", "_look_back", Dripping),
         WrongProof(),

@@ -269,8 +269,9 @@ class Others:
         while True:
             await asyncio.sleep(self._dice.expovariate(1 / 6))
             names = await self._create(self._scheduler, 1, priority=0)
-            if self._rules.current and self._dice.random() < 0.5:
-                names.append(self._dice.choice(sorted(self._rules.current)))
+            if self._dice.random() < 0.7:
+                known = sorted(self._rules.current)
+                names += self._dice.sample(known, min(3, len(known)))
             guids = {self._rules.current[name].guid for name in names}
             self._crowd.held |= guids
             self._rules.history.note("others", "hold", *names)

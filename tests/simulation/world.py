@@ -231,7 +231,7 @@ class World(Watcher):
             promised = replace(promised, window=timedelta(seconds=9), sweep=timedelta(seconds=2))
         self.promised = promised
         self.crowd_dice = random.Random(f"crowd {seed}")  # of its own, not to disturb the others
-        self.is_crowded = self.crowd_dice.random() < 0.5
+        self.is_crowded = self.crowd_dice.random() < 0.5 or self.weather.is_calm
         if self.is_crowded and self.weather.store.delay_s < 0.1 and self.crowd_dice.random() < 0.6:
             promised = replace(promised, begin_batch=1)
         self.config = ablation.config(promised)
