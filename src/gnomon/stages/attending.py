@@ -36,6 +36,7 @@ ALIVE_FOR = timedelta(seconds=10)  # so long a worker counts as serving its stag
 TRUST_S = 7.0  # and so long a guest relies on being one
 UNSERVED_AFTER = timedelta(minutes=2)  # so long after its last sign nobody serves it, it is told
 TELL_EVERY_S = 60.0
+WALK_AFTER_S = 15.0  # by then an owner knows a new stage, or has lost its lease
 LEAVE_S = 2.0
 
 
@@ -135,6 +136,7 @@ class Attending:
         self._tell_at = 0.0
         self._leases: frozenset[UUID] = frozenset()
         self.elsewhere: Mapping[str, Elsewhere] = {}
+        self._seen_at: dict[tuple[str, int], float] = {}  # stages with their revision
         self._register: Sequence[StageRecord] = ()
         self.has_stages = bool(places.serves)  # whether there is any, here or elsewhere
 
@@ -169,12 +171,22 @@ class Attending:
                 guests[stage][shard] = Holding(shard=shard, lease_guid=lease_guid)
         return dict(guests)
 
+    def may_walk(self, stage: str) -> bool:
+        """Whether a walk may come by the shards of others: an owner that does not know the stage, or
+        what it watches by now, would not tell it of what changes behind the walk."""
+        now = self._clock.monotonic()
+        seen = [at for (name, _), at in self._seen_at.items() if name == stage]
+        return bool(seen) and now - max(seen) >= WALK_AFTER_S
+
     def _learn(self, register: Sequence[StageRecord]) -> bool:
         known = [_lasting(record) for record in register]
         is_new = known != self._register
         self._register = known
         self.has_stages = bool(known or self._serves)
         if is_new:
+            now = self._clock.monotonic()
+            revisions = [(record.name, record.revision) for record in register]
+            self._seen_at = {each: self._seen_at.get(each, now) for each in revisions}
             self.elsewhere = {
                 record.name: Elsewhere(record)
                 for record in register

@@ -304,7 +304,8 @@ class Reconciler:
             survey,
             ready=[*survey.ready, *(each for each in there.ready if each.stage in guests)],
             sweeps=[*survey.sweeps, *(
-                (stage, shard) for stage, shard in there.sweeps if shard in guests.get(stage, ())
+                (stage, shard) for stage, shard in there.sweeps
+                if shard in guests.get(stage, ()) and self.attending.may_walk(stage)
             )],
         )  # fmt: skip
 

@@ -57,8 +57,8 @@ class Fleet:
 
     async def settle(self) -> None:
         """So long that everybody has heard of everybody, and nothing is left to do."""
-        for _ in range(3):
-            self.bench.clock.move_to(self.bench.now + timedelta(seconds=2))
+        for seconds in (2, 16, 2, 2):
+            self.bench.clock.move_to(self.bench.now + timedelta(seconds=seconds))
             for worker in self.workers:
                 worker.hint(())
                 while await worker.reconciler.step() or worker.reconciler.claims.in_hand:
