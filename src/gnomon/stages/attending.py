@@ -172,8 +172,8 @@ class Attending:
         return dict(guests)
 
     def may_walk(self, stage: str) -> bool:
-        """Whether a walk may come by the shards of others: an owner that does not know the stage, or
-        what it watches by now, would not tell it of what changes behind the walk."""
+        """Whether a walk may come by the shards of others: an owner that does not know the stage,
+        or what it watches by now, would not tell it of what changes behind the walk."""
         now = self._clock.monotonic()
         seen = [at for (name, _), at in self._seen_at.items() if name == stage]
         return bool(seen) and now - max(seen) >= WALK_AFTER_S
