@@ -7,13 +7,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PROMISE = ROOT / "docs" / "explain" / "promise.md"
-NAMED = re.compile(r"`(tests/[\w/]+\.py)::(?:(\w+)::)?(\w+)`")
+NAMED = re.compile(r"`((?:tests|src/gnomon/testing)/[\w/]+\.py)::(?:(\w+)::)?(\w+)`")
 
 
 def promises() -> list[str]:
     """The sentences promised: the items of all lists, each with its tests."""
     text, _, _ = PROMISE.read_text().partition("## Not promised")
-    return [" ".join(item.split()) for item in re.findall(r"^- (.+?)(?=\n\n|\n- )", text, re.M | re.S)]
+    return [
+        " ".join(item.split()) for item in re.findall(r"^- (.+?)(?=\n\n|\n- )", text, re.M | re.S)
+    ]
 
 
 def test_every_sentence_names_its_tests() -> None:
@@ -26,7 +28,9 @@ def test_every_sentence_names_its_tests() -> None:
 def test_the_tests_that_are_named_exist() -> None:
     """Renamed or removed: then the page has to follow."""
     missing = []
-    for path, case, name in (match.groups() for item in promises() for match in NAMED.finditer(item)):
+    for path, case, name in (
+        match.groups() for item in promises() for match in NAMED.finditer(item)
+    ):
         file = ROOT / path
         text = file.read_text() if file.exists() else ""
         is_there = re.search(rf"^ *(?:async )?def {name}\b|^class {name}\b", text, re.M)

@@ -54,7 +54,11 @@ class Item(msgspec.Struct, Generic[E, S], frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """An answer of `should_process`: not now, but ask me no later than this; None: never."""
+    """An answer of `should_process`: not now, but at this time at the latest; None: no.
+
+    It never postpones or cancels a timer: an earlier one may have been set by `process`, for a
+    reason that `should_process` does not know. `Done(wake=…)` replaces and cancels.
+    """
 
     at: datetime | None
 

@@ -130,3 +130,20 @@ async def test_a_failure_after_a_timer_is_the_queues_business() -> None:
     await bench.put("e", {})
     await bench.advance(days=2)
     assert 2 == len(tries)
+
+
+async def test_an_ask_brings_a_timer_forward_and_never_puts_it_off() -> None:
+    """`process` may have set it for a reason of its own; `Wake(None)` is a no, not a cancellation."""
+    answers: list[bool | Wake] = [True, Wake(at(20)), Wake(None), Wake(at(5))]
+    clock = stage(
+        "clock",
+        watch="a",
+        ask=lambda it: answers[it.entity["a"]],
+        process=lambda it: Done(wake=at(10)) if it.now == START else None,
+    )
+    bench = await settled(clock, entities={"e": {"a": 0}})
+    for number, timer_at in ((1, at(10)), (2, at(10)), (3, at(5))):
+        await bench.patch("e", {"a": number})
+        await bench.settle()
+        [row] = (await bench.explain("e")).stages
+        assert timer_at == row.timer_at
