@@ -14,7 +14,8 @@ def promises() -> list[str]:
     """The sentences promised: the items of all lists, each with its tests."""
     text, _, _ = PROMISE.read_text().partition("## Not promised")
     return [
-        " ".join(item.split()) for item in re.findall(r"^- (.+?)(?=\n\n|\n- )", text, re.M | re.S)
+        " ".join(item.split())
+        for item in re.findall(r"^- (.+?)(?=\n\n|\n- )", text, re.MULTILINE | re.DOTALL)
     ]
 
 
@@ -33,8 +34,8 @@ def test_the_tests_that_are_named_exist() -> None:
     ):
         file = ROOT / path
         text = file.read_text() if file.exists() else ""
-        is_there = re.search(rf"^ *(?:async )?def {name}\b|^class {name}\b", text, re.M)
-        is_in_case = case is None or re.search(rf"^class {case}\b|\b{case}\b", text, re.M)
+        is_there = re.search(rf"^ *(?:async )?def {name}\b|^class {name}\b", text, re.MULTILINE)
+        is_in_case = case is None or re.search(rf"^class {case}\b|\b{case}\b", text, re.MULTILINE)
         if not is_there or not is_in_case:
             missing.append(f"{path}::{name}")
     assert [] == missing

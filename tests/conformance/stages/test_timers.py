@@ -133,7 +133,7 @@ async def test_a_failure_after_a_timer_is_the_queues_business() -> None:
 
 
 async def test_an_ask_brings_a_timer_forward_and_never_puts_it_off() -> None:
-    """`process` may have set it for a reason of its own; `Wake(None)` is a no, not a cancellation."""
+    """`process` may have set it for a reason of its own; `Wake(None)` cancels nothing."""
     answers: list[bool | Wake] = [True, Wake(at(20)), Wake(None), Wake(at(5))]
     clock = stage(
         "clock",
