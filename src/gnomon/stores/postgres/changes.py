@@ -109,8 +109,15 @@ class Changer:
         await self._session.fetch("delete_action", place.shard, place.id)
         await self._audit("delete", place, live.action.meta.guid, live.now)
         status = _idle(live.action.status)
+        flight = int(live.attempt is not None)  # it was made, though its end is not known
         status = msgspec.structs.replace(
-            status, state=State.CANCELLED, expires_at=None, reason=DELETED, finished_at=live.now
+            status,
+            state=State.CANCELLED,
+            expires_at=None,
+            attempts=status.attempts + flight,
+            interrupted=status.interrupted + flight,
+            reason=DELETED,
+            finished_at=live.now,
         )
         return Changed(action=_renewed(live.action, status, live.now), in_flight=live.attempt)
 

@@ -46,10 +46,16 @@ BEGIN
     )
     SELECT
         a.shard_id, a.id, a.guid, a.spec, 'cancelled', a.queue, a.priority, a.keyed, a.created_at,
-        present, a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed,
-        a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-        a.last_attempt, 'deleted', present, present + a.retention_us * interval '1 microsecond'
+        present, a.occurrence_no, a.occurrence_at, a.attempts + f.flight, a.succeeded, a.failed,
+        a.interrupted + f.flight, a.consecutive_failures, a.consecutive_interruptions,
+        a.occurrence_failures, a.last_attempt, 'deleted', present,
+        present + a.retention_us * interval '1 microsecond'
     FROM "gnomon".scheduled_action AS a
+    CROSS JOIN LATERAL (
+        SELECT count(*)::int AS flight
+        FROM "gnomon".processing_queue AS q
+        WHERE q.shard_id = shard AND q.guid = a.guid AND q.running
+    ) AS f
     WHERE a.shard_id = shard AND a.id = cancel.id AND a.retention_us > 0;
     DELETE FROM "gnomon".scheduled_action AS a WHERE a.shard_id = shard AND a.id = cancel.id;
     INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id)

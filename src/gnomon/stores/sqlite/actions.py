@@ -360,12 +360,14 @@ def _creator_of(actor: str) -> str | None:
 
 def _cancelled(live: LiveRow, now: datetime) -> Action:
     action = live.action()
+    flight = int(live.attempt() is not None)  # it was made, though its end is not known
     status = msgspec.structs.replace(
         action.status,
         state=State.CANCELLED,
         scheduled_at=None,
         expires_at=None,
-        attempts=live.succeeded + live.failed + live.interrupted,
+        attempts=live.succeeded + live.failed + live.interrupted + flight,
+        interrupted=live.interrupted + flight,
         current_attempt=None,
         reason=DELETED,
         finished_at=now,

@@ -225,7 +225,9 @@ class TestDelete:
         assert changed.in_flight is not None
         assert begun.attempt_id == changed.in_flight.attempt_id
         assert Recorded.LATE is await given.recorded(begun)
-        assert State.CANCELLED is (await given.action("gone")).status.state
+        status = (await given.action("gone")).status
+        assert changed.action.status == status
+        assert (State.CANCELLED, 1, 1) == (status.state, status.attempts, status.interrupted)
 
     async def test_without_retention_nothing_stays(self, store: Store, given: Given) -> None:
         """A retention of zero leaves no trace to show."""

@@ -189,7 +189,7 @@ FROM /*schema*/finished_action AS f
 WHERE f.guid = ANY ($1::uuid[]) /*one-shard: AND f.shard_id = $2*/;
 
 -- name: cancel_action shard-local
--- Archive a generation that a user ended. Its attempt in flight does not count: it has no end yet.
+-- Archive a generation that a user ended. Its attempt in flight counts as interrupted: it was made.
 -- $1 shard, $2 id, $3 reason, $4 the present
 INSERT INTO /*schema*/finished_action (
     shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
@@ -199,11 +199,16 @@ INSERT INTO /*schema*/finished_action (
 )
 SELECT
     a.shard_id, a.id, a.guid, a.spec, 'cancelled', a.queue, a.priority, a.keyed, a.created_at,
-    $4::timestamptz, a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed,
-    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-    a.last_attempt, $3::text, $4::timestamptz,
+    $4::timestamptz, a.occurrence_no, a.occurrence_at, a.attempts + f.flight, a.succeeded, a.failed,
+    a.interrupted + f.flight, a.consecutive_failures, a.consecutive_interruptions,
+    a.occurrence_failures, a.last_attempt, $3::text, $4::timestamptz,
     $4::timestamptz + a.retention_us * interval '1 microsecond'
 FROM /*schema*/scheduled_action AS a
+CROSS JOIN LATERAL (
+    SELECT count(*)::int AS flight
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = $1::int AND q.guid = a.guid AND q.running
+) AS f
 WHERE a.shard_id = $1::int AND a.id = $2::text AND a.retention_us > 0;
 
 -- name: delete_action shard-local

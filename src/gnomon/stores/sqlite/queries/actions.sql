@@ -76,7 +76,7 @@ UPDATE scheduled_action SET
 WHERE id = :id;
 
 -- name: cancel
--- Archive a generation that a user ended. Its attempt in flight does not count: it has no end yet.
+-- Archive a generation that a user ended. Its attempt in flight counts as interrupted: it was made.
 INSERT INTO finished_action (
     id, shard_id, guid, state, queue, priority, keyed, created_at, updated_at, occurrence_no,
     occurrence_at, attempts, succeeded, failed, interrupted, consecutive_failures,
@@ -84,11 +84,19 @@ INSERT INTO finished_action (
 )
 SELECT
     id, shard_id, guid, 'cancelled', queue, priority, keyed, created_at, :now, occurrence_no,
-    occurrence_at, attempts, succeeded, failed, interrupted, consecutive_failures,
+    occurrence_at, attempts + flight, succeeded, failed, interrupted + flight, consecutive_failures,
     consecutive_interruptions, occurrence_failures, :reason, :now, :now + retention_us,
     last_attempt, spec
-FROM scheduled_action
-WHERE id = :id AND retention_us > 0;
+FROM (
+    SELECT
+        a.*,
+        EXISTS (
+            SELECT 1 FROM processing_queue AS q
+            WHERE q.shard_id = a.shard_id AND q.guid = a.guid AND q.running = 1
+        ) AS flight
+    FROM scheduled_action AS a
+    WHERE a.id = :id AND a.retention_us > 0
+);
 
 -- name: log_superseded
 -- Close the attempt in flight of the generation that goes; its result, if it comes, is late.
