@@ -94,7 +94,7 @@ clean: ## Remove .venv and what tools left behind (not the data in ./var)
 ##@ Test
 
 .PHONY: test-setup
-test-setup: $(SETUP_STAMP) ## Install PostgreSQL and RabbitMQ for the tests, if missing (apt; starts no service)
+test-setup: $(SETUP_STAMP) ## Install PostgreSQL, PgBouncer and RabbitMQ for the tests, if missing (apt; starts no service)
 	@scripts/test-setup
 
 .PHONY: test
