@@ -757,6 +757,8 @@ class StageRecord(_message.Message):
     SLEEPING_FIELD_NUMBER: _builtins.int
     SETTLE_FIELD_NUMBER: _builtins.int
     OWN_ECHO_FIELD_NUMBER: _builtins.int
+    WATCH_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     revision: _builtins.int
     """The highest that was ever served."""
@@ -775,6 +777,12 @@ class StageRecord(_message.Message):
     def settle(self) -> _duration_pb2.Duration:
         """How long it lets an entity become quiet after a change."""
 
+    @_builtins.property
+    def watch(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it watches (none: everything) and may write (none: nothing), as paths."""
+
+    @_builtins.property
+    def writes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -788,10 +796,12 @@ class StageRecord(_message.Message):
         sleeping: _builtins.int = ...,
         settle: _duration_pb2.Duration | None = ...,
         own_echo: _builtins.bool = ...,
+        watch: _abc.Iterable[_builtins.str] | None = ...,
+        writes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "settle", b"settle"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "name", b"name", "own_echo", b"own_echo", "parked", b"parked", "revision", b"revision", "settle", b"settle", "sleeping", b"sleeping", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "name", b"name", "own_echo", b"own_echo", "parked", b"parked", "revision", b"revision", "settle", b"settle", "sleeping", b"sleeping", "waiting", b"waiting", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,6 +29,7 @@ CHANGES: Calls = [
     ("POST", "/v1/actions/a/resume", None),
     ("POST", "/v1/actions/a/retry", None),
     ("DELETE", "/v1/actions/a", None),
+    ("POST", "/v1/entities:bulk", {"entities": {"a": {"n": 1}}}),
     ("PUT", "/v1/entities/a", {"n": 1}),
     ("PATCH", "/v1/entities/a", {"n": 1}),
     ("DELETE", "/v1/entities/a", None),

@@ -149,6 +149,8 @@ async def test_explanations_and_stages_are_the_same(both: Both) -> None:
     _, listed = await both.rest("GET", "/v1/stages")
     for name in ("name", "revision", "waiting", "background", "parked", "sleeping", "own_echo"):
         assert [each[name] for each in listed["stages"]] == [getattr(s, name) for s in stages]
+    for name in ("watch", "writes"):
+        assert [each[name] for each in listed["stages"]] == [[*getattr(s, name)] for s in stages]
     assert (["PT5S"], [5]) == (
         [each["settle"] for each in listed["stages"]], [each.settle.seconds for each in stages],
     )  # fmt: skip
