@@ -343,7 +343,7 @@ HOT = (
     "begin_due", "begin_overdue", "begin_stamp", "next_due", "move_head", "move_insert",
     "move_delete", "move_lanes", "waiting", "finish_plain_archive", "finish_plain_fence",
     "finish_plain_remove", "finish_fence", "settle_fence", "count_result", "finish_reschedule",
-    "extend", "lane_after", "lapsed_stale", "lapsed_running", "lapsed_expired", "get",
+    "extend", "lane_after", "drop_stale", "lapsed_running", "lapsed_expired", "get",
     "get_finished", "attempts", "create", "create_bulk", "recall", "purge_finished",
     # entities and their stages
     "get_entity", "list_entities", "change_entity", "changes_since", "rows", "put_row", "drop_row",

@@ -72,7 +72,7 @@ SELECT json_group_array(json_array(
 ))
 FROM (
     SELECT
-        q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+        head.guid, head.scheduled_at, head.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
         a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt, CAST(a.spec AS TEXT) AS spec, a.series
@@ -84,10 +84,10 @@ FROM (
             AND p.scheduled_at <= :now AND p.running = 0
         ORDER BY p.scheduled_at /*order*/
         LIMIT :limit + :looked_at
-    ) AS q
+    ) AS head
     CROSS JOIN scheduled_action AS a
     WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
-        AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
+        AND a.shard_id = head.shard_id AND a.guid = head.guid AND a.state = 'active'
         AND (a.expires_at IS NULL OR a.expires_at > :now)
     LIMIT :limit
 );
@@ -101,7 +101,7 @@ SELECT json_group_array(json_array(
 ))
 FROM (
     SELECT
-        q.guid, q.scheduled_at, q.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+        head.guid, head.scheduled_at, head.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
         a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt, CAST(a.spec AS TEXT) AS spec, a.series
@@ -113,10 +113,10 @@ FROM (
             AND p.scheduled_at < :overdue_since AND p.running = 0
         ORDER BY p.scheduled_at /*order*/
         LIMIT :limit + :looked_at
-    ) AS q
+    ) AS head
     CROSS JOIN scheduled_action AS a
     WHERE l.shard_id = :shard AND (l.lease_guid IS NULL OR l.heartbeat_at < :silent_since)
-        AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.state = 'active'
+        AND a.shard_id = head.shard_id AND a.guid = head.guid AND a.state = 'active'
         AND (a.expires_at IS NULL OR a.expires_at > :now)
     LIMIT :limit
 );

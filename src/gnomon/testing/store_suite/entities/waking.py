@@ -84,14 +84,15 @@ class TestTimers:
         await store.entities.release("ad", None, shard=given.shard_of("ad"))
         assert 1 == await entities.fire()
 
-    async def test_the_earliest_fire_first(self, entities: GivenEntities) -> None:
-        """No more at once than is wanted, whatever their shards."""
-        for hours in (2, 4, 1, 3):
-            await entities.sleeping(f"h{hours}", wake=await entities.earlier(hours * HOUR))
+    async def test_the_earliest_fire_first(self, given: Given, entities: GivenEntities) -> None:
+        """Of a shard; and no more at once than is wanted."""
+        names = {hours: given.name_in(0) for hours in (2, 4, 1, 3)}
+        for hours, name in names.items():
+            await entities.sleeping(name, wake=await entities.earlier(hours * HOUR))
 
         assert 3 == await entities.fire(limit=3)
 
-        assert RowStatus.SLEEPING is (await entities.row("h1")).status
+        assert RowStatus.SLEEPING is (await entities.row(names[1])).status
         assert 1 == await entities.fire(limit=3)
 
     async def test_only_the_owner_fires(
