@@ -349,8 +349,8 @@ HOT = (
     "get_entity", "list_entities", "change_entity", "changes_since", "rows", "put_row", "drop_row",
     "parked", "lane_with_row_after", "survey_times", "due_timers", "feed", "answer_feed",
     "ask_since", "peek", "load_entities", "load_states", "load_rows", "load_versions",
-    "load_states_of", "save_entity", "count_saves", "outgoing", "sent", "unsent", "hold_back",
-    "put_outgoing", "quarantine", "undelivered", "undelivered_page", "free_saves",
+    "load_states_of", "save_entity", "count_saves", "outgoing", "load_outgoing", "sent", "unsent",
+    "hold_back", "put_outgoing", "quarantine", "undelivered", "undelivered_page", "free_saves",
     "background_count", "sweep_page", "move_sweep", "purge_changes", "purge_kept",
 )  # fmt: skip
 BIG_TABLES = (

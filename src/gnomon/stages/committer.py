@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from gnomon.contracts.store.entities import Commit, Committed, EntityStore, SetBack
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
+from gnomon.contracts.store.entities import Commit, Committed, EntityStore, SetBack, StateWrite
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -19,10 +20,15 @@ class Batcher(Generic[Q, A]):
     """Sends what comes in while a call is on its way together in the next call."""
 
     def __init__(
-        self, send: Callable[[Sequence[Q]], Awaitable[Sequence[A]]], *, limit: int
+        self,
+        send: Callable[[Sequence[Q]], Awaitable[Sequence[A]]],
+        *,
+        limit: int,
+        size_of: Callable[[Q], int] = lambda _: 0,
     ) -> None:
         self._send = send
         self._limit = limit
+        self._size_of = size_of  # in bytes: see `BATCH_BYTES_MAX`
         self._waiting: deque[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]] = deque()
         self._senders: set[asyncio.Task[None]] = set()
         self._sending = 0  # senders that will look again; an ended one may still be in the set
@@ -54,11 +60,16 @@ class Batcher(Generic[Q, A]):
             self._sending -= 1
 
     def _next_batch(self) -> list[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]]:
-        batch = [self._waiting.popleft()]
-        size = len(batch[0][0])
-        while self._waiting and size + len(self._waiting[0][0]) <= self._limit:
+        batch: list[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]] = []
+        count = size = 0
+        while self._waiting:
+            questions = self._waiting[0][0]
+            is_full = count + len(questions) > self._limit or size >= BATCH_BYTES_MAX
+            if batch and is_full:
+                break
             batch.append(self._waiting.popleft())
-            size += len(batch[-1][0])
+            count += len(questions)
+            size += sum(map(self._size_of, questions))
         return batch
 
     async def _send_batch(
@@ -82,7 +93,9 @@ class Committer:
     """The reconciler's pen."""
 
     def __init__(self, store: EntityStore, *, limit: int) -> None:
-        self._commits: Batcher[Commit, Committed] = Batcher(store.commit, limit=limit)
+        self._commits: Batcher[Commit, Committed] = Batcher(
+            store.commit, limit=limit, size_of=_bytes_of
+        )
         self._set_backs: Batcher[SetBack, bool] = Batcher(store.set_back, limit=limit)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
@@ -92,3 +105,11 @@ class Committer:
     async def set_back(self, rows: Sequence[SetBack]) -> Sequence[bool]:
         """Write what became of claims without a commit."""
         return await self._set_backs.put_all(rows)
+
+
+def _bytes_of(commit: Commit) -> int:
+    """Of all documents and states that are written."""
+    return sum(
+        bytes_of(part.doc) + (len(part.state.body) if isinstance(part.state, StateWrite) else 0)
+        for part in commit.parts
+    )

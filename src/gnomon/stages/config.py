@@ -19,7 +19,7 @@ class StagesConfig:
     retry_min: timedelta = timedelta(seconds=1)  # doubled with each failure…
     retry_max: timedelta = timedelta(hours=1)  # …up to this
     depth_max: int = 16  # steps of one causal chain, besides those of stages in no circle
-    claim_ahead: int = 512  # entities loaded at once, per stage
+    claim_ahead: int = 512  # entities loaded at once, per stage; 8 MiB if less
     commit_batch: int = 500
     relay_batch: int = 500  # saves on their way at once, per sink
     relay: str | None = None  # the target that saved versions go to: of kind kafka, rabbitmq, http

@@ -128,13 +128,16 @@ class Entities:
 
     async def put_many(self, documents: Mapping[str, object], *, by: str = USER) -> int:
         """Create or replace many; how many were changed by it."""
-        shards: dict[str, int] = {action_id(each): self._shard(each) for each in documents}
-        found = await self._entities.get_many(shards)
-        writes = []
-        for entity_id, document in documents.items():
-            write = self._write(entity_id, found.get(entity_id), encode_document(document), by)
-            if write is not None:
-                writes.append(write)
+        left: Mapping[str, int] = {action_id(each): self._shard(each) for each in documents}
+        writes: list[EntityWrite] = []
+        while left:  # what is there is loaded a batch at a time: the documents may be large
+            found = await self._entities.get_many(left)
+            for entity_id in [each for each in left if each not in found.left]:
+                text = encode_document(documents[entity_id])
+                write = self._write(entity_id, found.entities.get(entity_id), text, by)
+                if write is not None:
+                    writes.append(write)
+            left = found.left
         stored = await self._store_writes(writes)
         for write, entity in zip(writes, stored, strict=True):
             if entity is None:

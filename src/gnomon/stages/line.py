@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gnomon.contracts.store.entities import Claim, StageLane
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX
+from gnomon.contracts.store.entities import Claim, StageLane, size_of
 from gnomon.stages.capacity import BACKGROUND_EVERY, Capacity
 from gnomon.stages.served import Served
 
@@ -50,6 +51,33 @@ class Background:
         self.rest_until = now + RESTS * (now - self._began_at)
 
 
+class Ahead:
+    """What was claimed ahead of one lane, in its order."""
+
+    def __init__(self) -> None:
+        self._claims: deque[tuple[Claim, int]] = deque()
+        self.size = 0  # bytes
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    @property
+    def first(self) -> Claim:
+        return self._claims[0][0]
+
+    def add(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            size = size_of(claim.entity, claim.states)
+            self._claims.append((claim, size))
+            self.size += size
+
+    def take(self, count: int) -> list[Claim]:
+        """The first ones."""
+        taken = [self._claims.popleft() for _ in range(min(count, len(self._claims)))]
+        self.size -= sum(size for _, size in taken)
+        return [claim for claim, _ in taken]
+
+
 class Line:
     """One stage's work in this process: what was claimed ahead, and what is on its way."""
 
@@ -57,7 +85,7 @@ class Line:
         self.served = served
         self.background = background or Background()
         self.capacity = Capacity(served.info)
-        self._ahead: dict[StageLane, deque[Claim]] = {lane: deque() for lane in StageLane}
+        self._ahead = {lane: Ahead() for lane in StageLane}
         self.next_at: dict[StageLane, datetime] = {}  # when a lane has something, as far as known
         # Since when a lane has due rows that are not claimed, as far as known.
         self.lagging_since: dict[StageLane, datetime] = {}
@@ -99,9 +127,9 @@ class Line:
         return [at for lane, at in self.next_at.items() if self.room(lane, now, ahead)]
 
     def room(self, lane: StageLane, now: float, ahead: int) -> int:
-        """How many more to claim of a lane; 0 as long as it has more than half of them, or so many
-        wait for others that looking for more is too dear."""
-        if len(self.behind) >= ahead:
+        """How many more to claim of a lane; 0 as long as it has more than half of them, or half of
+        a batch in bytes, or so many wait for others that looking for more is too dear."""
+        if len(self.behind) >= ahead or self._ahead[lane].size * 2 >= BATCH_BYTES_MAX:
             return 0
         most = ahead = self.capacity.ahead(now, ahead)
         if lane is StageLane.BACKGROUND:  # few: what is fresh may need the same entities
@@ -111,7 +139,7 @@ class Line:
 
     def take_in(self, lane: StageLane, claims: Sequence[Claim], now: float) -> None:
         """They were claimed ahead."""
-        self._ahead[lane].extend(claims)
+        self._ahead[lane].add(claims)
         self.claimed.update(claim.entity.id for claim in claims)
         if claims and lane is StageLane.MAIN:
             self.background.fresh_at = now
@@ -124,6 +152,7 @@ class Line:
             (since is None or time - since < OVERTAKEN_MAX)
             and self.capacity.free(now) > 0  # else others may have the entity meanwhile
             and len(self._ahead[StageLane.MAIN]) < self.capacity.ahead(now, ahead)
+            and self._ahead[StageLane.MAIN].size < BATCH_BYTES_MAX
         )
 
     def freed(self, entity_ids: Iterable[str], now: datetime) -> None:
@@ -152,12 +181,12 @@ class Line:
         size = self.capacity.entities(now)
         if not main:
             size = size if self.background.is_quiet(now) else max(1, size // BACKGROUND_PART)
-            fresh, others = [], _taken(background, size)
-        elif background and (self.capacity.background_first() or _is_old(background[0], time)):
-            others = _taken(background, max(1, size // BACKGROUND_EVERY))
-            fresh = _taken(main, size - len(others))
+            fresh, others = [], background.take(size)
+        elif background and (self.capacity.background_first() or _is_old(background.first, time)):
+            others = background.take(max(1, size // BACKGROUND_EVERY))
+            fresh = main.take(size - len(others))
         else:
-            fresh, others = _taken(main, size), []
+            fresh, others = main.take(size), []
         self.capacity.claimed(main=len(fresh), background=len(others))
         return others + fresh
 
@@ -179,23 +208,18 @@ class Line:
         if not held:
             return []
         self.next_at.pop(StageLane.BACKGROUND, None)
-        gone = [*self._ahead[StageLane.BACKGROUND]]
-        self._ahead[StageLane.BACKGROUND].clear()
-        return gone
+        background = self._ahead[StageLane.BACKGROUND]
+        return background.take(len(background))
 
     def let_go(self, before: datetime | None = None) -> list[Claim]:
         """Forget what was claimed ahead, or what was before a moment; its rows are still in the
         queue."""
         gone = []
         for claims in self._ahead.values():
-            while claims and (before is None or claims[0].now < before):
-                gone.append(claims.popleft())
+            while claims and (before is None or claims.first.now < before):
+                gone += claims.take(1)
         self.claimed.difference_update(claim.entity.id for claim in gone)
         return gone
-
-
-def _taken(claims: deque[Claim], count: int) -> list[Claim]:
-    return [claims.popleft() for _ in range(min(count, len(claims)))]
 
 
 def _is_background(batch: Sequence[Claim]) -> bool:

@@ -17,10 +17,12 @@ from gnomon.clock import DatabaseClock
 from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.entities import (
     Commit,
     EntityStore,
     Survey,
+    size_of,
 )
 from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.register import RELAY_REVISION
@@ -333,7 +335,8 @@ class Reconciler:
         except Unavailable:
             self._fed = True
             raise
-        self._fed = self._fed or len(fed) >= FEED_BATCH
+        size = sum(size_of(each.entity, each.states) for each in fed)
+        self._fed = self._fed or len(fed) >= FEED_BATCH or size >= BATCH_BYTES_MAX
         if not fed:
             return False
         held = [(each, self.places.holding(each.entity.shard)) for each in fed]

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 
 from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
 from gnomon.contracts.observer import Observer
+from gnomon.contracts.store.batches import bytes_of
 from gnomon.contracts.store.outbox import Outgoing
 from gnomon.model.errors import BugError, ConfigurationError
 from gnomon.model.ids import NAME_PATTERN
@@ -322,7 +323,7 @@ class RemoteStage:
 
     def _view_bytes(self, view: View) -> int:
         state = view.states.get(self.info.name)
-        return _bytes_of(view.text) + (0 if state is None else len(state.body)) + ENVELOPE_BYTES
+        return bytes_of(view.text) + (0 if state is None else len(state.body)) + ENVELOPE_BYTES
 
     async def _call(self, method: str, request: Message, kind: type[R], timeout_s: float) -> R:
         """One call. Errors: OutageError, RemoteError."""
@@ -366,9 +367,4 @@ class SlowError(OutageError):
 
 
 def _row_bytes(row: Outgoing) -> int:
-    state = 0 if row.state is None else len(row.state.body)
-    return _bytes_of(row.doc or "") + state + ENVELOPE_BYTES
-
-
-def _bytes_of(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
+    return row.size + ENVELOPE_BYTES

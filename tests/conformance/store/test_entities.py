@@ -24,6 +24,7 @@ from gnomon.testing.store_suite.entities.settling import TestSettling
 from gnomon.testing.store_suite.entities.sweeping import TestSweeps
 from gnomon.testing.store_suite.entities.undelivered import TestUndelivered
 from gnomon.testing.store_suite.entities.waking import TestTimers
+from gnomon.testing.store_suite.entities.weighing import TestWeights
 from gnomon.testing.store_suite.entities.writing import TestWrite
 
 __all__ = [
@@ -55,5 +56,6 @@ __all__ = [
     "TestSweeps",
     "TestTimers",
     "TestUndelivered",
+    "TestWeights",
     "TestWrite",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.stages.committer import WRITERS, Batcher
 
 
@@ -28,6 +29,23 @@ async def test_what_comes_while_a_call_is_on_its_way_leaves_together_in_the_next
     gate.set()
     assert [number * 10 for number in range(50)] == await asyncio.gather(*asked)
     assert [1, 49] == calls
+
+
+async def test_a_batch_ends_by_bytes() -> None:
+    """With the question by which it reaches the bound, however large that is alone."""
+    calls: list[list[int]] = []
+
+    async def send(questions: Sequence[int]) -> list[int]:
+        calls.append(list(questions))
+        return list(questions)
+
+    half, huge = BATCH_BYTES_MAX // 2, 2 * BATCH_BYTES_MAX
+    batcher = Batcher(send, limit=100, size_of=lambda size: size)
+    sizes = [half, half, half, huge, 1, huge, 1]
+
+    assert sizes == await asyncio.gather(*(batcher.put(size) for size in sizes))
+
+    assert [[half, half], [half, huge], [1, huge], [1]] == calls
 
 
 async def test_a_question_at_the_very_moment_the_senders_end_is_sent() -> None:

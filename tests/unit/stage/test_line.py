@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.entities import Claim, Entity, QueueRow, RowStatus, StageLane
 from gnomon.stages import Item, Stage
 from gnomon.stages.line import Background, Line
 from gnomon.stages.served import LocalStage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+AHEAD = 512
 MAIN, BACKGROUND = StageLane.MAIN, StageLane.BACKGROUND
 
 
@@ -23,12 +25,12 @@ class Idle(Stage[Any, Any]):
     async def process(self, it: Item[Any, Any]) -> None: ...
 
 
-def claim(name: str, lane: StageLane) -> Claim:
+def claim(name: str, lane: StageLane, doc: str = "{}") -> Claim:
     row = QueueRow(
         entity_id=name, stage="idle", lane=lane, status=RowStatus.READY, ready_at=NOW,
         timer_at=None, first_at=NOW, seq=1, attempts=0, reasons=(), root=UUID(int=1), depth=0,
     )  # fmt: skip
-    entity = Entity(id=name, shard=0, epoch=1, version=1, doc="{}", changed_at=NOW)
+    entity = Entity(id=name, shard=0, epoch=1, version=1, doc=doc, changed_at=NOW)
     return Claim(entity=entity, row=row, states={}, waiting=frozenset(), now=NOW)
 
 
@@ -45,6 +47,23 @@ def test_a_held_background_lane_has_nothing_to_do() -> None:
     line.hold_background(held=False)
     line.note(BACKGROUND, NOW)
     assert {MAIN: NOW, BACKGROUND: NOW} == line.next_at
+
+
+def test_a_lane_that_has_half_a_batch_in_bytes_has_no_room() -> None:
+    """However few they are; the other lane does not wait for that, and what is taken or let go
+    makes room."""
+    line = Line(LocalStage(Idle()))
+    large = "x" * (BATCH_BYTES_MAX // 2)
+    assert line.room(BACKGROUND, 0.0, AHEAD) > 0
+    line.take_in(BACKGROUND, [claim("old", BACKGROUND, large)], 0.0)
+    assert line.room(BACKGROUND, 0.0, AHEAD) == 0
+    assert line.room(MAIN, 0.0, AHEAD) > 0
+    line.take_in(MAIN, [claim("fresh", MAIN, large)], 0.0)
+    assert line.room(MAIN, 0.0, AHEAD) == 0
+    assert ["fresh"] == [each.entity.id for each in line.next_batch(0.0, NOW)]
+    assert line.room(MAIN, 0.0, AHEAD) > 0
+    assert ["old"] == [each.entity.id for each in line.let_go()]
+    assert line.room(BACKGROUND, 0.0, AHEAD) > 0
 
 
 def test_what_was_claimed_ahead_of_a_held_lane_is_let_go() -> None:

@@ -16,6 +16,7 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from gnomon.contracts.store.batches import bytes_of
 from gnomon.contracts.store.register import StageRegister
 from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
@@ -155,6 +156,11 @@ class Fed(Value, frozen=True):
     changes: tuple[ChangeNote, ...]  # since the last time it was asked about
     states: Mapping[str, StageState]
     waiting: Mapping[str, QueueRow]
+
+
+def size_of(entity: Entity, states: Mapping[str, StageState]) -> int:
+    """Bytes of the document and the states: what bounds a batch."""
+    return bytes_of(entity.doc) + sum(len(state.body) for state in states.values())
 
 
 class Made(NamedTuple):
@@ -311,9 +317,19 @@ class Survey(Value, frozen=True):
     sweeps: Sequence[tuple[str, int]]  # (stage, shard) of held shards with an unfinished walk
 
 
+class Found(NamedTuple):
+    """Those of many entities that are there, or were."""
+
+    entities: Mapping[str, Entity]
+    left: Mapping[str, int]  # not looked at yet, with their shards
+
+
 class EntityStore(StageRegister, Protocol):
     """Entities, queues and states. Worker verbs take holdings or a lease as their fence; a
-    change from outside has an entry of the audit (a call of `write` one for each author)."""
+    change from outside has an entry of the audit (a call of `write` one for each author).
+
+    What loads many ends a batch with the one by which documents and states reach
+    `BATCH_BYTES_MAX`, whatever `limit` is: `get_many`, `feed`, `peek`, `sweep_page`."""
 
     # -- from outside -----------------------------------------------------------------------------
 
@@ -333,7 +349,7 @@ class EntityStore(StageRegister, Protocol):
         """The entity or its tombstone."""
         ...
 
-    async def get_many(self, entity_ids: Mapping[str, int]) -> Mapping[str, Entity]:
+    async def get_many(self, entity_ids: Mapping[str, int]) -> Found:
         """Those of many that are there, or were, by their ids; given with their shards."""
         ...
 
@@ -401,7 +417,8 @@ class EntityStore(StageRegister, Protocol):
         self, holdings: Sequence[Holding], *, limit: int, skip: Collection[str]
     ) -> Sequence[Fed]:
         """Entities with changes that nobody was asked about, oldest first; their changes likewise.
-        `waiting` has all their rows, whatever their status."""
+        `waiting` has all their rows, whatever their status. There may be more if `limit` or
+        `BATCH_BYTES_MAX` is reached."""
         ...
 
     async def asked(self, answers: Sequence[Asked]) -> Sequence[tuple[Made, ...] | None]:

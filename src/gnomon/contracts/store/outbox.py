@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from gnomon.contracts.store.batches import bytes_of
 from gnomon.contracts.store.entities import StageState
 from gnomon.contracts.store.value import Value
 from gnomon.contracts.store.work import Holding
@@ -38,6 +39,11 @@ class Outgoing(Value, frozen=True):
     key: str  # the receiver may recognise a repeat by it: `model.ids.save_key`
     attempts: int
     at: datetime
+
+    @property
+    def size(self) -> int:
+        """Bytes of the document and the state: what bounds a batch."""
+        return bytes_of(self.doc) + (0 if self.state is None else len(self.state.body))
 
 
 class Waiting(NamedTuple):
@@ -70,7 +76,9 @@ class OutboxStore(Protocol):
         self, holdings: Sequence[Holding], sink: str, *, limit: int
     ) -> Sequence[Outgoing]:
         """Rows for a sink that are due, in order; of one entity never a later version before an
-        earlier one that is still there. What is quarantined is never due."""
+        earlier one that is still there. What is quarantined is never due. The
+        row by which documents and states reach `BATCH_BYTES_MAX` is the last, if no earlier one
+        is (over several places, each gives its part of that)."""
         ...
 
     async def sent(self, rows: Sequence[Outgoing]) -> None:

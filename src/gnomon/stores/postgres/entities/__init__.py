@@ -17,6 +17,7 @@ from gnomon.contracts.store.entities import (
     Entity,
     EntityWrite,
     Fed,
+    Found,
     Made,
     Offer,
     Peeked,
@@ -41,7 +42,7 @@ from gnomon.stores.postgres.entities import (
     writing,
 )
 from gnomon.stores.postgres.entities.rows import entity_of, note_of, queue_row_of, state_of
-from gnomon.stores.postgres.entities.saving import Entry, Key, columns
+from gnomon.stores.postgres.entities.saving import Entry, Key
 
 _LAST_CHAR = "\U0010ffff"
 
@@ -63,14 +64,8 @@ class PostgresEntities:
         rows = await self._database.fetch("entity_get", shard, entity_id)
         return entity_of(rows[0]) if rows else None
 
-    async def get_many(self, entity_ids: Mapping[str, int]) -> Mapping[str, Entity]:
-        ids, shards = list(entity_ids), list(entity_ids.values())
-        found: dict[str, Entity] = {}
-        for group in self._database.groups(shards):
-            wanted = columns([Key(shards[place], ids[place]) for place in group.places])
-            for row in await self._database.fetch("entities_get", *wanted, *group.shards):
-                found[row[0]] = entity_of(row)
-        return found
+    async def get_many(self, entity_ids: Mapping[str, int]) -> Found:
+        return await looking.get_many(self._database, entity_ids)
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
         query = "entity_list" if self._database.many_shards else "entity_list_plainly"

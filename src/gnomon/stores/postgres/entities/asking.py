@@ -7,6 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from gnomon.contracts.store import Holding
+from gnomon.contracts.store.batches import first_within
 from gnomon.contracts.store.entities import Asked, Fed, Made, SweepPage
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.looking import first_rows
@@ -27,6 +28,7 @@ async def feed(
         return await database.fetch("feed_ids", shards, most, share, skipped, *only)
 
     rows = await first_rows(database, holdings, limit, look)
+    rows = rows[: first_within(row[5] for row in rows)]
     leases = {holding.shard: holding.lease_guid for holding in holdings}
     found: dict[int, Fed] = {}
     for group in database.groups(row[0] for row in rows):
@@ -124,12 +126,13 @@ async def sweep_page(
         if not walks:
             return None
         reason, started_at, after = walks[0]
-        ids = [row[0] for row in await session.fetch("sweep_ids", shard, after, limit)]
+        sizes = await session.fetch("sweep_ids", shard, after, limit)
+        ids = [row[0] for row in sizes[: first_within(row[1] for row in sizes)]]
         rows = [(shard, name, 0, 0, 0) for name in ids]
         fed = await _fed(session, rows, {shard: lease}, database.only(shard)) if ids else {}
     return SweepPage(
         entities=[fed[place] for place in sorted(fed)],
-        cursor=ids[-1] if len(ids) == limit else None,
+        cursor=None if len(ids) == len(sizes) < limit else ids[-1],
         reason=reason,
         started_at=started_at,
     )

@@ -8,15 +8,17 @@ shard, and between shards as far as that share reaches.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from gnomon.contracts.store import Holding
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of, first_within
 from gnomon.contracts.store.entities import (
     BACKOFF_FLOOR,
     Claim,
     Entity,
+    Found,
     Next,
     Peeked,
     QueueRow,
@@ -25,7 +27,7 @@ from gnomon.contracts.store.entities import (
     Survey,
 )
 from gnomon.stores.postgres.connection import Database, Row
-from gnomon.stores.postgres.entities.rows import states_of
+from gnomon.stores.postgres.entities.rows import entity_of, states_of
 from gnomon.stores.postgres.entities.saving import Key, columns
 
 SHARE_MIN = 8
@@ -83,11 +85,31 @@ async def peek(
         return await database.fetch("peek_ids", shards, stage, lane, most, share, skipped, *only)
 
     rows = await first_rows(database, holdings, limit, look)
-    later = [at for _, _, is_due, at in rows if not is_due]
+    due = [row for row in rows if row[2]]
+    count = first_within(row[3] for row in due)
+    later = [row[4] for row in (*(row for row in rows if not row[2]), *due[count:])]
     if not later and len(rows) >= limit:
-        later = [rows[-1][3]]
-    keys = [Key(shard, name) for shard, name, is_due, _ in rows if is_due]
+        later = [rows[-1][4]]
+    keys = [Key(row[0], row[1]) for row in due[:count]]
     return Peeked(await _claims(database, holdings, keys, stage), min(later, default=None))
+
+
+async def get_many(database: Database, entity_ids: Mapping[str, int]) -> Found:
+    """Places are those of a group's list, from 1."""
+    keys = [Key(shard, name) for name, shard in entity_ids.items()]
+    entities: dict[str, Entity] = {}
+    left: dict[str, int] = {}
+    room = BATCH_BYTES_MAX
+    for group in database.groups(key.shard for key in keys):
+        wanted = [keys[place] for place in group.places]
+        count = 0
+        if room > 0:
+            rows = await database.fetch("entities_get", *columns(wanted), room, *group.shards)
+            entities.update((row[0], entity_of(row)) for row in rows)
+            room -= sum(bytes_of(row[4]) for row in rows)
+            count = len(wanted) if room > 0 else rows[-1][6]
+        left.update((key.id, key.shard) for key in wanted[count:])
+    return Found(entities, left)
 
 
 async def claim_of(

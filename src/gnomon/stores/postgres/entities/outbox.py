@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from gnomon.contracts.store import Holding
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.outbox import Backlog, Outgoing, Waiting
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.entities.looking import fence, first_rows
@@ -35,7 +36,9 @@ class PostgresOutbox:
         async def look(
             chosen: Sequence[Holding], most: int, share: int, only: tuple[int, ...]
         ) -> Sequence[Row]:
-            return await self._database.fetch("outgoing", *fence(chosen), most, share, sink, *only)
+            room = BATCH_BYTES_MAX * len(chosen) // len(holdings)
+            wanted = (*fence(chosen), most, share, sink, room)
+            return await self._database.fetch("outgoing", *wanted, *only)
 
         rows = await first_rows(self._database, holdings, limit, look)
         return [outgoing_of(row) for row in rows]

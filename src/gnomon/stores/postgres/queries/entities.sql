@@ -212,15 +212,24 @@ FROM /*schema*/entity AS e
 WHERE e.shard_id = $1::int AND e.id = $2::text;
 
 -- name: entities_get shard-local
--- $1 shards, $2 ids
-SELECT e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at
-FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
-CROSS JOIN LATERAL (
-    SELECT n.*
-    FROM /*schema*/entity AS n
-    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $3*/
-    LIMIT 1
-) AS e;
+-- Bytes are known without reading what they are of.
+-- $1 shards, $2 ids, $3 bytes: the document that reaches them is the last
+SELECT t.id, t.shard_id, t.epoch, t.version, t.doc, t.changed_at, t.place
+FROM (
+    SELECT
+        e.*, u.place, sum(coalesce(octet_length(e.doc), 0)) OVER (
+            ORDER BY u.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS bytes_before
+    FROM unnest($1::int[], $2::text[]) WITH ORDINALITY AS u (shard_id, id, place)
+    CROSS JOIN LATERAL (
+        SELECT n.*
+        FROM /*schema*/entity AS n
+        WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $4*/
+        LIMIT 1
+    ) AS e
+) AS t
+WHERE t.bytes_before IS NULL OR t.bytes_before < $3::bigint
+ORDER BY t.place;
 
 -- name: entity_state shard-local
 -- An entity, and a stage's state of it.

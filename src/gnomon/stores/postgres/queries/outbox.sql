@@ -56,29 +56,40 @@ LEFT JOIN LATERAL (
 GROUP BY f.sink;
 
 -- name: outgoing shard-local
--- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 sink
+-- Bytes are known without reading what they are of.
+-- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 sink, $6 bytes: the row that reaches them is
+-- the last
 SELECT
-    f.shard_id, f.n, f.sink, f.entity_id, f.epoch, f.version, f.author, f.paths, f.doc,
-    f.state_version, f.state_revision, f.state_type, f.state_body, f.key, f.attempts, f.at,
-    f.root, f.ready_at
-FROM unnest($1::int[], $2::uuid[]) AS h (shard_id, lease_guid)
-CROSS JOIN LATERAL (
-    SELECT l.shard_id
-    FROM /*schema*/shard_lock AS l
-    WHERE l.shard_id = h.shard_id AND l.lease_guid = h.lease_guid
-      /*one-shard: AND l.shard_id = $6*/
-    LIMIT 1
-) AS held
-CROSS JOIN LATERAL (
-    SELECT n.*
-    FROM /*schema*/stage_outbox AS n
-    WHERE n.shard_id = h.shard_id AND n.sink = $5::text AND n.ready_at <= statement_timestamp()
-      /*one-shard: AND n.shard_id = $6*/
-    ORDER BY n.ready_at, n.n
-    LIMIT $4::int
-) AS f
-ORDER BY f.ready_at, f.n, f.entity_id
-LIMIT $3::int;
+    t.shard_id, t.n, t.sink, t.entity_id, t.epoch, t.version, t.author, t.paths, t.doc,
+    t.state_version, t.state_revision, t.state_type, t.state_body, t.key, t.attempts, t.at,
+    t.root, t.ready_at
+FROM (
+    SELECT
+        f.*, sum(coalesce(octet_length(f.doc), 0) + coalesce(octet_length(f.state_body), 0)) OVER (
+            ORDER BY f.ready_at, f.n, f.entity_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS bytes_before
+    FROM unnest($1::int[], $2::uuid[]) AS h (shard_id, lease_guid)
+    CROSS JOIN LATERAL (
+        SELECT l.shard_id
+        FROM /*schema*/shard_lock AS l
+        WHERE l.shard_id = h.shard_id AND l.lease_guid = h.lease_guid
+          /*one-shard: AND l.shard_id = $7*/
+        LIMIT 1
+    ) AS held
+    CROSS JOIN LATERAL (
+        SELECT n.*
+        FROM /*schema*/stage_outbox AS n
+        WHERE n.shard_id = h.shard_id AND n.sink = $5::text AND n.ready_at <= statement_timestamp()
+          /*one-shard: AND n.shard_id = $7*/
+        ORDER BY n.ready_at, n.n
+        LIMIT $4::int
+    ) AS f
+    ORDER BY f.ready_at, f.n, f.entity_id
+    LIMIT $3::int
+) AS t
+WHERE t.bytes_before IS NULL OR t.bytes_before < $6::bigint
+ORDER BY t.ready_at, t.n, t.entity_id;
 
 -- name: sent shard-local
 -- $1 shards, $2 entities, $3 sinks, $4 numbers

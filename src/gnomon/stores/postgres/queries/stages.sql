@@ -405,33 +405,50 @@ WHERE q.ctid = d.row_id /*one-shard: AND q.shard_id = $7*/
 RETURNING q.shard_id;
 
 -- name: peek_ids shard-local
--- The first due rows of a lane, and of each shard the first that is not due yet.
+-- The first due rows of a lane, with the bytes of document and states, and of each shard the first that
+-- is not due yet. Bytes are known without reading what they are of.
 -- $1 shards, $2 stage, $3 lane, $4 limit, $5 limit per shard, $6 entities to leave out
-SELECT f.shard_id, f.entity_id, f.is_due, f.ready_at
-FROM unnest($1::int[]) AS h (shard_id)
-CROSS JOIN LATERAL (
-    (
-        SELECT q.shard_id, q.entity_id, true AS is_due, q.ready_at
-        FROM /*schema*/stage_queue AS q
-        WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
-          AND q.ready_at <= statement_timestamp() AND q.status = 'ready'
-          AND q.entity_id NOT IN (SELECT unnest($6::text[])) /*one-shard: AND q.shard_id = $7*/
-        ORDER BY q.ready_at
-        LIMIT $5::int
-    )
-    UNION ALL
-    (
-        SELECT q.shard_id, q.entity_id, false, q.ready_at
-        FROM /*schema*/stage_queue AS q
-        WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
-          AND q.ready_at > statement_timestamp() AND q.status = 'ready'
-          /*one-shard: AND q.shard_id = $7*/
-        ORDER BY q.ready_at
-        LIMIT 1
-    )
-) AS f
-ORDER BY f.ready_at, f.entity_id
-LIMIT $4::int;
+SELECT
+    t.shard_id, t.entity_id, t.is_due,
+    coalesce((
+        SELECT octet_length(e.doc)
+        FROM /*schema*/entity AS e
+        WHERE e.shard_id = t.shard_id AND e.id = t.entity_id /*one-shard: AND e.shard_id = $7*/
+    ), 0) + coalesce((
+        SELECT sum(octet_length(s.body))
+        FROM /*schema*/stage_state AS s
+        WHERE s.shard_id = t.shard_id AND s.entity_id = t.entity_id
+          /*one-shard: AND s.shard_id = $7*/
+    ), 0),
+    t.ready_at
+FROM (
+    SELECT f.shard_id, f.entity_id, f.is_due, f.ready_at
+    FROM unnest($1::int[]) AS h (shard_id)
+    CROSS JOIN LATERAL (
+        (
+            SELECT q.shard_id, q.entity_id, true AS is_due, q.ready_at
+            FROM /*schema*/stage_queue AS q
+            WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
+              AND q.ready_at <= statement_timestamp() AND q.status = 'ready'
+              AND q.entity_id NOT IN (SELECT unnest($6::text[])) /*one-shard: AND q.shard_id = $7*/
+            ORDER BY q.ready_at
+            LIMIT $5::int
+        )
+        UNION ALL
+        (
+            SELECT q.shard_id, q.entity_id, false, q.ready_at
+            FROM /*schema*/stage_queue AS q
+            WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
+              AND q.ready_at > statement_timestamp() AND q.status = 'ready'
+              /*one-shard: AND q.shard_id = $7*/
+            ORDER BY q.ready_at
+            LIMIT 1
+        )
+    ) AS f
+    ORDER BY f.ready_at, f.entity_id
+    LIMIT $4::int
+) AS t
+ORDER BY t.ready_at, t.entity_id;
 
 -- name: claims shard-local
 -- Ready rows of a stage, with all that a run needs. That they are ready is not said where they are
@@ -490,20 +507,36 @@ CROSS JOIN LATERAL (
 WHERE q.status = 'ready';
 
 -- name: feed_ids shard-local
--- Entities that somebody is to be asked about, those that wait longest first.
+-- Entities that somebody is to be asked about, those that wait longest first; bytes as in peek_ids.
 -- $1 shards, $2 limit, $3 limit per shard, $4 entities to leave out
-SELECT f.shard_id, f.entity_id, f.seq, f.epoch, f.since, f.first_at
-FROM unnest($1::int[]) AS h (shard_id)
-CROSS JOIN LATERAL (
-    SELECT n.*
-    FROM /*schema*/stage_feed AS n
-    WHERE n.shard_id = h.shard_id AND n.entity_id <> ALL ($4::text[])
-      /*one-shard: AND n.shard_id = $5*/
-    ORDER BY n.first_at
-    LIMIT $3::int
-) AS f
-ORDER BY f.first_at, f.entity_id
-LIMIT $2::int;
+SELECT
+    t.shard_id, t.entity_id, t.seq, t.epoch, t.since,
+    coalesce((
+        SELECT octet_length(e.doc)
+        FROM /*schema*/entity AS e
+        WHERE e.shard_id = t.shard_id AND e.id = t.entity_id /*one-shard: AND e.shard_id = $5*/
+    ), 0) + coalesce((
+        SELECT sum(octet_length(s.body))
+        FROM /*schema*/stage_state AS s
+        WHERE s.shard_id = t.shard_id AND s.entity_id = t.entity_id
+          /*one-shard: AND s.shard_id = $5*/
+    ), 0),
+    t.first_at
+FROM (
+    SELECT f.shard_id, f.entity_id, f.seq, f.epoch, f.since, f.first_at
+    FROM unnest($1::int[]) AS h (shard_id)
+    CROSS JOIN LATERAL (
+        SELECT n.*
+        FROM /*schema*/stage_feed AS n
+        WHERE n.shard_id = h.shard_id AND n.entity_id <> ALL ($4::text[])
+          /*one-shard: AND n.shard_id = $5*/
+        ORDER BY n.first_at
+        LIMIT $3::int
+    ) AS f
+    ORDER BY f.first_at, f.entity_id
+    LIMIT $2::int
+) AS t
+ORDER BY t.first_at, t.entity_id;
 
 -- name: fed shard-local
 -- Living entities with all that is needed to ask the stages about them.
@@ -712,13 +745,23 @@ WHERE w.shard_id = $1::int AND w.stage = $3::text AND NOT w.ended
   );
 
 -- name: sweep_ids shard-local
--- The next living entities of a shard.
+-- The next living entities of a shard; bytes as in peek_ids.
 -- $1 shard, $2 after, $3 limit
-SELECT e.id
-FROM /*schema*/entity AS e
-WHERE e.shard_id = $1::int AND e.id > $2::text AND e.doc IS NOT NULL
-ORDER BY e.id
-LIMIT $3::int;
+SELECT
+    t.id,
+    t.size + coalesce((
+        SELECT sum(octet_length(s.body))
+        FROM /*schema*/stage_state AS s
+        WHERE s.shard_id = $1::int AND s.entity_id = t.id
+    ), 0)
+FROM (
+    SELECT e.id, octet_length(e.doc) AS size
+    FROM /*schema*/entity AS e
+    WHERE e.shard_id = $1::int AND e.id > $2::text AND e.doc IS NOT NULL
+    ORDER BY e.id
+    LIMIT $3::int
+) AS t
+ORDER BY t.id;
 
 -- name: sweep_on shard-local
 -- Move a walk on, or end it, if it is still the one and the shard is still held.

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from gnomon.contracts.store import Holding
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.entities import StageState
 from gnomon.contracts.store.outbox import Backlog, Outgoing, Waiting
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     Parameters,
     decode_texts,
+    encode_ids,
     encode_texts,
     first_of,
     held_shards,
@@ -58,7 +60,7 @@ class SqliteOutbox(EntityVerbs):
         def call(connection: Connection) -> list[Outgoing]:
             shards, now = held_shards(connection, holdings), self._now_us()
             rows = first_of(connection, "outgoing", shards, limit=limit, sink=sink, now=now)
-            return [_outgoing_of(row) for row in rows]
+            return _load(connection, sink, [(entity_id, n) for _, n, entity_id in rows])
 
         return await self._runner.read(call)
 
@@ -101,6 +103,20 @@ class SqliteOutbox(EntityVerbs):
             )
             for sink, count, at, error, quarantined in rows
         ]
+
+
+def _load(connection: Connection, sink: str, keys: Sequence[tuple[str, int]]) -> list[Outgoing]:
+    """Up to the bound: the cursor is lazy."""
+    found: list[Outgoing] = []
+    size = 0
+    cursor = connection.execute(SQL["load_outgoing"], {"sink": sink, "keys": encode_ids(keys)})
+    for row in cursor:
+        found.append(_outgoing_of(row))
+        size += found[-1].size
+        if size >= BATCH_BYTES_MAX:
+            break
+    cursor.close()
+    return found
 
 
 def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[Waiting]:
@@ -152,7 +168,7 @@ def _key(row: Outgoing) -> Parameters:
 
 def _outgoing_of(row: tuple[Any, ...]) -> Outgoing:
     (
-        _, n, entity_id, sink, shard, epoch, version, root, author, paths, key, attempts, at,
+        n, entity_id, sink, shard, epoch, version, root, author, paths, key, attempts, at,
         state_version, *state, doc,
     ) = row  # fmt: skip
     return Outgoing(

@@ -8,10 +8,12 @@ from functools import partial
 from typing import NamedTuple
 
 from gnomon.contracts.store import LOCAL
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
 from gnomon.contracts.store.entities import (
     ChangeNote,
     Entity,
     EntityWrite,
+    Found,
     Offer,
     QueueRow,
     StageLane,
@@ -76,12 +78,8 @@ class SqliteOutside(EntityVerbs):
         del shard  # it follows from the id
         return await self._runner.read(lambda connection: load_entity(connection, entity_id))
 
-    async def get_many(self, entity_ids: Mapping[str, int]) -> Mapping[str, Entity]:
-        def call(connection: Connection) -> dict[str, Entity]:
-            rows = connection.execute(SQL["get_entities"], {"ids": encode_ids(entity_ids)})
-            return {row[0]: EntityRow._make(row).entity() for row in rows}
-
-        return await self._runner.read(call)
+    async def get_many(self, entity_ids: Mapping[str, int]) -> Found:
+        return await self._runner.read(lambda connection: _get_many(connection, entity_ids))
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
         wanted: Parameters = {
@@ -217,6 +215,23 @@ class SqliteOutside(EntityVerbs):
             if found < tombstones["limit"]:
                 break
         return gone
+
+
+def _get_many(connection: Connection, entity_ids: Mapping[str, int]) -> Found:
+    """Up to the bound: the cursor is lazy."""
+    entities: dict[str, Entity] = {}
+    left: dict[str, int] = {}
+    size = 0
+    cursor = connection.execute(SQL["get_entities"], {"ids": encode_ids(entity_ids)})
+    for place, *row in cursor:
+        if size >= BATCH_BYTES_MAX:
+            left = dict(list(entity_ids.items())[place:])
+            break
+        entity = EntityRow._make(row).entity()
+        entities[entity.id] = entity
+        size += bytes_of(entity.doc)
+    cursor.close()
+    return Found(entities, left)
 
 
 def _empty(connection: Connection, tombstones: Parameters) -> tuple[int, int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from heapq import merge
+from operator import itemgetter
 from typing import NamedTuple
 
 from gnomon.contracts.store import Holding
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
 from gnomon.contracts.store.entities import (
     Asked,
     ChangeNote,
@@ -49,6 +52,7 @@ class Loaded(NamedTuple):
     entities: Mapping[str, Entity]
     states: Mapping[str, Mapping[str, StageState]]
     rows: Mapping[str, Mapping[str, StoredRow]]
+    looked_at: int  # so many of the ids: see `BATCH_BYTES_MAX`
 
 
 class SqliteOwner(EntityVerbs):
@@ -127,9 +131,10 @@ class SqliteOwner(EntityVerbs):
                 until=now_us, stage=stage, lane=int(lane),
             )  # fmt: skip
             due = [entity_id for ready_at, entity_id, _ in heads if ready_at <= now_us]
-            is_all = len(due) == len(heads) < limit
-            next_at = None if is_all else moment(heads[-1][0])
-            return Peeked(self._claims(connection, due, stage), next_at)
+            claims, count = self._claims(connection, due, stage)
+            is_all = count == len(heads) < limit
+            next_at = None if is_all else moment(heads[min(count, len(heads) - 1)][0])
+            return Peeked(claims, next_at)
 
         return await self._runner.read(call)
 
@@ -137,33 +142,54 @@ class SqliteOwner(EntityVerbs):
         def call(connection: Connection) -> Claim | None:
             if not held_shards(connection, [holding]):
                 return None
-            claims = self._claims(connection, [entity_id], stage)
+            claims, _ = self._claims(connection, [entity_id], stage)
             return claims[0] if claims else None
 
         return await self._runner.read(call)
 
-    def _claims(self, connection: Connection, ids: Sequence[str], stage: str) -> list[Claim]:
-        """Claims of those that are ready for the stage."""
+    def _claims(
+        self, connection: Connection, ids: Sequence[str], stage: str
+    ) -> tuple[list[Claim], int]:
+        """Claims of those that are ready for the stage, and how many of the ids were looked at."""
         now = self._clock.now()
         loaded = load(connection, ids)
-        found = (_claim(loaded, entity_id, stage, now) for entity_id in ids)
-        return [claim for claim in found if claim is not None]
+        found = (_claim(loaded, entity_id, stage, now) for entity_id in ids[: loaded.looked_at])
+        return [claim for claim in found if claim is not None], loaded.looked_at
 
 
-def load(connection: Connection, ids: Iterable[str]) -> Loaded:
+def load(connection: Connection, ids: Sequence[str]) -> Loaded:
     """Those of the entities that live: three statements, however many there are."""
-    wanted = {"ids": encode_ids(ids)}
-    entities = {
-        row[0]: EntityRow._make(row).entity()
-        for row in connection.execute(SQL["load_entities"], wanted)
-    }
-    states: dict[str, dict[str, StageState]] = {}
-    for entity_id, stage, *state in connection.execute(SQL["load_states"], wanted):
-        states.setdefault(entity_id, {})[stage] = state_of(*state)
+    entities, states, count = _load_documents(connection, ids)
     rows: dict[str, dict[str, StoredRow]] = {}
-    for row in read_rows(connection, "load_rows", wanted):
+    for row in read_rows(connection, "load_rows", {"ids": encode_ids(ids[:count])}):
         rows.setdefault(row.entity_id, {})[row.stage] = row
-    return Loaded(entities, states, rows)
+    return Loaded(entities, states, rows, count)
+
+
+def _load_documents(
+    connection: Connection, ids: Sequence[str]
+) -> tuple[dict[str, Entity], dict[str, dict[str, StageState]], int]:
+    """Entities and their states up to the bound, and how many of the ids were looked at. The
+    cursors are lazy: no more is read than one row of each beyond that."""
+    wanted = {"ids": encode_ids(ids)}
+    cursors = [connection.execute(SQL[name], wanted) for name in ("load_entities", "load_states")]
+    entities: dict[str, Entity] = {}
+    states: dict[str, dict[str, StageState]] = {}
+    count, size = len(ids), 0
+    for place, name, *row in merge(*cursors, key=itemgetter(0)):  # an entity, then its states
+        if name in entities:
+            stage, *state = row
+            states.setdefault(name, {})[stage] = state_of(*state)
+            size += len(states[name][stage].body)
+        elif size >= BATCH_BYTES_MAX:
+            count = place
+            break
+        else:
+            entities[name] = EntityRow(name, *row).entity()
+            size += bytes_of(entities[name].doc)
+    for cursor in cursors:  # what is open here would be in the way of what is written next
+        cursor.close()
+    return entities, states, count
 
 
 def _claim(loaded: Loaded, entity_id: str, stage: str, now: datetime) -> Claim | None:
@@ -230,7 +256,7 @@ def _feed(
     found = first_of(connection, "feed", shards, limit=limit, skip=skip)
     loaded = load(connection, [entity_id for _, entity_id, *_ in found])
     fed = []
-    for _, entity_id, epoch, since, seq, _ in found:
+    for _, entity_id, epoch, since, seq, _ in found[: loaded.looked_at]:
         wanted = {"id": entity_id, "epoch": epoch, "since": since}
         changes = tuple(note_of(row) for row in connection.execute(SQL["changes_since"], wanted))
         if entity_id in loaded.entities:

@@ -93,9 +93,11 @@ def _page(connection: Connection, wanted: Parameters) -> SweepPage | None:
     here = wanted | {"cursor": cursor}
     ids = [entity_id for (entity_id,) in connection.execute(SQL["sweep_page"], here)]
     loaded = load(connection, ids)
+    is_all = loaded.looked_at == len(ids) < wanted["limit"]
+    ids = ids[: loaded.looked_at]
     return SweepPage(
         entities=[fed_of(loaded, entity_id) for entity_id in ids],
-        cursor=ids[-1] if len(ids) == wanted["limit"] else None,
+        cursor=None if is_all else ids[-1],
         reason=reason,
         started_at=moment(started_at),
     )

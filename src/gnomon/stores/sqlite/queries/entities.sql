@@ -5,7 +5,7 @@ SELECT 1 FROM shard_lock WHERE shard_id = :shard AND lease_guid = :lease_guid;
 SELECT id, shard_id, epoch, version, changed_at, doc FROM entity WHERE id = :id;
 
 -- name: get_entities
-SELECT e.id, e.shard_id, e.epoch, e.version, e.changed_at, e.doc
+SELECT i.key, e.id, e.shard_id, e.epoch, e.version, e.changed_at, e.doc
 FROM json_each(:ids) AS i
 CROSS JOIN entity AS e
 WHERE e.id = i.value;

@@ -19,12 +19,20 @@ ORDER BY o.sink, o.ready_at, o.n
 LIMIT 1;
 
 -- name: outgoing
-SELECT
-    ready_at, n, entity_id, sink, shard_id, epoch, version, root, author, paths, key, attempts, at,
-    state_version, state_revision, state_body, state_type, doc
+SELECT ready_at, n, entity_id
 FROM stage_outbox INDEXED BY stage_outbox_ready_idx
 WHERE shard_id = :shard AND sink = :sink AND ready_at <= :now
 ORDER BY ready_at, n;
+
+-- name: load_outgoing
+-- In the order of the keys, and read no further than wanted.
+SELECT
+    o.n, o.entity_id, o.sink, o.shard_id, o.epoch, o.version, o.root, o.author, o.paths, o.key,
+    o.attempts, o.at, o.state_version, o.state_revision, o.state_body, o.state_type, o.doc
+FROM json_each(:keys) AS k
+CROSS JOIN stage_outbox AS o
+WHERE o.entity_id = json_extract(k.value, '$[0]') AND o.sink = :sink
+    AND o.n = json_extract(k.value, '$[1]');
 
 -- name: sent
 DELETE FROM stage_outbox WHERE entity_id = :id AND sink = :sink AND n = :n;

@@ -51,16 +51,18 @@ WHERE shard_id = :shard AND stage = :stage AND lane = :lane AND status = 'ready'
 ORDER BY ready_at;
 
 -- name: load_entities
-SELECT e.id, e.shard_id, e.epoch, e.version, e.changed_at, e.doc
+-- This and the next one give rows in the order of the ids, and are read no further than wanted.
+SELECT i.key, e.id, e.shard_id, e.epoch, e.version, e.changed_at, e.doc
 FROM json_each(:ids) AS i
 CROSS JOIN entity AS e
 WHERE e.id = i.value AND e.doc IS NOT NULL;
 
 -- name: load_states
-SELECT s.entity_id, s.stage, s.version, s.revision, s.body, s.type
+SELECT i.key, s.entity_id, s.stage, s.version, s.revision, s.body, s.type
 FROM json_each(:ids) AS i
+CROSS JOIN entity AS e
 CROSS JOIN stage_state AS s
-WHERE s.entity_id = i.value;
+WHERE e.id = i.value AND e.doc IS NOT NULL AND s.entity_id = i.value;
 
 -- name: load_rows
 SELECT json_group_array(json_array(

@@ -25,8 +25,10 @@ class TestList:
         gone = await entities.changed(gone, doc=None)
         wanted = {name: given.shard_of(name) for name in ("gone", "never", "living")}
 
-        assert {"living": living, "gone": gone} == dict(await store.entities.get_many(wanted))
-        assert {} == dict(await store.entities.get_many({}))
+        assert {"living": living, "gone": gone} == dict(
+            (await store.entities.get_many(wanted)).entities
+        )
+        assert ({}, {}) == await store.entities.get_many({})
 
     async def test_they_come_in_order_page_by_page(
         self, store: Store, entities: GivenEntities
