@@ -60,8 +60,8 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "stages and their sinks": (
         "Asker._breakers", "Asker._elsewhere", "Asker._here", "Asker._stages", "Asker._woken_by",
-        "Attending._register", "Attending.elsewhere", "Claims.lines", "Passes._lines",
-        "Reconciler._lines", "Relay._senders", "Relay._waiting", "SinkAges._late",
+        "Attending._register", "Attending._seen_at", "Attending.elsewhere", "Claims.lines",
+        "Passes._lines", "Reconciler._lines", "Relay._senders", "Relay._waiting", "SinkAges._late",
         "SinkAges._seen", "StageLimits._lines", "Walker._lines", "Line._ahead", "Line.behind",
         "Line.claimed", "Line.lagging_since", "Line.next_at",
     ),
