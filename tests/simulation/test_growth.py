@@ -62,8 +62,8 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
         "Asker._breakers", "Asker._elsewhere", "Asker._here", "Asker._stages", "Asker._woken_by",
         "Attending._register", "Attending._seen_at", "Attending.elsewhere", "Claims.lines",
         "Passes._lines", "Reconciler._lines", "Relay._senders", "Relay._waiting", "SinkAges._late",
-        "SinkAges._seen", "StageLimits._lines", "Walker._lines", "Line._ahead", "Line.behind",
-        "Line.claimed", "Line.lagging_since", "Line.next_at",
+        "SinkAges._seen", "StageLimits._lines", "Walker._lines", "Ahead._claims", "Line._ahead",
+        "Line.behind", "Line.claimed", "Line.lagging_since", "Line.next_at",
     ),
     "shards": (
         "Leases._asked", "Leases._given_back", "Leases._held", "Leases._seen", "Leases._taken_at",
