@@ -79,6 +79,8 @@ FLOORS = {
     "late commit": 600,
     "arrival behind a mark": 400,
     "held row passed over": 600,
+    "clock set ahead": 400,
+    "clock set back": 400,
 }
 
 

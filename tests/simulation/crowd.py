@@ -36,7 +36,8 @@ from gnomon.testing.virtual import EPOCH
 from tests.simulation.history import History
 from tests.simulation.invariants import Rules
 
-LAG_US = 2_000_000  # of the marks, as on PostgreSQL
+LAG = timedelta(seconds=2)  # of the marks, as on PostgreSQL
+LAG_US = 2_000_000
 SPELL_MAX = timedelta(seconds=1)  # a row that was held is looked at so often at least
 BEHIND = "FROM incoming_queue WHERE shard_id = ? AND created_at < ?"
 BEFORE = (
@@ -62,6 +63,10 @@ class Crowd:
         number, self.next_number = self.next_number, self.next_number + 1
         self.open.add(number)
         return number
+
+    def counted(self, mark: datetime) -> datetime:
+        """A mark counts as little more than the present: the clock may have been set back."""
+        return min(mark, self.now() - LAG)
 
     @contextmanager
     def without(self, table: str, found: Rows) -> Iterator[None]:
@@ -119,12 +124,11 @@ class CrowdedWork:
 
     def _behind(self, holdings: Sequence[Holding]) -> Rows:
         """What lies behind the marks."""
-        present = micros(self._crowd.now()) - LAG_US
         found: Rows = []
         for held in holdings:
             if held.incoming_mark is not None:
-                mark = min(micros(held.incoming_mark), present)
-                found += self._crowd.take(BEHIND, (held.shard, mark))
+                mark = self._crowd.counted(held.incoming_mark)
+                found += self._crowd.take(BEHIND, (held.shard, micros(mark)))
         self._history.reach("arrival behind a mark", bool(found))
         return found
 

@@ -32,7 +32,6 @@ from gnomon.model.errors import GnomonError
 from gnomon.model.spec import Spec
 from gnomon.model.transition import Verdict
 from gnomon.testing.faulty import Arguments, FaultyStore
-from gnomon.testing.virtual import EPOCH
 from tests.simulation.history import History
 
 BUGS = ("bug", "internal", "schema_mismatch", "identity_mismatch", "not_supported")
@@ -72,8 +71,15 @@ class Generation:
 class Rules:
     """The model and the rules on calls."""
 
-    def __init__(self, history: History, now: Callable[[], datetime], shard_count: int) -> None:
+    def __init__(
+        self,
+        history: History,
+        now: Callable[[], datetime],
+        shard_count: int,
+        second: Callable[[], float],
+    ) -> None:
         self.history = history
+        self._second = second  # the true time, whatever the database's clock says
         self._now = self.now = now
         self.generations: dict[UUID, Generation] = {}
         self.current: dict[str, Generation] = {}
@@ -84,6 +90,8 @@ class Rules:
         self.forgotten: set[UUID] = set()  # begun, and the worker does not know
         self.leases: dict[int, UUID | None] = dict.fromkeys(range(shard_count))
         self._beat_at: dict[int, datetime] = {}
+        self._beat_s: dict[int, float] = {}
+        self.began_s: dict[UUID, float] = {}  # by attempt
         self.lateness_max = timedelta.max  # bounded where nothing goes wrong
         self.recorded_within = timedelta.max  # likewise: from the answer to its record
         self.answered_at: dict[UUID, datetime] = {}  # when the worker got it, by attempt
@@ -101,9 +109,15 @@ class Rules:
         if rule is not None:
             rule(store.name, arguments, result)
 
-    def second_of(self, moment: datetime) -> float:
-        """A stored time in seconds of the loop."""
-        return (moment - EPOCH).total_seconds()
+    def clock_was_set(self, by: timedelta, *, noticed_within: timedelta) -> None:
+        """Tell the past as the clock would have shown it; what is due by it, workers find soon."""
+        now = self._now()
+        self.answered_at = {attempt: at + by for attempt, at in self.answered_at.items()}
+        for made in self.current.values():
+            due_at = made.due_at or now
+            known_at = made.ready_at + by if made.ready_at > due_at else due_at
+            is_due = due_at <= now
+            made.ready_at = max(known_at, now) + noticed_within if is_due else max(known_at, due_at)
 
     def running_first(self) -> list[str]:
         """All ids, those with an attempt under way before the others."""
@@ -224,9 +238,14 @@ class Rules:
         before = self.leases[shard]
         if before is not None and before != lease:
             silent_for = self._now() - self._beat_at[shard]
-            self._check(silent_for >= arguments.named["lease_for"], "stolen_alive", who, shard)
+            silent_s = self._second() - self._beat_s[shard]
+            lease_for = arguments.named["lease_for"]
+            self._check(silent_for >= lease_for, "stolen_alive", who, shard)
+            # Not by a clock that was set, either: the thief has watched it for all that time.
+            self._check(silent_s >= lease_for.total_seconds(), "stolen_alive", who, shard)
             self.history.reach("steal")
-        self.leases[shard], self._beat_at[shard] = lease, self._now()
+        self.leases[shard] = lease
+        self._beaten(shard)
         self.history.note(who, "acquired", shard)
 
     def on_heartbeat(self, who: str, arguments: Arguments, pulse: Pulse) -> None:
@@ -237,7 +256,10 @@ class Rules:
         )
         self._check(mine == pulse.held, "held_by_another", who, sorted(pulse.held), sorted(mine))
         for shard in mine:
-            self._beat_at[shard] = self._now()
+            self._beaten(shard)
+
+    def _beaten(self, shard: int) -> None:
+        self._beat_at[shard], self._beat_s[shard] = self._now(), self._second()
 
     def on_release(self, who: str, arguments: Arguments, _: None) -> None:
         for held in arguments.args[0]:
@@ -295,6 +317,7 @@ class Rules:
         made.running, made.swept = True, False
         made.begun_occurrences.add(number)
         self.attempts[begun.attempt_id] = begun
+        self.began_s[begun.attempt_id] = self._second()
 
     def _check_lease(self, who: str, demand: Demand, begun: Begun) -> None:
         holder = self.leases[begun.shard]

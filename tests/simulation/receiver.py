@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.executor import Order
@@ -53,6 +54,7 @@ class Receiver:
     occurrence_keys: dict[tuple[str, UUID, int], str] = field(default_factory=dict)
     sealed: set[UUID] = field(default_factory=set)  # behind a barrier: nothing may come any more
     failed_calls: dict[str, int] = field(default_factory=dict)  # by process
+    was_set_since: Callable[[float], bool] = lambda _: False  # the database's clock
 
     def executor(self, process: VirtualProcess, store: FaultyStore) -> ReceiverExecutor:
         return ReceiverExecutor(self, process, store)
@@ -127,7 +129,7 @@ class Receiver:
             violate("sent_after_barrier", order.id)
         if any(one.order.attempt_id == order.attempt_id for one in self._of(order.guid)):
             violate("sent_twice", order.id, order.attempt_no)
-        sent_after_s = self.loop.time() - self._second(begun.began_at)
+        sent_after_s = self.loop.time() - self.rules.began_s[order.attempt_id]
         if sent_after_s > self.send_within.total_seconds() + 0.001:
             violate("sent_late", order.id, sent_after_s)
         self._check_key(order)
@@ -157,17 +159,22 @@ class Receiver:
                 self.history.violate("overlap", delivery.order.id, delivery.order.attempt_no)
 
     def _is_reserved(self, earlier: Delivery, spec: Spec, later: Delivery) -> bool:
-        """Whether the later attempt began while the earlier one's reservation was not over."""
+        """Whether the later attempt began while the earlier one's reservation was not over. A clock
+        that was set since counts no reservation."""
+        if self.was_set_since(self.rules.began_s[earlier.order.attempt_id]):
+            return False
         began_at, next_at = (
             self.rules.attempts[one.order.attempt_id].began_at for one in (earlier, later)
         )
         return next_at < began_at + min(spec.timeout, self.window) + self.grace
 
     def _was_cut_off(self, delivery: Delivery) -> bool:
-        """Whether the delivery's worker was dead, frozen, stalled or refused since it began."""
-        since_s = self._second(self.rules.attempts[delivery.order.attempt_id].began_at)
+        """Whether the delivery's worker was dead, frozen, stalled or refused since it began; or the
+        clock was set, by which its reservation ended."""
+        since_s = self.rules.began_s[delivery.order.attempt_id]
         return (
             delivery.process.dead
+            or self.was_set_since(since_s)
             or delivery.process.frozen_until > since_s
             or delivery.store.stalled_until > since_s
             or self.failed_calls.get(delivery.process.name, 0) > delivery.failed_calls
@@ -190,9 +197,6 @@ class Receiver:
 
     def _of(self, guid: UUID) -> list[Delivery]:
         return self.deliveries.get(guid, [])
-
-    def _second(self, moment: datetime) -> float:
-        return self.rules.second_of(moment)
 
 
 class ReceiverExecutor:

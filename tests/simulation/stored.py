@@ -12,9 +12,8 @@ from gnomon.contracts.store import Settle
 from gnomon.model.spec import Once
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros, moment
-from gnomon.testing.virtual import EPOCH
-from tests.simulation.history import History
 from tests.simulation.invariants import Generation, Rules
+from tests.simulation.steps import SteppedClock
 
 OVERDUE_MAX = timedelta(seconds=3)  # at rest a row may be due this long
 AHEAD_MAX = timedelta(seconds=170)  # nothing is planned farther ahead: less than a clock's skew
@@ -77,11 +76,12 @@ class StoredRules:
     """Looks into the tables."""
 
     def __init__(
-        self, connection: sqlite3.Connection, rules: Rules, history: History, lease: timedelta
+        self, connection: sqlite3.Connection, rules: Rules, clock: SteppedClock, lease: timedelta
     ) -> None:
         self._connection = connection
         self._rules = rules
-        self._history = history
+        self._clock = clock
+        self._history = rules.history
         self._lease = lease
         self._archived: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         rules.is_settled = self._is_settled
@@ -110,26 +110,27 @@ class StoredRules:
         for (guid,) in self._connection.execute(STALE_QUERY):
             self._history.violate("stale_row", guid.hex())
 
-    def check(self, now: datetime) -> None:
+    def check(self) -> None:
         self.check_quickly()
         for query in ("doctor_scheduled", "doctor_lock_rows"):
             for rule, subject, detail in self._connection.execute(SQL[query]):
                 self._history.violate(rule, subject, detail)
-        self._check_clocks(now)
-        self._check_archive(now)
+        self._check_clocks()
+        self._check_archive()
 
-    def _check_clocks(self, now: datetime) -> None:
+    def _check_clocks(self) -> None:
         """No column holds the clock of a worker or of a user's machine."""
-        first, last = micros(EPOCH), micros(now)
+        first, last = micros(self._clock.first), micros(self._clock.last)
         for column, least, most in self._connection.execute(PAST_QUERY):
             if least is not None and not first <= least <= most <= last:
                 self._history.violate("foreign_clock", column, moment(least), moment(most))
         for column, least, most in self._connection.execute(PLANNED_QUERY):
-            early, late = micros(EPOCH - timedelta(seconds=10)), micros(now + AHEAD_MAX)
+            early = micros(self._clock.first - timedelta(seconds=10))
+            late = micros(self._clock.last + AHEAD_MAX)
             if least is not None and not early <= least <= most <= late:
                 self._history.violate("foreign_clock", column, moment(least), moment(most))
 
-    def _check_archive(self, now: datetime) -> None:
+    def _check_archive(self) -> None:
         """What is finished stays as it is until its retention is over."""
         rows: dict[tuple[Any, ...], tuple[Any, ...]] = {
             (row[0], row[2], row[20]): row
@@ -137,7 +138,7 @@ class StoredRules:
         }
         for key, row in self._archived.items():
             if key not in rows:
-                if row[21] > micros(now):
+                if row[21] > micros(self._clock.last):
                     self._history.violate("purged_too_early", *key[:1])
             elif rows[key] != row:
                 self._history.violate("finished_changed", *key[:1])
@@ -145,9 +146,9 @@ class StoredRules:
 
     # -- at rest ----------------------------------------------------------------------------------
 
-    def unrest(self, now: datetime) -> str | None:
+    def unrest(self) -> str | None:
         """Why the world is not at rest yet; None if it is."""
-        return next(self._unrest(now), None)
+        return next(self._unrest(self._clock.now()), None)
 
     def _unrest(self, now: datetime) -> Iterator[str]:
         (waiting,) = self._connection.execute("SELECT count(*) FROM incoming_queue").fetchone()
@@ -164,10 +165,10 @@ class StoredRules:
         if self._connection.execute("SELECT 1 FROM processing_queue WHERE swept = 1").fetchone():
             yield "an interrupted attempt is not followed by another"
 
-    def check_at_rest(self, now: datetime) -> None:
-        self.check(now)
+    def check_at_rest(self) -> None:
+        self.check()
         self._check_live()
-        self._check_finished(now)
+        self._check_finished()
         for made in self._rules.generations.values():
             self._check_occurrences(made)
 
@@ -193,7 +194,7 @@ class StoredRules:
         for made in current.values():
             self._history.violate("lost", made)
 
-    def _check_finished(self, now: datetime) -> None:
+    def _check_finished(self) -> None:
         rows = {
             (id, UUID(bytes=guid)): (state, succeeded, failed, reason)
             for id, guid, state, succeeded, failed, reason in self._connection.execute(
@@ -213,7 +214,6 @@ class StoredRules:
                 self._history.violate("counted_wrong", made, row, known)
             if made.end != "done" and not row[3]:
                 self._history.violate("ended_without_reason", made, row)
-        del now
 
     def _check_occurrences(self, made: Generation) -> None:
         """Every occurrence before the present one was attempted, or ended with a reason."""

@@ -34,6 +34,7 @@ from tests.simulation.invariants import Rules
 from tests.simulation.machines import Machines, Witness
 from tests.simulation.outages import outage
 from tests.simulation.receiver import Receiver
+from tests.simulation.steps import SteppedClock, Steps
 from tests.simulation.stored import StoredRules
 from tests.simulation.users import User
 from tests.simulation.zones import without_zone
@@ -238,7 +239,8 @@ class World(Watcher):
         self.entropy = SeededEntropy(random.Random(self.dice.random()))
         self.history = History(loop.time)
         self.machines = Machines(seed, self.history)
-        self.clock = VirtualClock(loop)
+        self.clock = SteppedClock(loop)  # the database's
+        self.steps = Steps(seed, is_calm=self.weather.is_calm)
         self.holds = Holds(seed, self.history, self.clock.now)
         self.fair = Misfortune(delay_s=self.weather.store.delay_s)
         self.is_dense = self.weather.is_calm or self.dice.random() < 0.2
@@ -263,6 +265,7 @@ class World(Watcher):
             self._chaos_tasks.add(holder)
             users.append(holder)
         users.append(self.loop.create_task(outage(self), name="outage"))
+        users.append(self.loop.create_task(self.steps.keep_stepping(self), name="steps"))
         if await self._watch_until(self.loop.time() + trouble_s):
             self._end_trouble([*users, chaos])
             if await self._come_to_rest():
@@ -284,11 +287,11 @@ class World(Watcher):
         shard_count = 2 if self.is_dense else self.dice.randint(2, 4)
         await self.store.installation.migrate(shard_count=shard_count)
         self.installation = await self.store.installation.open()
-        self.rules = Rules(self.history, self.clock.now, shard_count)
+        self.rules = Rules(self.history, self.clock.now, shard_count, self.loop.time)
         self.rules.was_held = self.holds.was_held
         if self.weather.is_calm:
             self.rules.recorded_within = timedelta(seconds=3 + 8 * self.weather.store.delay_s)
-        self.stored = StoredRules(runner.connection, self.rules, self.history, self.config.lease)
+        self.stored = StoredRules(runner.connection, self.rules, self.clock, self.config.lease)
         self.receiver = Receiver(
             loop=self.loop,
             history=self.history,
@@ -299,6 +302,7 @@ class World(Watcher):
             grace=self.promised.grace,
             bad=self.dice.choice((0.0, 0.2, 0.5)),
             is_slow=self.has_outage,
+            was_set_since=self.clock.was_set_since,
         )
         self.rules.is_in_hand = self.receiver.is_in_hand
         self.nodes = [Node(self, f"w{number}") for number in range(1, self.dice.randint(2, 3) + 1)]
@@ -386,7 +390,7 @@ class World(Watcher):
             if rounds % 10:
                 self.stored.check_quickly()
             else:
-                self.stored.check(self.clock.now())
+                self.stored.check()
             if self.history.violations:
                 return False
         return True
@@ -418,16 +422,16 @@ class World(Watcher):
             self.stored.check_quickly()
             if self.history.violations:
                 return False
-            is_calm = self._are_all_up() and self.stored.unrest(self.clock.now()) is None
+            is_calm = self._are_all_up() and self.stored.unrest() is None
             calm_rounds = calm_rounds + 1 if is_calm else 0
             if calm_rounds >= 3:
                 self.history.reach(
                     f"rest {int(10 - (end_s - self.loop.time() - REST_MAX_S)) // 10}0 s"
                 )
-                self.stored.check_at_rest(self.clock.now())
+                self.stored.check_at_rest()
                 self.receiver.check_duplicates()
                 return not self.history.violations
-        self.history.violate("no_rest", self.stored.unrest(self.clock.now()))
+        self.history.violate("no_rest", self.stored.unrest())
         return False
 
     def _are_all_up(self) -> bool:
@@ -443,7 +447,7 @@ class World(Watcher):
         for node in self.nodes:
             node.stop.set()
         await asyncio.wait([node.task for node in self.nodes])
-        self.stored.check_at_rest(self.clock.now())
+        self.stored.check_at_rest()
         self.stored.check_left_behind({node.worker.leases.owner for node in self.nodes})
 
     # -- faults -----------------------------------------------------------------------------------
