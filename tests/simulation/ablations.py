@@ -458,7 +458,7 @@ async def settle_all(_: Reservations, found: Sequence[Lapsed]) -> list[Lapsed]:
 
 def is_free_by_the_clock(leases: Leases, lock: ShardLock) -> bool:
     """By the database's clock alone, whether or not the owner was seen alive meanwhile."""
-    return lock.silent_for is None or lock.silent_for >= leases._config.lease  # noqa: SLF001
+    return lock.silent_for is None or lock.silent_for >= leases._config.lease
 
 
 ABLATIONS: dict[str, Ablation] = {

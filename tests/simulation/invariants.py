@@ -110,14 +110,13 @@ class Rules:
             rule(store.name, arguments, result)
 
     def clock_was_set(self, by: timedelta, *, noticed_within: timedelta) -> None:
-        """Tell the past as the clock would have shown it; what is due by it, workers find soon."""
+        """Tell the past as the clock would have shown it; workers learn of it soon."""
         now = self._now()
         self.answered_at = {attempt: at + by for attempt, at in self.answered_at.items()}
         for made in self.current.values():
             due_at = made.due_at or now
             known_at = made.ready_at + by if made.ready_at > due_at else due_at
-            is_due = due_at <= now
-            made.ready_at = max(known_at, now) + noticed_within if is_due else max(known_at, due_at)
+            made.ready_at = max(known_at, due_at, now + noticed_within)
 
     def running_first(self) -> list[str]:
         """All ids, those with an attempt under way before the others."""

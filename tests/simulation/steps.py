@@ -79,4 +79,4 @@ def _set(world: World, by: timedelta) -> None:
     world.history.reach("clock set ahead" if by > timedelta(0) else "clock set back")
     world.clock.step(by)
     world.holds.clock_was_set(by)
-    world.rules.clock_was_set(by, noticed_within=world.config.heartbeat)
+    world.rules.clock_was_set(by, noticed_within=world.config.poll)

@@ -22,6 +22,9 @@ REGRESSIONS: dict[int, str] = {
     5274: "a result recorded during a begin was hidden by the answer: its row was seconds late",
     733: "a shutdown left the failure of an arrival unseen",
     378: "with a slow store every round looked at a locked row again, and lower priorities waited",
+    953: "a lane with a locked row waited for the looks at a locked row of a higher priority",
+    3140: "after the clock was set back a late commit was left to the full look",
+    3330: "a look at a locked row made the worker forget an earlier row of the lane",
 }
 
 
@@ -63,6 +66,8 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("hasty-interruption", 100),
         ("undecidable-raises", 0),
         ("settle-own", 0),
+        ("trusted-clock", 0),
+        ("trusted-marks", 200),
     ],
 )
 def test_missing_guard_is_noticed(ablation: str, first: int) -> None:

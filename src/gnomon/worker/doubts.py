@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 
 from gnomon.contracts.store import Lane
 
@@ -53,6 +54,12 @@ class Doubts:
         elif floor is None or (known.floor is not None and floor < known.floor):
             known.floor = floor
 
+    def lower(self, lane: Lane, at: datetime) -> None:
+        """A row before the floor is known of: the next look must not pass it."""
+        known = self._of.get(lane)
+        if known is not None and known.floor is not None and at < known.floor:
+            known.floor = at
+
     def clear(self, lane: Lane) -> None:
         """Nothing was passed over, or all of it has been begun."""
         self._of.pop(lane, None)
@@ -69,14 +76,17 @@ class Doubts:
         return known is not None and known.look_s <= now_s
 
     def first(self, lanes: Sequence[Lane], free: int, now_s: float) -> list[Lane]:
-        """The first priority of these lanes, and the next one too if nothing is sure to be due in
-        the first: where the store is slow, every round would be a look and nothing else."""
-        first = [lane for lane in lanes if lane.priority == lanes[0].priority]
-        sure = [lane for lane in lanes if not self.is_due(lane, now_s)]
-        if not sure or sure[0].priority == first[0].priority:
-            return first[:free]
-        follow = [lane for lane in sure if lane.priority == sure[0].priority]
-        return [*first[: max(1, free // 2)], *follow][:free]
+        """The first priority of these lanes, and the next ones too until one has a lane that is not
+        merely looked at: where the store is slow, every round would be a look and nothing else. A
+        lane in doubt does not count as sure, though more of it may be due than what is held."""
+        looks: list[Lane] = []
+        last: list[Lane] = []
+        for _, group in groupby(lanes, key=lambda lane: lane.priority):
+            looks += last
+            last = list(group)
+            if not all(self.is_due(lane, now_s) for lane in last):
+                break
+        return [*looks[: max(1, free // 2)], *last][:free]
 
     def floor(self, lane: Lane) -> datetime | None:
         """From where on to look; only of a lane in doubt."""

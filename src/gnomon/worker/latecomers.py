@@ -55,18 +55,22 @@ class Latecomers:
         if before is None or found.open.stop < self._stop:  # another server: nothing is known of it
             self._since, self._spans, self._stop, since = {}, [], 0, EARLIEST
         else:
-            since = min(before, now)
-            self._set_back(now)
+            since = before
+            if (
+                now < before
+            ):  # the clock was set back at some time since, and has gone on from there
+                since = now - MARGIN
+                self._set_back(since)
         self._spans.append(Span(self._stop, found.open.stop, since))
         over = self._over(found.open)
         self._keep(found.open)
         self.seen_at = now
         return None if before is None else min(over, default=None)
 
-    def _set_back(self, now: datetime) -> None:
-        """If the clock was, what is open may write rows of the new time."""
-        self._since = {one: min(since, now) for one, since in self._since.items()}
-        self._spans = [span._replace(since=min(span.since, now)) for span in self._spans]
+    def _set_back(self, until: datetime) -> None:
+        """What is open may write rows of the new time."""
+        self._since = {one: min(since, until) for one, since in self._since.items()}
+        self._spans = [span._replace(since=min(span.since, until)) for span in self._spans]
 
     def _keep(self, present: Open) -> None:
         """Remember what may be in progress still."""

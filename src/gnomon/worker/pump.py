@@ -196,6 +196,7 @@ class Pump:
 
     async def _poll(self, holdings: Sequence[Holding]) -> None:
         found = await self._store.waiting(holdings)
+        self.time.observe(found.now)  # also when its clock was set
         self._arrivals.update(found.shards)
         since = self._latecomers.observe(found)
         if since is not None:

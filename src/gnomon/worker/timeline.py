@@ -46,6 +46,7 @@ class Timeline:
         since = self._since.get(lane)
         if since is not None and at < since:
             self._since[lane] = at
+        self.doubts.lower(lane, at)
 
     def asked(self) -> int:
         """A mark for a question that is put to the store now; its answer is settled with it."""

@@ -338,8 +338,13 @@ class Worker:
         lanes = await self._store.work.survey(holdings)
         overdue = [lane for lane, at in lanes.items() if at < self.pump.time.now()]
         overdue.sort(key=lambda lane: lane.priority)
-        demands = self.pump.share_out(overdue, helping=True)
-        if demands:
+        await self._help_begin(overdue)
+
+    async def _help_begin(self, lanes: list[Lane]) -> None:
+        """One priority after the other, while there is room: rows of the first may be held."""
+        while demands := self.pump.share_out(lanes, helping=True):
+            asked = {demand.lane for demand in demands}
+            lanes = [lane for lane in lanes if lane not in asked]
             result = await self.pump.begin(demands)
             self._observer.count("helper_begun", len(result.begun))
             self.pump.wake()  # it may have found no room because of this

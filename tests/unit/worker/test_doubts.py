@@ -121,3 +121,20 @@ def test_what_is_sure_to_be_due_comes_before_lower_priorities() -> None:
     doubts, other = Doubts(), Lane(2, "mail", 0)
     doubts.put(URGENT, EPOCH, 0.0)
     assert [URGENT, other] == doubts.first([URGENT, other, MAIL], 10, 1.0)
+
+
+def test_a_lane_that_is_looked_at_does_not_wait_for_the_look_at_another() -> None:
+    """It may have due rows beside the one that is held: seed 953 of the simulation."""
+    doubts = Doubts()
+    doubts.put(URGENT, EPOCH, 0.0)
+    doubts.put(MAIL, EPOCH, 0.0)
+    assert [URGENT, MAIL] == doubts.first([URGENT, MAIL], 10, 1.0)
+    assert [URGENT, MAIL, LOW] == doubts.first([URGENT, MAIL, LOW], 10, 1.0)
+
+
+def test_a_look_begins_no_later_than_what_is_known_to_be_due() -> None:
+    """Its answer replaces what was known of the lane: seed 3330 of the simulation."""
+    timeline = Timeline()
+    timeline.doubts.put(MAIL, EPOCH + at(5), 0.0)
+    timeline.note(MAIL, EPOCH + at(1))
+    assert EPOCH + at(1) == timeline.doubts.floor(MAIL)

@@ -83,8 +83,17 @@ class TestLatecomers:
         latecomers.observe(poll(3600))
         latecomers.observe(poll(3601, 100, start=101))
         latecomers.observe(poll(0, 100, 101, start=102))
-        assert EPOCH + at(0) == latecomers.observe(poll(1, 101, start=102))
-        assert EPOCH + at(0) == latecomers.observe(poll(2, start=102))
+        assert EPOCH - MARGIN == latecomers.observe(poll(1, 101, start=102))
+        assert EPOCH - MARGIN == latecomers.observe(poll(2, start=102))
+
+    def test_what_was_written_between_the_step_back_and_the_next_poll_is_looked_for(self) -> None:
+        """The mark stands between the clock's new time and the poll that first shows it."""
+        latecomers, back = Latecomers(), LookBack()
+        latecomers.observe(poll(10))
+        latecomers.observe(poll(6, 100, start=101))  # set back to 4.5; it wrote at 4.6
+        since = latecomers.observe(poll(20, start=101))
+        assert since is not None
+        assert [1] == back.ask([holding(1, 5)], since)
 
     def test_numbers_that_went_back_are_those_of_another_server(self) -> None:
         """After a restore nothing is known of its transactions: everything is looked at."""
