@@ -81,6 +81,8 @@ FLOORS = {
     "held row passed over": 600,
     "clock set ahead": 400,
     "clock set back": 400,
+    "long read": 200,
+    "read waited for a connection": 150,
 }
 
 

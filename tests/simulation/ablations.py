@@ -395,6 +395,13 @@ class WrongProof(Ablation):
     is_gullible = True
 
 
+class OnePool(Ablation):
+    """What is small and urgent waits for a connection like everything else."""
+
+    name = "one-pool"
+    has_one_pool = True
+
+
 class Unaware(Latecomers):
     """Does not mind which transactions are open."""
 
@@ -484,6 +491,7 @@ ABLATIONS: dict[str, Ablation] = {
         WithPart("unaware-of-transactions", "_latecomers", Unaware),
         WithPart("dripping", "_look_back", Dripping),
         WrongProof(),
+        OnePool(),
         Patched(
             "undecidable-raises",
             (attempt_module, "decide", transition),

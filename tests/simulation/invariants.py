@@ -93,6 +93,7 @@ class Rules:
         self._beat_s: dict[int, float] = {}
         self.began_s: dict[UUID, float] = {}  # by attempt
         self.lateness_max = timedelta.max  # bounded where nothing goes wrong
+        self.is_calm = False  # nobody is cut off from the store
         self.recorded_within = timedelta.max  # likewise: from the answer to its record
         self.answered_at: dict[UUID, datetime] = {}  # when the worker got it, by attempt
         self.was_held: Callable[[str, datetime], bool] = lambda *_: False  # by a user, lately
@@ -242,6 +243,7 @@ class Rules:
             self._check(silent_for >= lease_for, "stolen_alive", who, shard)
             # Not by a clock that was set, either: the thief has watched it for all that time.
             self._check(silent_s >= lease_for.total_seconds(), "stolen_alive", who, shard)
+            self._check(not self.is_calm, "stolen_from_the_living", who, shard)
             self.history.reach("steal")
         self.leases[shard] = lease
         self._beaten(shard)

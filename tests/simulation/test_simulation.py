@@ -68,6 +68,7 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("settle-own", 0),
         ("trusted-clock", 0),
         ("trusted-marks", 200),
+        ("one-pool", 160),
     ],
 )
 def test_missing_guard_is_noticed(ablation: str, first: int) -> None:

@@ -33,6 +33,7 @@ from tests.simulation.holding import Holds
 from tests.simulation.invariants import Rules
 from tests.simulation.machines import Machines, Witness
 from tests.simulation.outages import outage
+from tests.simulation.pools import Reads
 from tests.simulation.receiver import Receiver
 from tests.simulation.steps import SteppedClock, Steps
 from tests.simulation.stored import StoredRules
@@ -86,6 +87,7 @@ class Ablation:
 
     name = "none"
     is_gullible = False  # believes a machine about the processes of another
+    has_one_pool = False  # of connections, for whatever is asked for
 
     def config(self, config: WorkerConfig) -> WorkerConfig:
         return config
@@ -136,7 +138,9 @@ class Node:
         processes = world.machines.processes(
             self.name, self.process, world.loop.time(), gullible=world.ablation.is_gullible
         )
-        store = self.store.store
+        self.pooled = store = world.reads.around(
+            self.store.store, is_one=world.ablation.has_one_pool
+        )
         self.worker = Worker(
             without_zone(store) if self.name in world.ignorant else store,
             world.installation,
@@ -240,6 +244,7 @@ class World(Watcher):
         self.history = History(loop.time)
         self.machines = Machines(seed, self.history)
         self.clock = SteppedClock(loop)  # the database's
+        self.reads = Reads(seed, self.history, is_calm=self.weather.is_calm)
         self.steps = Steps(seed, is_calm=self.weather.is_calm)
         self.holds = Holds(seed, self.history, self.clock.now)
         self.fair = Misfortune(delay_s=self.weather.store.delay_s)
@@ -266,6 +271,7 @@ class World(Watcher):
             users.append(holder)
         users.append(self.loop.create_task(outage(self), name="outage"))
         users.append(self.loop.create_task(self.steps.keep_stepping(self), name="steps"))
+        users.append(self.loop.create_task(self.reads.keep_reading(self), name="reads"))
         if await self._watch_until(self.loop.time() + trouble_s):
             self._end_trouble([*users, chaos])
             if await self._come_to_rest():
@@ -290,6 +296,7 @@ class World(Watcher):
         self.rules = Rules(self.history, self.clock.now, shard_count, self.loop.time)
         self.rules.was_held = self.holds.was_held
         if self.weather.is_calm:
+            self.rules.is_calm = True
             self.rules.recorded_within = timedelta(seconds=3 + 8 * self.weather.store.delay_s)
         self.stored = StoredRules(runner.connection, self.rules, self.clock, self.config.lease)
         self.receiver = Receiver(
