@@ -43,6 +43,7 @@ from gnomon.worker import attempt as attempt_module
 from gnomon.worker import pump as pump_module
 from gnomon.worker.latecomers import Latecomers, LookBack
 from gnomon.worker.leases import Leases
+from gnomon.worker.pump import Pump
 from gnomon.worker.reservations import Reservations
 from tests.simulation.crowd import Crowd
 from tests.simulation.world import Ablation, World
@@ -263,23 +264,6 @@ class Starving(AroundWork):
         return msgspec.structs.replace(result, next_due=next_due, refused={})
 
 
-class NoLookBehind(AroundWork):
-    """Where a lane has been begun from, nothing is begun before it until the next survey."""
-
-    def __init__(self, inner: Any, world: World) -> None:
-        super().__init__(inner, world)
-        self._since: dict[Lane, datetime | None] = {}
-
-    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
-        self._since |= {demand.lane: demand.since for demand in demands if demand.hasty}
-        blind = [
-            msgspec.structs.replace(demand, since=self._since.get(demand.lane, demand.since))
-            for demand in demands
-        ]
-        result: BeginResult = await self._inner.begin(blind, **named)
-        return result
-
-
 class WaitingFinish(AroundWork):
     """Results are written when nobody holds any of their actions."""
 
@@ -463,6 +447,18 @@ async def settle_all(_: Reservations, found: Sequence[Lapsed]) -> list[Lapsed]:
     return list(found)
 
 
+def ask_ahead(pump: Pump, lane: Lane, limit: int) -> Demand:
+    """From where the lane goes on: what was passed over is left to the next survey."""
+    held = pump._leases.holding(lane.shard)
+    return Demand(
+        lane=lane,
+        lease_guid=None if held is None else held.lease_guid,
+        limit=limit,
+        since=pump.timeline.since(lane),
+        hasty=lane not in pump.timeline.doubts,
+    )
+
+
 def is_free_by_the_clock(leases: Leases, lock: ShardLock) -> bool:
     """By the database's clock alone, whether or not the owner was seen alive meanwhile."""
     return lock.silent_for is None or lock.silent_for >= leases._config.lease
@@ -487,7 +483,6 @@ ABLATIONS: dict[str, Ablation] = {
         Without("hasty-interruption", "work", HastyInterruption),
         LateSending(),
         Without("starving", "work", Starving),
-        Without("no-look-behind", "work", NoLookBehind),
         WithPart("unaware-of-transactions", "_latecomers", Unaware),
         WithPart("dripping", "_look_back", Dripping),
         WrongProof(),
@@ -498,6 +493,7 @@ ABLATIONS: dict[str, Ablation] = {
             (pump_module, "decide", transition),
         ),
         Patched("settle-own", (Reservations, "keep_own", settle_all)),
+        Patched("no-look-behind", (Pump, "_demand", ask_ahead)),
         Patched("trusted-clock", (Leases, "_is_free", is_free_by_the_clock)),
         Patched("trusted-marks", (Crowd, "counted", lambda _, mark: mark)),
     )

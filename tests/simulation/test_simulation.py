@@ -59,7 +59,7 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("foreign-clock", 0),
         ("late-sending", 40),
         ("starving", 130),
-        ("no-look-behind", 670),
+        ("no-look-behind", 120),
         ("unaware-of-transactions", 200),
         ("dripping", 200),
         ("wrong-proof", 25),
