@@ -102,6 +102,7 @@ class Reads:
     def __init__(self, seed: int, history: History, *, is_calm: bool) -> None:
         self._dice = random.Random(f"reads {seed}")
         self._history = history
+        self.tasks: set[asyncio.Task[None]] = set()  # those under way
         self.are_on = self._dice.random() < (READ_CALM_WORLDS if is_calm else READ_WORLDS)
 
     def around(self, store: Store, *, is_one: bool) -> Store:
@@ -116,7 +117,9 @@ class Reads:
             node = self._dice.choice(world.nodes)
             if node.is_up:
                 for _ in range(self._dice.randint(1, BURST_MAX)):
-                    node.process.start(self._read(node), name="read")
+                    task = node.process.start(self._read(node), name="read")
+                    self.tasks.add(task)
+                    task.add_done_callback(self.tasks.discard)
 
     async def _read(self, node: Node) -> None:
         with suppress(GnomonError):

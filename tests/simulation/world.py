@@ -280,7 +280,7 @@ class World(Watcher):
         for node in self.nodes:
             node.store.is_dead = True
             node.process.kill()
-        for task in [*users, chaos, *self._chaos_tasks]:
+        for task in [*users, chaos, *self._chaos_tasks, *self.reads.tasks]:
             task.cancel()
         await asyncio.sleep(0.001)
 
