@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Holding
 from gnomon.contracts.store.entities import (
-    SETTLES_MAX,
     Claim,
     Commit,
     CommitKind,
@@ -34,6 +33,7 @@ from gnomon.contracts.store.entities import Keep as KeepStored
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import UNSEEN, Chains, digest_of
+from gnomon.model.stage.merging import SETTLES_MAX
 from gnomon.model.stage.patch import apply_patch, touched_paths
 from gnomon.model.stage.paths import WHOLE, changed_paths, meet, outside
 from gnomon.stages.answers import WrongAnswerError, stray

@@ -15,6 +15,7 @@ from gnomon.testing.store_suite.entities.racing import TestEntityRaces
 from gnomon.testing.store_suite.entities.reading import TestList, TestStates
 from gnomon.testing.store_suite.entities.registering import TestRegister
 from gnomon.testing.store_suite.entities.returning import TestSetBack
+from gnomon.testing.store_suite.entities.ruling import TestMergeRule
 from gnomon.testing.store_suite.entities.saving import (
     TestCommitOffers,
     TestCommitOutbox,
@@ -41,6 +42,7 @@ __all__ = [
     "TestEntitySurvey",
     "TestFeed",
     "TestList",
+    "TestMergeRule",
     "TestMerging",
     "TestOffers",
     "TestOutbox",

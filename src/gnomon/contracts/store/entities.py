@@ -22,10 +22,6 @@ from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
 from gnomon.contracts.store.work import Holding
 
-BACKOFF_FLOOR = timedelta(seconds=5)
-REASONS_MAX = 8
-SETTLES_MAX = 10  # so many times `settle` after it was first woken, a row is not moved on any more
-
 
 class StageLane(IntEnum):
     """Which of a stage's two queues: fresh changes, or the walk over the whole base."""
@@ -109,7 +105,8 @@ class EntityWrite(Value, frozen=True):
 
 
 class Offer(Value, frozen=True):
-    """Put an entity into a stage's queue, or only arm its timer (`ready` False).
+    """Put an entity into a stage's queue, or only arm its timer (`ready` False). The rule and its
+    numbers are `model.stage.merging`.
 
     Merged into a row that is ready: seq + 1, reasons joined to the `REASONS_MAX` newest, root and
     depth are the offer's, ready_at the earlier (in backoff, which is attempts > 0 and not yet due,

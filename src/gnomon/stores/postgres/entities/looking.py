@@ -15,7 +15,6 @@ from uuid import UUID
 from gnomon.contracts.store import Holding
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of, first_within
 from gnomon.contracts.store.entities import (
-    BACKOFF_FLOOR,
     Claim,
     Entity,
     Found,
@@ -26,6 +25,7 @@ from gnomon.contracts.store.entities import (
     StageLane,
     Survey,
 )
+from gnomon.model.stage.merging import BACKOFF_FLOOR, REASONS_MAX
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.entities.rows import entity_of, states_of
 from gnomon.stores.postgres.entities.saving import Key, columns
@@ -187,7 +187,7 @@ async def fire(database: Database, holdings: Sequence[Holding], *, limit: int, s
         while count < limit:
             left = limit - count
             rows = await database.fetch(
-                "fire", *held, left, share, seed, BACKOFF_FLOOR, *group.shards
+                "fire", *held, left, share, seed, BACKOFF_FLOOR, REASONS_MAX, *group.shards
             )
             count += len(rows)
             if share >= limit or not _has_more(rows, left, share):

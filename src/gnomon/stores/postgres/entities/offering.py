@@ -1,4 +1,5 @@
-"""Offers: entities into the queues of stages, at most once each. See `Offer` about the merging."""
+"""Offers: entities into the queues of stages, at most once each. The merging is
+`model.stage.merging`, in SQL; the store suite compares the two."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from gnomon.contracts.store.entities import BACKOFF_FLOOR, SETTLES_MAX, Made, Offer
+from gnomon.contracts.store.entities import Made, Offer
+from gnomon.model.stage.merging import BACKOFF_FLOOR, REASONS_MAX, SETTLES_MAX
 from gnomon.stores.postgres.connection import Row, Session
 from gnomon.stores.postgres.entities.saving import Key, apart, columns, sparse
 
@@ -69,6 +71,7 @@ async def _ready(
         BACKOFF_FLOOR,
         kind.settle,
         SETTLES_MAX * kind.settle,
+        REASONS_MAX,
         *only,
     )
 
@@ -97,5 +100,6 @@ async def _park(session: Session, offered: Sequence[Offered], only: tuple[int, .
             [each.offer.root for each in offered],
             [each.offer.depth for each in offered],
             [each.offer.looping for each in offered],
+            REASONS_MAX,
             *only,
         )

@@ -12,6 +12,7 @@ from gnomon.contracts.store import Holding
 from gnomon.contracts.store.entities import RowStatus, StageLane
 from gnomon.contracts.store.register import Attendance, Opening, StageRecord
 from gnomon.model.stage.graph import Reach
+from gnomon.model.stage.merging import REASONS_MAX
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.rows import text_of, texts_of
 from gnomon.stores.postgres.entities.saving import (
@@ -64,7 +65,7 @@ async def declare(
             elif name in raised:
                 await session.fetch("stage_raise", name, stages[name])
                 await session.fetch("sweep_begin", name, reason, None)
-                await session.fetch("stage_free", name, reason, entropy.token())
+                await session.fetch("stage_free", name, reason, entropy.token(), REASONS_MAX)
     return known
 
 

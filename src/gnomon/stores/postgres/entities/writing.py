@@ -9,6 +9,7 @@ from uuid import UUID
 
 from gnomon.contracts.store.entities import Entity, EntityWrite, Offer, StageState, StateWrite
 from gnomon.model.ids import save_key
+from gnomon.model.stage.merging import REASONS_MAX
 from gnomon.stores.entity_audit import audited
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.offering import Offered, make_offers
@@ -235,7 +236,7 @@ async def release(
     only = database.only(key.shard)
     async with database.transaction("release") as session:
         await touch_entities(session, [key], only)
-        freed = len(await session.fetch("release_parked", *key, stage, root))
+        freed = len(await session.fetch("release_parked", *key, stage, root, REASONS_MAX))
         freed += len({sink for (sink,) in await session.fetch("saves_free", *key, stage)})
         if freed:
             await write_entry(session, entry, key.shard)

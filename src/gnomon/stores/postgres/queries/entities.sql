@@ -299,12 +299,12 @@ LIMIT $4::int;
 
 -- name: release_parked shard-local
 -- Parked rows of an entity, which is locked, freed by hand.
--- $1 shard, $2 id, $3 stage (NULL: all), $4 root
+-- $1 shard, $2 id, $3 stage (NULL: all), $4 root, $5 reasons kept
 UPDATE /*schema*/stage_queue AS q
 SET status = 'ready', lane = 0, ready_at = statement_timestamp(), first_at = statement_timestamp(),
     seq = q.seq + 1, attempts = 0, depth = 0, root = $4::uuid,
     reasons = coalesce((array_remove(q.reasons, 'by hand') || 'by hand'::text)[
-        greatest(cardinality(array_remove(q.reasons, 'by hand')) - 6, 1):], '{}')
+        greatest(cardinality(array_remove(q.reasons, 'by hand')) + 2 - $5::int, 1):], '{}')
 WHERE q.shard_id = $1::int AND q.entity_id = $2::text AND ($3::text IS NULL OR q.stage = $3::text)
   AND q.status IN ('quarantined', 'looping')
 RETURNING q.stage;

@@ -167,11 +167,11 @@ RETURNING w.shard_id;
 
 -- name: stage_free global
 -- The parked rows of a stage, for a new revision of it.
--- $1 stage, $2 reason, $3 seed of the new roots
+-- $1 stage, $2 reason, $3 seed of the new roots, $4 reasons kept
 UPDATE /*schema*/stage_queue AS q
 SET status = 'ready', lane = 1, ready_at = statement_timestamp(), first_at = statement_timestamp(),
     seq = q.seq + 1, attempts = 0, depth = 0,
     root = md5($3::uuid::text || q.entity_id || '/' || q.stage)::uuid,
     reasons = coalesce((array_remove(q.reasons, $2::text) || $2::text)[
-        greatest(cardinality(array_remove(q.reasons, $2::text)) - 6, 1):], '{}')
+        greatest(cardinality(array_remove(q.reasons, $2::text)) + 2 - $4::int, 1):], '{}')
 WHERE q.stage = $1::text AND q.status IN ('quarantined', 'looping');

@@ -276,7 +276,7 @@ WHERE q.ctid = u.row_id /*one-shard: AND q.shard_id = $8*/;
 -- rows, and which are new: those that nobody has locked before (`xmax`).
 -- $1 shards, $2 ids, $3 stages, $4 lanes (NULL: main), $5 delays (NULL: none), $6 reasons, $7 roots,
 -- $8 depths, $9 whether parked rows are freed, $10 floor in backoff, $11 settle (0: at once), $12 how
--- long after it was first woken a row is moved on by that
+-- long after it was first woken a row is moved on by that, $13 reasons kept
 INSERT INTO /*schema*/stage_queue AS q (
     shard_id, entity_id, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root, depth
 )
@@ -290,11 +290,11 @@ FROM unnest(
     $8::int[]
 ) AS u (shard_id, id, stage, lane, delay, reason, root, depth)
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
-WHERE true /*one-shard: AND l.shard_id = $13*/
+WHERE true /*one-shard: AND l.shard_id = $14*/
 ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
 SET status = 'ready', seq = q.seq + 1, root = excluded.root, depth = excluded.depth,
     reasons = coalesce((array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
-        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) - 6, 1):], '{}'),
+        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) + 2 - $13::int, 1):], '{}'),
     lane = CASE WHEN q.status = 'ready' THEN least(q.lane, excluded.lane) ELSE excluded.lane END,
     first_at = CASE WHEN q.status = 'ready' THEN q.first_at ELSE excluded.first_at END,
     attempts = CASE WHEN q.status = 'ready' THEN q.attempts ELSE 0 END,
@@ -336,7 +336,7 @@ WHERE q.timer_at IS NULL OR q.timer_at > excluded.timer_at;
 
 -- name: offer_looping shard-local
 -- Park rows with the proof of a loop, unless they are ready.
--- $1 shards, $2 ids, $3 stages, $4 lanes, $5 reasons, $6 roots, $7 depths, $8 proofs
+-- $1 shards, $2 ids, $3 stages, $4 lanes, $5 reasons, $6 roots, $7 depths, $8 proofs, $9 reasons kept
 INSERT INTO /*schema*/stage_queue AS q (
     shard_id, entity_id, stage, lane, status, first_at, seq, attempts, reasons, root, depth, error
 )
@@ -348,19 +348,19 @@ FROM unnest(
     $1::int[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::uuid[], $7::int[], $8::text[]
 ) AS u (shard_id, id, stage, lane, reason, root, depth, proof)
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
-WHERE true /*one-shard: AND l.shard_id = $9*/
+WHERE true /*one-shard: AND l.shard_id = $10*/
 ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
 SET status = 'looping', error = excluded.error, seq = q.seq + 1, root = excluded.root,
     depth = excluded.depth,
     reasons = coalesce((array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
-        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) - 6, 1):], '{}')
+        greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) + 2 - $9::int, 1):], '{}')
 WHERE q.status <> 'ready';
 
 -- name: fire shard-local
 -- Timers that are due become ready rows, as an offer to the main lane would: see offer_ready. Who is
 -- writing a row meanwhile is not waited for.
 -- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 seed of the new roots,
--- $6 floor in backoff
+-- $6 floor in backoff, $7 reasons kept
 WITH due AS MATERIALIZED (
     SELECT t.row_id, statement_timestamp() AS now, statement_timestamp() + $6::interval AS floor_at
     FROM unnest($1::int[], $2::uuid[]) AS h (shard_id, lease_guid)
@@ -368,14 +368,14 @@ WITH due AS MATERIALIZED (
         SELECT n.shard_id
         FROM /*schema*/shard_lock AS n
         WHERE n.shard_id = h.shard_id AND n.lease_guid = h.lease_guid
-          /*one-shard: AND n.shard_id = $7*/
+          /*one-shard: AND n.shard_id = $8*/
         LIMIT 1
     ) AS held
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id, n.timer_at
         FROM /*schema*/stage_queue AS n
         WHERE n.shard_id = h.shard_id AND n.timer_at <= statement_timestamp()
-          AND n.status IN ('sleeping', 'ready') /*one-shard: AND n.shard_id = $7*/
+          AND n.status IN ('sleeping', 'ready') /*one-shard: AND n.shard_id = $8*/
         ORDER BY n.timer_at
         LIMIT $4::int
         FOR UPDATE SKIP LOCKED
@@ -387,7 +387,7 @@ UPDATE /*schema*/stage_queue AS q
 SET status = 'ready', timer_at = NULL, lane = 0, seq = q.seq + 1, depth = 0,
     root = md5($5::uuid::text || q.entity_id || '/' || q.stage)::uuid,
     reasons = coalesce((array_remove(q.reasons, 'timer') || 'timer'::text)[
-        greatest(cardinality(array_remove(q.reasons, 'timer')) - 6, 1):], '{}'),
+        greatest(cardinality(array_remove(q.reasons, 'timer')) + 2 - $7::int, 1):], '{}'),
     first_at = CASE WHEN q.status = 'ready' THEN q.first_at ELSE d.now END,
     attempts = CASE WHEN q.status = 'ready' THEN q.attempts ELSE 0 END,
     ready_at = CASE
@@ -401,7 +401,7 @@ SET status = 'ready', timer_at = NULL, lane = 0, seq = q.seq + 1, depth = 0,
         )
     END
 FROM due AS d
-WHERE q.ctid = d.row_id /*one-shard: AND q.shard_id = $7*/
+WHERE q.ctid = d.row_id /*one-shard: AND q.shard_id = $8*/
 RETURNING q.shard_id;
 
 -- name: peek_ids shard-local

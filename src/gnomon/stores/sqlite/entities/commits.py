@@ -16,14 +16,8 @@ from gnomon.contracts.store.entities import (
     SetBack,
 )
 from gnomon.model.ids import save_key
-from gnomon.stores.sqlite.entities.offers import (
-    READY,
-    SLEEPING,
-    asleep,
-    earlier,
-    load_row,
-    replace_row,
-)
+from gnomon.model.stage.merging import READY, SLEEPING, earlier
+from gnomon.stores.sqlite.entities.offers import asleep, load_row, replace_row
 from gnomon.stores.sqlite.entities.outbox import Save
 from gnomon.stores.sqlite.entities.picture import Picture
 from gnomon.stores.sqlite.entities.rows import Connection, Leases, StoredRow, note_of

@@ -25,7 +25,8 @@ from gnomon.contracts.store.entities import (
     StageState,
     Survey,
 )
-from gnomon.stores.sqlite.entities.offers import SLEEPING, merged
+from gnomon.model.stage.merging import SLEEPING
+from gnomon.stores.sqlite.entities.offers import merged
 from gnomon.stores.sqlite.entities.picture import Picture
 from gnomon.stores.sqlite.entities.rows import (
     Connection,

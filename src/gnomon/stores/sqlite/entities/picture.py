@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from gnomon.contracts.store.entities import Commit, Made, Offer, StageState, StateWrite
-from gnomon.stores.sqlite.entities.offers import READY, offered
+from gnomon.model.stage.merging import READY
+from gnomon.stores.sqlite.entities.offers import offered
 from gnomon.stores.sqlite.entities.outbox import Save, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
