@@ -88,7 +88,7 @@ class Field:
         self.action_count += WAVE
 
     def begun_by(self, process_id: int) -> int:
-        return int(self.asked(BEGUN, f"%/{process_id}")[0])
+        return int(self.asked(BEGUN, f"%/{process_id}/%")[0])
 
 
 def living(brood: ChildProcess) -> list[int]:
