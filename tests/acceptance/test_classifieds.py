@@ -27,7 +27,7 @@ LIFE = """\
 40.0 v9 user
 40.0 v10 photos
 40.0 v11 photos
-90.0 v12 video-alive
+91.0 v12 video-alive
 180.0 v13 expire
 """
 AD: dict[str, Any] = {
