@@ -40,14 +40,26 @@ POSTGRES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(
-    params=[
-        "sqlite-memory",
-        "sqlite-file",
-        *(pytest.param(name, marks=pytest.mark.postgres) for name in POSTGRES),
+def configurations(*names: str) -> list[Any]:
+    """Some of them, as parameters of the fixture `engine`."""
+    return [
+        pytest.param(name, marks=pytest.mark.postgres) if name in POSTGRES else name
+        for name in names
     ]
-)
+
+
+# The statements differ: SQLite's, PostgreSQL's, and what Citus gets. How they are sent, prepared or
+# not, is the same for all of them: that is tested with the actions.
+STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-shard")
+SHARED_STATEMENTS = [*STATEMENTS, "sqlite-file"]  # several processes' worth of stores
+
+
+@pytest.fixture(params=configurations("sqlite-memory", "sqlite-file", *POSTGRES))
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    return engine_of(request, tmp_path)
+
+
+def engine_of(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     match request.param:
         case "sqlite-memory":
             return sqlite_memory(request)

@@ -1,5 +1,9 @@
 """Every engine keeps the contract of `EntityStore`."""
 
+from pathlib import Path
+
+import pytest
+
 from gnomon.testing.store_suite.entities.attending import TestAttendance
 from gnomon.testing.store_suite.entities.auditing import TestEntityAudit
 from gnomon.testing.store_suite.entities.committing import TestClaimedRow, TestCommit
@@ -27,6 +31,13 @@ from gnomon.testing.store_suite.entities.undelivered import TestUndelivered
 from gnomon.testing.store_suite.entities.waking import TestTimers
 from gnomon.testing.store_suite.entities.weighing import TestWeights
 from gnomon.testing.store_suite.entities.writing import TestWrite
+from tests.conformance.store.conftest import SHARED_STATEMENTS, Engine, engine_of
+
+
+@pytest.fixture(params=SHARED_STATEMENTS)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    return engine_of(request, tmp_path)
+
 
 __all__ = [
     "TestAttendance",

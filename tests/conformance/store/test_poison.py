@@ -7,6 +7,7 @@ good row beside it, in the same shard, queue and priority, in one call where the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from gnomon.contracts.store import Recorded, Selection, Store
 from gnomon.model.outcome import Failed
 from gnomon.testing.store_suite.given import NOTHING, OWNER, SECOND, Given, polls
+from tests.conformance.store.conftest import STATEMENTS, Engine, engine_of
 
 BAD = "bad"
 LARGE = 1 << 20
@@ -41,6 +43,11 @@ REFUSED = (
 )
 
 Spoil = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture(params=STATEMENTS)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    return engine_of(request, tmp_path)
 
 
 class TestPoison:
