@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import NoneType
 from typing import Any, Protocol, TypeVar
@@ -21,6 +21,7 @@ from gnomon.stages.explain import Explanation, ParkedRow
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 DOCUMENTS_MAX = 1_000  # in one call
+DOCUMENTS_BYTES_MAX = 4 * 1024 * 1024  # half of what a server takes: there is more around them
 
 T = TypeVar("T")
 
@@ -112,10 +113,9 @@ class EntityClient:
         return answer.entity()
 
     async def put_many(self, documents: Mapping[str, object]) -> int:
-        """Create or replace many, a thousand a call; how many were changed by it."""
-        changed, ids = 0, list(documents)
-        for start in range(0, len(ids), DOCUMENTS_MAX):
-            some = {each: documents[each] for each in ids[start : start + DOCUMENTS_MAX]}
+        """Create or replace many, in as many calls as they need; how many were changed by it."""
+        changed = 0
+        for some in _calls(documents):
             answer = await self._call(
                 "POST", "/v1/entities:bulk", dict[str, int], body={"entities": some}
             )
@@ -245,6 +245,22 @@ def _expected(version: int | None, epoch: int | None) -> dict[str, str]:
     if epoch is None:
         return {"If-Match": f'"{version}"'}
     return {"If-Match": f'"{epoch}.{version}"'}
+
+
+def _calls(documents: Mapping[str, object]) -> Iterator[dict[str, msgspec.Raw]]:
+    """The documents by what one call may carry; one that is larger goes alone."""
+    some: dict[str, msgspec.Raw] = {}
+    size = 0
+    for entity_id, document in documents.items():
+        text = msgspec.json.encode(document)
+        is_full = len(some) >= DOCUMENTS_MAX or size + len(text) > DOCUMENTS_BYTES_MAX
+        if some and is_full:
+            yield some
+            some, size = {}, 0
+        some[entity_id] = msgspec.Raw(text)
+        size += len(text)
+    if some:
+        yield some
 
 
 def _path(entity_id: str) -> str:

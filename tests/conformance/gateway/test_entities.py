@@ -358,6 +358,15 @@ async def test_forgetting_a_stage_is_for_operators(tmp_path: Path) -> None:
         assert ["shop"] == [note["author"] for note in told["changes"]]
 
 
+async def test_the_client_puts_more_than_a_call_can_carry(gateway: Gateway, client: Client) -> None:
+    """Cut by bytes and by number: the caller need not know what a server takes at once."""
+    large = {f"large-{n}": {"text": "x" * 900_000} for n in range(12)}
+    small = {f"small-{n}": {"n": n} for n in range(1_001)}
+    assert 1_013 == await client.entities.put_many({**large, **small})
+    assert 0 == await client.entities.put_many(large)
+    assert '{"n":1000}' == (await gateway.app.entities.get("small-1000")).doc
+
+
 async def test_the_client_has_the_values_and_errors_of_the_api_in_process(
     gateway: Gateway, client: Client
 ) -> None:
