@@ -43,7 +43,7 @@ SQL_WAYS = {
     f"SELECT {_AT}, 'http', {_PAYLOAD} FROM generate_series(1, {{count}}) AS n",
     "single": f"SELECT count({{schema}}.schedule('http', {_PAYLOAD}, {_AT})) "
     "FROM generate_series(1, {count}) AS n",
-    "many": "SELECT count(*) FROM {schema}.schedule_many((SELECT jsonb_agg(jsonb_build_object("
+    "many": "SELECT count(*) FROM {schema}.schedule_many((SELECT array_agg(jsonb_build_object("
     f"'task_type', 'http', 'payload', {_PAYLOAD}, 'execute_at', {_AT})) "
     "FROM generate_series(1, {count}) AS n))",
 }

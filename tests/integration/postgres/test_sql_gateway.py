@@ -170,7 +170,9 @@ async def test_many_are_stored_by_one_call(store: Store, connection: Connection)
     """The ids come back in order, named or not; each has its queue row, all one audit entry."""
     wanted = [task(id=f"n-{n}", options={"priority": n % 3}) for n in range(50)]
     wanted.insert(7, task())
-    rows = connection.execute("SELECT * FROM schedule_many(%s)", (Jsonb(wanted),)).fetchall()
+    rows = connection.execute(
+        "SELECT * FROM schedule_many(%s)", ([Jsonb(task) for task in wanted],)
+    ).fetchall()
     names = [name for (name,) in rows]
     assert [f"n-{n}" for n in range(50)] == [*names[:7], *names[8:]]
     for name in (names[7], "n-49"):
@@ -205,24 +207,29 @@ def test_one_bad_task_is_named_and_none_is_stored(
     connection: Connection, bad: object, message: str
 ) -> None:
     """By its index, its field, the rule and the value."""
-    tasks = Jsonb([task(id="a"), task(id="b"), bad, task(id="c")])
+    tasks = [Jsonb(each) for each in (task(id="a"), task(id="b"), bad, task(id="c"))]
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
         connection.execute("SELECT * FROM schedule_many(%s)", (tasks,))
     assert 0 == value_of(connection, "SELECT count(*) FROM scheduled_action")
 
 
-@pytest.mark.parametrize("tasks", ["{}", "null", None, "7"])
-def test_many_must_be_an_array(connection: Connection, tasks: str | None) -> None:
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [(None, "tasks: must be an array of objects"), ([None], r"tasks\[0\]: must be an object")],
+)
+def test_many_must_be_an_array_of_objects(
+    connection: Connection, tasks: list[None] | None, message: str
+) -> None:
     """And says so."""
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="must be an array"):
-        connection.execute("SELECT * FROM schedule_many(%s::jsonb)", (tasks,))
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
+        connection.execute("SELECT * FROM schedule_many(%s::jsonb[])", (tasks,))
 
 
 def test_an_id_that_lives_or_stands_twice_refuses_all(connection: Connection) -> None:
     """With the SQLSTATE of a unique key, and the index of the second one."""
     value_of(connection, "SELECT schedule('http', %s, id => 'lives')", Jsonb(CALL))
     for ids, index in ((["a", "lives", "b"], 1), (["a", "b", "a"], 2)):
-        tasks = Jsonb([task(id=name) for name in ids])
+        tasks = [Jsonb(task(id=name)) for name in ids]
         with pytest.raises(psycopg.errors.UniqueViolation, match=rf"tasks\[{index}\]\.id"):
             connection.execute("SELECT * FROM schedule_many(%s)", (tasks,))
     assert 1 == value_of(connection, "SELECT count(*) FROM scheduled_action")
@@ -273,7 +280,7 @@ def test_a_role_can_do_this_and_nothing_else(
             value_of(connection, "SELECT grant_sql(%s)", role.as_string().strip('"'))
             connection.execute(sql.SQL("SET ROLE {}").format(role))
             value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
-            assert 0 == value_of(connection, "SELECT count(*) FROM schedule_many('[]')")
+            assert 0 == value_of(connection, "SELECT count(*) FROM schedule_many('{}')")
             assert "http" == value_of(connection, "SELECT task_type FROM tasks")
             assert value_of(connection, "SELECT cancel('one')") is True
             for statement in (

@@ -189,7 +189,7 @@ def singly(connection: Connection, task: Task) -> Any:
 
 
 def in_bulk(connection: Connection, task: Task) -> Any:
-    return connection.execute("SELECT * FROM schedule_many(%s)", (Jsonb([task]),)).fetchone()
+    return connection.execute("SELECT * FROM schedule_many(%s)", ([Jsonb(task)],)).fetchone()
 
 
 COLUMNS = (
