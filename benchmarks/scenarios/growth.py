@@ -20,7 +20,7 @@ from benchmarks.report import Result
 from benchmarks.sides.gnomon import create_all, held, opened, requests
 from benchmarks.stand import Stand, progress
 from gnomon.app import App
-from gnomon.contracts.store import Begun, Demand, Finish, Holding, Lane
+from gnomon.contracts.store import BeginRequest, BegunAttempt, FinishRequest, HeldShard, Lane
 from gnomon.model.outcome import Succeeded
 from gnomon.worker import WorkerConfig
 from gnomon.worker.attempt import finish_of
@@ -41,7 +41,7 @@ class Pond:
     app: App
     url: str
     pending: int
-    holdings: Sequence[Holding]
+    holdings: Sequence[HeldShard]
     ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # a row
 
     async def timed(self, verb: str, call: Awaitable[T]) -> T:
@@ -121,13 +121,13 @@ async def one_batch(pond: Pond, number: int) -> None:
     await pond.timed("finish", work.finish(finishes, owner=OWNER))
 
 
-def demands_for(lanes: dict[Lane, datetime], holdings: Sequence[Holding]) -> list[Demand]:
+def demands_for(lanes: dict[Lane, datetime], holdings: Sequence[HeldShard]) -> list[BeginRequest]:
     leases = {held.shard: held.lease_guid for held in holdings}
     return [
-        Demand(lane=lane, lease_guid=leases[lane.shard], limit=BATCH, since=at)
+        BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=BATCH, since=at)
         for lane, at in lanes.items()
     ]
 
 
-def _finished(begun: Begun) -> Finish:
+def _finished(begun: BegunAttempt) -> FinishRequest:
     return finish_of(begun, Succeeded(), ended_after=timedelta(milliseconds=1))

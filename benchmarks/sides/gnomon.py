@@ -17,7 +17,7 @@ from benchmarks.processes import Crew, crew_of
 from benchmarks.profiling import StoreProfile, profile_table, statement_table
 from benchmarks.stand import Stand, progress
 from gnomon.app import App
-from gnomon.contracts.store import Holding, Selection
+from gnomon.contracts.store import HeldShard, Selection
 from gnomon.model.action import State
 from gnomon.model.spec import Python, Spec
 from gnomon.scheduler import Request
@@ -119,7 +119,7 @@ async def balanced(app: App, worker_count: int) -> None:
 
 
 @asynccontextmanager
-async def held(app: App, shards: Iterable[int]) -> AsyncIterator[list[Holding]]:
+async def held(app: App, shards: Iterable[int]) -> AsyncIterator[list[HeldShard]]:
     """Hold shards for a while, as a worker would; nobody else may work meanwhile."""
     leases = app.store.leases
     wanted, holdings = frozenset(shards), []

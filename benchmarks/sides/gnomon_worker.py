@@ -15,7 +15,7 @@ from benchmarks.sides.worker import Tally, options
 from gnomon.app import App
 from gnomon.config import HttpConfig, Settings
 from gnomon.config.targets import TargetTable
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.python import AttemptContext
 from gnomon.model.secret import Secret
 
@@ -23,7 +23,7 @@ EVENTS_MAX = 100
 SIGNING_KEY = "whsec_" + "A" * 44
 
 
-class Complaints(Silent):
+class Complaints(SilentObserver):
     """Writes the first events to the worker's log, and no metrics: a failing store must show."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ import uvloop
 
 from benchmarks.sides.gnomon_worker import SIGNING_KEY
 from benchmarks.sides.worker import Tally, options
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.http import HttpConfig, HttpExecutor, HttpTarget
 from gnomon.model.outcome import Succeeded
 from gnomon.model.secret import Secret
@@ -40,7 +40,7 @@ async def by_aiohttp(url: str, body: object, concurrency: int) -> AsyncIterator[
 async def by_executor(url: str, body: object, concurrency: int) -> AsyncIterator[Call]:
     config = HttpConfig(allow_loopback=True, connections_per_host_max=concurrency)
     target = HttpTarget(name="bench", url_prefix=url, signing_keys=(Secret(SIGNING_KEY),))
-    executor = HttpExecutor(config, Silent(), targets={"bench": target})
+    executor = HttpExecutor(config, SilentObserver(), targets={"bench": target})
     order = order_of(Http("POST", url, json=body))
 
     async def call() -> None:

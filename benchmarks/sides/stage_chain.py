@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from gnomon.stages import Done, Item, Stage
+from gnomon.stages import EntityView, Stage, Update
 
 Document = dict[str, Any]
 CHAIN = 4
@@ -19,11 +19,11 @@ class Link(Stage[Document, None]):
     batch = BATCH
     source: ClassVar[str]
 
-    def should_process(self, it: Item[Document, None]) -> bool:
+    def should_process(self, it: EntityView[Document, None]) -> bool:
         return self.source in it.entity
 
-    async def process(self, it: Item[Document, None]) -> Done[None]:
-        return Done({self.name: it.entity[self.source] + 1})
+    async def process(self, it: EntityView[Document, None]) -> Update[None]:
+        return Update({self.name: it.entity[self.source] + 1})
 
 
 def chain(*, fused: bool) -> list[Stage[Document, None]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from gnomon.stages import Done, Item, Stage
+from gnomon.stages import EntityView, Stage, Update
 from gnomon.testing.stage_bench import Bench
 
 STAGE_COUNT = 20
@@ -30,13 +30,13 @@ class Node(Stage[Document, None]):
     asks = 0
     runs = 0
 
-    def should_process(self, it: Item[Document, None]) -> bool:  # noqa: ARG002 - it is only counted
+    def should_process(self, it: EntityView[Document, None]) -> bool:  # noqa: ARG002 - it is only counted
         self.asks += 1
         return True
 
-    async def process(self, it: Item[Document, None]) -> Done[None]:
+    async def process(self, it: EntityView[Document, None]) -> Update[None]:
         self.runs += 1
-        return Done({self.writes[0]: 1 + sum(it.entity.get(name, 0) for name in self.watch)})
+        return Update({self.writes[0]: 1 + sum(it.entity.get(name, 0) for name in self.watch)})
 
 
 def graph(dice: random.Random) -> list[Node]:

@@ -8,7 +8,7 @@ import uvloop
 
 from benchmarks.sides.stage_chain import Remote
 from benchmarks.sides.worker import Tally, options
-from gnomon.stages.serving import serve_stage
+from gnomon.stages.stage_server import serve_stage
 
 
 async def serve(address: str) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Protocol, TypedDict
 
 from examples.classifieds.ads import Ad, end_of
-from gnomon.stages import Done, Item, Retry, Saved, Stage, Wake
+from gnomon.stages import EntityView, RetryLater, SavedVersion, Stage, Update, Wake
 
 
 class Tube(Protocol):
@@ -27,15 +27,15 @@ class Expire(Stage[Ad, None]):
 
     name, watch, writes = "expire", ("status", "published_at"), ("status", "closed_reason")
 
-    def should_process(self, it: Item[Ad, None]) -> bool | Wake:
+    def should_process(self, it: EntityView[Ad, None]) -> bool | Wake:
         return it.entity["status"] == "active" and Wake(end_of(it.entity))
 
-    async def process(self, it: Item[Ad, None]) -> Done[None]:
+    async def process(self, it: EntityView[Ad, None]) -> Update[None]:
         if it.entity["status"] != "active":
-            return Done(wake=None)
+            return Update(wake=None)
         if it.now < end_of(it.entity):
-            return Done(wake=end_of(it.entity))
-        return Done({"status": "expired", "closed_reason": "180 days"}, wake=None)
+            return Update(wake=end_of(it.entity))
+        return Update({"status": "expired", "closed_reason": "180 days"}, wake=None)
 
 
 class PredictPrice(Stage[Ad, None]):
@@ -47,9 +47,9 @@ class PredictPrice(Stage[Ad, None]):
     def __init__(self, model: PriceModel) -> None:
         self.model = model
 
-    async def process_many(self, its: Sequence[Item[Ad, None]]) -> Sequence[Done[None]]:
+    async def process_many(self, its: Sequence[EntityView[Ad, None]]) -> Sequence[Update[None]]:
         cars = [(it.entity["make"], it.entity["model"], it.entity["year"]) for it in its]
-        return [Done({"predicted_price": price}) for price in await self.model.predict(cars)]
+        return [Update({"predicted_price": price}) for price in await self.model.predict(cars)]
 
 
 class PhotoState(TypedDict):
@@ -70,18 +70,18 @@ class Photos(Stage[Ad, PhotoState]):
     def __init__(self, pica: Pica) -> None:
         self.pica = pica
 
-    def should_process(self, it: Item[Ad, PhotoState]) -> bool:
+    def should_process(self, it: EntityView[Ad, PhotoState]) -> bool:
         state = it.state or EMPTY
         is_other = set(it.entity["photo_urls"]) != set(state["wanted"])
         return is_other or state["got"] != it.entity.get("photos", {})
 
-    async def process(self, it: Item[Ad, PhotoState]) -> Done[PhotoState]:
+    async def process(self, it: EntityView[Ad, PhotoState]) -> Update[PhotoState]:
         urls = it.entity["photo_urls"]
         got = {url: name for url, name in (it.state or EMPTY)["got"].items() if url in urls}
         gone = {url: None for url in it.entity.get("photos", {}) if url not in got}
-        return Done({"photos": {**got, **gone}}, state={"wanted": urls, "got": got})
+        return Update({"photos": {**got, **gone}}, state={"wanted": urls, "got": got})
 
-    async def after_save(self, saved: Saved[Ad, PhotoState]) -> None:
+    async def after_save(self, saved: SavedVersion[Ad, PhotoState]) -> None:
         if saved.deleted or saved.state is None:
             return
         for url in saved.state["wanted"]:
@@ -98,14 +98,14 @@ class VideoAlive(Stage[Ad, None]):
     def __init__(self, tube: Tube) -> None:
         self.tube = tube
 
-    def should_process(self, it: Item[Ad, None]) -> bool:
+    def should_process(self, it: EntityView[Ad, None]) -> bool:
         return bool(it.entity.get("video")) and it.entity["status"] == "active"
 
-    async def process(self, it: Item[Ad, None]) -> Done[None]:
+    async def process(self, it: EntityView[Ad, None]) -> Update[None]:
         if not self.should_process(it):
-            return Done(wake=None)
+            return Update(wake=None)
         try:
             is_alive = await self.tube.alive(it.entity["video"])
         except TimeoutError:
-            raise Retry("slow", after=timedelta(minutes=5)) from None
-        return Done({"video_ok": is_alive}, wake=it.now + timedelta(days=1))
+            raise RetryLater("slow", after=timedelta(minutes=5)) from None
+        return Update({"video_ok": is_alive}, wake=it.now + timedelta(days=1))

@@ -33,11 +33,11 @@ from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.config import DatabaseConfig, Settings, StagesConfig
 from gnomon.config.secrets import header_secrets, secret_of
 from gnomon.config.targets import build_targets
-from gnomon.contracts.companion import Companion, Ownership
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor
-from gnomon.contracts.observer import Observer, Silent
-from gnomon.contracts.store import Changed, Installation, Store
+from gnomon.contracts.leased_service import LeasedService, Ownership
+from gnomon.contracts.observer import Observer, SilentObserver
+from gnomon.contracts.store import ChangeResult, Installation, Store
 from gnomon.contracts.task_rows import TaskRows
 from gnomon.executors.http import HttpExecutor, HttpTarget
 from gnomon.executors.mock import MockExecutor
@@ -50,7 +50,7 @@ from gnomon.model.task.conf import TaskEntry
 from gnomon.processes import LinuxProcesses
 from gnomon.scheduler import Request, Scheduler
 from gnomon.scheduler.options import Options, request_of
-from gnomon.tasks.opening import entries_of, opener_of, rows_of
+from gnomon.tasks.factory import entries_of, opener_of, rows_of
 from gnomon.tasks.service import TaskService
 from gnomon.worker import Worker
 
@@ -77,7 +77,7 @@ class App:
         self.env = Env(
             clock=SystemClock(),
             entropy=SystemEntropy(),
-            observer=observer or Silent(),
+            observer=observer or SilentObserver(),
             processes=LinuxProcesses(),
         )
         self.registry = Registry()
@@ -219,11 +219,13 @@ class App:
         request = request_of(effect, options)
         return (await self._create(request, connection)).action
 
-    async def schedule_many(self, requests: Sequence[Request]) -> Sequence[Changed | GnomonError]:
+    async def schedule_many(
+        self, requests: Sequence[Request]
+    ) -> Sequence[ChangeResult | GnomonError]:
         """Schedule up to 10,000 actions in one call; one answer each, in order."""
         return await self.scheduler.create_many(requests)
 
-    async def _create(self, request: Request, connection: object) -> Changed:
+    async def _create(self, request: Request, connection: object) -> ChangeResult:
         if connection is None:
             return await self.scheduler.create(request)
         return await self.scheduler.create(request, within=self.store.joining(connection))
@@ -251,7 +253,7 @@ class App:
 
     def _companions(
         self, executors: Mapping[type[Effect], Executor]
-    ) -> Sequence[Callable[[Ownership], Companion]]:
+    ) -> Sequence[Callable[[Ownership], LeasedService]]:
         from gnomon.stages.relays import relay_of
         from gnomon.stages.service import StageWorker
 

@@ -40,7 +40,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "asyncpg": ("stores.postgres", "executors.sql", "tasks"),
     "uvloop": ("app", "cli"),
     "aiohttp": ("executors.http", "executors.push", "client"),
-    "psycopg": ("stores.postgres.joining", "tasks.postgres"),
+    "psycopg": ("stores.postgres.joined", "tasks.postgres"),
     "multidict": ("executors.http",),
     "yarl": ("executors.http",),
     "aio_pika": ("executors.rabbitmq",),

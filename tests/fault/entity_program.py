@@ -23,13 +23,13 @@ import uvloop
 from gnomon.app import App
 from gnomon.config import Settings
 from gnomon.config.targets import TargetTable
-from gnomon.stages import Done, Item, Saved, Stage, Stages
+from gnomon.stages import EntityView, SavedVersion, Stage, Stages, Update
 from gnomon.stages.config import StagesConfig
 from tests.fault.program import Told, settings_of
 from tests.fault.program import parse as parse_program
 
 Document = dict[str, Any]
-It = Item[Document, Any]
+It = EntityView[Document, Any]
 TOPIC = "saves"
 
 
@@ -52,9 +52,9 @@ class Numbered(Stage[Document, Any]):
     def should_process(self, it: It) -> bool:
         return all(name in it.entity for name in self.watch)
 
-    async def process(self, it: It) -> Done[Any]:
+    async def process(self, it: It) -> Update[Any]:
         await asyncio.sleep(self.pause_s)
-        return Done({self.name: self.value(it.entity)})
+        return Update({self.name: self.value(it.entity)})
 
     def value(self, it: Document) -> int:
         raise NotImplementedError
@@ -99,10 +99,10 @@ class Fifth(Numbered):
     def __init__(self, log: Path) -> None:
         self._file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    async def process(self, it: It) -> Done[Any]:
-        return Done({"s5": int(it.entity["s4"]) % 97}, state={"seen": it.entity["s4"]})
+    async def process(self, it: It) -> Update[Any]:
+        return Update({"s5": int(it.entity["s4"]) % 97}, state={"seen": it.entity["s4"]})
 
-    async def after_save(self, saved: Saved[Document, Any]) -> None:
+    async def after_save(self, saved: SavedVersion[Document, Any]) -> None:
         if not saved.deleted:
             os.write(self._file, f"{saved.id} {saved.version}\n".encode())
 
@@ -113,11 +113,11 @@ class Fighting(Stage[Document, None]):
     watch, writes = ("x",), ("x",)
     value = 0
 
-    def should_process(self, it: Item[Document, None]) -> bool:
+    def should_process(self, it: EntityView[Document, None]) -> bool:
         return bool(it.entity.get("x", self.value) != self.value)
 
-    async def process(self, it: Item[Document, None]) -> Done[None] | None:
-        return Done({"x": self.value}) if self.should_process(it) else None
+    async def process(self, it: EntityView[Document, None]) -> Update[None] | None:
+        return Update({"x": self.value}) if self.should_process(it) else None
 
 
 class Up(Fighting):

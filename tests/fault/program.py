@@ -24,7 +24,7 @@ import uvloop
 from gnomon.app import App
 from gnomon.config import DatabaseConfig, Settings, WorkerConfig
 from gnomon.config.targets import TargetTable
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.python import AttemptContext
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Python
@@ -45,7 +45,7 @@ DURATIONS = {
 }
 
 
-class Told(Silent):
+class Told(SilentObserver):
     """Prints events as JSON, for the test that started this process."""
 
     def event(self, name: str, /, **fields: object) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gnomon.app import App
-from gnomon.contracts.store import Changed, Selection
+from gnomon.contracts.store import ChangeResult, Selection
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.errors import GnomonError, Unavailable
 from gnomon.model.spec import Effect, Spec
@@ -164,10 +164,12 @@ async def create_all(app: App, requests: Sequence[Request]) -> list[str]:
     for answer in answers:
         if isinstance(answer, GnomonError):
             raise answer
-    return [answer.action.meta.id for answer in answers if isinstance(answer, Changed)]
+    return [answer.action.meta.id for answer in answers if isinstance(answer, ChangeResult)]
 
 
-async def insist(call: Callable[[], Awaitable[Changed]], *, timeout_s: float = WAIT_S) -> Changed:
+async def insist(
+    call: Callable[[], Awaitable[ChangeResult]], *, timeout_s: float = WAIT_S
+) -> ChangeResult:
     """Repeat a keyed change until it is answered: what a careful client does."""
     end = time.monotonic() + timeout_s
     while True:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from gnomon.app import App
-from gnomon.contracts.store import Changed
+from gnomon.contracts.store import ChangeResult
 from gnomon.model.action import State
 from gnomon.model.errors import GnomonError, Unavailable
 from gnomon.scheduler import Request
@@ -49,7 +49,7 @@ async def test_actions_survive_crashes_of_postgres(
 
 
 async def _create_for_ever(
-    app: App, call: Callable[[Callable[[], Awaitable[Changed]]], Awaitable[Changed]]
+    app: App, call: Callable[[Callable[[], Awaitable[ChangeResult]]], Awaitable[ChangeResult]]
 ) -> list[str]:
     """Create with keys from several coroutines until cancelled; the acknowledged ids."""
     names: list[str] = []
@@ -116,7 +116,7 @@ async def _create_cut(app: App, direct: App, proxy: Proxy, n: int) -> bool:
     assert was_applied or not with_answer, "an acknowledged create is not there"
     proxy.replies_to_drop = 0
     repeated = await direct.schedule_many(wanted)
-    assert [was_applied] * 5 == [isinstance(r, Changed) and r.repeated for r in repeated]
+    assert [was_applied] * 5 == [isinstance(r, ChangeResult) and r.repeated for r in repeated]
     return was_applied
 
 

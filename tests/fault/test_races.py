@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gnomon.app import App
-from gnomon.contracts.store import Changed
+from gnomon.contracts.store import ChangeResult
 from gnomon.model.action import Attempt, State
 from gnomon.model.errors import NotFound
 from tests.fault.history import Run, check
@@ -37,7 +37,7 @@ class Change:
     """A replace or delete that was answered."""
 
     id: str
-    answer: Changed | None  # None: there was nothing left to delete
+    answer: ChangeResult | None  # None: there was nothing left to delete
     answered_at: datetime
 
 

@@ -13,7 +13,7 @@ from gnomon.config import Settings
 from gnomon.executors.python import AttemptContext
 from gnomon.model.limits import Limit, LimitKind
 from gnomon.model.spec import Python
-from gnomon.stages import Done, Item, Stage, Stages
+from gnomon.stages import EntityView, Stage, Stages, Update
 from gnomon.telemetry.metrics import METRICS
 from gnomon.worker import WorkerConfig
 from tests.architecture.sources import ROOT
@@ -123,11 +123,11 @@ class Look(Stage[Any, Any]):
     name = "look"
     writes = ("seen",)
 
-    def should_process(self, it: Item[Any, Any]) -> bool:
+    def should_process(self, it: EntityView[Any, Any]) -> bool:
         return "seen" not in it.entity
 
-    async def process(self, it: Item[Any, Any]) -> Done[Any]:
-        return Done({"seen": True})
+    async def process(self, it: EntityView[Any, Any]) -> Update[Any]:
+        return Update({"seen": True})
 
 
 async def test_a_day_of_a_worker_moves_its_metrics(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from gnomon.app import App
 from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.contracts.observer import Silent
-from gnomon.contracts.store import Draft, Store
+from gnomon.contracts.observer import SilentObserver
+from gnomon.contracts.store import ActionDraft, Store
 from gnomon.model.action import State
 from gnomon.model.errors import (
     Conflict,
@@ -51,16 +51,16 @@ def opened_store(path: Path) -> Store:
     return open_sqlite(path, clock=SystemClock(), entropy=SystemEntropy())
 
 
-def draft(name: str) -> Draft:
+def draft(name: str) -> ActionDraft:
     now = SystemClock().now()
-    return Draft(
+    return ActionDraft(
         id=name, guid=SystemEntropy().guid(), shard=shard_of(name, SHARD_COUNT),
         spec=Spec(action=Mock(), start_at=now), scheduled_at=now, occurrence_at=now,
         expires_at=None, retention=timedelta(hours=1),
     )  # fmt: skip
 
 
-class Counting(Silent):
+class Counting(SilentObserver):
     """Remembers how many verbs shared a commit."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ async def test_without_a_schema_every_verb_names_the_remedy(path: Path) -> None:
 
 async def test_commits_survive_power_loss(store: Store, path: Path) -> None:
     """The journal is a write-ahead log, and every commit is synced."""
-    runner = ThreadRunner(str(path), clock=SystemClock(), observer=Silent())
+    runner = ThreadRunner(str(path), clock=SystemClock(), observer=SilentObserver())
     try:
         journal, synchronous = await runner.write(
             lambda connection: (
@@ -189,7 +189,7 @@ async def test_verbs_that_wait_share_a_commit_and_fail_alone(path: Path) -> None
 
 async def test_a_failing_call_is_undone_whole(path: Path) -> None:
     """What it wrote before it failed is not in the group's commit."""
-    runner = ThreadRunner(str(path), clock=SystemClock(), observer=Silent())
+    runner = ThreadRunner(str(path), clock=SystemClock(), observer=SilentObserver())
 
     def fail(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO t VALUES (1)")
@@ -213,7 +213,7 @@ async def test_a_failing_call_is_undone_whole(path: Path) -> None:
 
 async def test_a_call_that_ends_the_transaction_fails_the_whole_group(path: Path) -> None:
     """As a full disk does: nobody is told of a success that was undone."""
-    runner = ThreadRunner(str(path), clock=SystemClock(), observer=Silent())
+    runner = ThreadRunner(str(path), clock=SystemClock(), observer=SilentObserver())
 
     gate = threading.Event()
 

@@ -14,11 +14,11 @@ import pytest
 
 from gnomon.app import App
 from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.contracts.observer import Silent
-from gnomon.contracts.store import AuditSelection, Holding, Selection, Store
+from gnomon.contracts.observer import SilentObserver
+from gnomon.contracts.store import AuditSelection, HeldShard, Selection, Store
 from gnomon.stores.sqlite import InlineRunner, ThreadRunner, open_sqlite
 from gnomon.stores.sqlite.connection import Call
-from gnomon.stores.sqlite.purging import PURGED_AT_ONCE
+from gnomon.stores.sqlite.purge import PURGED_AT_ONCE
 
 T = TypeVar("T")
 PATIENCE_S = 20.0
@@ -39,7 +39,9 @@ class Blocked:
 
 @pytest.fixture
 async def runner(tmp_path: Path) -> AsyncIterator[ThreadRunner]:
-    opened = ThreadRunner(str(tmp_path / "gnomon.db"), clock=SystemClock(), observer=Silent())
+    opened = ThreadRunner(
+        str(tmp_path / "gnomon.db"), clock=SystemClock(), observer=SilentObserver()
+    )
     yield opened
     await opened.close()
 
@@ -121,13 +123,13 @@ URGENT: dict[str, Verb] = {
     "heartbeat": lambda store: store.leases.heartbeat(
         NOBODY, owner="me", holdings=[], alive_for=timedelta(1)
     ),
-    "release": lambda store: store.leases.release([Holding(shard=0, lease_guid=NOBODY)]),
+    "release": lambda store: store.leases.release([HeldShard(shard=0, lease_guid=NOBODY)]),
     "leave": lambda store: store.leases.leave(NOBODY),
 }
 SMALL: dict[str, Verb] = {
     "locks": lambda store: store.leases.locks(),
-    "waiting": lambda store: store.work.waiting([Holding(shard=0, lease_guid=NOBODY)]),
-    "survey": lambda store: store.work.survey([Holding(shard=0, lease_guid=NOBODY)]),
+    "waiting": lambda store: store.work.waiting([HeldShard(shard=0, lease_guid=NOBODY)]),
+    "survey": lambda store: store.work.survey([HeldShard(shard=0, lease_guid=NOBODY)]),
     "get": lambda store: store.actions.get("x"),
     "limits": lambda store: store.limits.table(),
 }
@@ -196,7 +198,9 @@ async def test_a_writer_that_never_rests_lets_another_process_in(tmp_path: Path)
     """Two stores of one file stand for two processes: each write of the second one gets between
     the writes of the first, and does not wait until they end."""
     path = str(tmp_path / "gnomon.db")
-    busy, other = (ThreadRunner(path, clock=SystemClock(), observer=Silent()) for _ in range(2))
+    busy, other = (
+        ThreadRunner(path, clock=SystemClock(), observer=SilentObserver()) for _ in range(2)
+    )
     await busy.write(lambda connection: connection.execute("CREATE TABLE t (n)").close())
     is_over = asyncio.Event()
 

@@ -10,13 +10,21 @@ import pytest
 
 from gnomon.clock import SystemEntropy
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import Begun, Claim, Demand, Draft, Holding, Installation, Store
+from gnomon.contracts.store import (
+    ActionDraft,
+    BeginRequest,
+    BegunAttempt,
+    HeldShard,
+    Installation,
+    LimitRequest,
+    Store,
+)
 from gnomon.model.effects import ends_with_process
 from gnomon.model.limits import Limit, LimitKey, LimitKind
 from gnomon.model.spec import Effect, Http, Mock, Python, Spec
 from gnomon.stores.sqlite import InlineRunner, open_sqlite
 from gnomon.worker import Worker, WorkerConfig
-from gnomon.worker import undertaker as undertaker_module
+from gnomon.worker import dead_workers as undertaker_module
 from tests.unit.worker.surroundings import Audience, HandClock
 
 DEAD, ALIVE, ELSEWHERE = "here 7 100", "here 8 200", "there 7 100"
@@ -55,7 +63,7 @@ class Ground(NamedTuple):
 
     async def left(
         self, process: str | None, *effects: Effect, owner: str = "host/7/dead", **spec: Any
-    ) -> list[Begun]:
+    ) -> list[BegunAttempt]:
         """A worker took the free shards, began one attempt of each effect and beat for the last
         time just now."""
         holdings = [await self._held(shard, owner) for shard in range(SHARDS)]
@@ -66,7 +74,7 @@ class Ground(NamedTuple):
         )
         return list(await self._begun(holdings, owner))
 
-    async def _held(self, shard: int, owner: str) -> Holding:
+    async def _held(self, shard: int, owner: str) -> HeldShard:
         lock = next(one for one in await self.store.leases.locks() if one.shard == shard)
         held = await self.store.leases.acquire(
             shard, self.entropy.token(), owner=owner, seen=lock, lease_for=HOUR
@@ -74,18 +82,20 @@ class Ground(NamedTuple):
         assert held is not None
         return held
 
-    async def _begun(self, holdings: list[Holding], owner: str) -> list[Begun]:
+    async def _begun(self, holdings: list[HeldShard], owner: str) -> list[BegunAttempt]:
         leases = {held.shard: held.lease_guid for held in holdings}
         lanes = await self.store.work.survey(holdings)
-        demands = [Demand(lane=lane, lease_guid=leases[lane.shard], limit=99) for lane in lanes]
+        demands = [
+            BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=99) for lane in lanes
+        ]
         result = await self.store.work.begin(
             demands, batch=self.entropy.token(), owner=owner, grace=HOUR, window=HOUR, silent=HOUR
         )
         return list(result.begun)
 
-    def _draft(self, effect: Effect, spec: dict[str, Any], shard: int | None = None) -> Draft:
+    def _draft(self, effect: Effect, spec: dict[str, Any], shard: int | None = None) -> ActionDraft:
         guid, now = self.entropy.guid(), self.clock.now()
-        return Draft(
+        return ActionDraft(
             id=str(guid),
             guid=guid,
             shard=guid.int % SHARDS if shard is None else shard,
@@ -100,7 +110,7 @@ class Ground(NamedTuple):
     async def owners(self) -> set[str | None]:
         return {lock.owner for lock in await self.store.leases.locks()}
 
-    async def running(self, begun: list[Begun]) -> list[bool]:
+    async def running(self, begun: list[BegunAttempt]) -> list[bool]:
         found = [await self.store.actions.get(one.id) for one in begun]
         return [one is not None and one.status.current_attempt is not None for one in found]
 
@@ -249,7 +259,7 @@ async def test_its_part_of_a_limit_is_free_unless_a_call_goes_on(
     await ground.store.limits.set(limit, guid=ground.entropy.guid())
     await ground.left(DEAD, effect)
     (row,) = await ground.store.leases.workers()
-    claim = {key: Claim(held=0, wanted=3)}
+    claim = {key: LimitRequest(held=0, wanted=3)}
     assert {key: 3} == dict(await ground.store.limits.share(row.worker, claim, alive_for=HOUR))
     ground.clock.seconds += SILENT_S
 
@@ -265,7 +275,7 @@ async def test_who_sees_that_another_buried_looks_at_its_own_shards(ground: Grou
     await ground.look()
     (lock, *_) = await ground.store.leases.locks()
     assert lock.lease_guid is not None
-    await ground.store.leases.release([Holding(shard=lock.shard, lease_guid=lock.lease_guid)])
+    await ground.store.leases.release([HeldShard(shard=lock.shard, lease_guid=lock.lease_guid)])
     assert [lock.shard] == [held.shard for held in await ground.worker.leases.take()]
     draft = ground._draft(Mock(), {}, shard=lock.shard)
     await ground.store.actions.create([draft])

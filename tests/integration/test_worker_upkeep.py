@@ -13,7 +13,7 @@ import pytest
 
 from gnomon.app import App
 from gnomon.config import Settings
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.model.errors import StoreUnavailable
 from gnomon.worker.worker import PURGE_LIMIT
 
@@ -21,7 +21,7 @@ PATIENCE_S = 30.0
 ROUNDS = 5
 
 
-class Watching(Silent):
+class Watching(SilentObserver):
     """Says when it has heard of an event, and counts."""
 
     def __init__(self) -> None:

@@ -18,20 +18,20 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import (
-    Arrived,
+    ArrivalResult,
+    BeginRequest,
     BeginResult,
-    Begun,
-    Changed,
-    Demand,
-    Finish,
-    Holding,
-    Incoming,
+    BegunAttempt,
+    ChangeResult,
+    FinishRequest,
+    HeartbeatResult,
+    HeldShard,
     Lane,
-    Lapsed,
-    Moved,
-    Pulse,
+    LapsedRow,
+    MoveResult,
+    PollResult,
     Recorded,
-    Settle,
+    SettleRequest,
     ShardLock,
     Store,
 )
@@ -41,8 +41,8 @@ from gnomon.stores.sqlite.rows import micros, moment
 from gnomon.worker import Worker, WorkerConfig
 from gnomon.worker import attempt as attempt_module
 from gnomon.worker import pump as pump_module
-from gnomon.worker.latecomers import Latecomers, LookBack
-from gnomon.worker.leases import Leases
+from gnomon.worker.late_commits import LateCommits, ShardsToRescan
+from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.pump import Pump
 from gnomon.worker.reservations import Reservations
 from tests.simulation.crowd import Crowd
@@ -106,7 +106,7 @@ class Around:
         """Whatever leases there are: who uses them always passes the check."""
         return {shard: UUID(bytes=guid) for shard, guid in self._execute(READ_LEASES)}
 
-    def _as_holder(self, demands: Sequence[Demand]) -> list[Demand]:
+    def _as_holder(self, demands: Sequence[BeginRequest]) -> list[BeginRequest]:
         leases = self._leases()
         return [
             msgspec.structs.replace(demand, lease_guid=leases[demand.lane.shard])
@@ -115,7 +115,7 @@ class Around:
             for demand in demands
         ]
 
-    def _present(self, holdings: Sequence[Holding]) -> list[Holding]:
+    def _present(self, holdings: Sequence[HeldShard]) -> list[HeldShard]:
         leases = self._leases()
         return [
             msgspec.structs.replace(held, lease_guid=leases[held.shard])
@@ -131,25 +131,25 @@ class AroundWork(Around):
     """The work role; the short way of arrivals is made of the verbs that may be replaced."""
 
     async def arrive(
-        self, holdings: Sequence[Holding], *, limit: int, room: Mapping[str, int], **named: Any
-    ) -> Arrived:
-        moved: Moved = await self.move(holdings, limit=limit, full=False)
+        self, holdings: Sequence[HeldShard], *, limit: int, room: Mapping[str, int], **named: Any
+    ) -> ArrivalResult:
+        moved: MoveResult = await self.move(holdings, limit=limit, full=False)
         leases = {held.shard: held.lease_guid for held in holdings}
         demands = [
-            Demand(lane=lane, lease_guid=leases[lane.shard], limit=room[lane.queue])
+            BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=room[lane.queue])
             for lane in moved.lanes
             if lane.queue in room
         ]
         if not demands:
-            return Arrived(moved=moved, begun=[])
+            return ArrivalResult(moved=moved, begun=[])
         result: BeginResult = await self.begin(demands, silent=timedelta(0), **named)
-        return Arrived(moved=moved, begun=result.begun)
+        return ArrivalResult(moved=moved, begun=result.begun)
 
 
 class TwoStepMove(AroundWork):
     """Incoming rows are read, inserted and deleted in transactions of their own."""
 
-    async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int, full: bool) -> MoveResult:
         lanes: dict[Lane, datetime] = {}
         count = 0
         for held in holdings:
@@ -164,13 +164,13 @@ class TwoStepMove(AroundWork):
                 await self._world.between()
                 self._execute(DELETE_INCOMING, (held.shard, created_at, guid))
         now = self._world.clock.now()
-        return Moved(count=count, lanes=lanes, marks={}, more=False, now=now)
+        return MoveResult(count=count, lanes=lanes, marks={}, more=False, now=now)
 
 
 class BlindBegin(AroundWork):
     """Due rows are read in one transaction and stamped in another, by guid alone."""
 
-    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+    async def begin(self, demands: Sequence[BeginRequest], **named: Any) -> BeginResult:
         now_us = micros(self._world.clock.now())
         due = [
             row
@@ -187,7 +187,7 @@ class BlindBegin(AroundWork):
 class BeginWithoutLease(AroundWork):
     """The lease is looked at before, and not inside, the transaction that begins."""
 
-    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+    async def begin(self, demands: Sequence[BeginRequest], **named: Any) -> BeginResult:
         await self._world.between()
         result: BeginResult = await self._inner.begin(self._as_holder(demands), **named)
         return result
@@ -196,12 +196,12 @@ class BeginWithoutLease(AroundWork):
 class ShortReservation(AroundWork):
     """An attempt is reserved for a second only, as with the default retry period."""
 
-    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+    async def begin(self, demands: Sequence[BeginRequest], **named: Any) -> BeginResult:
         named |= {"window": timedelta(seconds=1), "grace": timedelta(0)}
         result: BeginResult = await self._inner.begin(demands, **named)
         return result
 
-    async def extend(self, attempts: Sequence[Begun], **_: Any) -> Collection[UUID]:
+    async def extend(self, attempts: Sequence[BegunAttempt], **_: Any) -> Collection[UUID]:
         return {
             one.attempt_id
             for one in attempts
@@ -214,12 +214,12 @@ class ShortReservation(AroundWork):
 class FinishByGuid(AroundWork):
     """A result is accepted whoever's attempt it is."""
 
-    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+    async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
         blind = [self._as_current(finish) for finish in finishes]
         result: Sequence[Recorded] = await self._inner.finish(blind, owner=owner)
         return result
 
-    def _as_current(self, finish: Finish) -> Finish:
+    def _as_current(self, finish: FinishRequest) -> FinishRequest:
         row = (finish.shard, finish.guid.bytes)
         found = self._execute(READ_ATTEMPT, row).fetchone()
         if found is None or found[0] is None:
@@ -231,7 +231,7 @@ class FinishByGuid(AroundWork):
 class BlindSettle(AroundWork):
     """The sweeper writes by guid, without comparing what it read."""
 
-    async def settle(self, settlements: Sequence[Settle]) -> int:
+    async def settle(self, settlements: Sequence[SettleRequest]) -> int:
         await self._world.between()
         for settle in settlements:
             lapsed = settle.lapsed
@@ -245,8 +245,8 @@ class BlindSettle(AroundWork):
 class HastyInterruption(AroundWork):
     """What goes on elsewhere is taken to end with the process, too."""
 
-    async def orphans(self, owners: Collection[str], **named: Any) -> Sequence[Lapsed]:
-        found: Sequence[Lapsed] = await self._inner.orphans(owners, **named)
+    async def orphans(self, owners: Collection[str], **named: Any) -> Sequence[LapsedRow]:
+        found: Sequence[LapsedRow] = await self._inner.orphans(owners, **named)
         return [
             msgspec.structs.replace(
                 orphan, spec=msgspec.structs.replace(orphan.spec, action=Mock())
@@ -258,7 +258,7 @@ class HastyInterruption(AroundWork):
 class Starving(AroundWork):
     """Refused rows are not told: a lane is due as long as one of them is."""
 
-    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+    async def begin(self, demands: Sequence[BeginRequest], **named: Any) -> BeginResult:
         result: BeginResult = await self._inner.begin(demands, **named)
         next_due = dict(result.next_due) | dict(result.refused)
         return msgspec.structs.replace(result, next_due=next_due, refused={})
@@ -267,7 +267,7 @@ class Starving(AroundWork):
 class WaitingFinish(AroundWork):
     """Results are written when nobody holds any of their actions."""
 
-    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+    async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
         while any(finish.id in self._world.holds.held for finish in finishes):
             await asyncio.sleep(0.05)
         result: Sequence[Recorded] = await self._inner.finish(finishes, owner=owner)
@@ -277,7 +277,7 @@ class WaitingFinish(AroundWork):
 class ForgottenSeries(AroundWork):
     """Delivery keys are made of the generation."""
 
-    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+    async def begin(self, demands: Sequence[BeginRequest], **named: Any) -> BeginResult:
         result: BeginResult = await self._inner.begin(demands, **named)
         begun = [msgspec.structs.replace(one, series=None) for one in result.begun]
         return msgspec.structs.replace(result, begun=begun)
@@ -289,16 +289,16 @@ class ForgottenSeries(AroundWork):
 class LeavingRows(Around):
     """A change leaves the row of its old generation in the queue."""
 
-    async def delete(self, id: str, **named: Any) -> Changed:
+    async def delete(self, id: str, **named: Any) -> ChangeResult:
         return await self._leaving(id, self._inner.delete(id, **named))
 
-    async def pause(self, id: str, guid: UUID, **named: Any) -> Changed:
+    async def pause(self, id: str, guid: UUID, **named: Any) -> ChangeResult:
         return await self._leaving(id, self._inner.pause(id, guid, **named))
 
-    async def run_now(self, id: str, guid: UUID, **named: Any) -> Changed:
+    async def run_now(self, id: str, guid: UUID, **named: Any) -> ChangeResult:
         return await self._leaving(id, self._inner.run_now(id, guid, **named))
 
-    async def _leaving(self, id: str, change: Awaitable[Changed]) -> Changed:
+    async def _leaving(self, id: str, change: Awaitable[ChangeResult]) -> ChangeResult:
         rows = self._execute(READ_IDLE, (id,)).fetchall()
         changed = await change
         for row in rows:
@@ -312,8 +312,8 @@ class LeavingRows(Around):
 class BlindHeartbeat(Around):
     """A former owner keeps the thief's lease alive in its own name."""
 
-    async def heartbeat(self, worker: UUID, *, holdings: Any, **named: Any) -> Pulse:
-        result: Pulse = await self._inner.heartbeat(
+    async def heartbeat(self, worker: UUID, *, holdings: Any, **named: Any) -> HeartbeatResult:
+        result: HeartbeatResult = await self._inner.heartbeat(
             worker, holdings=self._present(holdings), **named
         )
         return result
@@ -322,7 +322,7 @@ class BlindHeartbeat(Around):
 class BlindRelease(Around):
     """A former owner frees the thief's lock."""
 
-    async def release(self, holdings: Sequence[Holding]) -> None:
+    async def release(self, holdings: Sequence[HeldShard]) -> None:
         await self._inner.release(self._present(holdings))
 
 
@@ -337,9 +337,9 @@ class EagerAcquire(Around):
 
     async def acquire(
         self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
-    ) -> Holding | None:
+    ) -> HeldShard | None:
         present = {lock.shard: lock for lock in await self._inner.locks()}[shard]
-        result: Holding | None = await self._inner.acquire(
+        result: HeldShard | None = await self._inner.acquire(
             shard, lease_guid, owner=owner, seen=present, lease_for=-lease_for
         )
         return result
@@ -386,17 +386,17 @@ class OnePool(Ablation):
     has_one_pool = True
 
 
-class Unaware(Latecomers):
+class Unaware(LateCommits):
     """Does not mind which transactions are open."""
 
-    def observe(self, found: Incoming) -> None:
+    def observe(self, found: PollResult) -> None:
         super().observe(found)
 
 
-class Dripping(LookBack):
+class Dripping(ShardsToRescan):
     """One look, however much there is."""
 
-    def noted(self, holdings: Sequence[Holding], moved: Moved) -> dict[int, datetime]:
+    def noted(self, holdings: Sequence[HeldShard], moved: MoveResult) -> dict[int, datetime]:
         marks = super().noted(holdings, moved)
         self.drop([held.shard for held in holdings])
         return marks
@@ -442,15 +442,15 @@ class Patched(Ablation):
         return stack
 
 
-async def settle_all(_: Reservations, found: Sequence[Lapsed]) -> list[Lapsed]:
+async def settle_all(_: Reservations, found: Sequence[LapsedRow]) -> list[LapsedRow]:
     """Also what is in one's own slots."""
     return list(found)
 
 
-def ask_ahead(pump: Pump, lane: Lane, limit: int) -> Demand:
+def ask_ahead(pump: Pump, lane: Lane, limit: int) -> BeginRequest:
     """From where the lane goes on: what was passed over is left to the next survey."""
     held = pump._leases.holding(lane.shard)
-    return Demand(
+    return BeginRequest(
         lane=lane,
         lease_guid=None if held is None else held.lease_guid,
         limit=limit,
@@ -459,7 +459,7 @@ def ask_ahead(pump: Pump, lane: Lane, limit: int) -> Demand:
     )
 
 
-def is_free_by_the_clock(leases: Leases, lock: ShardLock) -> bool:
+def is_free_by_the_clock(leases: WorkerLeases, lock: ShardLock) -> bool:
     """By the database's clock alone, whether or not the owner was seen alive meanwhile."""
     return lock.silent_for is None or lock.silent_for >= leases._config.lease
 
@@ -494,7 +494,7 @@ ABLATIONS: dict[str, Ablation] = {
         ),
         Patched("settle-own", (Reservations, "keep_own", settle_all)),
         Patched("no-look-behind", (Pump, "_demand", ask_ahead)),
-        Patched("trusted-clock", (Leases, "_is_free", is_free_by_the_clock)),
+        Patched("trusted-clock", (WorkerLeases, "_is_free", is_free_by_the_clock)),
         Patched("trusted-marks", (Crowd, "counted", lambda _, mark: mark)),
     )
 }

@@ -17,16 +17,16 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import (
-    Arrived,
+    ActionDraft,
+    ArrivalResult,
+    BeginRequest,
     BeginResult,
-    Changed,
-    Demand,
-    Draft,
-    Holding,
-    Incoming,
+    ChangeResult,
+    HeldShard,
     Lane,
-    Moved,
-    Open,
+    MoveResult,
+    OpenTransactions,
+    PollResult,
 )
 from gnomon.model.errors import GnomonError
 from gnomon.model.spec import Mock, Spec
@@ -99,30 +99,34 @@ class CrowdedWork:
 
     # -- arrivals ---------------------------------------------------------------------------------
 
-    async def waiting(self, holdings: Sequence[Holding]) -> Incoming:
+    async def waiting(self, holdings: Sequence[HeldShard]) -> PollResult:
         crowd = self._crowd
         with crowd.without("incoming_queue", self._behind(holdings)):
-            found: Incoming = await self._inner.waiting(holdings)
-        numbers = Open(ids=tuple(crowd.open), start=crowd.next_number, stop=crowd.next_number)
+            found: PollResult = await self._inner.waiting(holdings)
+        numbers = OpenTransactions(
+            ids=tuple(crowd.open), start=crowd.next_number, stop=crowd.next_number
+        )
         return msgspec.structs.replace(found, open=numbers if crowd.tells else None)
 
-    async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int, full: bool) -> MoveResult:
         with self._crowd.without("incoming_queue", [] if full else self._behind(holdings)):
             before = self._heads(holdings, limit)
-            moved: Moved = await self._inner.move(holdings, limit=limit, full=full)
+            moved: MoveResult = await self._inner.move(holdings, limit=limit, full=full)
             return msgspec.structs.replace(moved, marks=self._marks(moved, before))
 
-    async def arrive(self, holdings: Sequence[Holding], *, limit: int, **named: Any) -> Arrived:
+    async def arrive(
+        self, holdings: Sequence[HeldShard], *, limit: int, **named: Any
+    ) -> ArrivalResult:
         if self._arriving_held(holdings):
-            return Arrived(moved=await self.move(holdings, limit=limit, full=False), begun=[])
+            return ArrivalResult(moved=await self.move(holdings, limit=limit, full=False), begun=[])
         with self._crowd.without("incoming_queue", self._behind(holdings)):
             before = self._heads(holdings, limit)
             with self._crowd.without("processing_queue", self._take_held()[0]):
-                arrived: Arrived = await self._inner.arrive(holdings, limit=limit, **named)
+                arrived: ArrivalResult = await self._inner.arrive(holdings, limit=limit, **named)
             moved = msgspec.structs.replace(arrived.moved, marks=self._marks(arrived.moved, before))
             return msgspec.structs.replace(arrived, moved=moved)
 
-    def _behind(self, holdings: Sequence[Holding]) -> Rows:
+    def _behind(self, holdings: Sequence[HeldShard]) -> Rows:
         """What lies behind the marks."""
         found: Rows = []
         for held in holdings:
@@ -132,14 +136,14 @@ class CrowdedWork:
         self._history.reach("arrival behind a mark", bool(found))
         return found
 
-    def _heads(self, holdings: Sequence[Holding], limit: int) -> dict[int, list[int]]:
+    def _heads(self, holdings: Sequence[HeldShard], limit: int) -> dict[int, list[int]]:
         query = "SELECT created_at FROM incoming_queue WHERE shard_id = ? ORDER BY 1 LIMIT ?"
         return {
             held.shard: [at for (at,) in self._crowd.execute(query, (held.shard, limit))]
             for held in holdings
         }
 
-    def _marks(self, moved: Moved, before: dict[int, list[int]]) -> dict[int, datetime]:
+    def _marks(self, moved: MoveResult, before: dict[int, list[int]]) -> dict[int, datetime]:
         """Two seconds behind: the present, or the last row of a full move."""
         present = max(micros(moved.now) - LAG_US, micros(EPOCH))
         return {
@@ -151,7 +155,7 @@ class CrowdedWork:
             for shard in moved.marks
         }
 
-    def _arriving_held(self, holdings: Sequence[Holding]) -> bool:
+    def _arriving_held(self, holdings: Sequence[HeldShard]) -> bool:
         query = "SELECT guid FROM incoming_queue WHERE shard_id = ?"
         return any(
             UUID(bytes=guid) in self._crowd.held
@@ -161,7 +165,7 @@ class CrowdedWork:
 
     # -- beginning --------------------------------------------------------------------------------
 
-    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+    async def begin(self, demands: Sequence[BeginRequest], **named: Any) -> BeginResult:
         hidden = [
             row
             for demand in demands
@@ -185,7 +189,10 @@ class CrowdedWork:
         return rows, times
 
     def _as_a_server_tells(
-        self, demands: Sequence[Demand], result: BeginResult, times: dict[Lane, list[datetime]]
+        self,
+        demands: Sequence[BeginRequest],
+        result: BeginResult,
+        times: dict[Lane, list[datetime]],
     ) -> BeginResult:
         next_due, refused = dict(result.next_due), dict(result.refused)
         for demand in demands:
@@ -222,9 +229,11 @@ class LateActions:
     def __getattr__(self, verb: str) -> Any:
         return getattr(self._inner, verb)
 
-    async def create(self, drafts: Sequence[Draft], **named: Any) -> list[Changed | None]:
+    async def create(
+        self, drafts: Sequence[ActionDraft], **named: Any
+    ) -> list[ChangeResult | None]:
         """Created then, and to be seen from now on."""
-        result: list[Changed | None] = await self._inner.create(drafts, **named)
+        result: list[ChangeResult | None] = await self._inner.create(drafts, **named)
         number, since = self.writing
         for draft in drafts:
             query = "UPDATE incoming_queue SET created_at = ? WHERE guid = ?"

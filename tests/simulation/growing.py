@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.store.outbox import Outgoing
+from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.executors.mock import MockExecutor
 from gnomon.model.errors import Conflict, NotFound
 from gnomon.model.spec import Mock, Periodic, Retry, Spec
 from gnomon.scheduler import Request, Scheduler, SchedulerConfig
-from gnomon.stages import Done, Item, Stage, Stages
-from gnomon.stages.delivering import deliver_in_order
+from gnomon.stages import EntityView, Stage, Stages, Update
+from gnomon.stages.delivery import deliver_in_order
 from gnomon.stores.sqlite import open_sqlite
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
@@ -48,20 +48,20 @@ class Kept(Stage[dict[str, Any], int]):
 
     name, watch, writes = "kept", ("a",), ("kept",)
 
-    def should_process(self, it: Item[dict[str, Any], int]) -> bool:
+    def should_process(self, it: EntityView[dict[str, Any], int]) -> bool:
         return bool(it.entity.get("kept") != it.entity["a"])
 
-    async def process(self, it: Item[dict[str, Any], int]) -> Done[int]:
-        return Done({"kept": it.entity["a"]}, state=(it.state or 0) + 1)
+    async def process(self, it: EntityView[dict[str, Any], int]) -> Update[int]:
+        return Update({"kept": it.entity["a"]}, state=(it.state or 0) + 1)
 
 
 class Taking:
     """A receiver that takes every save."""
 
-    async def send(self, rows: Collection[Outgoing]) -> Any:
+    async def send(self, rows: Collection[OutboxRow]) -> Any:
         return await deliver_in_order(list(rows), self._take)
 
-    async def _take(self, row: Outgoing) -> None: ...
+    async def _take(self, row: OutboxRow) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -15,16 +15,16 @@ from typing import Any
 import msgspec
 
 from gnomon.contracts.store import (
-    Arrived,
+    ActionDraft,
+    ArrivalResult,
+    BeginRequest,
     BeginResult,
-    Demand,
-    Draft,
-    Finish,
-    Holding,
-    Lapsed,
-    Moved,
+    FinishRequest,
+    HeldShard,
+    LapsedRow,
+    MoveResult,
     Recorded,
-    Settle,
+    SettleRequest,
     Store,
 )
 from gnomon.stores.sqlite.rows import micros
@@ -106,7 +106,7 @@ class HeldWork:
     def __getattr__(self, verb: str) -> Any:
         return getattr(self._inner, verb)
 
-    async def begin(self, demands: Sequence[Demand], **named: Any) -> BeginResult:
+    async def begin(self, demands: Sequence[BeginRequest], **named: Any) -> BeginResult:
         hidden = [id for id in self._holds.held if self._execute(HIDE, (id,)).rowcount]
         try:
             result: BeginResult = await self._inner.begin(demands, **named)
@@ -117,24 +117,26 @@ class HeldWork:
         return result
 
     async def arrive(
-        self, holdings: Sequence[Holding], *, limit: int, room: Mapping[str, int], **named: Any
-    ) -> Arrived:
+        self, holdings: Sequence[HeldShard], *, limit: int, room: Mapping[str, int], **named: Any
+    ) -> ArrivalResult:
         if not self._holds.held:
-            arrived: Arrived = await self._inner.arrive(holdings, limit=limit, room=room, **named)
+            arrived: ArrivalResult = await self._inner.arrive(
+                holdings, limit=limit, room=room, **named
+            )
             return arrived
-        moved: Moved = await self._inner.move(holdings, limit=limit, full=False)
+        moved: MoveResult = await self._inner.move(holdings, limit=limit, full=False)
         leases = {held.shard: held.lease_guid for held in holdings}
         demands = [
-            Demand(lane=lane, lease_guid=leases[lane.shard], limit=room[lane.queue])
+            BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=room[lane.queue])
             for lane in moved.lanes
             if lane.queue in room
         ]
         if not demands:
-            return Arrived(moved=moved, begun=[])
+            return ArrivalResult(moved=moved, begun=[])
         result = await self.begin(demands, silent=timedelta(0), **named)
-        return Arrived(moved=moved, begun=result.begun)
+        return ArrivalResult(moved=moved, begun=result.begun)
 
-    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+    async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
         held = [one for one in finishes if self._is_held(one)]
         rest = [one for one in finishes if one not in held]
         found: Sequence[Recorded] = await self._inner.finish(rest, owner=owner) if rest else []
@@ -144,18 +146,18 @@ class HeldWork:
             self._execute(PROLONG, (until, one.guid.bytes))
         return [answers.get(one.attempt_id, Recorded.HELD) for one in finishes]
 
-    def _is_held(self, finish: Finish) -> bool:
+    def _is_held(self, finish: FinishRequest) -> bool:
         keys = (finish.guid.bytes, finish.attempt_id.bytes)
         is_locked = finish.id in self._holds.held
         return is_locked and self._execute(IS_MINE, keys).fetchone() is not None
 
-    async def lapsed(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Lapsed]:
-        found: Sequence[Lapsed] = await self._inner.lapsed(holdings, limit=limit)
+    async def lapsed(self, holdings: Sequence[HeldShard], *, limit: int) -> Sequence[LapsedRow]:
+        found: Sequence[LapsedRow] = await self._inner.lapsed(holdings, limit=limit)
         free = [one for one in found if one.id not in self._holds.held]
         self._holds.history.reach("held and lapsed", len(free) < len(found))
         return free
 
-    async def settle(self, settlements: Sequence[Settle]) -> int:
+    async def settle(self, settlements: Sequence[SettleRequest]) -> int:
         free = [one for one in settlements if one.lapsed.id not in self._holds.held]
         count: int = await self._inner.settle(free)
         return count
@@ -175,7 +177,7 @@ class HeldActions:
         while id in self._holds.held:
             await asyncio.sleep(WAIT_S)
 
-    async def replace(self, draft: Draft, **named: Any) -> Any:
+    async def replace(self, draft: ActionDraft, **named: Any) -> Any:
         await self._free(draft.id)
         return await self._inner.replace(draft, **named)
 

@@ -14,18 +14,18 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.contracts.store import (
-    Arrived,
+    ActionDraft,
+    ArrivalResult,
+    BeginRequest,
     BeginResult,
-    Begun,
-    Changed,
-    Demand,
-    Draft,
-    Finish,
-    Holding,
+    BegunAttempt,
+    ChangeResult,
+    FinishRequest,
+    HeartbeatResult,
+    HeldShard,
     Lane,
-    Pulse,
     Recorded,
-    Settle,
+    SettleRequest,
 )
 from gnomon.model.action import Action
 from gnomon.model.errors import GnomonError
@@ -83,7 +83,7 @@ class Rules:
         self._now = self.now = now
         self.generations: dict[UUID, Generation] = {}
         self.current: dict[str, Generation] = {}
-        self.attempts: dict[UUID, Begun] = {}
+        self.attempts: dict[UUID, BegunAttempt] = {}
         self.applied: set[UUID] = set()
         self.late: set[UUID] = set()
         self.swept: set[UUID] = set()
@@ -97,7 +97,7 @@ class Rules:
         self.recorded_within = timedelta.max  # likewise: from the answer to its record
         self.answered_at: dict[UUID, datetime] = {}  # when the worker got it, by attempt
         self.was_held: Callable[[str, datetime], bool] = lambda *_: False  # by a user, lately
-        self.is_settled: Callable[[Settle], bool] = lambda _: True  # asks the tables
+        self.is_settled: Callable[[SettleRequest], bool] = lambda _: True  # asks the tables
         self.is_in_hand: Callable[[str, UUID, UUID], bool] = lambda *_: False  # asks the receiver
 
     def performed(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
@@ -129,11 +129,11 @@ class Rules:
 
     # -- users' changes ---------------------------------------------------------------------------
 
-    def on_create(self, who: str, arguments: Arguments, result: list[Changed | None]) -> None:
+    def on_create(self, who: str, arguments: Arguments, result: list[ChangeResult | None]) -> None:
         for draft, changed in zip(arguments.args[0], result, strict=True):
             self._created(who, draft, changed)
 
-    def _created(self, who: str, draft: Draft, changed: Changed | None) -> None:
+    def _created(self, who: str, draft: ActionDraft, changed: ChangeResult | None) -> None:
         live = self.current.get(draft.id)
         if changed is None:
             self._check(live and live.guid != draft.guid, "create_refused", draft.id)
@@ -144,32 +144,32 @@ class Rules:
             self._check(draft.guid not in self.generations, "guid_twice", draft.id, draft.guid)
             self._begin_generation(who, "created", changed.action, draft)
 
-    def on_replace(self, who: str, arguments: Arguments, changed: Changed) -> None:
-        draft: Draft = arguments.args[0]
+    def on_replace(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
+        draft: ActionDraft = arguments.args[0]
         if changed.repeated:
             self._repeated(draft)
             return
         self._superseded(who, draft.id, arguments, changed)
         self._begin_generation(who, "replaced", changed.action, draft)
 
-    def _repeated(self, draft: Draft) -> None:
+    def _repeated(self, draft: ActionDraft) -> None:
         self.history.reach("keyed repeat")
         self._check(draft.keyed and draft.guid in self.generations, "repeat_of_nothing", draft.id)
 
-    def on_delete(self, who: str, arguments: Arguments, changed: Changed) -> None:
+    def on_delete(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
         self._superseded(who, arguments.args[0], arguments, changed)
         self.history.note(who, "deleted", arguments.args[0])
 
-    def on_pause(self, who: str, arguments: Arguments, changed: Changed) -> None:
+    def on_pause(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
         self._kept(who, "paused", arguments, changed)
 
-    def on_resume(self, who: str, arguments: Arguments, changed: Changed) -> None:
+    def on_resume(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
         self._kept(who, "resumed", arguments, changed)
 
-    def on_run_now(self, who: str, arguments: Arguments, changed: Changed) -> None:
+    def on_run_now(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
         self._kept(who, "run now", arguments, changed)
 
-    def _kept(self, who: str, what: str, arguments: Arguments, changed: Changed) -> None:
+    def _kept(self, who: str, what: str, arguments: Arguments, changed: ChangeResult) -> None:
         """A new generation of the same spec that keeps its counters."""
         before = self.current.get(changed.action.meta.id)
         if before is not None and before.guid == changed.action.meta.guid:
@@ -181,7 +181,7 @@ class Rules:
             counted = (before.succeeded, before.failed)
             self._check(counted == (after.succeeded, after.failed), "counters_kept", after)
 
-    def _superseded(self, who: str, id: str, arguments: Arguments, changed: Changed) -> None:
+    def _superseded(self, who: str, id: str, arguments: Arguments, changed: ChangeResult) -> None:
         """The current generation ends by a user's change; the answer names its attempt."""
         before = self.current.pop(id, None)
         wanted = arguments.named.get("if_match")
@@ -202,7 +202,7 @@ class Rules:
         who: str,
         what: str,
         action: Action,
-        draft: Draft | None,
+        draft: ActionDraft | None,
         before: Generation | None = None,
     ) -> None:
         status, meta = action.status, action.meta
@@ -231,7 +231,7 @@ class Rules:
 
     # -- leases -----------------------------------------------------------------------------------
 
-    def on_acquire(self, who: str, arguments: Arguments, result: Holding | None) -> None:
+    def on_acquire(self, who: str, arguments: Arguments, result: HeldShard | None) -> None:
         shard, lease = arguments.args
         if result is None:
             return
@@ -249,7 +249,7 @@ class Rules:
         self._beaten(shard)
         self.history.note(who, "acquired", shard)
 
-    def on_heartbeat(self, who: str, arguments: Arguments, pulse: Pulse) -> None:
+    def on_heartbeat(self, who: str, arguments: Arguments, pulse: HeartbeatResult) -> None:
         mine = frozenset(
             held.shard
             for held in arguments.named["holdings"]
@@ -276,15 +276,15 @@ class Rules:
             lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
             self._begun(who, demands[lane], begun)
 
-    def on_arrive(self, who: str, arguments: Arguments, result: Arrived) -> None:
+    def on_arrive(self, who: str, arguments: Arguments, result: ArrivalResult) -> None:
         leases = {held.shard: held.lease_guid for held in arguments.args[0]}
         for begun in result.begun:
             lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
-            demand = Demand(lane=lane, lease_guid=leases[begun.shard], limit=1)
+            demand = BeginRequest(lane=lane, lease_guid=leases[begun.shard], limit=1)
             self._begun(who, demand, begun)
         self.history.reach("begun on arrival", bool(result.begun))
 
-    def _begun(self, who: str, demand: Demand, begun: Begun) -> None:
+    def _begun(self, who: str, demand: BeginRequest, begun: BegunAttempt) -> None:
         made = self.generations.get(begun.guid)
         if made is None:
             self.history.violate("phantom", who, begun.id, begun.guid)
@@ -320,7 +320,7 @@ class Rules:
         self.attempts[begun.attempt_id] = begun
         self.began_s[begun.attempt_id] = self._second()
 
-    def _check_lease(self, who: str, demand: Demand, begun: Begun) -> None:
+    def _check_lease(self, who: str, demand: BeginRequest, begun: BegunAttempt) -> None:
         holder = self.leases[begun.shard]
         if demand.lease_guid is not None:
             self._check(holder == demand.lease_guid, "begun_without_lease", who, begun.id)
@@ -329,11 +329,11 @@ class Rules:
         overdue = begun.began_at - begun.scheduled_at > timedelta(seconds=1)
         self._check(overdue, "helped_too_early", who, begun.id)
 
-    def forget(self, begun: Sequence[Begun]) -> None:
+    def forget(self, begun: Sequence[BegunAttempt]) -> None:
         """The answer that would have said what was begun got lost."""
         self.forgotten.update(one.attempt_id for one in begun)
 
-    def on_recall(self, who: str, arguments: Arguments, result: list[Begun]) -> None:
+    def on_recall(self, who: str, arguments: Arguments, result: list[BegunAttempt]) -> None:
         for begun in result:
             made = self.generations[begun.guid]
             self._check(begun.attempt_id == made.attempt_id, "recalled_another", who, made)
@@ -356,7 +356,7 @@ class Rules:
         for finish, recorded in zip(arguments.args[0], result, strict=True):
             self._finished(who, finish, recorded)
 
-    def _finished(self, who: str, finish: Finish, recorded: Recorded) -> None:
+    def _finished(self, who: str, finish: FinishRequest, recorded: Recorded) -> None:
         made = self.generations[finish.guid]
         self.history.note(
             who, "finish", made, f"no {finish.attempt_no}", finish.outcome, recorded.value
@@ -385,14 +385,14 @@ class Rules:
                 self._check(is_mine, "held_for_nothing", who, made, finish.attempt_no)
                 self.history.reach("held result")
 
-    def _check_recorded_soon(self, who: str, made: Generation, finish: Finish) -> None:
+    def _check_recorded_soon(self, who: str, made: Generation, finish: FinishRequest) -> None:
         """Whoever holds whatever: the results of others are written."""
         answered_at = self.answered_at.get(finish.attempt_id, self._now())
         if not self.was_held(made.id, answered_at):
             took = self._now() - answered_at
             self._check(took <= self.recorded_within, "recorded_late", who, made, took)
 
-    def _apply(self, made: Generation, finish: Finish) -> None:
+    def _apply(self, made: Generation, finish: FinishRequest) -> None:
         self._check(finish.attempt_id not in self.applied, "applied_twice", made)
         self.applied.add(finish.attempt_id)
         self.history.reach("swept take-back", made.swept)
@@ -409,7 +409,7 @@ class Rules:
             if self.is_settled(settle):
                 self._settled(who, settle)
 
-    def _settled(self, who: str, settle: Settle) -> None:
+    def _settled(self, who: str, settle: SettleRequest) -> None:
         lapsed, made = settle.lapsed, self.generations[settle.lapsed.guid]
         number = lapsed.status.occurrence_no
         self.history.note(who, "settled", made, f"running {lapsed.running}", settle.verdict.state)

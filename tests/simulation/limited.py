@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.executor import Order
-from gnomon.contracts.observer import Observer, Silent
-from gnomon.contracts.store import LeaseStore, Pulse, Store
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.observer import Observer, SilentObserver
+from gnomon.contracts.store import HeartbeatResult, LeaseStore, Store
 from gnomon.model.errors import Unavailable
 from gnomon.model.limits import Limit, LimitKey, LimitKind
 from gnomon.model.outcome import Outcome, Succeeded
@@ -47,7 +47,7 @@ class Start:
 class Receiver:
     """Takes a while for each attempt, and knows how many are with it at once."""
 
-    def __init__(self, loop: VirtualLoop, took_s: Callable[[Order], float]) -> None:
+    def __init__(self, loop: VirtualLoop, took_s: Callable[[AttemptRequest], float]) -> None:
         self._loop = loop
         self._took_s = took_s
         self._clock = VirtualClock(loop)
@@ -59,7 +59,7 @@ class Receiver:
     def reset_most(self) -> None:
         self.most.clear()
 
-    async def execute(self, process: VirtualProcess, order: Order) -> Outcome:
+    async def execute(self, process: VirtualProcess, order: AttemptRequest) -> Outcome:
         kind = _kind_of(order.effect)
         late_s = (self._clock.now() - order.scheduled_at).total_seconds()
         start = Start(self._loop.time(), process.name, order.id, kind, late_s)
@@ -97,7 +97,7 @@ class _Executor:
         self._receiver = receiver
         self._process = process
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         return await self._receiver.execute(self._process, order)
 
     async def close(self) -> None: ...
@@ -113,7 +113,7 @@ class _SlowHeart:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._leases, name)
 
-    async def heartbeat(self, *args: Any, **named: Any) -> Pulse:
+    async def heartbeat(self, *args: Any, **named: Any) -> HeartbeatResult:
         await asyncio.sleep(self._heartbeat_s)
         return await self._leases.heartbeat(*args, **named)
 
@@ -164,14 +164,14 @@ class Stage:
         self,
         loop: VirtualLoop,
         *,
-        took_s: Callable[[Order], float] | float = 0.3,
+        took_s: Callable[[AttemptRequest], float] | float = 0.3,
         misfortune: Misfortune | None = None,
         config: WorkerConfig | None = None,
         heartbeat_s: float = 0.0,
         observer: Observer | None = None,
     ) -> None:
         self.loop = loop
-        self.observer = observer or Silent()
+        self.observer = observer or SilentObserver()
         self.heartbeat_s = heartbeat_s
         self.config = config or WorkerConfig(concurrency=20)
         self.entropy = SeededEntropy(random.Random(7))

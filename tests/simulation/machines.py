@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from gnomon.contracts.observer import Silent
-from gnomon.contracts.processes import Processes, Unprovable
+from gnomon.contracts.observer import SilentObserver
+from gnomon.contracts.processes import NoProcesses, Processes
 from gnomon.testing.virtual import VirtualProcess
 from tests.simulation.history import History
 
@@ -81,7 +81,7 @@ class Machines:
         machine = self._machine_of(node)
         name = machine.start(process, at_s)
         if not self._is_provable:
-            return Unprovable()
+            return NoProcesses()
         return (Gullible if gullible else Known)(machine, name)
 
     def _machine_of(self, node: str) -> Machine:
@@ -96,7 +96,7 @@ class Machines:
         return self._found[node]
 
 
-class Witness(Silent):
+class Witness(SilentObserver):
     """Notes what the undertakers did, and rare moments; a bug that was survived breaks a rule."""
 
     def __init__(self, who: str, history: History) -> None:

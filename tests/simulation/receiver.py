@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.executor import Order
+from gnomon.contracts.executor import AttemptRequest
 from gnomon.model.effects import ends_with_process
 from gnomon.model.outcome import Cancelled, Failed, Outcome, Succeeded
 from gnomon.model.spec import Spec
@@ -23,7 +23,7 @@ from tests.simulation.invariants import Rules
 class Delivery:
     """One attempt as the receiver saw it."""
 
-    order: Order
+    order: AttemptRequest
     process: VirtualProcess
     store: FaultyStore
     began_s: float
@@ -59,7 +59,9 @@ class Receiver:
     def executor(self, process: VirtualProcess, store: FaultyStore) -> ReceiverExecutor:
         return ReceiverExecutor(self, process, store)
 
-    async def receive(self, order: Order, process: VirtualProcess, store: FaultyStore) -> Outcome:
+    async def receive(
+        self, order: AttemptRequest, process: VirtualProcess, store: FaultyStore
+    ) -> Outcome:
         delivery = Delivery(
             order=order,
             process=process,
@@ -83,7 +85,7 @@ class Receiver:
             delivery.is_cut = process.dead
         return outcome
 
-    def _decide(self, order: Order) -> tuple[Outcome, float]:
+    def _decide(self, order: AttemptRequest) -> tuple[Outcome, float]:
         dice = self.dice
         takes_s = 0.0 if dice.random() < 0.3 else dice.random() ** 3 * min(order.timeout_s, 20)
         if self.is_slow and dice.random() < 0.5:
@@ -135,7 +137,7 @@ class Receiver:
         self._check_key(order)
         self._check_overlap(delivery, begun.spec)
 
-    def _check_key(self, order: Order) -> None:
+    def _check_key(self, order: AttemptRequest) -> None:
         """Same occurrence, same key; another occurrence or series, another key."""
         series = self.rules.generations[order.guid].series
         occurrence = (order.id, series, order.occurrence_no)
@@ -207,7 +209,7 @@ class ReceiverExecutor:
         self._process = process
         self._store = store
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         return await self._receiver.receive(order, self._process, self._store)
 
     async def close(self) -> None: ...

@@ -21,12 +21,12 @@ import msgspec
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import Installation, Store
 from gnomon.contracts.store.entities import StateWrite
-from gnomon.contracts.store.outbox import Outgoing
+from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import NotFound, StoreUnavailable, Unavailable
-from gnomon.stages import Done, Item, Saved, Stage, Stages, Wake
+from gnomon.stages import EntityView, SavedVersion, Stage, Stages, Update, Wake
 from gnomon.stages.codec import decode_document
 from gnomon.stages.config import StagesConfig
-from gnomon.stages.delivering import deliver_in_order
+from gnomon.stages.delivery import deliver_in_order
 from gnomon.stages.entities import Entities
 from gnomon.stores.sqlite import open_sqlite
 from gnomon.testing.faulty import FaultyStore, Misfortune, Watcher
@@ -41,7 +41,7 @@ from gnomon.worker import Worker, WorkerConfig
 from tests.simulation.world import SimulationRunner
 
 Document = dict[str, Any]
-It = Item[Document, Any]
+It = EntityView[Document, Any]
 
 SHARD_COUNT = 3
 TROUBLE_S = 10.0
@@ -96,15 +96,15 @@ class _Function(Stage[Document, Any]):
         wanted = self._plan.value(it.entity)
         return not self._plan.is_choosy or it.entity.get(self._plan.name) != wanted
 
-    async def process(self, it: It) -> Done[Any]:
+    async def process(self, it: It) -> Update[Any]:
         await self._world.struck(self._plan.name)
-        return Done({self._plan.name: self._plan.value(it.entity)})
+        return Update({self._plan.name: self._plan.value(it.entity)})
 
 
 class _Pushy(_Function):
     """The same, with a push."""
 
-    async def after_save(self, saved: Saved[Document, Any]) -> None:
+    async def after_save(self, saved: SavedVersion[Document, Any]) -> None:
         await self._world.struck("push")
         if not saved.deleted:
             self._world.told[self._plan.name].add((saved.id, saved.key.split("/")[1]))
@@ -126,15 +126,15 @@ class Timed(Stage[Document, None]):
 
     name, watch, writes = "timed", ("a",), ("timed",)
 
-    def should_process(self, it: Item[Document, None]) -> bool | Wake:
+    def should_process(self, it: EntityView[Document, None]) -> bool | Wake:
         return it.entity.get("timed") != it.entity["a"] and Wake(self._at(it))
 
-    async def process(self, it: Item[Document, None]) -> Done[None]:
+    async def process(self, it: EntityView[Document, None]) -> Update[None]:
         if it.now < self._at(it):
-            return Done(wake=self._at(it))
-        return Done({"timed": it.entity["a"]}, wake=None)
+            return Update(wake=self._at(it))
+        return Update({"timed": it.entity["a"]}, wake=None)
 
-    def _at(self, it: Item[Document, None]) -> Any:
+    def _at(self, it: EntityView[Document, None]) -> Any:
         return EPOCH + timedelta(seconds=it.entity["a"])
 
 
@@ -143,13 +143,13 @@ class Stated(Stage[Document, int]):
 
     name, watch, writes = "stated", ("b",), ("stated",)
 
-    def should_process(self, it: Item[Document, int]) -> bool:
+    def should_process(self, it: EntityView[Document, int]) -> bool:
         return bool(it.entity.get("stated") != self._value(it))
 
-    async def process(self, it: Item[Document, int]) -> Done[int]:
-        return Done({"stated": self._value(it)})
+    async def process(self, it: EntityView[Document, int]) -> Update[int]:
+        return Update({"stated": self._value(it)})
 
-    def _value(self, it: Item[Document, int]) -> int:
+    def _value(self, it: EntityView[Document, int]) -> int:
         return int(it.entity["b"]) + 1_000 * (it.state or 0)
 
 
@@ -263,10 +263,10 @@ class Relayed:
         self.versions: dict[tuple[str, int], int] = {}
         self.by_stage: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
 
-    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+    async def send(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         return await deliver_in_order(rows, self._take)
 
-    async def _take(self, row: Outgoing) -> None:
+    async def _take(self, row: OutboxRow) -> None:
         await self._world.struck("relay")
         place = (row.entity_id, row.epoch)
         last = self.versions.get(place, 0)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from gnomon.contracts.store import Settle
+from gnomon.contracts.store import SettleRequest
 from gnomon.model.spec import Once
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros, moment
@@ -86,7 +86,7 @@ class StoredRules:
         self._archived: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         rules.is_settled = self._is_settled
 
-    def _is_settled(self, settle: Settle) -> bool:
+    def _is_settled(self, settle: SettleRequest) -> bool:
         """Whether a settlement that was just asked for was written."""
         lapsed, verdict = settle.lapsed, settle.verdict
         made = self._rules.generations[lapsed.guid]

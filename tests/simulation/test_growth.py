@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.stages import service
-from gnomon.stores.sqlite.entities import outside
+from gnomon.stores.sqlite.entities import writes
 from gnomon.worker import worker
 from tests.simulation import growing
 from tests.simulation.growing import MINUTE, GrowingWorld, Sizes, live
@@ -98,8 +98,8 @@ def world() -> GrowingWorld:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker, "PURGE_LIMIT", 50)
         patch.setattr(service, "PURGE_LIMIT", 20)
-        patch.setattr(outside, "CHANGES_KEPT_FOR", MINUTE)
-        patch.setattr(outside, "STATES_KEPT_FOR", MINUTE)
+        patch.setattr(writes, "CHANGES_KEPT_FOR", MINUTE)
+        patch.setattr(writes, "STATES_KEPT_FOR", MINUTE)
         return live(MINUTES)
 
 

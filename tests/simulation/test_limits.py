@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from gnomon.contracts.executor import Order
+from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.store import Selection
 from gnomon.model.ids import shard_of
 from gnomon.model.spec import Kafka
@@ -74,7 +74,7 @@ def test_what_is_under_no_limit_is_not_held_back() -> None:
 def test_a_full_target_does_not_block_the_others_of_its_queue() -> None:
     """Who goes elsewhere is not late, and no reservation runs out while others wait."""
 
-    def took_s(order: Order) -> float:
+    def took_s(order: AttemptRequest) -> float:
         return 0.5 if isinstance(order.effect, Kafka) else 0.05
 
     async def scene(stage: Stage) -> None:
@@ -171,7 +171,7 @@ def test_a_limit_takes_effect_and_is_lifted_at_run_time(kind: str) -> None:
 def test_what_is_under_way_when_a_limit_is_set_counts(kind: str) -> None:
     """Nothing is cut off, and nothing more begins until enough has ended."""
 
-    def took_s(order: Order) -> float:
+    def took_s(order: AttemptRequest) -> float:
         return 8.0 if int(order.id[1:]) < 12 else 1.0
 
     async def scene(stage: Stage) -> None:

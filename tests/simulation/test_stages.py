@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gnomon.stages.asking import Asker
-from gnomon.stages.attending import Places
+from gnomon.stages.attendance import StageShards
+from gnomon.stages.change_router import ChangeRouter
 from tests.simulation.staged import live_through
 
 SEEDS = int(os.environ.get("STAGE_SEEDS", "160"))
@@ -38,8 +38,8 @@ def test_every_entity_ends_where_a_sequential_model_says(part: int) -> None:
 @pytest.mark.parametrize(
     ("guard", "without"),
     [
-        ((Asker, "know"), lambda *_: None),
-        ((Places, "guests"), lambda _: {}),
+        ((ChangeRouter, "know"), lambda *_: None),
+        ((StageShards, "guests"), lambda _: {}),
     ],
     ids=["owner-asks-for-all", "guests-work-elsewhere"],
 )

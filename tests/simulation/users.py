@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import Changed
+from gnomon.contracts.store import ChangeResult
 from gnomon.model.errors import (
     AlreadyExists,
     Conflict,
@@ -124,7 +124,7 @@ class User:
         if barrier and changed is not None:
             self._passed(changed.action.meta.guid, changed, is_sure=True)
 
-    def _passed(self, guid: UUID | None, changed: Changed, *, is_sure: bool) -> None:
+    def _passed(self, guid: UUID | None, changed: ChangeResult, *, is_sure: bool) -> None:
         """The barrier let the change through: no attempt of the old generation may come."""
         if guid is not None and is_sure:
             self._history.reach("barrier", changed.in_flight is not None)
@@ -178,10 +178,10 @@ class User:
         self,
         verb: str,
         name: str,
-        call: Callable[[], Awaitable[Changed]],
+        call: Callable[[], Awaitable[ChangeResult]],
         *,
         key: str | None = None,
-    ) -> Changed | None:
+    ) -> ChangeResult | None:
         """Ask, and ask again while the answer is unknown. None: it was refused or given up."""
         for _ in range(TRIES_MAX):
             self._history.note(self._name, f"ask {verb}", name, key or "")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import Arrived, BeginResult, Store
+from gnomon.contracts.store import ArrivalResult, BeginResult, Store
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.spec import Http, Mock, Python
 from gnomon.scheduler import Scheduler
@@ -23,8 +23,8 @@ from gnomon.stores.sqlite.connection import Call, T, transact
 from gnomon.testing.faulty import Arguments, FaultyStore, Misfortune, Watcher
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
+from gnomon.worker import dead_workers as undertaker_module
 from gnomon.worker import pump as pump_module
-from gnomon.worker import undertaker as undertaker_module
 from gnomon.worker import worker as worker_module
 from tests.simulation.crowd import Crowd, CrowdedWork, LateActions, Others
 from tests.simulation.drawing import SKEW_S, draw_config, draw_weather
@@ -538,7 +538,7 @@ class World(Watcher):
 
     def lost(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         self._count_failure(store, verb)
-        began = isinstance(result, BeginResult | Arrived)
+        began = isinstance(result, BeginResult | ArrivalResult)
         if verb in ("arrive", "begin", "recall"):
             self.rules.forget(result.begun if began else result)
         if verb in ("create", "finish") or (began and result.begun):

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gnomon.contracts.store import Arrived, BeginResult, Begun, Lapsed, Store
+from gnomon.contracts.store import ArrivalResult, BeginResult, BegunAttempt, LapsedRow, Store
 from gnomon.model.spec import Cron, Spec
 
 ZONE = "Europe/Kyiv"
 NOWHERE = "Europe/Kyyv"  # what the same name is to a machine that does not know it
-Row = TypeVar("Row", Begun, Lapsed)
+Row = TypeVar("Row", BegunAttempt, LapsedRow)
 
 
 def zoned(spec: Spec) -> Spec:
@@ -38,14 +38,14 @@ class _Ignorant:
         result: BeginResult = await self._inner.begin(*args, **named)
         return msgspec.structs.replace(result, begun=_spoilt(result.begun))
 
-    async def arrive(self, *args: Any, **named: Any) -> Arrived:
-        result: Arrived = await self._inner.arrive(*args, **named)
+    async def arrive(self, *args: Any, **named: Any) -> ArrivalResult:
+        result: ArrivalResult = await self._inner.arrive(*args, **named)
         return msgspec.structs.replace(result, begun=_spoilt(result.begun))
 
-    async def recall(self, *args: Any, **named: Any) -> Sequence[Begun]:
+    async def recall(self, *args: Any, **named: Any) -> Sequence[BegunAttempt]:
         return _spoilt(await self._inner.recall(*args, **named))
 
-    async def lapsed(self, *args: Any, **named: Any) -> Sequence[Lapsed]:
+    async def lapsed(self, *args: Any, **named: Any) -> Sequence[LapsedRow]:
         return _spoilt(await self._inner.lapsed(*args, **named))
 
 

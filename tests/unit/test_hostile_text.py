@@ -9,7 +9,7 @@ import pytest
 
 from gnomon.cli.output import show_error
 from gnomon.cli.view import show_action, show_page
-from gnomon.contracts.store import Page
+from gnomon.contracts.store import ActionPage
 from gnomon.model.action import Action, Attempt, Meta, Status
 from gnomon.model.spec import Http, Spec
 
@@ -39,7 +39,7 @@ def test_hostile_text_is_shown_and_not_obeyed(
     """In tables and errors: escaped, and no markup; nothing is swallowed either."""
     action = action_saying(text)
     show_action(action, as_json=False)
-    show_page(Page(actions=[action], next=None), as_json=False)
+    show_page(ActionPage(actions=[action], next=None), as_json=False)
     show_error(text)
     out, err = capsys.readouterr()
     assert (out + err).replace("\n", "").isprintable()

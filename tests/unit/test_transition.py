@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gnomon.model.action import State, Status
 from gnomon.model.outcome import Abandoned, Cancelled, Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.spec import CatchUp, Cron, Mock, Once, Periodic, Policy, Retry, Spec
-from gnomon.model.transition import Missed, Verdict, due_at, expiry_of, transition
+from gnomon.model.transition import MissedOccurrences, Verdict, due_at, expiry_of, transition
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 GUID = UUID("018f0000-0000-7000-8000-000000000001")
@@ -33,12 +33,16 @@ def status_of(**fields: Any) -> Status:
     return Status(**{**known, **fields})
 
 
-def after(spec: Spec, event: Outcome | Missed, *, late: timedelta = S, **status: Any) -> Verdict:
+def after(
+    spec: Spec, event: Outcome | MissedOccurrences, *, late: timedelta = S, **status: Any
+) -> Verdict:
     """The verdict on an event that comes `late` after the start."""
     return transition(spec, status_of(**status), event, guid=GUID, now=START + late)
 
 
-def followed(spec: Spec, *events: Outcome | Missed, step: timedelta = S) -> list[Verdict]:
+def followed(
+    spec: Spec, *events: Outcome | MissedOccurrences, step: timedelta = S
+) -> list[Verdict]:
     """Apply events one after the other, each `step` after its attempt was due."""
     status, verdicts = status_of(), []
     for event in events:
@@ -237,13 +241,15 @@ def test_an_abandoned_attempt_may_be_put_off() -> None:
 # -- deadline and window --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("event", [Interrupted(), Abandoned(), Missed()])
+@pytest.mark.parametrize("event", [Interrupted(), Abandoned(), MissedOccurrences()])
 @pytest.mark.parametrize("policy", [Once(), EVERY_MINUTE])
-def test_after_the_deadline_nothing_is_tried(event: Outcome | Missed, policy: Policy) -> None:
+def test_after_the_deadline_nothing_is_tried(
+    event: Outcome | MissedOccurrences, policy: Policy
+) -> None:
     """The action is expired, and what happened is still counted."""
     verdict = after(spec_of(policy, deadline=START + S), event, late=S)
     assert (State.EXPIRED, "deadline") == (verdict.state, verdict.reason)
-    assert (0 if isinstance(event, Missed) else 1) == verdict.interrupted
+    assert (0 if isinstance(event, MissedOccurrences) else 1) == verdict.interrupted
 
 
 def test_a_retry_after_the_deadline_is_not_made() -> None:
@@ -274,14 +280,14 @@ def test_missed_occurrences_do_not_outlive_the_deadline() -> None:
 
 def test_a_one_shot_outside_its_window_expires() -> None:
     """Not begun in time: expired, and no attempt is counted."""
-    verdict = after(spec_of(active=MINUTE), Missed(), late=2 * MINUTE)
+    verdict = after(spec_of(active=MINUTE), MissedOccurrences(), late=2 * MINUTE)
     assert (State.EXPIRED, "not begun within its window") == (verdict.state, verdict.reason)
     assert (0, 0, 0) == (verdict.succeeded, verdict.failed, verdict.interrupted)
 
 
 def test_a_periodic_action_outside_its_window_goes_on() -> None:
     """The occurrence is lost, the next one comes."""
-    verdict = after(spec_of(EVERY_MINUTE, active=5 * S), Missed(), late=90 * S)
+    verdict = after(spec_of(EVERY_MINUTE, active=5 * S), MissedOccurrences(), late=90 * S)
     assert (State.ACTIVE, START + 2 * MINUTE) == (verdict.state, verdict.scheduled_at)
     assert 2 == verdict.occurrence_no
     assert START + 2 * MINUTE + 5 * S == verdict.expires_at
@@ -290,7 +296,7 @@ def test_a_periodic_action_outside_its_window_goes_on() -> None:
 def test_catching_up_with_all_keeps_what_is_within_its_window() -> None:
     """Three hours were missed and the window is ten minutes: the last ten are still to come."""
     spec = spec_of(EVERY_MINUTE, active=10 * MINUTE, catch_up=CatchUp(mode="all"))
-    verdict = after(spec, Missed(), late=180 * MINUTE)
+    verdict = after(spec, MissedOccurrences(), late=180 * MINUTE)
     assert START + 171 * MINUTE == verdict.scheduled_at
     assert 2 == verdict.occurrence_no
 
@@ -405,8 +411,8 @@ def test_catching_up_drops_the_oldest() -> None:
     assert START + 8 * MINUTE == after(spec, Succeeded(), late=10 * MINUTE).scheduled_at
 
 
-@pytest.mark.parametrize("event", [Succeeded(), FAILED, Missed()])
-def test_the_last_of_a_number_of_occurrences_is_the_end(event: Outcome | Missed) -> None:
+@pytest.mark.parametrize("event", [Succeeded(), FAILED, MissedOccurrences()])
+def test_the_last_of_a_number_of_occurrences_is_the_end(event: Outcome | MissedOccurrences) -> None:
     """occurrences_max counts all of them, however they went."""
     spec = spec_of(EVERY_MINUTE, occurrences_max=3)
     last = after(spec, event, occurrence_no=3)
@@ -523,7 +529,7 @@ specs = st.builds(
     consecutive_failures_max=limits,
     interruptions_max=st.integers(0, 3),
 )  # fmt: skip
-events: st.SearchStrategy[Outcome | Missed] = st.one_of(
+events: st.SearchStrategy[Outcome | MissedOccurrences] = st.one_of(
     st.just(Succeeded()),
     st.builds(
         Failed,
@@ -534,13 +540,13 @@ events: st.SearchStrategy[Outcome | Missed] = st.one_of(
     st.just(Cancelled(reason="enough")),
     st.just(Interrupted()),
     st.just(Abandoned()),
-    st.just(Missed()),
+    st.just(MissedOccurrences()),
 )
 
 
 @given(specs, st.lists(st.tuples(events, seconds), min_size=1, max_size=12), st.uuids())
 def test_every_life_obeys_the_invariants(
-    spec: Spec, story: list[tuple[Outcome | Missed, timedelta]], guid: UUID
+    spec: Spec, story: list[tuple[Outcome | MissedOccurrences, timedelta]], guid: UUID
 ) -> None:
     """Terminal or due; one count per attempt; occurrences in order; nothing after the deadline."""
     assume(spec.retry.min_period <= spec.retry.max_period)
@@ -556,12 +562,12 @@ def test_every_life_obeys_the_invariants(
 
 
 def check_invariants(
-    spec: Spec, before: Status, event: Outcome | Missed, verdict: Verdict, now: datetime
+    spec: Spec, before: Status, event: Outcome | MissedOccurrences, verdict: Verdict, now: datetime
 ) -> None:
     assert verdict.state.is_terminal == (verdict.scheduled_at is None)
     assert State.PAUSED != verdict.state
     counted = verdict.succeeded + verdict.failed + verdict.interrupted
-    assert (0 if isinstance(event, Missed) else 1) == counted
+    assert (0 if isinstance(event, MissedOccurrences) else 1) == counted
     assert verdict.occurrence_no - before.occurrence_no in (0, 1)
     assert before.occurrence_at is not None
     assert verdict.occurrence_at is not None

@@ -10,7 +10,7 @@ import pytest
 from gnomon.model.action import State, Status
 from gnomon.model.outcome import Abandoned, Cancelled, Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.spec import CatchUp, Cron, Mock, Periodic, Policy, Retry, Spec
-from gnomon.model.transition import UNDECIDABLE, Missed, decide
+from gnomon.model.transition import UNDECIDABLE, MissedOccurrences, decide
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 GUID = UUID(int=1)
@@ -32,11 +32,11 @@ def spec_of(policy: Policy) -> Spec:
 @pytest.mark.parametrize("policy", POISONS.values(), ids=POISONS)
 @pytest.mark.parametrize(
     ("event", "counted"),
-    [(Succeeded(), (1, 0, 0)), (Failed(error="no"), (0, 1, 0)), (Missed(), (0, 0, 0))],
+    [(Succeeded(), (1, 0, 0)), (Failed(error="no"), (0, 1, 0)), (MissedOccurrences(), (0, 0, 0))],
     ids=["succeeded", "failed", "missed"],
 )
 def test_what_cannot_be_decided_is_dead_with_its_reason(
-    policy: Policy, event: Outcome | Missed, counted: tuple[int, int, int]
+    policy: Policy, event: Outcome | MissedOccurrences, counted: tuple[int, int, int]
 ) -> None:
     """No exception; the event is counted, and the reason says what is wrong."""
     status = Status(attempts=1, occurrence_at=START, scheduled_at=START)

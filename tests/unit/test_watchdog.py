@@ -13,22 +13,22 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from gnomon.contracts.executor import Order
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.python import AttemptContext, PythonExecutor, Registry
 from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Mock, Python
-from gnomon.stages import Done, Item, Stage
-from gnomon.stages.served import LocalStage, View
+from gnomon.stages import EntityView, Stage, Update
+from gnomon.stages.bound_stage import LocalStage, StageInput
 from gnomon.telemetry.watchdog import Watchdog
-from gnomon.worker.attempt import Guard, Performer
+from gnomon.worker.attempt import AttemptRunner, DeadlineGuard
 from tests.unit.worker.surroundings import EPOCH, HandClock, surroundings
 from tests.unit.worker.test_slots import begun
 
-VIEW = View("e", 1, 1, "{}", {}, EPOCH, frozenset())
+VIEW = StageInput("e", 1, 1, "{}", {}, EPOCH, frozenset())
 
 
-class Told(Silent):
+class Told(SilentObserver):
     """What was told of a held loop."""
 
     def __init__(self) -> None:
@@ -80,14 +80,14 @@ def held_loop(scene: Scene, told: Told) -> Iterator[tuple[Watchdog, HandClock]]:
 
 def performing(effect: Mock | Python, executors: dict[type, Any]) -> Coroutine[Any, Any, object]:
     env, clock, _ = surroundings()
-    performer = Performer(
+    performer = AttemptRunner(
         executors, installation=UUID(int=1), env=env, send_within=timedelta(seconds=4)
     )
     task: Any = asyncio.current_task()
     attempt = msgspec.structs.replace(
         begun(7), spec=msgspec.structs.replace(begun(7).spec, action=effect)
     )
-    return performer.perform(attempt, clock.seconds, Guard(task))
+    return performer.perform(attempt, clock.seconds, DeadlineGuard(task))
 
 
 async def in_function(block: Block) -> object:
@@ -103,7 +103,7 @@ async def in_function(block: Block) -> object:
 
 async def in_effect(block: Block) -> object:
     class Blocking:
-        async def execute(self, order: Order) -> Outcome:
+        async def execute(self, order: AttemptRequest) -> Outcome:
             block.hold()
             return Succeeded()
 
@@ -114,7 +114,7 @@ async def in_stage(block: Block) -> object:
     class Greedy(Stage[Any, Any]):
         name = "greedy-stage"
 
-        async def process(self, it: Item[Any, Any]) -> Done[Any] | None:
+        async def process(self, it: EntityView[Any, Any]) -> Update[Any] | None:
             block.hold()
             return None
 
@@ -125,11 +125,11 @@ async def in_question(block: Block) -> object:
     class Pensive(Stage[Any, Any]):
         name = "pensive"
 
-        def should_process(self, it: Item[Any, Any]) -> bool:
+        def should_process(self, it: EntityView[Any, Any]) -> bool:
             block.hold()
             return True
 
-        async def process(self, it: Item[Any, Any]) -> Done[Any] | None:
+        async def process(self, it: EntityView[Any, Any]) -> Update[Any] | None:
             return None
 
     return LocalStage(Pensive()).ask(VIEW)

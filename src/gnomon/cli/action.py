@@ -10,9 +10,9 @@ import typer
 
 from gnomon.cli import options, view
 from gnomon.cli.connection import Verbs, connect
-from gnomon.cli.running import run
+from gnomon.cli.process import run
 from gnomon.config import Settings
-from gnomon.contracts.store import Changed, Selection
+from gnomon.contracts.store import ChangeResult, Selection
 from gnomon.model.action import State
 from gnomon.model.errors import InvalidSpec
 from gnomon.scheduler.options import moment_of
@@ -177,7 +177,7 @@ def _add_verb(
     name: str,
     summary: str,
     done: str,
-    verb: Callable[[Verbs, str, UUID | None], Awaitable[Changed]],
+    verb: Callable[[Verbs, str, UUID | None], Awaitable[ChangeResult]],
 ) -> None:
     @noun.command(name, help=summary, epilog=options.examples(f"gnomon action {name} hello"))
     def command(

@@ -10,7 +10,7 @@ import typer
 from gnomon.cli import options
 from gnomon.cli.connection import open_database
 from gnomon.cli.output import print_json, print_table
-from gnomon.cli.running import run
+from gnomon.cli.process import run
 from gnomon.config import Settings
 from gnomon.contracts.store import AuditEntry, AuditSelection
 from gnomon.model.errors import InvalidRequest

@@ -15,7 +15,7 @@ import typer
 from gnomon.app import App
 from gnomon.cli import options
 from gnomon.cli.output import print_json, print_table, progress
-from gnomon.cli.running import run
+from gnomon.cli.process import run
 from gnomon.config import Settings
 from gnomon.model.action import State
 from gnomon.model.errors import BugError, GnomonError

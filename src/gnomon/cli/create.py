@@ -13,7 +13,7 @@ from gnomon.cli import options, view
 from gnomon.cli.action import Target, call, labels_of
 from gnomon.cli.connection import Verbs
 from gnomon.cli.output import print_json, progress, say, show_error
-from gnomon.contracts.store import Changed
+from gnomon.contracts.store import ChangeResult
 from gnomon.gateways.bodies import read_item
 from gnomon.gateways.errors import exit_code_of, problem_of
 from gnomon.model.codec import build_spec, parse_json
@@ -112,7 +112,7 @@ class Bulk:
         self.repeated = 0
         self.failed: list[tuple[int, GnomonError]] = []
 
-    def note(self, number: int, result: Changed | GnomonError) -> None:
+    def note(self, number: int, result: ChangeResult | GnomonError) -> None:
         if isinstance(result, GnomonError):
             self.failed.append((number, result))
         elif result.repeated:

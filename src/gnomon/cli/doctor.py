@@ -11,13 +11,13 @@ import typer
 from gnomon.cli import options
 from gnomon.cli.connection import open_database
 from gnomon.cli.output import print_json, print_table, say
-from gnomon.cli.running import run
+from gnomon.cli.process import run
 from gnomon.config import Settings
-from gnomon.contracts.store import Backlog, Finding
+from gnomon.contracts.store import Finding, SinkBacklog
 from gnomon.contracts.store.register import StageRecord
 from gnomon.gateways.errors import EXIT_FINDINGS
 from gnomon.model.errors import InvalidRequest
-from gnomon.stages.attending import UNSERVED_AFTER
+from gnomon.stages.attendance import UNSERVED_AFTER
 
 EPILOG = options.examples(
     "gnomon doctor --database sqlite:///gnomon.db",
@@ -84,7 +84,7 @@ async def _look(settings: Settings) -> Sequence[Finding]:
     return findings
 
 
-def late_sinks(backlog: Sequence[Backlog], *, now: datetime, alarm: timedelta) -> list[Finding]:
+def late_sinks(backlog: Sequence[SinkBacklog], *, now: datetime, alarm: timedelta) -> list[Finding]:
     """Where saved versions wait longer than they should."""
     found = []
     for each in backlog:

@@ -14,7 +14,7 @@ from gnomon.cli import options
 from gnomon.cli.action import Target
 from gnomon.cli.connection import EntityVerbs, connect_entities
 from gnomon.cli.output import console, moment, print_json, print_table, progress, say
-from gnomon.cli.running import run
+from gnomon.cli.process import run
 from gnomon.contracts.store.entities import Entity
 from gnomon.model.codec import parse_json
 from gnomon.model.errors import GnomonError, InvalidRequest

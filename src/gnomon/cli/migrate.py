@@ -9,7 +9,7 @@ import typer
 from gnomon.app import App
 from gnomon.cli import options
 from gnomon.cli.output import print_json, say
-from gnomon.cli.running import run
+from gnomon.cli.process import run
 from gnomon.config import Settings
 from gnomon.model.errors import NotSupported
 

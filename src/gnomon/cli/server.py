@@ -10,9 +10,9 @@ from gnomon.app import open_task_rows
 from gnomon.cli import options
 from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.connection import open_database
+from gnomon.cli.listeners import grpc_server
 from gnomon.cli.output import say
-from gnomon.cli.running import Telemetry, run, stop_on_signals, together
-from gnomon.cli.serving import grpc_server
+from gnomon.cli.process import Telemetry, run, stop_on_signals, together
 from gnomon.config import Settings
 
 EPILOG = options.examples(

@@ -10,7 +10,7 @@ import typer
 
 from gnomon.cli import options
 from gnomon.cli.output import print_json, say
-from gnomon.cli.running import run
+from gnomon.cli.process import run
 from gnomon.config import Settings
 from gnomon.config.targets import build_targets
 from gnomon.model.errors import ConfigurationError, NotFound

@@ -13,7 +13,7 @@ import typer
 from gnomon.app import App, task_service
 from gnomon.cli import options
 from gnomon.cli.output import say
-from gnomon.cli.running import Telemetry, run, stop_on_signals
+from gnomon.cli.process import Telemetry, run, stop_on_signals
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.config import Settings, load_settings
 from gnomon.contracts.env import Env

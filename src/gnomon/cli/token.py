@@ -12,7 +12,7 @@ from gnomon.app import App
 from gnomon.cli import options
 from gnomon.cli.connection import open_database
 from gnomon.cli.output import from_now, moment, print_json, print_table, say
-from gnomon.cli.running import run
+from gnomon.cli.process import run
 from gnomon.clock import SystemEntropy
 from gnomon.config import Settings
 from gnomon.contracts.store import Token

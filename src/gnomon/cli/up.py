@@ -13,10 +13,10 @@ from gnomon.app import App, open_task_rows
 from gnomon.cli import options
 from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.demo import declare_functions, schedule_demo
+from gnomon.cli.listeners import grpc_server
 from gnomon.cli.output import print_json, say
+from gnomon.cli.process import Telemetry, load_app, run, stop_on_signals, together
 from gnomon.cli.processes import keep_workers, require_parallel
-from gnomon.cli.running import Telemetry, load_app, run, stop_on_signals, together
-from gnomon.cli.serving import grpc_server
 from gnomon.cli.tasks import parts_of
 from gnomon.config import Settings
 from gnomon.gateways.auth import Authorizer

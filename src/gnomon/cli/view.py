@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gnomon.cli.output import console, from_now, moment, print_json, print_table, say, state_cell
-from gnomon.contracts.store import Changed, Page
+from gnomon.contracts.store import ActionPage, ChangeResult
 from gnomon.model.action import Action, Attempt
 from gnomon.model.duration import format_duration
 from gnomon.model.spec import (
@@ -50,7 +50,7 @@ def show_action(action: Action, *, as_json: bool) -> None:
     print_table(("", ""), [(name, value) for name, value in rows if value])
 
 
-def show_changed(changed: Changed, *, as_json: bool, done: str) -> None:
+def show_changed(changed: ChangeResult, *, as_json: bool, done: str) -> None:
     """What a change made of an action; `done` says it in a word."""
     if as_json:
         print_json(changed.action)
@@ -63,7 +63,7 @@ def show_changed(changed: Changed, *, as_json: bool, done: str) -> None:
         say(f"an attempt of the generation before is under way: {changed.in_flight.attempt_id}")
 
 
-def show_page(page: Page, *, as_json: bool) -> None:
+def show_page(page: ActionPage, *, as_json: bool) -> None:
     """A page of a listing; the narrow facts first, for the terminal may be narrow."""
     if as_json:
         print_json(page)

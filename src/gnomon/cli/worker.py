@@ -8,8 +8,7 @@ import typer
 
 from gnomon.cli import options
 from gnomon.cli.output import say
-from gnomon.cli.processes import keep_workers, require_parallel
-from gnomon.cli.running import (
+from gnomon.cli.process import (
     Telemetry,
     load_app,
     run,
@@ -17,6 +16,7 @@ from gnomon.cli.running import (
     stop_with_stdin,
     together,
 )
+from gnomon.cli.processes import keep_workers, require_parallel
 from gnomon.cli.tasks import parts_of
 from gnomon.config import Settings
 

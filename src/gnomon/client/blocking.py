@@ -12,7 +12,7 @@ from uuid import UUID
 
 from gnomon.client.blocking_entities import BlockingEntities
 from gnomon.client.client import TIMEOUT_S, Client
-from gnomon.contracts.store import Changed, LimitUse, Page, Selection
+from gnomon.contracts.store import ActionPage, ChangeResult, LimitUse, Selection
 from gnomon.model.action import Action, Attempt
 from gnomon.model.errors import GnomonError, InvalidRequest
 from gnomon.model.limits import Limit
@@ -66,37 +66,39 @@ class BlockingClient:
 
     # -- verbs ------------------------------------------------------------------------------------
 
-    def create(self, request: Request) -> Changed:
+    def create(self, request: Request) -> ChangeResult:
         """Store a new action. With a key it can be repeated safely."""
         return self._wait(self._client.create(request))
 
-    def create_many(self, requests: Sequence[Request]) -> Sequence[Changed | GnomonError]:
+    def create_many(self, requests: Sequence[Request]) -> Sequence[ChangeResult | GnomonError]:
         """Store up to 10,000 actions; one answer each, in order."""
         return self._wait(self._client.create_many(requests))
 
     def replace(
         self, request: Request, *, if_match: UUID | None = None, barrier: bool = False
-    ) -> Changed:
+    ) -> ChangeResult:
         """Give an action a new spec, or create it."""
         return self._wait(self._client.replace(request, if_match=if_match, barrier=barrier))
 
-    def delete(self, id: str, *, if_match: UUID | None = None, barrier: bool = False) -> Changed:
+    def delete(
+        self, id: str, *, if_match: UUID | None = None, barrier: bool = False
+    ) -> ChangeResult:
         """Cancel an action: no attempt of it begins any more."""
         return self._wait(self._client.delete(id, if_match=if_match, barrier=barrier))
 
-    def pause(self, id: str, *, if_match: UUID | None = None) -> Changed:
+    def pause(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
         """Let no attempt begin until it is resumed."""
         return self._wait(self._client.pause(id, if_match=if_match))
 
-    def resume(self, id: str, *, if_match: UUID | None = None) -> Changed:
+    def resume(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
         """Let a paused action go on."""
         return self._wait(self._client.resume(id, if_match=if_match))
 
-    def run_now(self, id: str, *, if_match: UUID | None = None) -> Changed:
+    def run_now(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
         """Make an action due at once."""
         return self._wait(self._client.run_now(id, if_match=if_match))
 
-    def retry(self, id: str) -> Changed:
+    def retry(self, id: str) -> ChangeResult:
         """Arm a finished action that did not succeed once more."""
         return self._wait(self._client.retry(id))
 
@@ -104,7 +106,9 @@ class BlockingClient:
         """The action with this id. Errors: NotFound."""
         return self._wait(self._client.get(id))
 
-    def list(self, selection: Selection, *, after: str | None = None, limit: int = 100) -> Page:
+    def list(
+        self, selection: Selection, *, after: str | None = None, limit: int = 100
+    ) -> ActionPage:
         """A page of actions in order of id."""
         return self._wait(self._client.list(selection, after=after, limit=limit))
 

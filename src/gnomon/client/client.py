@@ -15,7 +15,7 @@ import msgspec
 
 from gnomon.client.entities import EntityClient
 from gnomon.client.problems import error_of
-from gnomon.contracts.store import Changed, LimitUse, Page, Selection
+from gnomon.contracts.store import ActionPage, ChangeResult, LimitUse, Selection
 from gnomon.model.action import Action, Attempt, Meta, Status
 from gnomon.model.errors import GnomonError, InvalidRequest, Unavailable
 from gnomon.model.ids import action_id
@@ -38,8 +38,8 @@ class _ActionAnswer(msgspec.Struct):
     in_flight: Attempt | None = None
     repeated: bool = False
 
-    def changed(self) -> Changed:
-        return Changed(action=self.action(), in_flight=self.in_flight, repeated=self.repeated)
+    def changed(self) -> ChangeResult:
+        return ChangeResult(action=self.action(), in_flight=self.in_flight, repeated=self.repeated)
 
     def action(self) -> Action:
         return Action(meta=self.meta, spec=self.spec, status=self.status)
@@ -123,7 +123,7 @@ class Client:
 
     # -- create -----------------------------------------------------------------------------------
 
-    async def create(self, request: Request) -> Changed:
+    async def create(self, request: Request) -> ChangeResult:
         """Store a new action. With a key it can be repeated safely."""
         body: dict[str, object] = {"spec": request.spec}
         if request.id is not None:
@@ -133,7 +133,9 @@ class Client:
         )
         return answer.changed()
 
-    async def create_many(self, requests: Sequence[Request]) -> Sequence[Changed | GnomonError]:
+    async def create_many(
+        self, requests: Sequence[Request]
+    ) -> Sequence[ChangeResult | GnomonError]:
         """Store up to 10,000 actions; one answer each, in order."""
         items = [
             {
@@ -150,7 +152,7 @@ class Client:
 
     async def replace(
         self, request: Request, *, if_match: UUID | None = None, barrier: bool = False
-    ) -> Changed:
+    ) -> ChangeResult:
         """Give an action a new spec, or create it."""
         if request.id is None:
             raise InvalidRequest("id: is required to replace an action")
@@ -161,23 +163,23 @@ class Client:
 
     async def delete(
         self, id: str, *, if_match: UUID | None = None, barrier: bool = False
-    ) -> Changed:
+    ) -> ChangeResult:
         """Cancel an action: no attempt of it begins any more."""
         return await self._change("DELETE", id, if_match=if_match, barrier=barrier)
 
-    async def pause(self, id: str, *, if_match: UUID | None = None) -> Changed:
+    async def pause(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
         """Let no attempt begin until it is resumed."""
         return await self._change("POST", id, "/pause", if_match=if_match)
 
-    async def resume(self, id: str, *, if_match: UUID | None = None) -> Changed:
+    async def resume(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
         """Let a paused action go on."""
         return await self._change("POST", id, "/resume", if_match=if_match)
 
-    async def run_now(self, id: str, *, if_match: UUID | None = None) -> Changed:
+    async def run_now(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
         """Make an action due at once."""
         return await self._change("POST", id, "/run", if_match=if_match)
 
-    async def retry(self, id: str) -> Changed:
+    async def retry(self, id: str) -> ChangeResult:
         """Arm a finished action that did not succeed once more."""
         return await self._change("POST", id, "/retry")
 
@@ -189,13 +191,13 @@ class Client:
 
     async def list(
         self, selection: Selection, *, after: str | None = None, limit: int = 100
-    ) -> Page:
+    ) -> ActionPage:
         """A page of actions in order of id."""
         query = [("limit", str(limit)), *_filters(selection)]
         if after is not None:
             query.append(("after", after))
         answer = await self._call("GET", "/v1/actions", _PageAnswer, query=query)
-        return Page(actions=[item.action() for item in answer.actions], next=answer.next)
+        return ActionPage(actions=[item.action() for item in answer.actions], next=answer.next)
 
     async def attempts(self, id: str, *, limit: int = 100) -> Sequence[Attempt]:
         """The recorded attempts of an action, newest first."""
@@ -268,7 +270,7 @@ class Client:
         barrier: bool = False,
         body: object = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Changed:
+    ) -> ChangeResult:
         sent = dict(headers or {})
         if if_match is not None:
             sent["If-Match"] = f'"{if_match}"'
@@ -323,7 +325,7 @@ def _decoded(status: int, body: bytes, answer: type[_T]) -> _T:
         raise GnomonError(f"the server answered {status} with something unexpected") from None
 
 
-def _bulk_result(item: _BulkItem) -> Changed | GnomonError:
+def _bulk_result(item: _BulkItem) -> ChangeResult | GnomonError:
     if item.action is not None:
         return item.action.changed()
     problem = item.problem or {}

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gnomon.contracts.clock import Clock, Entropy
-from gnomon.contracts.observer import Observer, Silent
-from gnomon.contracts.processes import Processes, Unprovable
+from gnomon.contracts.observer import Observer, SilentObserver
+from gnomon.contracts.processes import NoProcesses, Processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,5 +16,5 @@ class Env:
 
     clock: Clock
     entropy: Entropy
-    observer: Observer = field(default_factory=Silent)
-    processes: Processes = field(default_factory=Unprovable)
+    observer: Observer = field(default_factory=SilentObserver)
+    processes: Processes = field(default_factory=NoProcesses)

@@ -12,7 +12,7 @@ from gnomon.model.outcome import Outcome
 from gnomon.model.spec import Effect
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt, as its executor sees it."""
 
     id: str
@@ -30,7 +30,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Executor(Protocol):
     """Performs one kind of effect."""
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         """Do it once. Never raises but for cancellation; never retries by itself; ends by itself
         within `timeout_s` where it can (the worker cancels it otherwise)."""
         ...

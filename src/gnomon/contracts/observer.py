@@ -25,7 +25,7 @@ class Observer(Protocol):
         ...
 
 
-class Silent:
+class SilentObserver:
     """The observer that keeps quiet: the default in tests."""
 
     def event(self, name: str, /, **fields: object) -> None: ...

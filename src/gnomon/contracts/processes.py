@@ -23,7 +23,7 @@ class Processes(Protocol):
         ...
 
 
-class Unprovable:
+class NoProcesses:
     """Knows of no process, and so never says that one has ended."""
 
     own = None

@@ -13,36 +13,36 @@ from typing import Protocol
 from uuid import UUID
 
 from gnomon.contracts.store.value import Value
-from gnomon.model.task import GroupKey, Outcome, Task, Waiting
+from gnomon.model.task import DueTask, GroupKey, Outcome, Task
 
 
-class Mark(Value, frozen=True):
+class PollMark(Value, frozen=True):
     """How far a poll has seen: the highest id, and the plan up to which rows have come due."""
 
     id: int
     plan: datetime
 
 
-class Polled(Value, frozen=True):
+class TaskPoll(Value, frozen=True):
     """What a poll found."""
 
     now: datetime
     groups: frozenset[GroupKey]  # these have due rows that the mark had not seen
     next_plan: datetime | None  # the earliest row that is not yet due
     next_expiry: datetime | None  # the earliest end of `active` of all rows that wait
-    mark: Mark
+    mark: PollMark
     is_cut: bool = False  # there was more than one poll looks at: look at everything
     rest: str | None = None  # where the next page of a look at everything begins
 
 
-class Window(Value, frozen=True):
+class GroupWindow(Value, frozen=True):
     """The first rows of a group that may be begun."""
 
-    rows: Sequence[Waiting]
+    rows: Sequence[DueTask]
     has_more: bool  # the group may have more of them
 
 
-class Expired(Value, frozen=True):
+class ExpiryResult(Value, frozen=True):
     """What an expiry came to."""
 
     count: int
@@ -50,14 +50,14 @@ class Expired(Value, frozen=True):
     troubles: Mapping[int, str] = {}  # rows that could not be changed, and why
 
 
-class Finished(Value, frozen=True):
+class TaskFinishResult(Value, frozen=True):
     """What became of a finish: whether it counted, and the task taken with it."""
 
     recorded: bool  # False: the row is no longer this attempt's (deleted, stopped, taken over)
     next: Task | None
 
 
-class Rescued(Value, frozen=True):
+class RescueResult(Value, frozen=True):
     """What a rescue found: how many rows went back, and what others' backends still perform."""
 
     count: int
@@ -91,7 +91,7 @@ class TaskSession(Protocol):
 
     async def finish(
         self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
-    ) -> Finished:
+    ) -> TaskFinishResult:
         """Record the outcome if the row is still this attempt's (WORK, this pid, this start).
 
         In the same transaction: the next repeat or the retry, the pauses of the group, the removal
@@ -144,12 +144,12 @@ class TaskTable(Protocol):
         """Give the lease back: the next owner need not wait."""
         ...
 
-    async def poll(self, mark: Mark | None, *, after: str | None = None) -> Polled:
+    async def poll(self, mark: PollMark | None, *, after: str | None = None) -> TaskPoll:
         """Groups with rows that came due since `mark`; None: all groups with due rows, a page of
         them from `after` on. What one call looks at is bounded, whatever waits."""
         ...
 
-    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> Window:
+    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> GroupWindow:
         """The group's first due PLAN rows that have not expired, in order: greatest(max, 0)
         descending, then id. A row with a `cron` that was given no plan is not among them: it is
         planned for its first time."""
@@ -171,13 +171,13 @@ class TaskTable(Protocol):
         repeat. False: somebody has the row locked, to be tried again. Errors: RowRefused."""
         ...
 
-    async def expire(self, *, lease_guid: UUID) -> Expired:
+    async def expire(self, *, lease_guid: UUID) -> ExpiryResult:
         """Due PLAN rows beyond their `active` become GONE, so many at once; repeating ones get
         their next row in the same transaction. A row that cannot be changed, or that somebody has
         locked, does not hold up the others."""
         ...
 
-    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:
+    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> RescueResult:
         """Local WORK rows whose backend is gone go back to PLAN; with `stale` also TAKE rows, which
         the caller says it has none of."""
         ...

@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS main."{inbox}" (
 _RECEIVE = 'INSERT OR IGNORE INTO main."{inbox}" (key) VALUES (?)'
 
 
-class Statement(NamedTuple):
+class SqliteStatement(NamedTuple):
     """One attempt on a file."""
 
     target: SqlTarget
@@ -52,7 +52,7 @@ class Statement(NamedTuple):
     timeout_s: float
 
 
-class SqliteHands:
+class SqliteTargets:
     """Performs statements on the SQLite targets of a worker."""
 
     def __init__(
@@ -69,7 +69,7 @@ class SqliteHands:
             target.name: DaemonThreads(target.in_flight_max) for target in targets
         }
 
-    async def perform(self, statement: Statement) -> Outcome:
+    async def perform(self, statement: SqliteStatement) -> Outcome:
         """Perform it; ends at once when cancelled, and then commits nothing any more."""
         attempt = _FileAttempt(self._box_of(statement), statement, self._is_own)
         future = self._threads[statement.target.name].submit(attempt.perform)
@@ -92,7 +92,7 @@ class SqliteHands:
         for threads in self._threads.values():
             threads.close()
 
-    def _box_of(self, statement: Statement) -> SqliteBox:
+    def _box_of(self, statement: SqliteStatement) -> SqliteBox:
         target = statement.target
         assert target.inbox_table is not None
         terms = BoxTerms(
@@ -112,7 +112,7 @@ class _FileAttempt:
     """One statement in its box, and how far it came."""
 
     def __init__(
-        self, box: SqliteBox, statement: Statement, is_own: Callable[[SqlTarget], bool]
+        self, box: SqliteBox, statement: SqliteStatement, is_own: Callable[[SqlTarget], bool]
     ) -> None:
         self._box = box
         self._statement = statement

@@ -22,8 +22,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.executor import Order
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
@@ -87,7 +87,7 @@ class GrpcExecutor:
         self._targets = targets
         # Read now: a file that is missing should be known at the start, not at the first attempt.
         self._credentials = {name: target.credentials() for name, target in targets.items()}
-        self._observer = observer or Silent()
+        self._observer = observer or SilentObserver()
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._turns = {
             name: asyncio.Semaphore(target.in_flight_max) for name, target in targets.items()
@@ -96,7 +96,7 @@ class GrpcExecutor:
     def __repr__(self) -> str:
         return f"GrpcExecutor({', '.join(sorted(self._targets))})"
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Grpc)
         target = self._targets.get(effect.target)
@@ -120,7 +120,7 @@ class GrpcExecutor:
         await asyncio.gather(*(channel.close() for channel in channels.values()))
 
     async def _call(
-        self, order: Order, effect: Grpc, target: GrpcTarget, limit: asyncio.Timeout
+        self, order: AttemptRequest, effect: Grpc, target: GrpcTarget, limit: asyncio.Timeout
     ) -> Outcome:
         request = request_of(order, effect)
         metadata = [
@@ -148,7 +148,9 @@ class GrpcExecutor:
             )
         return channel
 
-    def _refused(self, order: Order, exc: grpc.aio.AioRpcError, target: GrpcTarget) -> Failed:
+    def _refused(
+        self, order: AttemptRequest, exc: grpc.aio.AioRpcError, target: GrpcTarget
+    ) -> Failed:
         code, said = exc.code(), exc.details() or ""
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return Failed(error=f"timed out after {order.timeout_s:g} s")
@@ -167,7 +169,7 @@ class GrpcExecutor:
             answer=_cut(said, target),
         )
 
-    def _tell(self, order: Order, error: str, detail: str) -> None:
+    def _tell(self, order: AttemptRequest, error: str, detail: str) -> None:
         self._observer.event(
             "grpc.call_failed",
             id=order.id,
@@ -177,7 +179,7 @@ class GrpcExecutor:
         )
 
 
-def request_of(order: Order, effect: Grpc) -> HandleRequest:
+def request_of(order: AttemptRequest, effect: Grpc) -> HandleRequest:
     """What the handler is told."""
     scheduled_at, deadline = Timestamp(), Timestamp()
     scheduled_at.FromDatetime(order.scheduled_at)

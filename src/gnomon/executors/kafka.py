@@ -19,8 +19,8 @@ from typing import Literal
 import msgspec
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.executor import Order
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors._kafka_client import (
     Ack,
     AiokafkaClient,
@@ -106,7 +106,7 @@ class KafkaTarget:
         return context
 
 
-class _Link:
+class _KafkaLink:
     """The way to one target: its client and its bound."""
 
     def __init__(self, client: KafkaClient, in_flight_max: int) -> None:
@@ -126,13 +126,13 @@ class KafkaExecutor:
         client: Callable[[KafkaOptions], KafkaClient] = AiokafkaClient,
     ) -> None:
         self._clock = clock
-        self._observer: Observer = observer or Silent()
+        self._observer: Observer = observer or SilentObserver()
         self._links = {
-            name: _Link(client(target.options()), target.in_flight_max)
+            name: _KafkaLink(client(target.options()), target.in_flight_max)
             for name, target in targets.items()
         }
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Kafka)
         link = self._links.get(effect.target)
@@ -161,7 +161,7 @@ class KafkaExecutor:
         for link in self._links.values():
             await link.client.stop()
 
-    def _failed(self, order: Order, refusal: Refusal) -> Failed:
+    def _failed(self, order: AttemptRequest, refusal: Refusal) -> Failed:
         """The same few words for everybody; the detail is for the operator only."""
         assert isinstance(order.effect, Kafka)
         self._observer.event(
@@ -175,7 +175,7 @@ class KafkaExecutor:
         return Failed(error=refusal.error)
 
 
-def record_of(order: Order, effect: Kafka, now: datetime) -> Record:
+def record_of(order: AttemptRequest, effect: Kafka, now: datetime) -> Record:
     """The user's record, and beside it what the user cannot change."""
     headers = dict(effect.headers)
     value: bytes | None = None

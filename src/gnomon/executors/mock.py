@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from gnomon.contracts.executor import Order
+from gnomon.contracts.executor import AttemptRequest
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, cut
 from gnomon.model.spec import Mock
 
@@ -23,7 +23,7 @@ class MockExecutor:
     def __init__(self, killer: Callable[[], None] = kill_this_process) -> None:
         self._killer = killer
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Mock)
         if order.attempt_no <= effect.kill:

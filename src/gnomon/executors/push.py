@@ -20,8 +20,8 @@ import msgspec
 
 from gnomon import __version__
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.executor import Order
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors.http import retry_after
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
@@ -82,13 +82,13 @@ class PushExecutor:
     ) -> None:
         self._targets = targets
         self._clock = clock
-        self._observer = observer or Silent()
+        self._observer = observer or SilentObserver()
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
         return f"PushExecutor({', '.join(sorted(self._targets))})"
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Push)
         target = self._targets.get(effect.target)
@@ -114,7 +114,7 @@ class PushExecutor:
             await session.close()
 
     async def _send(
-        self, order: Order, effect: Push, target: PushTarget, limit: asyncio.Timeout
+        self, order: AttemptRequest, effect: Push, target: PushTarget, limit: asyncio.Timeout
     ) -> Outcome:
         async with self._opened().post(
             target.url,
@@ -157,7 +157,7 @@ class PushExecutor:
             answer=answer,
         )
 
-    def _failed(self, order: Order, error: str, exc: Exception) -> Failed:
+    def _failed(self, order: AttemptRequest, error: str, exc: Exception) -> Failed:
         """The same few words for everybody; the detail goes to the operator only."""
         os_error = getattr(exc, "os_error", None)
         self._observer.event(
@@ -171,7 +171,7 @@ class PushExecutor:
         return Failed(error=error)
 
 
-def body_of(order: Order, effect: Push) -> bytes:
+def body_of(order: AttemptRequest, effect: Push) -> bytes:
     """What the notificator is told; who is not named is left out."""
     body: dict[str, object] = {"key": order.key}
     if effect.user is not None:
@@ -183,7 +183,7 @@ def body_of(order: Order, effect: Push) -> bytes:
     return msgspec.json.encode(body)
 
 
-def headers_of(order: Order, target: PushTarget) -> dict[str, str]:
+def headers_of(order: AttemptRequest, target: PushTarget) -> dict[str, str]:
     """What stands around it."""
     headers = {
         "User-Agent": f"gnomon/{__version__}",

@@ -28,8 +28,8 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.executor import Order
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors._threads import DaemonThreads
 from gnomon.model.effects import json_problem
 from gnomon.model.errors import ConfigurationError, short
@@ -158,7 +158,7 @@ class PythonExecutor:
     ) -> None:
         self._registry = registry
         self._clock = clock
-        self._observer: Observer = observer or Silent()
+        self._observer: Observer = observer or SilentObserver()
         self._threads = DaemonThreads(thread_count)
         self._thread_count = thread_count
         self._stuck = 0
@@ -169,7 +169,7 @@ class PythonExecutor:
         """Threads whose attempt is over but whose function has not returned."""
         return self._stuck
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Python)
         entry = self._registry.find(effect.function)
@@ -200,7 +200,7 @@ class PythonExecutor:
     # -- plain functions --
 
     async def _in_thread(
-        self, order: Order, entry: _Entry, attempt: AttemptContext, effect: Python
+        self, order: AttemptRequest, entry: _Entry, attempt: AttemptContext, effect: Python
     ) -> Outcome:
         future = self._threads.submit(partial(self._call, order, entry, attempt, effect))
         waiting = asyncio.wrap_future(future)
@@ -218,7 +218,7 @@ class PythonExecutor:
         return Failed(error=f"timed out after {order.timeout_s:g} s{where}")
 
     def _call(
-        self, order: Order, entry: _Entry, attempt: AttemptContext, effect: Python
+        self, order: AttemptRequest, entry: _Entry, attempt: AttemptContext, effect: Python
     ) -> Outcome:
         """In the thread. Returns values only: some exceptions cannot cross into a coroutine."""
         try:
@@ -230,7 +230,7 @@ class PythonExecutor:
         except BaseException as exc:  # noqa: BLE001 - the attempt boundary
             return self._failed(order, exc)
 
-    def _abandon(self, order: Order, future: Future[Outcome]) -> bool:
+    def _abandon(self, order: AttemptRequest, future: Future[Outcome]) -> bool:
         """Give a call up; whether it had begun. One that began keeps its thread, as stuck."""
         if future.cancel():
             return False
@@ -242,7 +242,7 @@ class PythonExecutor:
         future.add_done_callback(partial(self._returned, order, since))
         return True
 
-    def _returned(self, order: Order, since: float, _: Future[Outcome]) -> None:
+    def _returned(self, order: AttemptRequest, since: float, _: Future[Outcome]) -> None:
         self._count_stuck(-1)
         self._observer.event(
             "python.thread_returned",
@@ -266,13 +266,13 @@ class PythonExecutor:
             error=cut(f"no function {short(name)} here; this worker knows {listed}{more}")
         )
 
-    def _cancelled(self, order: Order, exc: asyncio.CancelledError) -> Outcome:
+    def _cancelled(self, order: AttemptRequest, exc: asyncio.CancelledError) -> Outcome:
         current = asyncio.current_task()
         if current is None or current.cancelling():
             raise exc
         return self._failed(order, exc)  # the function awaited something that others cancelled
 
-    def _failed(self, order: Order, exc: BaseException) -> Outcome:
+    def _failed(self, order: AttemptRequest, exc: BaseException) -> Outcome:
         match exc:
             case Fail():
                 return Failed(

@@ -39,8 +39,8 @@ from aio_pika.exceptions import (
 from aiormq.exceptions import ChannelAccessRefused
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.executor import Order
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.model.effects import validate_message
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
@@ -127,10 +127,10 @@ class RabbitmqExecutor:
         observer: Observer | None = None,
     ) -> None:
         self._clock = clock
-        self._observer: Observer = observer or Silent()
-        self._links = {name: _Link(target, clock) for name, target in targets.items()}
+        self._observer: Observer = observer or SilentObserver()
+        self._links = {name: _RabbitmqLink(target, clock) for name, target in targets.items()}
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Rabbitmq)
         link = self._links.get(effect.target)
@@ -155,7 +155,7 @@ class RabbitmqExecutor:
         for link in self._links.values():
             await link.close()
 
-    def _failed(self, order: Order, error: str, exc: Exception) -> Failed:
+    def _failed(self, order: AttemptRequest, error: str, exc: Exception) -> Failed:
         """The same few words for everybody; the detail is for the operator only."""
         assert isinstance(order.effect, Rabbitmq)
         cause = exc.__cause__ if isinstance(exc, NoConnectionError) else exc
@@ -177,7 +177,7 @@ class RabbitmqExecutor:
 
 
 def message_of(
-    order: Order, effect: Rabbitmq, now: datetime, expiration: timedelta | None
+    order: AttemptRequest, effect: Rabbitmq, now: datetime, expiration: timedelta | None
 ) -> aio_pika.Message:
     """The user's message, and beside it what the user cannot change."""
     body, content_type = b"", effect.content_type
@@ -233,7 +233,7 @@ class _Channel:
         return is_usable and key not in self.keys
 
 
-class _Link:
+class _RabbitmqLink:
     """The way to one target: its connection, its channels and its bound."""
 
     def __init__(self, target: RabbitmqTarget, clock: Clock) -> None:

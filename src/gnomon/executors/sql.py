@@ -26,11 +26,11 @@ import asyncpg
 import msgspec
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.executor import Order
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors._bounded_loop import BoundedLoop
 from gnomon.executors._sql_target import SqlTarget, check_own
-from gnomon.executors._sqlite import DONE_BEFORE, UNKNOWN_COMMIT, SqliteHands, Statement
+from gnomon.executors._sqlite import DONE_BEFORE, UNKNOWN_COMMIT, SqliteStatement, SqliteTargets
 from gnomon.model.errors import short
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, cut
 from gnomon.model.spec import Sql
@@ -80,7 +80,7 @@ class SqlExecutor:
     ) -> None:
         """`is_bounded`: SQLite's memory in this process is, for good, if there are such targets."""
         self._targets = targets
-        self._observer = observer or Silent()
+        self._observer = observer or SilentObserver()
         quoted = schema.replace('"', '""')
         self._is_done = f'SELECT "{quoted}".effect_done($1, $2)'
         self._finish = f'SELECT "{quoted}".finish_ok($1, $2, $3)'
@@ -91,14 +91,14 @@ class SqlExecutor:
         for target in targets.values():
             check_own(target, database_url)
         files = [target for target in targets.values() if target.is_sqlite]
-        self._hands = SqliteHands(
+        self._hands = SqliteTargets(
             files, clock=clock, database_url=database_url, is_bounded=is_bounded
         )
 
     def __repr__(self) -> str:
         return f"SqlExecutor({', '.join(sorted(self._targets))})"
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Sql)
         target = self._targets.get(effect.target)
@@ -129,7 +129,7 @@ class SqlExecutor:
         effect, order = attempt.effect, attempt.order
         if effect.autocommit:
             return Failed(error="autocommit is for PostgreSQL", retryable=False)
-        statement = Statement(
+        statement = SqliteStatement(
             attempt.target, effect.statement, effect.parameters, order.key, within_s
         )
         return await self._hands.perform(statement)
@@ -201,7 +201,7 @@ class SqlExecutor:
 class _Attempt:
     """One order on its target, and how far it came."""
 
-    def __init__(self, order: Order, effect: Sql, target: SqlTarget) -> None:
+    def __init__(self, order: AttemptRequest, effect: Sql, target: SqlTarget) -> None:
         self.order = order
         self.effect = effect
         self.target = target

@@ -132,7 +132,7 @@ class _Known(msgspec.Struct, frozen=True):
     until: float
 
 
-class _Bucket(msgspec.Struct):
+class _CallBucket(msgspec.Struct):
     """A token bucket: a second's worth may come at once."""
 
     rate: float
@@ -175,8 +175,8 @@ class Authorizer:
         self._looked_at: float | None = None
         self._known: dict[bytes, _Known] = {}
         self._refused: dict[bytes, float] = {}
-        self._strangers = _Bucket(STRANGERS_PER_S, STRANGERS_PER_S, clock.monotonic())
-        self._buckets: dict[str, _Bucket] = {}
+        self._strangers = _CallBucket(STRANGERS_PER_S, STRANGERS_PER_S, clock.monotonic())
+        self._buckets: dict[str, _CallBucket] = {}
         self._counts: dict[str, _Count] = {}
 
     async def is_required(self) -> bool:
@@ -238,7 +238,7 @@ class Authorizer:
         now = self._clock.monotonic()
         bucket = self._buckets.get(principal.name)
         if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[principal.name] = _Bucket(rate, max(1.0, rate), now)
+            bucket = self._buckets[principal.name] = _CallBucket(rate, max(1.0, rate), now)
         wait_s = bucket.wait_s(now)
         if wait_s > 0:
             raise Exhausted("token.rate", value=rate, retry_after_s=wait_s)

@@ -189,7 +189,7 @@ def entities_of(scheduler: Scheduler) -> Entities:
 # -- compare and set ------------------------------------------------------------------------------
 
 
-class Swap(msgspec.Struct, frozen=True, kw_only=True):
+class StateSwap(msgspec.Struct, frozen=True, kw_only=True):
     """A new state of a stage, if the stored one has the expected version."""
 
     stage: str
@@ -201,7 +201,7 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def swap_state(
-    entities: Entities, swap: Swap, *, by: str
+    entities: Entities, swap: StateSwap, *, by: str
 ) -> tuple[Entity, StageState | None, bool]:
     """The entity, the state that is there now, and whether it is the new one. Errors: NotFound."""
     stage, write = stage_name(swap.stage), swap.write
@@ -221,7 +221,7 @@ async def swap_state(
     return *await entities.state(stage, swap.entity_id), False
 
 
-def conflict_of(swap: Swap, entity: Entity, current: StageState | None) -> VersionConflict:
+def conflict_of(swap: StateSwap, entity: Entity, current: StageState | None) -> VersionConflict:
     """Why a state was not stored."""
     found = 0 if current is None else current.version
     if swap.epoch is not None and swap.epoch != entity.epoch:

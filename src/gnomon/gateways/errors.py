@@ -18,7 +18,7 @@ GOT_CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorRow:
     """What a code is outside. `shown` names the error's fields that the caller may see."""
 
     code: str
@@ -35,65 +35,69 @@ class Row:
 
 
 _ROWS = (
-    Row("invalid_request", 400, "INVALID_ARGUMENT", EXIT_USAGE, "The request is not understood"),
-    Row(
+    ErrorRow(
+        "invalid_request", 400, "INVALID_ARGUMENT", EXIT_USAGE, "The request is not understood"
+    ),
+    ErrorRow(
         "invalid_spec", 400, "INVALID_ARGUMENT", EXIT_USAGE, "A field breaks a rule",
         ("path", "problem", "got"),
     ),
-    Row(
+    ErrorRow(
         "unknown_field", 400, "INVALID_ARGUMENT", EXIT_USAGE, "There is no such field",
         ("path", "suggestion"),
     ),
-    Row("unauthenticated", 401, "UNAUTHENTICATED", 15, "A valid token is needed"),
-    Row("forbidden", 403, "PERMISSION_DENIED", 13, "This caller may not do this", ("scope",)),
-    Row("not_found", 404, "NOT_FOUND", 3, "It does not exist", ("kind", "name")),
-    Row("already_exists", 409, "ALREADY_EXISTS", 4, "It exists already", ("kind", "name")),
-    Row(
+    ErrorRow("unauthenticated", 401, "UNAUTHENTICATED", 15, "A valid token is needed"),
+    ErrorRow("forbidden", 403, "PERMISSION_DENIED", 13, "This caller may not do this", ("scope",)),
+    ErrorRow("not_found", 404, "NOT_FOUND", 3, "It does not exist", ("kind", "name")),
+    ErrorRow("already_exists", 409, "ALREADY_EXISTS", 4, "It exists already", ("kind", "name")),
+    ErrorRow(
         "conflict", 412, "ABORTED", 5, "Somebody else changed it first",
         ("name", "expected", "found"),
     ),
-    Row(
+    ErrorRow(
         "failed_precondition", 409, "FAILED_PRECONDITION", 6, "Its state forbids it",
         ("name", "state", "wanted"),
     ),
-    Row(
+    ErrorRow(
         "exhausted", 429, "RESOURCE_EXHAUSTED", 7, "A limit is reached",
         ("limit", "value", "retry_after_s"),
     ),
-    Row("unavailable", 503, "UNAVAILABLE", 8, "Not available at the moment", ("retry_after_s",)),
-    Row(
+    ErrorRow(
+        "unavailable", 503, "UNAVAILABLE", 8, "Not available at the moment", ("retry_after_s",)
+    ),
+    ErrorRow(
         "store_unavailable", 503, "UNAVAILABLE", 8, "The database does not answer",
         ("retry_after_s",),
     ),
-    Row(
+    ErrorRow(
         "not_supported", 501, "UNIMPLEMENTED", 9, "The engine cannot do this",
         ("capability", "engine"),
     ),
-    Row(
+    ErrorRow(
         "schema_mismatch", 503, "FAILED_PRECONDITION", 10, "The schema has another version",
         ("found", "expected"),
     ),
-    Row(
+    ErrorRow(
         "identity_mismatch", 503, "FAILED_PRECONDITION", 11, "The database is a copy or a restore"
     ),
-    Row("configuration", 500, "INTERNAL", 12, "A setting is wrong"),
-    Row("internal", 500, "INTERNAL", 1, "Something went wrong on our side"),
-    Row("bug", 500, "INTERNAL", 1, "An invariant did not hold"),
+    ErrorRow("configuration", 500, "INTERNAL", 12, "A setting is wrong"),
+    ErrorRow("internal", 500, "INTERNAL", 1, "Something went wrong on our side"),
+    ErrorRow("bug", 500, "INTERNAL", 1, "An invariant did not hold"),
     # What only HTTP can get wrong.
-    Row("route_not_found", 404, "UNIMPLEMENTED", EXIT_USAGE, "There is no such path"),
-    Row("method_not_allowed", 405, "UNIMPLEMENTED", EXIT_USAGE, "The path has no such method"),
-    Row("request_timeout", 408, "DEADLINE_EXCEEDED", 8, "The body did not arrive in time"),
-    Row("body_too_large", 413, "RESOURCE_EXHAUSTED", EXIT_USAGE, "The body is too large"),
-    Row(
+    ErrorRow("route_not_found", 404, "UNIMPLEMENTED", EXIT_USAGE, "There is no such path"),
+    ErrorRow("method_not_allowed", 405, "UNIMPLEMENTED", EXIT_USAGE, "The path has no such method"),
+    ErrorRow("request_timeout", 408, "DEADLINE_EXCEEDED", 8, "The body did not arrive in time"),
+    ErrorRow("body_too_large", 413, "RESOURCE_EXHAUSTED", EXIT_USAGE, "The body is too large"),
+    ErrorRow(
         "unsupported_media_type", 415, "INVALID_ARGUMENT", EXIT_USAGE,
         "The body has another type than is read here",
     ),
 )  # fmt: skip
 
-TABLE: Mapping[str, Row] = MappingProxyType({row.code: row for row in _ROWS})
+TABLE: Mapping[str, ErrorRow] = MappingProxyType({row.code: row for row in _ROWS})
 
 
-def row_of(error: BaseException) -> Row:
+def row_of(error: BaseException) -> ErrorRow:
     """The row of an error; what is not ours is internal."""
     return TABLE[error.code if isinstance(error, GnomonError) else "internal"]
 

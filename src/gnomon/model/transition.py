@@ -49,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     occurrence_failures: int
 
 
-class Missed(msgspec.Struct, frozen=True):
+class MissedOccurrences(msgspec.Struct, frozen=True):
     """The row was due, but `expires_at` had passed: no attempt may begin."""
 
 
@@ -80,7 +80,7 @@ def _following(spec: Spec, occurrence_at: datetime) -> datetime | None:
 
 
 def decide(
-    spec: Spec, status: Status, event: Outcome | Missed, *, guid: UUID, now: datetime
+    spec: Spec, status: Status, event: Outcome | MissedOccurrences, *, guid: UUID, now: datetime
 ) -> Verdict:
     """`transition`, for any spec that a store may hold: what cannot be decided is dead.
 
@@ -95,7 +95,7 @@ def decide(
         return _ended(status, State.DEAD, reason, **_count_of(event))
 
 
-def _count_of(event: Outcome | Missed) -> dict[str, int]:
+def _count_of(event: Outcome | MissedOccurrences) -> dict[str, int]:
     match event:
         case Succeeded() | Cancelled():
             return {"succeeded": 1}
@@ -103,12 +103,12 @@ def _count_of(event: Outcome | Missed) -> dict[str, int]:
             return {"failed": 1}
         case Interrupted() | Abandoned():
             return {"interrupted": 1}
-        case Missed():
+        case MissedOccurrences():
             return {}
 
 
 def transition(
-    spec: Spec, status: Status, event: Outcome | Missed, *, guid: UUID, now: datetime
+    spec: Spec, status: Status, event: Outcome | MissedOccurrences, *, guid: UUID, now: datetime
 ) -> Verdict:
     """Decide what follows. `status` is the one the attempt began with."""
     match event:
@@ -123,7 +123,7 @@ def transition(
         case Cancelled(reason=reason):
             counted = _counted(status, failures=status.consecutive_failures)
             return _ended(counted, State.CANCELLED, reason, succeeded=1)
-        case Missed():
+        case MissedOccurrences():
             return _missed(spec, status, guid, now)
         case _:
             assert_never(event)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import LOCAL, Draft, Installation
+from gnomon.contracts.store import LOCAL, ActionDraft, Installation
 from gnomon.model.action import Action
 from gnomon.model.codec import read_back, stored_form
 from gnomon.model.effects import validate_effect
@@ -44,7 +44,7 @@ def admit(
     installation: Installation,
     retention: timedelta,
     actor: str = LOCAL,
-) -> Draft:
+) -> ActionDraft:
     """Validate, fill in the defaults, and decide when the first attempt is due."""
     named = None if request.id is None else action_id(request.id)
     spec = _admit_spec(request.spec, now)
@@ -56,7 +56,7 @@ def admit(
     due = due_at(spec, guid, 1, occurrence_at)
     if spec.deadline is not None and due >= spec.deadline:
         raise InvalidSpec("spec.deadline", "is before the first occurrence", got=spec.deadline)
-    return Draft(
+    return ActionDraft(
         id=name,
         guid=guid,
         shard=shard_of(name, installation.shard_count),

@@ -14,12 +14,12 @@ from gnomon.clock import DatabaseClock
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.store import (
     LOCAL,
+    ActionDraft,
+    ActionPage,
     ActionStore,
-    Changed,
-    Draft,
+    ChangeResult,
     Installation,
     LimitUse,
-    Page,
     Selection,
     Store,
 )
@@ -83,13 +83,13 @@ class Scheduler:
 
     async def create(
         self, request: Request, *, within: ActionStore | None = None, actor: str = LOCAL
-    ) -> Changed:
+    ) -> ChangeResult:
         """Store a new action. Errors: AlreadyExists, InvalidSpec and its kin."""
         return await self._create("create", request, within, actor)
 
     async def _create(
         self, verb: str, request: Request, within: ActionStore | None, actor: str
-    ) -> Changed:
+    ) -> ChangeResult:
         draft = await self._admit(request, actor)
         (stored,) = await (within or self.store.actions).create([draft], actor=actor, verb=verb)
         if stored is None:
@@ -100,7 +100,7 @@ class Scheduler:
 
     async def create_many(
         self, requests: Sequence[Request], *, actor: str = LOCAL
-    ) -> Sequence[Changed | GnomonError]:
+    ) -> Sequence[ChangeResult | GnomonError]:
         """Store up to 10,000 actions; one answer each, in order. A bad one spoils no other."""
         if len(requests) > BULK_MAX:
             raise InvalidRequest(f"{len(requests)} actions in one call; at most {BULK_MAX}")
@@ -116,11 +116,11 @@ class Scheduler:
 
     async def _create_chunk(
         self, requests: Sequence[Request], now: datetime, actor: str
-    ) -> Sequence[Changed | GnomonError]:
+    ) -> Sequence[ChangeResult | GnomonError]:
         admitted = [self._admitted(request, now, actor) for request in requests]
-        seen: dict[str, Draft] = {}
+        seen: dict[str, ActionDraft] = {}
         for index, draft in enumerate(admitted):
-            if isinstance(draft, Draft):
+            if isinstance(draft, ActionDraft):
                 if draft.id in seen:
                     admitted[index] = AlreadyExists("action", draft.id)
                 seen.setdefault(draft.id, draft)
@@ -135,7 +135,7 @@ class Scheduler:
             for draft in admitted
         ]
 
-    def _admitted(self, request: Request, now: datetime, actor: str) -> Draft | GnomonError:
+    def _admitted(self, request: Request, now: datetime, actor: str) -> ActionDraft | GnomonError:
         try:
             return self._draft(request, now, actor)
         except GnomonError as exc:
@@ -150,7 +150,7 @@ class Scheduler:
         if_match: UUID | None = None,
         barrier: bool = False,
         actor: str = LOCAL,
-    ) -> Changed:
+    ) -> ChangeResult:
         """Give an action a new spec, or create it; counters begin at zero."""
         if request.id is None:
             raise InvalidRequest("id: is required to replace an action")
@@ -167,19 +167,23 @@ class Scheduler:
         if_match: UUID | None = None,
         barrier: bool = False,
         actor: str = LOCAL,
-    ) -> Changed:
+    ) -> ChangeResult:
         """Cancel an action: no attempt of it begins any more."""
         with self._barriers.place(wanted=barrier):
             changed = await self.store.actions.delete(action_id(id), if_match=if_match, actor=actor)
             return await self._passed(changed, barrier=barrier)
 
-    async def pause(self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL) -> Changed:
+    async def pause(
+        self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL
+    ) -> ChangeResult:
         """Let no attempt begin until it is resumed."""
         return await self.store.actions.pause(
             action_id(id), self._entropy.guid(), if_match=if_match, actor=actor
         )
 
-    async def resume(self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL) -> Changed:
+    async def resume(
+        self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL
+    ) -> ChangeResult:
         """Let a paused action go on, by its catch-up rule if its time has passed."""
         changed = await self.store.actions.resume(
             action_id(id),
@@ -193,7 +197,7 @@ class Scheduler:
 
     async def run_now(
         self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL
-    ) -> Changed:
+    ) -> ChangeResult:
         """Make an action due at once."""
         changed = await self.store.actions.run_now(
             action_id(id), self._entropy.guid(), if_match=if_match, actor=actor
@@ -201,7 +205,7 @@ class Scheduler:
         self.store.wakeups.hint({changed.action.meta.shard})
         return changed
 
-    async def retry(self, id: str, *, actor: str = LOCAL) -> Changed:
+    async def retry(self, id: str, *, actor: str = LOCAL) -> ChangeResult:
         """Arm a finished action that did not succeed once more, due now, as a new generation."""
         action = await self.get(id)
         if action.status.state not in (State.DEAD, State.EXPIRED, State.CANCELLED):
@@ -222,7 +226,7 @@ class Scheduler:
 
     async def list(
         self, selection: Selection, *, after: str | None = None, limit: int = 100
-    ) -> Page:
+    ) -> ActionPage:
         """A page of actions in order of id."""
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
@@ -281,10 +285,10 @@ class Scheduler:
 
     # -- inside ---------------------------------------------------------------------------------
 
-    async def _admit(self, request: Request, actor: str) -> Draft:
+    async def _admit(self, request: Request, actor: str) -> ActionDraft:
         return self._draft(request, await self._now(), actor)
 
-    def _draft(self, request: Request, now: datetime, actor: str) -> Draft:
+    def _draft(self, request: Request, now: datetime, actor: str) -> ActionDraft:
         return admit(
             request,
             guid=self._entropy.guid(),
@@ -300,7 +304,7 @@ class Scheduler:
             self._trusted_until = self._clock.monotonic() + CLOCK_TRUSTED_S
         return self._database.now()
 
-    async def _passed(self, changed: Changed, *, barrier: bool) -> Changed:
+    async def _passed(self, changed: ChangeResult, *, barrier: bool) -> ChangeResult:
         """Wait until the attempt in flight has ended, or can no longer succeed."""
         flight = changed.in_flight
         if not barrier or flight is None or flight.deadline is None:

@@ -1,17 +1,27 @@
 """Stages over entities: pure functions, timers, private state, saved together."""
 
 from gnomon.stages.service import Stages
-from gnomon.stages.stage import KEEP, Done, Item, Keep, Quarantine, Retry, Saved, Stage, Wake
+from gnomon.stages.stage import (
+    KEEP,
+    EntityView,
+    Keep,
+    Quarantine,
+    RetryLater,
+    SavedVersion,
+    Stage,
+    Update,
+    Wake,
+)
 
 __all__ = [
     "KEEP",
-    "Done",
-    "Item",
+    "EntityView",
     "Keep",
     "Quarantine",
-    "Retry",
-    "Saved",
+    "RetryLater",
+    "SavedVersion",
     "Stage",
     "Stages",
+    "Update",
     "Wake",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gnomon.stages.stage import Done, Keep, Wake
+from gnomon.stages.stage import Keep, Update, Wake
 
 WAKE_MIN = datetime(1970, 1, 1, tzinfo=UTC)  # whatever is before it is long due
 WAKE_MAX = datetime(9998, 1, 1, tzinfo=UTC)  # room for `spread` before engines and drivers end
@@ -35,11 +35,11 @@ def check_ask(answer: object) -> bool | Wake:
     )
 
 
-def check_done(answer: object) -> Done[Any] | Exception | None:
+def check_done(answer: object) -> Update[Any] | Exception | None:
     """An answer of `process`. Errors: WrongAnswerError."""
     if answer is None or isinstance(answer, Exception):
         return answer
-    if not isinstance(answer, Done):
+    if not isinstance(answer, Update):
         _close(answer)
         hint = ": write Done({…})" if isinstance(answer, Mapping) else ""
         raise WrongAnswerError(f"process must return Done(…) or None, got {_shown(answer)}{hint}")
@@ -49,7 +49,7 @@ def check_done(answer: object) -> Done[Any] | Exception | None:
     if answer.wake is None or isinstance(answer.wake, Keep):
         return answer
     wake = check_time(answer.wake, "Done.wake")
-    return Done(patch=answer.patch, state=answer.state, wake=wake, note=answer.note)
+    return Update(patch=answer.patch, state=answer.state, wake=wake, note=answer.note)
 
 
 def check_time(at: object, what: str) -> datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from gnomon.stages.served import StageInfo
+from gnomon.stages.bound_stage import StageInfo
 
 OUTAGE_MIN_S = 1.0
 OUTAGE_MAX_S = 30.0

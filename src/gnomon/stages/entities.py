@@ -11,9 +11,9 @@ import msgspec
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import Installation, Store
 from gnomon.contracts.store.entities import (
+    Enqueue,
     Entity,
     EntityWrite,
-    Offer,
     StageState,
     StateWrite,
 )
@@ -25,7 +25,7 @@ from gnomon.model.stage.patch import Patch, apply_patch
 from gnomon.model.stage.paths import WHOLE, changed_paths
 from gnomon.stages.codec import UndecodableError, decode_document, encode_document
 from gnomon.stages.explain import Explanation, ParkedRow, explained, parked_row
-from gnomon.stages.running import STATE_CAS
+from gnomon.stages.stage_run import STATE_CAS
 
 TRIES_MAX = 10  # of a patch against others who change the same entity
 LIST_MAX = 1_000
@@ -42,7 +42,7 @@ class EntityPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
-class Expected(NamedTuple):
+class ExpectedVersion(NamedTuple):
     """What a change was made for; None: whatever is there."""
 
     version: int | None
@@ -82,7 +82,7 @@ class Entities:
     ) -> Entity:
         """Create or replace. `if_version` 0: only create. Errors: VersionConflict."""
         text = encode_document(document)
-        expected = Expected(if_version, if_epoch)
+        expected = ExpectedVersion(if_version, if_epoch)
         return await self._change(entity_id, lambda _: text, expected, by=by)
 
     async def patch(
@@ -108,7 +108,7 @@ class Entities:
                 ) from None
             return encode_document(apply_patch(document, patch))
 
-        return await self._change(entity_id, patched, Expected(if_version, if_epoch), by=by)
+        return await self._change(entity_id, patched, ExpectedVersion(if_version, if_epoch), by=by)
 
     async def delete(
         self,
@@ -124,7 +124,7 @@ class Entities:
             if before is None:
                 raise NotFound("entity", entity_id)
 
-        await self._change(entity_id, removed, Expected(if_version, if_epoch), by=by)
+        await self._change(entity_id, removed, ExpectedVersion(if_version, if_epoch), by=by)
 
     async def put_many(self, documents: Mapping[str, object], *, by: str = USER) -> int:
         """Create or replace many; how many were changed by it."""
@@ -144,7 +144,9 @@ class Entities:
                 await self.put(write.id, documents[write.id], by=by)
         return len(writes)
 
-    async def _change(self, entity_id: str, make: Any, expected: Expected, *, by: str) -> Entity:
+    async def _change(
+        self, entity_id: str, make: Any, expected: ExpectedVersion, *, by: str
+    ) -> Entity:
         version = 0
         for _ in range(TRIES_MAX):
             before = await self._base(entity_id)
@@ -265,7 +267,7 @@ class Entities:
         Wakes that stage alone."""
         entity, _ = await self.state(stage, entity_id)
         shard = self._shard(entity_id)
-        offer = Offer(stage=stage, reason=STATE_CAS, root=self._entropy.token(), frees=True)
+        offer = Enqueue(stage=stage, reason=STATE_CAS, root=self._entropy.token(), frees=True)
         stored = await self._entities.swap_state(
             entity_id,
             stage,

@@ -14,28 +14,28 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from gnomon.clock import DatabaseClock
-from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import Holding
+from gnomon.contracts.leased_service import Ownership
+from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.entities import (
     Commit,
     EntityStore,
-    Survey,
+    NextWork,
     size_of,
 )
 from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.register import RELAY_REVISION
 from gnomon.model.errors import Unavailable
-from gnomon.stages.announcing import announce
-from gnomon.stages.asking import Asker
-from gnomon.stages.attending import Attending, Places
-from gnomon.stages.claiming import Claims
+from gnomon.stages.announcement import announce
+from gnomon.stages.attendance import AttendanceWatch, StageShards
+from gnomon.stages.backfill import Backfiller
+from gnomon.stages.bound_stage import BoundStage
+from gnomon.stages.change_router import ChangeRouter
+from gnomon.stages.claims import StageClaims
 from gnomon.stages.config import StagesConfig
-from gnomon.stages.line import Background, Line
-from gnomon.stages.running import Runs
-from gnomon.stages.served import Served
-from gnomon.stages.walking import Walker
+from gnomon.stages.pipeline import BackgroundShare, StagePipeline
+from gnomon.stages.runner import StageRunner
 
 FEED_BATCH = 500
 FIRE_BATCH = 1_000
@@ -49,7 +49,7 @@ class Reconciler:
     def __init__(
         self,
         store: EntityStore,
-        stages: Sequence[Served],
+        stages: Sequence[BoundStage],
         *,
         ownership: Ownership,
         shard_count: int,
@@ -68,17 +68,17 @@ class Reconciler:
         by_name = {served.info.name: served for served in stages}
         self._has_relay = has_relay
         serves = [*by_name, RELAY_SINK] if has_relay else [*by_name]
-        self.places = Places(ownership, serves, env)
-        self.attending = Attending(store, self.places, ownership=ownership, env=env)
-        self.asker = Asker(
+        self.places = StageShards(ownership, serves, env)
+        self.attending = AttendanceWatch(store, self.places, ownership=ownership, env=env)
+        self.asker = ChangeRouter(
             by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
         )
-        background = self._background = Background()
-        lines = {name: Line(served, background) for name, served in by_name.items()}
-        self.claims = Claims(
+        background = self._background = BackgroundShare()
+        lines = {name: StagePipeline(served, background) for name, served in by_name.items()}
+        self.claims = StageClaims(
             store,
             self.asker,
-            Runs(store, self.asker, config=self._config, env=env, lines=lines),
+            StageRunner(store, self.asker, config=self._config, env=env, lines=lines),
             lines.values(),
             places=self.places,
             env=env,
@@ -87,8 +87,8 @@ class Reconciler:
         )
         self.claims.tell_saved = saved
         self.claims.in_order()
-        self._lines: Mapping[str, Line] = self.claims.lines
-        self._walker = Walker(
+        self._lines: Mapping[str, StagePipeline] = self.claims.lines
+        self._walker = Backfiller(
             store,
             self.asker,
             self._lines,
@@ -97,7 +97,7 @@ class Reconciler:
             env=env,
             offered=self.claims.offered,
         )
-        self._survey: Survey | None = None
+        self._survey: NextWork | None = None
         self._survey_at = 0.0
         self._behind_until = 0.0  # looks that come between do not put it off
         self._declare_at = 0.0
@@ -135,7 +135,7 @@ class Reconciler:
         self.wake()
 
     @property
-    def lines(self) -> Mapping[str, Line]:
+    def lines(self) -> Mapping[str, StagePipeline]:
         """The stages' work in this process."""
         return self._lines
 
@@ -220,7 +220,7 @@ class Reconciler:
             self.asker.know(self.attending.elsewhere)
             self.claims.in_order()
 
-    def _note_holdings(self, holdings: Sequence[Holding]) -> None:
+    def _note_holdings(self, holdings: Sequence[HeldShard]) -> None:
         guests = self.places.guests()
         held = frozenset(each.shard for each in holdings).union(*guests.values())
         if held != self._held:
@@ -260,7 +260,7 @@ class Reconciler:
             times.append(self._survey.timer_at)
         return min(times, default=None)
 
-    def _due_at(self, line: Line) -> datetime:
+    def _due_at(self, line: StagePipeline) -> datetime:
         """When its next row is ready and it has room."""
         now = self._clock.monotonic()
         room_in_s = line.capacity.next_at(now) - now
@@ -270,7 +270,7 @@ class Reconciler:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    async def _look(self, holdings: Sequence[Holding]) -> bool:
+    async def _look(self, holdings: Sequence[HeldShard]) -> bool:
         """Learn what there is to do; True if some of it is due."""
         self.claims.is_stale = False
         if self._clock.monotonic() >= self._behind_until:
@@ -293,7 +293,7 @@ class Reconciler:
         is_walking = not self._is_held and bool(survey.sweeps)
         return is_due or survey.fed or is_fired or is_walking
 
-    async def _surveyed(self, holdings: Sequence[Holding]) -> Survey:
+    async def _surveyed(self, holdings: Sequence[HeldShard]) -> NextWork:
         """What there is in the shards held here; and, of the stages that are guests, elsewhere."""
         found = await self._store.survey(holdings)
         survey = replace(found, sweeps=[each for each in found.sweeps if each[0] in self._lines])
@@ -313,7 +313,7 @@ class Reconciler:
 
     # -- timers and changes -----------------------------------------------------------------------
 
-    async def _fire(self, holdings: Sequence[Holding]) -> bool:
+    async def _fire(self, holdings: Sequence[HeldShard]) -> bool:
         timer_at = self._survey.timer_at if self._survey else None
         if timer_at is None or timer_at > self.time.now():
             return False
@@ -325,7 +325,7 @@ class Reconciler:
             self._observer.count("stage_timers", fired)
         return fired > 0
 
-    async def _ask(self, holdings: Sequence[Holding]) -> bool:
+    async def _ask(self, holdings: Sequence[HeldShard]) -> bool:
         """Ask the stages about what others changed."""
         if not self._fed:
             return False

@@ -13,21 +13,21 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
-from gnomon.contracts.store.outbox import RELAY_SINK, OutboxStore, Outgoing, Waiting
+from gnomon.contracts.leased_service import Ownership
+from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, OutboxStore, SinkQueue
 from gnomon.model.errors import Unavailable
-from gnomon.stages.attending import Guests
+from gnomon.stages.attendance import Guests
+from gnomon.stages.bound_stage import BoundStage
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.sender import Sender, Sink
-from gnomon.stages.served import Served
 from gnomon.stages.sink_ages import NOTHING, SinkAges
 
 
 class RelayTarget(Protocol):
     """Where saved versions go: a broker's topic, a receiver, a function."""
 
-    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+    async def send(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         """Deliver them, those of one entity in order; None where it has been acknowledged."""
         ...
 
@@ -40,7 +40,7 @@ class Relay:
     def __init__(
         self,
         outbox: OutboxStore,
-        stages: Sequence[Served],
+        stages: Sequence[BoundStage],
         target: RelayTarget | None,
         *,
         ownership: Ownership,
@@ -56,7 +56,7 @@ class Relay:
         self._observer = env.observer
         self._poll_s = config.poll.total_seconds()
         self._wake = asyncio.Event()
-        self._waiting: Sequence[Waiting] = ()
+        self._waiting: Sequence[SinkQueue] = ()
         self._senders: Mapping[str, Sender] = {
             sink.name: Sender(
                 sink, outbox, ownership=ownership, env=env, config=config, guests=guests
@@ -107,7 +107,7 @@ class Relay:
         due = (each.sink for each in self._waiting if each.due_in <= NOTHING)
         return [self._senders[sink] for sink in due if sink in self._senders]
 
-    async def _survey(self) -> list[Waiting]:
+    async def _survey(self) -> list[SinkQueue]:
         """What waits in the shards held here; and, of sinks served here, in those of others."""
         holdings = self._ownership.trusted()
         found = list(await self._outbox.survey(holdings)) if holdings else []
@@ -137,10 +137,10 @@ class Relay:
         return self._clock.now() + min(times) if times else None
 
 
-def _sinks(stages: Sequence[Served], target: RelayTarget | None) -> list[Sink]:
+def _sinks(stages: Sequence[BoundStage], target: RelayTarget | None) -> list[Sink]:
     sinks = [_stage_sink(served) for served in stages]
     return sinks if target is None else [Sink(RELAY_SINK, target.send), *sinks]
 
 
-def _stage_sink(served: Served) -> Sink:
+def _stage_sink(served: BoundStage) -> Sink:
     return Sink(served.info.name, served.after_save, lambda: served.info.latest)

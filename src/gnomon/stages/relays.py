@@ -17,17 +17,17 @@ from urllib.parse import quote
 import msgspec
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.executor import Executor, Order
+from gnomon.contracts.executor import AttemptRequest, Executor
 from gnomon.contracts.store.entities import StageState
-from gnomon.contracts.store.outbox import Outgoing
+from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed
 from gnomon.model.spec import Effect, Http, Kafka, Rabbitmq
 from gnomon.stages.codec import EntityCodec
 from gnomon.stages.config import StagesConfig
-from gnomon.stages.delivering import AT_ONCE, deliver_in_order
+from gnomon.stages.delivery import AT_ONCE, deliver_in_order
 from gnomon.stages.sender import UndeliverableError
-from gnomon.stages.stage import Saved
+from gnomon.stages.stage import SavedVersion
 
 JSON_TYPE = "application/json"
 KAFKA_MESSAGE_MAX = 1_048_576 - 4_096  # of a request, less what goes with the message
@@ -38,7 +38,7 @@ class NotDeliveredError(Exception):
     """The receiver did not acknowledge it."""
 
 
-ToEffect = Callable[[Outgoing], Effect]
+ToEffect = Callable[[OutboxRow], Effect]
 
 
 class FunctionRelay:
@@ -46,7 +46,7 @@ class FunctionRelay:
 
     def __init__(
         self,
-        function: Callable[[Saved[Any, Any]], Awaitable[None]],
+        function: Callable[[SavedVersion[Any, Any]], Awaitable[None]],
         *,
         entity: Any = dict,
         at_once: int = AT_ONCE,
@@ -55,12 +55,12 @@ class FunctionRelay:
         self._entities = EntityCodec(entity)
         self._at_once = at_once
 
-    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+    async def send(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         return await deliver_in_order(rows, self._deliver, at_once=self._at_once)
 
-    async def _deliver(self, row: Outgoing) -> None:
+    async def _deliver(self, row: OutboxRow) -> None:
         await self._function(
-            Saved(
+            SavedVersion(
                 id=row.entity_id,
                 version=row.version,
                 entity=None if row.doc is None else self._entities.decode(row.doc),
@@ -87,16 +87,16 @@ class EffectRelay:
         self._entropy = env.entropy
         self._timeout = timeout
 
-    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+    async def send(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         return await deliver_in_order(rows, self._deliver)
 
-    async def _deliver(self, row: Outgoing) -> None:
+    async def _deliver(self, row: OutboxRow) -> None:
         outcome = await self._executor.execute(self._order(row))
         if isinstance(outcome, Failed):
             raise NotDeliveredError(outcome.error)
 
-    def _order(self, row: Outgoing) -> Order:
-        return Order(
+    def _order(self, row: OutboxRow) -> AttemptRequest:
+        return AttemptRequest(
             id=row.entity_id,
             guid=self._entropy.token(),
             key=row.key,
@@ -142,7 +142,7 @@ def relay_of(
 # -- effects --------------------------------------------------------------------------------------
 
 
-def kafka_record(config: StagesConfig, row: Outgoing) -> Kafka:
+def kafka_record(config: StagesConfig, row: OutboxRow) -> Kafka:
     """Keyed by the entity, so that its saves stay in one partition."""
     message = message_of(row)
     if len(message) > KAFKA_MESSAGE_MAX:
@@ -158,7 +158,7 @@ def kafka_record(config: StagesConfig, row: Outgoing) -> Kafka:
     )
 
 
-def rabbitmq_message(config: StagesConfig, row: Outgoing) -> Rabbitmq:
+def rabbitmq_message(config: StagesConfig, row: OutboxRow) -> Rabbitmq:
     """Its message id is the save's key."""
     return Rabbitmq(
         target=config.relay or "",
@@ -170,12 +170,12 @@ def rabbitmq_message(config: StagesConfig, row: Outgoing) -> Rabbitmq:
     )
 
 
-def http_call(url: str, row: Outgoing) -> Http:
+def http_call(url: str, row: OutboxRow) -> Http:
     """A POST with the save's key as its Webhook-Id."""
     return Http("POST", url, headers=headers_of(row), json=msgspec.Raw(message_of(row)))
 
 
-def headers_of(row: Outgoing) -> dict[str, str]:
+def headers_of(row: OutboxRow) -> dict[str, str]:
     """What a receiver may want to know before it reads the message; executors add the key."""
     return {
         "entity-id": row.entity_id,
@@ -187,7 +187,7 @@ def headers_of(row: Outgoing) -> dict[str, str]:
     }
 
 
-def message_of(row: Outgoing) -> bytes:
+def message_of(row: OutboxRow) -> bytes:
     """A save as JSON: the entity, the state saved with it, and how it came about."""
     return msgspec.json.encode(
         {

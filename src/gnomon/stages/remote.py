@@ -21,20 +21,20 @@ from google.protobuf.message import DecodeError, Message
 from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store.batches import bytes_of
-from gnomon.contracts.store.outbox import Outgoing
+from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import BugError, ConfigurationError
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import cut
 from gnomon.model.secret import Secret, hide
 from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.paths import normal, outside
-from gnomon.stages.served import (
+from gnomon.stages.bound_stage import (
     BATCH_MAX,
     SETTLE_MAX,
     Answer,
     OutageError,
     StageInfo,
-    View,
+    StageInput,
     check_settle,
     parse_rate,
 )
@@ -146,7 +146,7 @@ class StageEndpoint(Endpoint):
         )
 
 
-class RemoteStage:
+class GrpcStage:
     """A `Served` behind gRPC."""
 
     asks_here = False
@@ -247,10 +247,10 @@ class RemoteStage:
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def ask(self, view: View) -> bool | Wake:
+    def ask(self, view: StageInput) -> bool | Wake:
         raise BugError(f"stage {self.info.name} is elsewhere: ask many (entity {view.entity_id})")
 
-    async def ask_many(self, views: Sequence[View]) -> Sequence[bool | Wake | Exception]:
+    async def ask_many(self, views: Sequence[StageInput]) -> Sequence[bool | Wake | Exception]:
         """Errors: OutageError, when it is away. That it is slow is a failure to answer."""
         if not self._can_ask:
             return [True] * len(views)
@@ -274,7 +274,7 @@ class RemoteStage:
                 answers += [exc] * len(some)
         return answers
 
-    async def process(self, views: Sequence[View]) -> Sequence[Answer]:
+    async def process(self, views: Sequence[StageInput]) -> Sequence[Answer]:
         answers: list[Answer] = []
         for some in self._in_calls(views, self._view_bytes):
             revision = self.info.revision
@@ -287,7 +287,7 @@ class RemoteStage:
             answers += read_outcomes(told, some, revision=revision)
         return answers
 
-    async def after_save(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+    async def after_save(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         """What was not accepted comes again. Errors: OutageError."""
         answers: dict[str, Exception | None] = {}
         otherwise: Exception = RemoteError("not accepted")
@@ -321,7 +321,7 @@ class RemoteStage:
         if some:
             yield some
 
-    def _view_bytes(self, view: View) -> int:
+    def _view_bytes(self, view: StageInput) -> int:
         state = view.states.get(self.info.name)
         return bytes_of(view.text) + (0 if state is None else len(state.body)) + ENVELOPE_BYTES
 
@@ -366,5 +366,5 @@ class SlowError(OutageError):
     """It did not answer in time."""
 
 
-def _row_bytes(row: Outgoing) -> int:
+def _row_bytes(row: OutboxRow) -> int:
     return row.size + ENVELOPE_BYTES

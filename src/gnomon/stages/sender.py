@@ -15,17 +15,17 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
-from gnomon.contracts.store.outbox import RELAY_SINK, OutboxStore, Outgoing
+from gnomon.contracts.leased_service import Ownership
+from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, OutboxStore
 from gnomon.model.errors import Unavailable
 from gnomon.model.outcome import cut
-from gnomon.stages.attending import Guests
+from gnomon.stages.attendance import Guests
+from gnomon.stages.bound_stage import OutageError, UndecodableError
 from gnomon.stages.config import StagesConfig
-from gnomon.stages.delivering import HeldBackError
-from gnomon.stages.served import OutageError, UndecodableError
+from gnomon.stages.delivery import HeldBackError
 from gnomon.stages.sink_ages import label_of
-from gnomon.stages.stage import Quarantine, Retry
+from gnomon.stages.stage import Quarantine, RetryLater
 
 RETRY_MIN_S = 1.0
 RETRY_MAX_S = 3600.0
@@ -40,7 +40,7 @@ class Sink:
     """Who is told of saves, and how."""
 
     name: str
-    tell: Callable[[Sequence[Outgoing]], Awaitable[Sequence[Exception | None]]]
+    tell: Callable[[Sequence[OutboxRow]], Awaitable[Sequence[Exception | None]]]
     wants_latest: Callable[[], bool] = lambda: False  # of an entity's saves only the newest
 
 
@@ -63,7 +63,7 @@ class _Away:
 class _Lone:
     """A save that nothing else was tried beside: who knows whether it is the save or the sink."""
 
-    row: Outgoing
+    row: OutboxRow
     tries: int
 
 
@@ -138,7 +138,7 @@ class Sender:
         rows = await self._outbox.outgoing(holdings, self._sink.name, limit=self._batch)
         return await self._deliver(list(rows)) if rows else False
 
-    async def _deliver(self, rows: list[Outgoing]) -> bool:
+    async def _deliver(self, rows: list[OutboxRow]) -> bool:
         newest, superseded = self._newest(rows)
         try:
             answers = await self._tell(newest)
@@ -162,7 +162,7 @@ class Sender:
         await self._put_failed_off(rows, newest, answers)
         return bool(sent)
 
-    async def _tell(self, rows: list[Outgoing]) -> Sequence[Exception | None]:
+    async def _tell(self, rows: list[OutboxRow]) -> Sequence[Exception | None]:
         try:
             return await self._sink.tell(rows)
         except OutageError:
@@ -170,7 +170,7 @@ class Sender:
         except Exception as exc:
             raise OutageError(_text_of(exc)) from exc
 
-    def _newest(self, rows: list[Outgoing]) -> tuple[list[Outgoing], list[Outgoing]]:
+    def _newest(self, rows: list[OutboxRow]) -> tuple[list[OutboxRow], list[OutboxRow]]:
         """What is told, and what is not because there is a newer one."""
         if not self._sink.wants_latest():
             return rows, []
@@ -178,7 +178,7 @@ class Sender:
         newest = list(by_entity.values())
         return newest, [row for row in rows if row is not by_entity[row.entity_id]]
 
-    async def _wait_out(self, rows: list[Outgoing], error: str) -> None:
+    async def _wait_out(self, rows: list[OutboxRow], error: str) -> None:
         """Leave the sink alone. Those that were tried go behind the others: perhaps it is them."""
         pause_s = OUTAGE_MIN_S
         if self._away is not None:
@@ -187,7 +187,7 @@ class Sender:
         self._observer.event("outbox_away", sink=self._label, error=error, pause_s=pause_s)
         await self._put_off(rows, error, delay_s=pause_s, counts=False)
 
-    async def _wait_for_one(self, row: Outgoing, answer: Exception | None) -> None:
+    async def _wait_for_one(self, row: OutboxRow, answer: Exception | None) -> None:
         """It alone was tried. At first it is taken for the receiver's fault, then for its own; its
         tries count in any case, and come to an end."""
         assert answer is not None
@@ -205,7 +205,7 @@ class Sender:
             self._away = _Away(pause_s, self._clock.monotonic() + pause_s)
         await self._retry_later(tried, answer)
 
-    async def _free_lone(self, sent: Sequence[Outgoing]) -> None:
+    async def _free_lone(self, sent: Sequence[OutboxRow]) -> None:
         """The receiver takes saves: what may have waited for it alone is due."""
         lone, self._lone = self._lone, None if sent else self._lone
         if sent and lone is not None and lone.row not in sent:
@@ -214,7 +214,7 @@ class Sender:
             )
 
     async def _put_failed_off(
-        self, rows: list[Outgoing], tried: list[Outgoing], answers: Sequence[Exception | None]
+        self, rows: list[OutboxRow], tried: list[OutboxRow], answers: Sequence[Exception | None]
     ) -> None:
         """What failed holds back what is behind it, and nothing else."""
         oldest = {row.entity_id: row for row in reversed(rows)}
@@ -229,26 +229,26 @@ class Sender:
             else:
                 await self._retry_later(first, answer)
 
-    def _is_hopeless(self, row: Outgoing, answer: Exception) -> bool:
+    def _is_hopeless(self, row: OutboxRow, answer: Exception) -> bool:
         return isinstance(answer, HOPELESS) or row.attempts + 1 >= self._failures_max
 
-    async def _quarantine(self, row: Outgoing, error: str) -> None:
+    async def _quarantine(self, row: OutboxRow, error: str) -> None:
         self._observer.count("outbox_quarantined", sink=self._label)
         self._observer.event(
             "outbox_quarantined", sink=self._label, entity=row.entity_id, error=error
         )
         await self._outbox.quarantine(row, error=cut(error, ERROR_CHARS_MAX))
 
-    async def _retry_later(self, row: Outgoing, answer: Exception) -> None:
+    async def _retry_later(self, row: OutboxRow, answer: Exception) -> None:
         error, delay_s = _text_of(answer), RETRY_MIN_S * 2.0 ** min(row.attempts, 20)
-        if isinstance(answer, Retry) and answer.after is not None:
+        if isinstance(answer, RetryLater) and answer.after is not None:
             delay_s = answer.after.total_seconds()
         delay_s = min(RETRY_MAX_S, delay_s)
         self._observer.event("outbox_put_off", sink=self._label, entity=row.entity_id, error=error)
         await self._put_off([row], error, delay_s=delay_s, counts=True)
 
     async def _put_off(
-        self, rows: list[Outgoing], error: str, *, delay_s: float, counts: bool
+        self, rows: list[OutboxRow], error: str, *, delay_s: float, counts: bool
     ) -> None:
         self._observer.count("outbox_put_off", len(rows), sink=self._label)
         await self._outbox.unsent(

@@ -7,23 +7,23 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 
-from gnomon.contracts.companion import Ownership
 from gnomon.contracts.env import Env
+from gnomon.contracts.leased_service import Ownership
 from gnomon.contracts.store import Installation, Store
-from gnomon.contracts.store.entities import Commit, Entity, Keep
+from gnomon.contracts.store.entities import Commit, Entity, Unchanged
 from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.register import StageRecord
 from gnomon.model.errors import ConfigurationError, Unavailable
 from gnomon.model.stage.patch import Patch
 from gnomon.model.upkeep import rest_after
+from gnomon.stages.bound_stage import BoundStage, LocalStage, RemoteStage
 from gnomon.stages.codec import StateCodec, declared_types
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.entities import USER, Entities, document_of
 from gnomon.stages.explain import Explanation, ParkedRow
-from gnomon.stages.limiting import StageLimits
+from gnomon.stages.limits import StageLimits
 from gnomon.stages.reconciler import Reconciler
 from gnomon.stages.relay import Relay, RelayTarget
-from gnomon.stages.served import Distant, LocalStage, Served
 from gnomon.stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ PURGE_EVERY_S = 60.0
 PURGE_LIMIT = 5_000
 
 
-class Home(Protocol):
+class StageHost(Protocol):
     """Where stages live: an open app."""
 
     @property
@@ -66,7 +66,7 @@ class Stages(Generic[E]):
 
     def __init__(
         self,
-        home: Home,
+        home: StageHost,
         *,
         entity: type[E] | None = None,
         relay: RelayTarget | None = None,
@@ -76,7 +76,7 @@ class Stages(Generic[E]):
         self._entity = entity
         self._relay = relay
         self._given = config
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, BoundStage] = {}
         self._codecs: dict[str, StateCodec] = {}
         self._verbs: Entities | None = None
         home.attach(self)
@@ -91,7 +91,7 @@ class Stages(Generic[E]):
             _, state_type = declared_types(type(stage))
             self._codecs[stage.name] = StateCodec(state_type, stage.revision)
 
-    def serve(self, served: Served) -> None:
+    def serve(self, served: BoundStage) -> None:
         """Serve a stage that is already bound: a remote one."""
         name = served.info.name
         if name in self._served:
@@ -105,12 +105,12 @@ class Stages(Generic[E]):
 
         Errors: ConfigurationError.
         """
-        from gnomon.stages.remote import RemoteStage, StageEndpoint  # gRPC is large
+        from gnomon.stages.remote import GrpcStage, StageEndpoint  # gRPC is large
 
         endpoint = StageEndpoint(name=name, address=address, **options)
-        self.serve(RemoteStage(endpoint, deadline_max=self._config.call_timeout * 0.9))
+        self.serve(GrpcStage(endpoint, deadline_max=self._config.call_timeout * 0.9))
 
-    def move_to(self, home: Home) -> None:
+    def move_to(self, home: StageHost) -> None:
         """Live in another app: the one that a command made, instead of the program's own."""
         self._home = home
         home.attach(self)
@@ -228,7 +228,7 @@ class StageWorker:
     def __init__(
         self,
         store: Store,
-        stages: Sequence[Served],
+        stages: Sequence[BoundStage],
         target: RelayTarget | None,
         *,
         ownership: Ownership,
@@ -269,7 +269,7 @@ class StageWorker:
 
     @classmethod
     def without_stages(
-        cls, home: Home, relay: RelayTarget | None, ownership: Ownership
+        cls, home: StageHost, relay: RelayTarget | None, ownership: Ownership
     ) -> StageWorker:
         """That of a program that has none: it sees to it that those of others hear of changes."""
         return cls(
@@ -286,7 +286,7 @@ class StageWorker:
         """What goes out leaves at once."""
         sinks: set[str] = set()
         for commit in commits:
-            if commit.doc is not None or not isinstance(commit.state, Keep):
+            if commit.doc is not None or not isinstance(commit.state, Unchanged):
                 sinks.update([RELAY_SINK] + [commit.stage] * commit.after_save)
         for sink in sinks:
             self.relay.saved(sink)
@@ -329,8 +329,8 @@ class StageWorker:
             self._observer.event("round_failed", loop="purge_entities", error=str(exc))
             return False
 
-    def _distant(self) -> list[Distant]:
-        return [each for each in self._stages if isinstance(each, Distant)]
+    def _distant(self) -> list[RemoteStage]:
+        return [each for each in self._stages if isinstance(each, RemoteStage)]
 
     async def drain(self, within: timedelta) -> None:
         await self.reconciler.claims.drain(within)

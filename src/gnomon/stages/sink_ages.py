@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
 from gnomon.contracts.observer import Observer
-from gnomon.contracts.store.outbox import Waiting
+from gnomon.contracts.store.outbox import SinkQueue
 from gnomon.stages.config import StagesConfig
 
 NOTHING = timedelta(0)
@@ -41,7 +41,7 @@ class SinkAges:
         self._changed = changed
         self.is_behind = False
 
-    def note(self, waiting: Sequence[Waiting], *, away: Collection[str]) -> None:
+    def note(self, waiting: Sequence[SinkQueue], *, away: Collection[str]) -> None:
         """Take in what a survey found; `away`: sinks that take nothing at present."""
         ages = {each.sink: each.age for each in waiting}
         self._seen.update(ages)
@@ -65,7 +65,7 @@ class SinkAges:
             self._late.remove(sink)
             self._observer.event("outbox_recovered", sink=label)
 
-    def _is_behind(self, waiting: Waiting, away: Collection[str]) -> bool:
+    def _is_behind(self, waiting: SinkQueue, away: Collection[str]) -> bool:
         if waiting.sink not in self._served:
             return False  # holding back would not help it
         is_slow = -waiting.due_in > self._hold

@@ -20,13 +20,13 @@ S = TypeVar("S")
 
 __all__ = [
     "KEEP",
-    "Done",
-    "Item",
+    "EntityView",
     "Keep",
     "Quarantine",
-    "Retry",
-    "Saved",
+    "RetryLater",
+    "SavedVersion",
     "Stage",
+    "Update",
     "Wake",
 ]
 
@@ -40,7 +40,7 @@ class Keep(Enum):
 KEEP = Keep.KEEP
 
 
-class Item(msgspec.Struct, Generic[E, S], frozen=True):
+class EntityView(msgspec.Struct, Generic[E, S], frozen=True):
     """An entity as a stage sees it."""
 
     id: str
@@ -63,7 +63,7 @@ class Wake:
     at: datetime | None
 
 
-class Done(msgspec.Struct, Generic[S], frozen=True):
+class Update(msgspec.Struct, Generic[S], frozen=True):
     """What a stage made of an entity."""
 
     patch: Patch = msgspec.field(default_factory=dict)  # JSON merge patch, or a list: JSON patch
@@ -73,7 +73,7 @@ class Done(msgspec.Struct, Generic[S], frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Saved(Generic[E, S]):
+class SavedVersion(Generic[E, S]):
     """A saved version, for `after_save`. It may come more than once, with the same key."""
 
     id: str
@@ -91,7 +91,7 @@ class Saved(Generic[E, S]):
         return self.entity is None
 
 
-class Retry(Exception):  # noqa: N818 - an answer with a name, not a fault
+class RetryLater(Exception):  # noqa: N818 - an answer with a name, not a fault
     """Raised by `process`: not possible now; again after a while."""
 
     def __init__(self, why: str, *, after: timedelta | None = None) -> None:
@@ -128,17 +128,19 @@ class Stage(Generic[E, S]):
     sweep_every: ClassVar[timedelta | None] = None  # walk the base again, so often
     latest: ClassVar[bool] = False  # after_save: only the newest of several saves
 
-    def should_process(self, it: Item[E, S]) -> bool | Wake:  # noqa: ARG002 - for those who override
+    def should_process(self, it: EntityView[E, S]) -> bool | Wake:  # noqa: ARG002 - for those who override
         """Whether it wants the entity now, or later. Must be very fast; asked after changes."""
         return True
 
-    async def process(self, it: Item[E, S]) -> Done[S] | None:
+    async def process(self, it: EntityView[E, S]) -> Update[S] | None:
         """Look at the entity and say what to change; None: nothing."""
         raise NotImplementedError(f"{type(self).__name__} has neither process nor process_many")
 
-    async def process_many(self, its: Sequence[Item[E, S]]) -> Sequence[Done[S] | Exception | None]:
+    async def process_many(
+        self, its: Sequence[EntityView[E, S]]
+    ) -> Sequence[Update[S] | Exception | None]:
         """Several at once, answers by position; an exception in a place fails that entity alone."""
-        answers: list[Done[S] | Exception | None] = []
+        answers: list[Update[S] | Exception | None] = []
         for it in its:
             try:
                 answers.append(await self.process(it))
@@ -146,7 +148,7 @@ class Stage(Generic[E, S]):
                 answers.append(exc)
         return answers
 
-    async def after_save(self, saved: Saved[E, S]) -> None:
+    async def after_save(self, saved: SavedVersion[E, S]) -> None:
         """Act outside, on what was saved; at least once, with a stable key."""
 
     def migrate(self, state: S, from_revision: int) -> S:  # noqa: ARG002 - likewise

@@ -17,18 +17,18 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from gnomon.contracts.store.entities import StageState, StateWrite
-from gnomon.contracts.store.outbox import Outgoing
+from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.answers import WrongAnswerError, check_time
+from gnomon.stages.bound_stage import Answer, StageInput, StageResult
 from gnomon.stages.codec import (
     STATE_BYTES_MAX,
     UndecodableError,
     canonical_json,
     check_type_name,
 )
-from gnomon.stages.served import Answer, Ran, View
-from gnomon.stages.stage import KEEP, Quarantine, Retry, Wake
+from gnomon.stages.stage import KEEP, Quarantine, RetryLater, Wake
 from gnomon.v1 import stage_pb2 as pb
 
 TYPE_PREFIX = "type.googleapis.com/"
@@ -112,7 +112,7 @@ def read_state(message: pb.StageState, *, revision: int) -> StateWrite:
 # -- items ----------------------------------------------------------------------------------------
 
 
-def write_item(view: View, stage: str) -> pb.Item:
+def write_item(view: StageInput, stage: str) -> pb.Item:
     """An entity in front of a stage, as a message."""
     state = view.states.get(stage)
     return pb.Item(
@@ -126,7 +126,7 @@ def write_item(view: View, stage: str) -> pb.Item:
     )
 
 
-def read_item(message: pb.Item, stage: str) -> View:
+def read_item(message: pb.Item, stage: str) -> StageInput:
     """A message as a local stage is shown it. Errors: UndecodableError, RemoteError."""
     entity = message.entity
     try:
@@ -136,7 +136,7 @@ def read_item(message: pb.Item, stage: str) -> View:
     states = {}
     if message.HasField("state"):
         states[stage] = _stored(message.state)
-    return View(
+    return StageInput(
         entity_id=entity.id,
         epoch=entity.epoch,
         version=entity.version,
@@ -188,7 +188,7 @@ def _read_answer(message: pb.Answer) -> bool | Wake | Exception:
 # -- outcomes of process --------------------------------------------------------------------------
 
 
-def write_outcome(view: View, answer: Answer) -> pb.Outcome:
+def write_outcome(view: StageInput, answer: Answer) -> pb.Outcome:
     """What a stage made of a view, as a message."""
     try:
         done = None if isinstance(answer, Exception) else _write_done(answer)
@@ -198,7 +198,7 @@ def write_outcome(view: View, answer: Answer) -> pb.Outcome:
     return pb.Outcome(entity_id=view.entity_id, version=view.version, done=done, failure=failure)
 
 
-def _write_done(ran: Ran) -> pb.Done:
+def _write_done(ran: StageResult) -> pb.Done:
     done = pb.Done(note=ran.note[:MESSAGE_CHARS_MAX])
     if isinstance(ran.patch, list):
         done.json_patch = msgspec.json.encode(ran.patch)
@@ -219,9 +219,9 @@ def _write_failure(error: Exception) -> pb.Failure:
         text = str(error)
     else:
         kind = pb.FAILURE_KIND_RETRY
-        text = str(error) if isinstance(error, Retry) else f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, RetryLater) else f"{type(error).__name__}: {error}"
     failure = pb.Failure(kind=kind, message=text[:MESSAGE_CHARS_MAX])
-    if isinstance(error, Retry) and error.after is not None:
+    if isinstance(error, RetryLater) and error.after is not None:
         failure.retry_after.CopyFrom(write_duration(error.after))
     return failure
 
@@ -237,7 +237,7 @@ def read_refusals(message: pb.AfterSaveResponse) -> dict[str, Exception]:
 
 
 def read_outcomes(
-    message: pb.ProcessResponse, views: Sequence[View], *, revision: int
+    message: pb.ProcessResponse, views: Sequence[StageInput], *, revision: int
 ) -> Sequence[Answer]:
     """The answers by position. Errors: RemoteError, when they are not those to the views."""
     if len(message.outcomes) != len(views):
@@ -261,13 +261,13 @@ def _read_outcome(message: pb.Outcome, revision: int) -> Answer:
     return RemoteError("the outcome has neither done nor failure")
 
 
-def _read_done(done: pb.Done, revision: int) -> Ran:
+def _read_done(done: pb.Done, revision: int) -> StageResult:
     wake: Any = KEEP
     if done.WhichOneof("timer") == "wake":
         wake = check_time(read_time(done.wake), "wake")
     elif done.cancel_timer:
         wake = None
-    return Ran(
+    return StageResult(
         patch=_read_patch(done),
         state=read_state(done.state, revision=revision) if done.HasField("state") else None,
         wake=wake,
@@ -298,14 +298,14 @@ def _read_failure(failure: pb.Failure) -> Exception:
     if failure.kind == pb.FAILURE_KIND_QUARANTINE:
         return Quarantine(text)
     if failure.HasField("retry_after"):
-        return Retry(text, after=read_duration(failure.retry_after))
+        return RetryLater(text, after=read_duration(failure.retry_after))
     return RemoteError(text)
 
 
 # -- saves ----------------------------------------------------------------------------------------
 
 
-def write_saved(row: Outgoing) -> pb.Saved:
+def write_saved(row: OutboxRow) -> pb.Saved:
     """A saved version as a message."""
     return pb.Saved(
         entity=pb.Entity(
@@ -323,10 +323,10 @@ def write_saved(row: Outgoing) -> pb.Saved:
     )
 
 
-def read_saved(message: pb.Saved, stage: str, *, now: datetime) -> Outgoing:
+def read_saved(message: pb.Saved, stage: str, *, now: datetime) -> OutboxRow:
     """A message as a local stage is told it. Errors: InvalidSpec, ValueError."""
     entity = message.entity
-    return Outgoing(
+    return OutboxRow(
         shard=0,
         n=0,
         sink=stage,

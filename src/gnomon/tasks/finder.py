@@ -15,9 +15,9 @@ from collections.abc import Callable
 from datetime import datetime
 
 from gnomon.clock import DatabaseClock
-from gnomon.contracts.task_table import Mark, Polled
+from gnomon.contracts.task_table import PollMark, TaskPoll
 from gnomon.model.task import GroupKey
-from gnomon.tasks.tenure import Tenure
+from gnomon.tasks.owned_table import OwnedTable
 
 WINDOW_ROWS = 2_000  # of a group in memory
 REFILL_AT = WINDOW_ROWS // 2  # enough for as long as a look at everything may take
@@ -33,7 +33,7 @@ EXPIRE_AGAIN_S = 1.0  # where nothing could expire: those rows are somebody's
 class Finder:
     """Keeps the admission supplied with due rows."""
 
-    def __init__(self, tenure: Tenure, *, on_found: Callable[[], None]) -> None:
+    def __init__(self, tenure: OwnedTable, *, on_found: Callable[[], None]) -> None:
         self._tenure = tenure
         self._table = tenure.table
         self._admission = tenure.admission
@@ -41,7 +41,7 @@ class Finder:
         self._clock = DatabaseClock(tenure.env.clock)
         self._woken = asyncio.Event()
         self._is_hinted = False
-        self._mark: Mark | None = None
+        self._mark: PollMark | None = None
         self._next_plan: datetime | None = None
         self._next_expiry: datetime | None = None
         self._expire_not_before = 0.0
@@ -142,7 +142,7 @@ class Finder:
         self._is_paging = polled.rest is not None
         self._note(polled, is_full=True)
 
-    async def _poll(self, mark: Mark) -> bool:
+    async def _poll(self, mark: PollMark) -> bool:
         """Whether there was something new."""
         polled = await self._table.poll(mark)
         self._note(polled, is_full=False)
@@ -150,7 +150,7 @@ class Finder:
             self._full_at = -FULL_EVERY_MAX_S
         return bool(polled.groups) and not polled.is_cut
 
-    def _note(self, polled: Polled, *, is_full: bool) -> None:
+    def _note(self, polled: TaskPoll, *, is_full: bool) -> None:
         self._clock.observe(polled.now)
         if not is_full or self._mark is None:
             self._mark = polled.mark  # of what came while pages were looked at none is passed over

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from gnomon.contracts.task_table import Rescued
+from gnomon.contracts.task_table import RescueResult
 from gnomon.model.task import GroupKey, RowRefused
-from gnomon.tasks.tenure import Tenure
+from gnomon.tasks.owned_table import OwnedTable
 
 ALONE_MAX = 3  # a task that lost its session so often in a row, and it alone, becomes FAIL
 TOGETHER_MAX = 10  # the same where others lost theirs at that time, or the server was away
@@ -40,7 +40,7 @@ class _Record(msgspec.Struct):
 class Rescuer:
     """Watches over rows that nobody performs."""
 
-    def __init__(self, tenure: Tenure, *, on_back: Callable[[GroupKey], None]) -> None:
+    def __init__(self, tenure: OwnedTable, *, on_back: Callable[[GroupKey], None]) -> None:
         self._tenure = tenure
         self._table = tenure.table
         self._on_back = on_back
@@ -81,7 +81,7 @@ class Rescuer:
             rescued = await self._rescue(is_reset=is_reset)
             await self._rest(self._rest_s(rescued, max(AGAIN_S, due_s)))
 
-    def _rest_s(self, rescued: Rescued, due_s: float) -> float:
+    def _rest_s(self, rescued: RescueResult, due_s: float) -> float:
         if rescued.held:
             return min(HELD_AGAIN_S, due_s)
         return AGAIN_S if rescued.others or self._losses else due_s
@@ -97,7 +97,7 @@ class Rescuer:
         except TimeoutError:
             pass
 
-    async def _rescue(self, *, is_reset: bool) -> Rescued:
+    async def _rescue(self, *, is_reset: bool) -> RescueResult:
         self._woken.clear()
         losses = dict(self._losses)
         rescued = await self._table.rescue(lease_guid=self._tenure.lease_guid, stale=is_reset)

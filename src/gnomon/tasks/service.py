@@ -11,7 +11,7 @@ from gnomon.contracts.task_table import TaskTable
 from gnomon.model.errors import ConfigurationError, Unavailable
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
-from gnomon.tasks.owner import Owner
+from gnomon.tasks.table_owner import TableOwner
 
 OpenTable = Callable[[TaskEntry], TaskTable]
 ReadEntries = Callable[[], Sequence[TaskEntry]]
@@ -136,7 +136,7 @@ class _Part:
         self._config = config
         self._env = env
         self._name = owner
-        self._owner: Owner | None = None
+        self._owner: TableOwner | None = None
 
     def can_change(self, entry: TaskEntry) -> bool:
         """Whether the new settings can be had without connecting anew."""
@@ -176,7 +176,9 @@ class _Part:
         return True
 
     async def _own(self, table: TaskTable) -> None:
-        self._owner = Owner(table, self.entry, config=self._config, env=self._env, owner=self._name)
+        self._owner = TableOwner(
+            table, self.entry, config=self._config, env=self._env, owner=self._name
+        )
         await self._owner.serve(self.stop, drain=lambda: self.drain)
 
     async def _pause(self, seconds: float) -> None:

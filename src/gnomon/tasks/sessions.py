@@ -10,9 +10,9 @@ from datetime import timedelta
 from gnomon.model.errors import Unavailable
 from gnomon.model.task import GroupKey, Task
 from gnomon.tasks.finder import Finder
+from gnomon.tasks.owned_table import OwnedTable
 from gnomon.tasks.rescuer import Rescuer
-from gnomon.tasks.serving import Serving
-from gnomon.tasks.tenure import Tenure
+from gnomon.tasks.session_run import SessionRun
 
 Drain = Callable[[], timedelta | None]  # how long tasks may take to end; None: as long as it takes
 
@@ -28,13 +28,13 @@ ASIDE_KNOWN_MAX = 10_000
 class Sessions:
     """Starts sessions, and hears what becomes of their rows."""
 
-    def __init__(self, tenure: Tenure, *, on_failure: Callable[[BaseException], None]) -> None:
+    def __init__(self, tenure: OwnedTable, *, on_failure: Callable[[BaseException], None]) -> None:
         self._tenure = tenure
         self._admission = tenure.admission
         self._on_failure = on_failure
         self.finder = Finder(tenure, on_found=self.start)
         self.rescuer = Rescuer(tenure, on_back=self.finder.want)
-        self._open: dict[asyncio.Task[None], Serving] = {}
+        self._open: dict[asyncio.Task[None], SessionRun] = {}
         self._trouble_s = 0.0
         self._not_before = 0.0  # the server is away or full: no session until then
         self._aside: dict[int, float] = {}  # for how long a row was last left alone
@@ -51,7 +51,7 @@ class Sessions:
         if not tenure.may_take or now < self._not_before:
             return
         for slot, row in self._admission.starts(now):
-            serving = Serving(tenure, self, slot, row)
+            serving = SessionRun(tenure, self, slot, row)
             task = asyncio.get_running_loop().create_task(serving.serve())
             self._open[task] = serving
             task.add_done_callback(self._over)
@@ -139,7 +139,7 @@ class Sessions:
         """The table is another's now, and with it every row that was sent away."""
         await self.give_up([item for item in self._open.values() if item.is_remote])
 
-    async def give_up(self, servings: Iterable[Serving]) -> None:
+    async def give_up(self, servings: Iterable[SessionRun]) -> None:
         """Cancel, and where that does not help cut."""
         chosen = list(servings)
         await asyncio.gather(*(serving.give_up() for serving in chosen))

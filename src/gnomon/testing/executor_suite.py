@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
-from gnomon.contracts.executor import Executor, Order
+from gnomon.contracts.executor import AttemptRequest, Executor
 from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded
 from gnomon.model.spec import Effect
 
@@ -53,9 +53,9 @@ class Stand(Protocol):
         ...
 
 
-def order_of(effect: Effect, *, attempt_no: int = 1, timeout_s: float = 30.0) -> Order:
+def order_of(effect: Effect, *, attempt_no: int = 1, timeout_s: float = 30.0) -> AttemptRequest:
     """An order for one attempt, with everything else fixed."""
-    return Order(
+    return AttemptRequest(
         id="greet-ann",
         guid=UUID(int=1),
         key="act_aaaaaaaaaaaaaaaaaaaaaaaaaa",

@@ -19,9 +19,9 @@ from uuid import UUID
 
 from gnomon.clock import uuid7
 from gnomon.contracts.env import Env
-from gnomon.contracts.observer import Observer, Silent
-from gnomon.contracts.store import Holding, Installation, Store
-from gnomon.contracts.store.outbox import Outgoing
+from gnomon.contracts.observer import Observer, SilentObserver
+from gnomon.contracts.store import HeldShard, Installation, Store
+from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.codec import decode_document
 from gnomon.stages.config import StagesConfig
@@ -76,12 +76,12 @@ class AllShards:
     worker = UUID(int=0)
 
     def __init__(self) -> None:
-        self.holdings: dict[int, Holding] = {}
+        self.holdings: dict[int, HeldShard] = {}
 
-    def trusted(self) -> list[Holding]:
+    def trusted(self) -> list[HeldShard]:
         return list(self.holdings.values())
 
-    def holding(self, shard: int) -> Holding | None:
+    def holding(self, shard: int) -> HeldShard | None:
         return self.holdings.get(shard)
 
 
@@ -99,7 +99,9 @@ class Bench:
         start = datetime.fromisoformat(now) if isinstance(now, str) else now
         self.clock = BenchClock(start if start.tzinfo else start.replace(tzinfo=UTC))
         self.env = Env(
-            clock=self.clock, entropy=BenchEntropy(self.clock), observer=observer or Silent()
+            clock=self.clock,
+            entropy=BenchEntropy(self.clock),
+            observer=observer or SilentObserver(),
         )
         self._runner = InlineRunner()
         # Many a test just drops its bench, and newer Pythons warn of what is left open then.
@@ -114,7 +116,7 @@ class Bench:
             self, entity=entity, relay=_Kept(self), config=config or StagesConfig()
         )
         self.stages.add(*stages)
-        self.published: list[Outgoing] = []  # what the relay was given, in order
+        self.published: list[OutboxRow] = []  # what the relay was given, in order
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -266,7 +268,7 @@ class _Kept:
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
 
-    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+    async def send(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         self._bench.published.extend(rows)
         return [None] * len(rows)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from gnomon.model.stage.patch import apply_patch
 from gnomon.model.stage.paths import WHOLE, changed_paths, join, meet, outside
+from gnomon.stages.bound_stage import info_of
 from gnomon.stages.codec import decode_document, encode_document
-from gnomon.stages.served import info_of
-from gnomon.stages.stage import KEEP, Done, Item, Stage, Wake
+from gnomon.stages.stage import KEEP, EntityView, Stage, Update, Wake
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = timedelta(hours=1)
@@ -82,7 +82,7 @@ async def _check(stage: Stage[Any, Any], example: Example) -> None:
 
 
 async def _check_clock(
-    stage: Stage[Any, Any], example: Example, first: Done[Any], asked_for: datetime | None
+    stage: Stage[Any, Any], example: Example, first: Update[Any], asked_for: datetime | None
 ) -> None:
     later = example.now + LATER
     moments = [first.wake, asked_for]
@@ -118,16 +118,16 @@ async def _check_reads(stage: Stage[Any, Any], example: Example) -> None:
         raise _broken(f"it reads {', '.join(foreign)} outside `watch`", example)
 
 
-async def _process(stage: Stage[Any, Any], example: Example) -> Done[Any]:
+async def _process(stage: Stage[Any, Any], example: Example) -> Update[Any]:
     entity = decode_document(encode_document(dict(example.entity)))
     [answer] = await stage.process_many([_item(example, entity)])
     if isinstance(answer, Exception):
         raise answer
-    return answer or Done()
+    return answer or Update()
 
 
-def _item(example: Example, entity: Any) -> Item[Any, Any]:
-    return Item(
+def _item(example: Example, entity: Any) -> EntityView[Any, Any]:
+    return EntityView(
         id="example",
         version=1,
         entity=entity,

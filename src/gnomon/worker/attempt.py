@@ -1,6 +1,6 @@
 """One attempt, from the right to execute to the result that is to be recorded.
 
-Nothing is sent without a `Begun`, and not even with one once its time is over: the last look
+Nothing is sent without a `BegunAttempt`, and not even with one once its time is over: the last look
 at the monotonic clock is directly before the executor is called.
 """
 
@@ -13,9 +13,9 @@ from types import MappingProxyType
 from uuid import UUID
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.executor import Executor, Order
+from gnomon.contracts.executor import AttemptRequest, Executor
 from gnomon.contracts.observer import Observer
-from gnomon.contracts.store import Begun, Finish
+from gnomon.contracts.store import BegunAttempt, FinishRequest
 from gnomon.model.ids import delivery_key
 from gnomon.model.outcome import (
     Abandoned,
@@ -36,7 +36,7 @@ LOST = Interrupted(reason="another worker took over", planned=True)
 NO_GATES: Mapping[str, TargetGate] = MappingProxyType({})
 
 
-class Performer:
+class AttemptRunner:
     """Turns a begun attempt into a result. Never raises but for cancellation."""
 
     def __init__(
@@ -59,7 +59,9 @@ class Performer:
         """Whether nothing may be sent any more for a begin that was asked for then."""
         return now - asked_at > self._send_within_s
 
-    async def perform(self, begun: Begun, asked_at: float, guard: Guard) -> Finish:
+    async def perform(
+        self, begun: BegunAttempt, asked_at: float, guard: DeadlineGuard
+    ) -> FinishRequest:
         """Execute the attempt. `asked_at`: the monotonic time at which its begin was asked for."""
         gate = self._gates.get(getattr(begun.spec.action, "target", "")) if self._gates else None
         try:
@@ -74,7 +76,7 @@ class Performer:
         return finish_of(begun, outcome, ended_after=elapsed)
 
     async def _outcome_within(
-        self, gate: TargetGate, begun: Begun, asked_at: float, guard: Guard
+        self, gate: TargetGate, begun: BegunAttempt, asked_at: float, guard: DeadlineGuard
     ) -> Outcome:
         """Wait for the target's limit, well within the time in which one may dare to send."""
         left_s = asked_at + self._send_within_s / 2 - self._clock.monotonic()
@@ -90,7 +92,7 @@ class Performer:
             gate.leave()
 
     @watched(lambda names: holder_of(names["begun"]))
-    async def _outcome(self, begun: Begun, asked_at: float, guard: Guard) -> Outcome:
+    async def _outcome(self, begun: BegunAttempt, asked_at: float, guard: DeadlineGuard) -> Outcome:
         timeout_s = begun.spec.timeout.total_seconds()
         waited_s = self._clock.monotonic() - asked_at
         if waited_s > self._send_within_s or waited_s >= timeout_s:
@@ -118,7 +120,7 @@ class Performer:
             self._observer.observe("attempt_seconds", took_s, queue=begun.spec.queue)
 
 
-class Guard:
+class DeadlineGuard:
     """Cancels a slot's attempt at its deadline.
 
     One guard watches many attempts, one after the other, and its timer is set anew only when it
@@ -188,7 +190,7 @@ class Guard:
         self._task.cancel()
 
 
-def holder_of(begun: Begun) -> Holder:
+def holder_of(begun: BegunAttempt) -> Holder:
     """Whom to name if this attempt holds the event loop."""
     effect = begun.spec.action
     kind = type(effect).__name__.lower()
@@ -196,10 +198,10 @@ def holder_of(begun: Begun) -> Holder:
     return Holder(name, f"action {begun.id}, attempt {begun.status.attempts}")
 
 
-def order_of(begun: Begun, installation: UUID, timeout_s: float) -> Order:
+def order_of(begun: BegunAttempt, installation: UUID, timeout_s: float) -> AttemptRequest:
     """What the executor is told."""
     status = begun.status
-    return Order(
+    return AttemptRequest(
         id=begun.id,
         guid=begun.guid,
         key=delivery_key(installation, begun.id, begun.series or begun.guid, status.occurrence_no),
@@ -213,12 +215,12 @@ def order_of(begun: Begun, installation: UUID, timeout_s: float) -> Order:
     )
 
 
-def finish_of(begun: Begun, outcome: Outcome, *, ended_after: timedelta) -> Finish:
+def finish_of(begun: BegunAttempt, outcome: Outcome, *, ended_after: timedelta) -> FinishRequest:
     """What is to be recorded. The end is reckoned on the database's clock: begin + duration."""
     now = begun.began_at + ended_after
     verdict = decide(begun.spec, begun.status, outcome, guid=begun.guid, now=now)
     name, error, answer = _told(outcome)
-    return Finish(
+    return FinishRequest(
         shard=begun.shard,
         id=begun.id,
         guid=begun.guid,

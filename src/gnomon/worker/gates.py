@@ -17,7 +17,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.store import Claim
+from gnomon.contracts.store import LimitRequest
 from gnomon.model.limits import PARALLEL_MAX, Bucket, Limit
 
 UNLIMITED = PARALLEL_MAX
@@ -75,7 +75,7 @@ class Gate(ABC):
         self._bucket = self._bucket or Bucket(now)
         self._bucket.set_part(limit, part, now)
 
-    def tell(self, allowed: int, claim: Claim, trusted_until: float) -> None:
+    def tell(self, allowed: int, claim: LimitRequest, trusted_until: float) -> None:
         """The store's answer to a claim."""
         self._allowed = allowed
         self._trusted_until = trusted_until
@@ -84,12 +84,12 @@ class Gate(ABC):
         self.is_noted = bool(self._counted or claim.wanted)
         self._note_end()
 
-    def _claim(self, wanted: int) -> Claim | None:
+    def _claim(self, wanted: int) -> LimitRequest | None:
         """What to tell the store; None if there is nothing to say."""
         if self.limit.parallel is None:
             return None
         in_use = self.in_use
-        claim = Claim(held=max(in_use, self.allowed), wanted=max(in_use, wanted, self._peak))
+        claim = LimitRequest(held=max(in_use, self.allowed), wanted=max(in_use, wanted, self._peak))
         self._peak = in_use
         return claim if claim.held or claim.wanted or self.is_noted else None
 
@@ -150,7 +150,7 @@ class QueueGate(Gate):
         """An attempt has ended."""
         self._note_end()
 
-    def claim(self, concurrency: int) -> Claim | None:
+    def claim(self, concurrency: int) -> LimitRequest | None:
         """A starving queue wants all its slots: nobody knows how much is due."""
         self._was_starving, self.is_starving = self.is_starving, False
         return self._claim(concurrency if self._was_starving else 0)
@@ -163,7 +163,7 @@ class QueueGate(Gate):
         return self._bucket.wait_s(self._clock.monotonic(), batch)
 
 
-class WaitingRoom:
+class TargetWaiters:
     """Who waits before targets occupies a slot of his queue: at most half of them."""
 
     def __init__(self, concurrency_of: Callable[[str], int]) -> None:
@@ -186,7 +186,7 @@ class TargetGate(Gate):
     """Before a target: who may call its executor now."""
 
     def __init__(
-        self, limit: Limit, clock: Clock, hurry: Callable[[], None], waiting_room: WaitingRoom
+        self, limit: Limit, clock: Clock, hurry: Callable[[], None], waiting_room: TargetWaiters
     ) -> None:
         super().__init__(limit, clock, hurry)
         self._room = waiting_room
@@ -260,7 +260,7 @@ class TargetGate(Gate):
         """The gate is new: these are past it already."""
         self._elders = frozenset(performing)
 
-    def claim(self) -> Claim | None:
+    def claim(self) -> LimitRequest | None:
         """What to tell the store."""
         is_expecting = not self._waiters and self._clock.monotonic() < self._expected_until
         return self._claim(self.in_use + len(self._waiters) + is_expecting)

@@ -23,7 +23,7 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import Holding, LeaseStore, Pulse, ShardLock
+from gnomon.contracts.store import HeartbeatResult, HeldShard, LeaseStore, ShardLock
 from gnomon.model.errors import Unavailable
 from gnomon.worker.config import WorkerConfig
 
@@ -34,12 +34,12 @@ Sighting = tuple[UUID | None, int]
 class _Held:
     """A shard held. The heart's thread writes into it too: into a dropped one without harm."""
 
-    holding: Holding
+    holding: HeldShard
     trusted_until: float
     taken_at: float
 
 
-class Leases:
+class WorkerLeases:
     """The shards held by one worker."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Leases:
         self._observer = env.observer
         self._held: dict[int, _Held] = {}  # changed by the loop's thread only
         self._seen: dict[int, tuple[Sighting, float]] = {}
-        self._given_back: list[Holding] = []  # and not known to be released yet
+        self._given_back: list[HeldShard] = []  # and not known to be released yet
         self._asked: dict[int, UUID] = {}  # leases asked for whose answer did not come
         self._alive = 1
         self._left = threading.Event()  # the heart looks at it from its own thread
@@ -83,12 +83,12 @@ class Leases:
         """Held by whomever."""
         return range(self._shard_count)
 
-    def trusted(self) -> list[Holding]:
+    def trusted(self) -> list[HeldShard]:
         """The holdings that may be used to move and begin right now."""
         now = self._clock.monotonic()
         return [held.holding for held in self._held.values() if held.trusted_until > now]
 
-    def holding(self, shard: int) -> Holding | None:
+    def holding(self, shard: int) -> HeldShard | None:
         """The trusted holding of a shard, if any."""
         held = self._held.get(shard)
         if held is None or held.trusted_until <= self._clock.monotonic():
@@ -102,7 +102,7 @@ class Leases:
             if held is not None:
                 held.holding = msgspec.structs.replace(held.holding, incoming_mark=mark)
 
-    def fresh(self, within: timedelta) -> list[Holding]:
+    def fresh(self, within: timedelta) -> list[HeldShard]:
         """Trusted holdings taken recently: their former owner's results may still come in."""
         now = self._clock.monotonic()
         since = now - within.total_seconds()
@@ -114,7 +114,7 @@ class Leases:
 
     # -- heartbeat (may be called from the heart's own thread) ------------------------------------
 
-    async def beat(self, store: LeaseStore) -> Pulse | None:
+    async def beat(self, store: LeaseStore) -> HeartbeatResult | None:
         """One heartbeat. None if the loop is stuck: a zombie must not keep its shards."""
         if self._left.is_set():
             return None
@@ -144,7 +144,7 @@ class Leases:
             held.taken_at = started  # others may have helped: see `fresh`
         held.trusted_until = trusted_until
 
-    def note(self, pulse: Pulse) -> list[int]:
+    def note(self, pulse: HeartbeatResult) -> list[int]:
         """Take over what a heartbeat said; returns the shards found lost. Loop thread only."""
         self._alive = max(1, pulse.workers_alive)
         now = self._clock.monotonic()
@@ -193,7 +193,7 @@ class Leases:
             await self._store.release(holdings)
             self._given_back = [held for held in self._given_back if held not in holdings]
 
-    async def take(self) -> list[Holding]:
+    async def take(self) -> list[HeldShard]:
         """Take free and abandoned shards up to the fair share, longest-waiting first."""
         locks = await self._store.locks()
         self._watch(locks)
@@ -205,7 +205,7 @@ class Leases:
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Unavailable):
                 raise answer
-        return [answer for answer in answers if isinstance(answer, Holding)]
+        return [answer for answer in answers if isinstance(answer, HeldShard)]
 
     def silent(self, locks: Sequence[ShardLock]) -> list[ShardLock]:
         """Locks of others who have missed heartbeats: their overdue rows may be helped with."""
@@ -228,7 +228,7 @@ class Leases:
         await self.give_back(list(self._held))
         await self._store.leave(self.worker)
 
-    async def _acquire(self, lock: ShardLock) -> Holding | None:
+    async def _acquire(self, lock: ShardLock) -> HeldShard | None:
         started = self._clock.monotonic()
         is_repeat = self._is_asked(lock)
         lease_guid = self._asked[lock.shard] if is_repeat else self._entropy.token()

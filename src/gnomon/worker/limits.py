@@ -26,11 +26,11 @@ from functools import partial
 from uuid import UUID
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import Claim, LimitStore, Pulse
+from gnomon.contracts.store import HeartbeatResult, LimitRequest, LimitStore
 from gnomon.model.errors import Unavailable
 from gnomon.model.limits import Limit, LimitKey, LimitKind
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.gates import Gate, QueueGate, TargetGate, WaitingRoom
+from gnomon.worker.gates import Gate, QueueGate, TargetGate, TargetWaiters
 from gnomon.worker.slots import Slots
 
 ASK_S = 0.5
@@ -39,7 +39,7 @@ ASK_MIN_S = 0.05  # between two questions, however urgent
 LEAVE_S = 2.0
 
 
-class Limits:
+class LimitGates:
     """The gates of this process, and the questions to the store that keep them open."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Limits:
         self._observer = env.observer
         self._queues = queues  # shared with those who ask them
         self._targets = targets
-        self._waiting_room = WaitingRoom(config.concurrency_of)
+        self._waiting_room = TargetWaiters(config.concurrency_of)
         self._version: int | None = None  # of the limits that are known; None: nothing is
         self._is_stale = False
         self._part = 0.0
@@ -69,7 +69,7 @@ class Limits:
     def __repr__(self) -> str:
         return f"Limits({', '.join(str(gate.limit.key) for gate in self._gates())})"
 
-    def note(self, pulse: Pulse, held: int) -> None:
+    def note(self, pulse: HeartbeatResult, held: int) -> None:
         """What a heartbeat said: whether limits were changed, and this process's part of rates."""
         part = min(1.0, held / pulse.shards_held) if pulse.shards_held else 0.0
         if part != self._part:
@@ -122,7 +122,7 @@ class Limits:
     async def leave(self) -> None:
         """Give everything back, so that the others need not wait for the silence. Nothing is under
         way any more, and nobody shares."""
-        nothing = Claim(held=0, wanted=0)
+        nothing = LimitRequest(held=0, wanted=0)
         claims = {gate.limit.key: nothing for gate in self._gates() if gate.is_noted}
         with suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(LEAVE_S):
@@ -157,12 +157,12 @@ class Limits:
         for target in self._targets.values():
             target.admit()
 
-    def _claims(self, slots: Slots) -> Iterator[tuple[LimitKey, Claim]]:
+    def _claims(self, slots: Slots) -> Iterator[tuple[LimitKey, LimitRequest]]:
         if self._targets:
             performing = {begun.attempt_id for begun in slots.performing()}
             for target in self._targets.values():
                 target.forget_elders(performing)
-        found: list[tuple[Gate, Claim | None]] = [
+        found: list[tuple[Gate, LimitRequest | None]] = [
             (gate, gate.claim(self._config.concurrency_of(name)))
             for name, gate in self._queues.items()
         ]

@@ -18,27 +18,24 @@ from uuid import UUID
 from gnomon.clock import DatabaseClock
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import (
+    BeginRequest,
     BeginResult,
-    Begun,
-    Demand,
-    Holding,
+    BegunAttempt,
+    HeldShard,
     Lane,
-    Lapsed,
-    Moved,
-    Settle,
+    MoveResult,
     WorkStore,
 )
 from gnomon.model.errors import Unavailable
-from gnomon.model.outcome import Interrupted
-from gnomon.model.transition import Missed, decide
 from gnomon.worker.attempt import tell_undecidable
 from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.latecomers import EARLIEST, Latecomers, LookBack
-from gnomon.worker.leases import Leases
-from gnomon.worker.recorder import Recorder
+from gnomon.worker.late_commits import EARLIEST, LateCommits, ShardsToRescan
+from gnomon.worker.leases import WorkerLeases
+from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.reservations import Reservations
-from gnomon.worker.slots import Promise, Slots
+from gnomon.worker.settlement import settlement_of
+from gnomon.worker.slots import SlotHold, Slots
 from gnomon.worker.timeline import Timeline
 
 T = TypeVar("T")
@@ -61,9 +58,9 @@ class Pump:
         self,
         store: WorkStore,
         *,
-        leases: Leases,
+        leases: WorkerLeases,
         slots: Slots,
-        recorder: Recorder,
+        recorder: ResultRecorder,
         reservations: Reservations,
         config: WorkerConfig,
         env: Env,
@@ -79,8 +76,8 @@ class Pump:
         self._observer = env.observer
         self.timeline = Timeline()
         self.time = DatabaseClock(env.clock)
-        self._latecomers = Latecomers()
-        self._look_back = LookBack()
+        self._latecomers = LateCommits()
+        self._look_back = ShardsToRescan()
         self._arrivals: set[int] = set()
         self._lapsing: set[int] = set()
         self._flooded_at: float | None = None  # since when there was more than could be moved
@@ -101,7 +98,7 @@ class Pump:
         """Something changed: a slot is free, a time is known."""
         self._wake.set()
 
-    async def adopt(self, holdings: Sequence[Holding]) -> None:
+    async def adopt(self, holdings: Sequence[HeldShard]) -> None:
         """Shards were taken: learn what is in them."""
         shards, asked = [held.shard for held in holdings], self.timeline.asked()
         self.timeline.replace(shards, await self._store.survey(holdings), asked=asked)
@@ -188,13 +185,13 @@ class Pump:
             self._poll_at = now + self._config.poll.total_seconds()
             await self._poll(holdings)
 
-    async def _survey(self, holdings: Sequence[Holding]) -> None:
+    async def _survey(self, holdings: Sequence[HeldShard]) -> None:
         self._survey_at = self._clock.monotonic() + 1.0
         if holdings:
             shards, asked = [held.shard for held in holdings], self.timeline.asked()
             self.timeline.replace(shards, await self._store.survey(holdings), asked=asked)
 
-    async def _poll(self, holdings: Sequence[Holding]) -> None:
+    async def _poll(self, holdings: Sequence[HeldShard]) -> None:
         found = await self._store.waiting(holdings)
         self.time.observe(found.now)  # also when its clock was set
         self._arrivals.update(found.shards)
@@ -202,7 +199,7 @@ class Pump:
         if since is not None:
             self._arrivals.update(self._look_back.ask(holdings, since))
 
-    async def _sweep(self, holdings: Sequence[Holding]) -> None:
+    async def _sweep(self, holdings: Sequence[HeldShard]) -> None:
         self._arrivals.update(self._look_back.ask(holdings, EARLIEST))
         await self._survey(holdings)
         self._lapsing.update(held.shard for held in holdings)
@@ -231,7 +228,7 @@ class Pump:
         # What a limit may have kept from beginning on arrival is asked for at once.
         return bool(self._arrivals) or (self._slots.is_limited and bool(moved.lanes))
 
-    async def _moved(self, holdings: Sequence[Holding], room: Mapping[str, int]) -> Moved:
+    async def _moved(self, holdings: Sequence[HeldShard], room: Mapping[str, int]) -> MoveResult:
         lowered = [self._look_back.lowered(held) for held in holdings]
         try:
             if room:
@@ -242,7 +239,7 @@ class Pump:
             self._look_back.drop([held.shard for held in holdings])
             raise
 
-    def _note_moved(self, moved: Moved, holdings: Sequence[Holding]) -> None:
+    def _note_moved(self, moved: MoveResult, holdings: Sequence[HeldShard]) -> None:
         self.time.observe(moved.now)
         marks = self._look_back.noted(holdings, moved)
         self._leases.mark((shard, self._latecomers.bound(mark)) for shard, mark in marks.items())
@@ -276,7 +273,7 @@ class Pump:
         queues = {QUEUE_DEFAULT, *(lane.queue for lane in self.timeline.lanes())}
         return self._slots.share(queues, self._slots.free)
 
-    async def _arrive(self, holdings: Sequence[Holding], room: Mapping[str, int]) -> Moved:
+    async def _arrive(self, holdings: Sequence[HeldShard], room: Mapping[str, int]) -> MoveResult:
         """The short way: move and begin in one step."""
         total = min(sum(room.values()), self._config.begin_batch)
         promise = self._slots.promise(room)
@@ -287,8 +284,8 @@ class Pump:
             promise.close()
 
     async def _arrived(
-        self, holdings: Sequence[Holding], room: Mapping[str, int], limit: int, promise: Promise
-    ) -> Moved:
+        self, holdings: Sequence[HeldShard], room: Mapping[str, int], limit: int, promise: SlotHold
+    ) -> MoveResult:
         batch, asked_at = self._entropy.token(), self._clock.monotonic()
         try:
             arrived = await self._store.arrive(
@@ -304,7 +301,7 @@ class Pump:
             self._arrivals.update(held.shard for held in holdings)
             with suppress(Unavailable):
                 lanes = await self._store.survey(holdings)
-                demands = [Demand(lane=lane, lease_guid=None, limit=0) for lane in lanes]
+                demands = [BeginRequest(lane=lane, lease_guid=None, limit=0) for lane in lanes]
                 self._take(await self._store.recall(demands, batch=batch), asked_at, promise)
             raise
         self._take(arrived.begun, asked_at, promise)
@@ -325,7 +322,7 @@ class Pump:
         self._note(demands, result, asked)
         return bool(result.begun)
 
-    async def begin(self, demands: Sequence[Demand]) -> BeginResult:
+    async def begin(self, demands: Sequence[BeginRequest]) -> BeginResult:
         """Begin, and hand what was begun to the slots."""
         promised: Counter[str] = Counter()
         for demand in demands:
@@ -348,7 +345,9 @@ class Pump:
                 call.exception()  # seen, and of no use any more
             raise
 
-    async def _begin_and_take(self, demands: Sequence[Demand], promise: Promise) -> BeginResult:
+    async def _begin_and_take(
+        self, demands: Sequence[BeginRequest], promise: SlotHold
+    ) -> BeginResult:
         batch, asked_at = self._entropy.token(), self._clock.monotonic()
         try:
             result = await self._store.begin(
@@ -367,7 +366,7 @@ class Pump:
         self._take(result.begun, asked_at, promise)
         return result
 
-    def _take(self, begun: Sequence[Begun], asked_at: float, promise: Promise) -> None:
+    def _take(self, begun: Sequence[BegunAttempt], asked_at: float, promise: SlotHold) -> None:
         """Hand begun attempts to the slots that were promised to them."""
         promise.close()
         counts: Counter[str] = Counter()
@@ -383,19 +382,19 @@ class Pump:
         if begun:
             self._observer.observe("begin_batch", len(begun))
 
-    def _demands(self) -> list[Demand]:
+    def _demands(self) -> list[BeginRequest]:
         """Which lanes to begin from, and how much."""
         if self._recorder.backlog >= BACKLOG_MAX:
             return []
         due = self.timeline.due(self.time.now(), self._clock.monotonic())
         return self.share_out([lane for lane in due if self._is_held(lane)])
 
-    def share_out(self, lanes: Sequence[Lane], *, helping: bool = False) -> list[Demand]:
+    def share_out(self, lanes: Sequence[Lane], *, helping: bool = False) -> list[BeginRequest]:
         """Give the free slots of each queue to its lanes: those of its first priority only.
 
         The lanes come in order of priority. `helping`: they are of shards that others hold.
         """
-        demands: list[Demand] = []
+        demands: list[BeginRequest] = []
         by_queue: dict[str, list[Lane]] = {}
         for lane in lanes:
             by_queue.setdefault(lane.queue, []).append(lane)
@@ -404,26 +403,28 @@ class Pump:
             demands += self._shared(by_queue[queue], batch, helping=helping)
         return demands
 
-    def _shared(self, lanes: list[Lane], free: int, *, helping: bool) -> list[Demand]:
+    def _shared(self, lanes: list[Lane], free: int, *, helping: bool) -> list[BeginRequest]:
         first = self.timeline.doubts.first(lanes, free, self._clock.monotonic())
         each, rest = divmod(free, len(first))
         limits = [each + (index < rest) for index in range(len(first))]
         if helping:
             return [
-                Demand(lane=lane, lease_guid=None, limit=limit, hasty=True)
+                BeginRequest(lane=lane, lease_guid=None, limit=limit, hasty=True)
                 for lane, limit in zip(first, limits, strict=True)
             ]
         return [self._demand(lane, limit) for lane, limit in zip(first, limits, strict=True)]
 
-    def _demand(self, lane: Lane, limit: int) -> Demand:
+    def _demand(self, lane: Lane, limit: int) -> BeginRequest:
         """From where the lane's live rows begin, or from where rows were passed over."""
         doubts, lease_guid = self.timeline.doubts, self._lease_of(lane)
         if doubts.is_due(lane, self._clock.monotonic()):
-            return Demand(lane=lane, lease_guid=lease_guid, limit=limit, since=doubts.floor(lane))
+            return BeginRequest(
+                lane=lane, lease_guid=lease_guid, limit=limit, since=doubts.floor(lane)
+            )
         since = self.timeline.since(lane)
-        return Demand(lane=lane, lease_guid=lease_guid, limit=limit, since=since, hasty=True)
+        return BeginRequest(lane=lane, lease_guid=lease_guid, limit=limit, since=since, hasty=True)
 
-    def _note(self, demands: Sequence[Demand], result: BeginResult, asked: int) -> None:
+    def _note(self, demands: Sequence[BeginRequest], result: BeginResult, asked: int) -> None:
         self.time.observe(result.now)
         given = Counter((each.shard, each.spec.queue, each.spec.priority) for each in result.begun)
         for demand in demands:
@@ -432,7 +433,9 @@ class Pump:
                 self._note_lane(demand, result, asked, is_full=is_full)
         self._lapsing.update(lane.shard for lane in result.refused)  # see why
 
-    def _note_lane(self, demand: Demand, result: BeginResult, asked: int, *, is_full: bool) -> None:
+    def _note_lane(
+        self, demand: BeginRequest, result: BeginResult, asked: int, *, is_full: bool
+    ) -> None:
         """When the lane is due next, and whether rows of it were passed over."""
         lane, at = demand.lane, result.next_due[demand.lane]
         timeline, now_s = self.timeline, self._clock.monotonic()
@@ -469,10 +472,10 @@ class Pump:
             self._lapsing.update(held.shard for held in holdings)
         return more
 
-    async def _settle_lapsed(self, holdings: Sequence[Holding]) -> bool:
+    async def _settle_lapsed(self, holdings: Sequence[HeldShard]) -> bool:
         found = await self._store.lapsed(holdings, limit=LAPSED_MAX)
         others = await self._reservations.keep_own(found)
-        settlements = [_settlement(lapsed) for lapsed in others]
+        settlements = [settlement_of(lapsed) for lapsed in others]
         for settle in settlements:
             tell_undecidable(self._observer, settle.lapsed.id, settle.verdict)
         if not settlements:
@@ -484,17 +487,10 @@ class Pump:
             self.timeline.doubts.hurry(shards, self._clock.monotonic())
         return len(found) >= LAPSED_MAX and applied > 0
 
-    async def _drop_stale(self, holdings: Sequence[Holding]) -> bool:
+    async def _drop_stale(self, holdings: Sequence[HeldShard]) -> bool:
         """Until nothing is left: only the heads of the lanes are looked at."""
         dropped = await self._store.drop_stale(holdings, limit=STALE_MAX)
         if dropped:
             self._observer.event("stale_dropped", count=dropped)
             self.timeline.doubts.hurry({held.shard for held in holdings}, self._clock.monotonic())
         return dropped > 0
-
-
-def _settlement(lapsed: Lapsed) -> Settle:
-    event = Interrupted() if lapsed.running else Missed()
-    verdict = decide(lapsed.spec, lapsed.status, event, guid=lapsed.guid, now=lapsed.now)
-    reason = "the worker disappeared" if lapsed.running else "not begun in time"
-    return Settle(lapsed=lapsed, verdict=verdict, reason=reason)

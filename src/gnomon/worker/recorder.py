@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from gnomon.contracts.observer import Observer
-from gnomon.contracts.store import Finish, Recorded, WorkStore
+from gnomon.contracts.store import FinishRequest, Recorded, WorkStore
 from gnomon.model.errors import Unavailable
 from gnomon.worker.boundary import tell_bug
 
@@ -27,15 +27,15 @@ RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
 
 
-class Held(NamedTuple):
+class HeldResult(NamedTuple):
     """A result whose action somebody holds."""
 
     retry_at: float
     place: int  # in the order of arrival: results themselves cannot be compared
-    finish: Finish
+    finish: FinishRequest
 
 
-class Recorder:
+class ResultRecorder:
     """A queue of results and the coroutines that write them."""
 
     def __init__(
@@ -45,8 +45,8 @@ class Recorder:
         owner: str,
         batch: int,
         observer: Observer,
-        recorded: Callable[[Finish, Recorded], None],
-        dropped: Callable[[Finish], None] = lambda _: None,
+        recorded: Callable[[FinishRequest, Recorded], None],
+        dropped: Callable[[FinishRequest], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._owner = owner
@@ -54,12 +54,12 @@ class Recorder:
         self._observer = observer
         self._recorded = recorded
         self._dropped = dropped
-        self._waiting: deque[Finish] = deque()
+        self._waiting: deque[FinishRequest] = deque()
         self._arrived = asyncio.Event()
-        self._unwritten: dict[UUID, Finish] = {}
+        self._unwritten: dict[UUID, FinishRequest] = {}
         self._idle = asyncio.Event()
         self._idle.set()
-        self._held: list[Held] = []  # a heap
+        self._held: list[HeldResult] = []  # a heap
         self._held_count = 0
         self._pauses: dict[UUID, float] = {}  # the last pause of each, by attempt
         self._was_held = asyncio.Event()
@@ -69,11 +69,11 @@ class Recorder:
         """Results not yet known to be written."""
         return len(self._unwritten)
 
-    def unwritten(self) -> Mapping[UUID, Finish]:
+    def unwritten(self) -> Mapping[UUID, FinishRequest]:
         """They, by attempt."""
         return self._unwritten
 
-    def put(self, finish: Finish) -> None:
+    def put(self, finish: FinishRequest) -> None:
         """Take a result; it will be written."""
         self._waiting.append(finish)
         self._unwritten[finish.attempt_id] = finish
@@ -100,7 +100,7 @@ class Recorder:
             if batch:
                 await self._flush(batch)
 
-    def _take(self) -> list[Finish]:
+    def _take(self) -> list[FinishRequest]:
         count = min(self._batch, len(self._waiting))
         batch = [self._waiting.popleft() for _ in range(count)]
         if not self._waiting:
@@ -112,7 +112,7 @@ class Recorder:
         while True:
             await self._was_held.wait()
             await asyncio.sleep(max(0.0, self._held[0].retry_at - self._now()))
-            due: list[Finish] = []
+            due: list[FinishRequest] = []
             while self._held and len(due) < self._batch and self._held[0].retry_at <= self._now():
                 due.append(heappop(self._held).finish)
             if not self._held:
@@ -124,7 +124,7 @@ class Recorder:
     def _now() -> float:
         return asyncio.get_running_loop().time()
 
-    async def _flush(self, batch: list[Finish]) -> None:
+    async def _flush(self, batch: list[FinishRequest]) -> None:
         try:
             results = await self._written(batch)
         except Exception as exc:  # noqa: BLE001 - the recorder's boundary: one result, never all
@@ -133,7 +133,7 @@ class Recorder:
         self._observer.observe("finish_batch", len(batch))
         self._note(batch, results)
 
-    async def _flush_apart(self, batch: list[Finish], exc: Exception) -> None:
+    async def _flush_apart(self, batch: list[FinishRequest], exc: Exception) -> None:
         """The store cannot write one of these: find it. Its attempt will count as interrupted."""
         if len(batch) > 1:
             await self._flush(batch[: len(batch) // 2])
@@ -145,14 +145,14 @@ class Recorder:
         self._dropped(batch[0])
         self._forget(batch)
 
-    async def _written(self, batch: list[Finish]) -> Sequence[Recorded]:
+    async def _written(self, batch: list[FinishRequest]) -> Sequence[Recorded]:
         delay_s = RETRY_FIRST_S
         while (results := await self._try(batch)) is None:
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, RETRY_MAX_S)
         return results
 
-    async def _try(self, batch: list[Finish]) -> Sequence[Recorded] | None:
+    async def _try(self, batch: list[FinishRequest]) -> Sequence[Recorded] | None:
         try:
             return await self._store.finish(batch, owner=self._owner)
         except Unavailable as exc:
@@ -160,7 +160,7 @@ class Recorder:
             self._observer.event("finish_failed", count=len(batch), error=str(exc))
             return None
 
-    def _note(self, batch: Sequence[Finish], results: Sequence[Recorded]) -> None:
+    def _note(self, batch: Sequence[FinishRequest], results: Sequence[Recorded]) -> None:
         for finish, result in zip(batch, results, strict=True):
             if result is Recorded.HELD:
                 self._put_off(finish)
@@ -169,13 +169,13 @@ class Recorder:
                 self._recorded(finish, result)
                 self._forget([finish])
 
-    def _forget(self, batch: Sequence[Finish]) -> None:
+    def _forget(self, batch: Sequence[FinishRequest]) -> None:
         for finish in batch:
             del self._unwritten[finish.attempt_id]
         if not self._unwritten:
             self._idle.set()
 
-    def _put_off(self, finish: Finish) -> None:
+    def _put_off(self, finish: FinishRequest) -> None:
         before_s = self._pauses.get(finish.attempt_id)
         if before_s is None:
             self._observer.count("results", recorded=Recorded.HELD.value)
@@ -183,5 +183,5 @@ class Recorder:
         pause_s = RETRY_FIRST_S if before_s is None else min(before_s * 2, RETRY_MAX_S)
         self._pauses[finish.attempt_id] = pause_s
         self._held_count += 1
-        heappush(self._held, Held(self._now() + pause_s, self._held_count, finish))
+        heappush(self._held, HeldResult(self._now() + pause_s, self._held_count, finish))
         self._was_held.set()

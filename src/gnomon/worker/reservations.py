@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from gnomon.contracts.observer import Observer
-from gnomon.contracts.store import ActionStore, Begun, Lapsed, Reserved, WorkStore
+from gnomon.contracts.store import ActionStore, BegunAttempt, LapsedRow, ReservedAttempt, WorkStore
 from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.recorder import Recorder
+from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.slots import Slots
 
 
@@ -32,7 +32,7 @@ class Reservations:
         actions: ActionStore,
         *,
         slots: Slots,
-        recorder: Recorder,
+        recorder: ResultRecorder,
         config: WorkerConfig,
         observer: Observer,
     ) -> None:
@@ -52,7 +52,7 @@ class Reservations:
             with Round(self._observer, "extend"):
                 await self.extend_long()
 
-    async def keep_own(self, found: Sequence[Lapsed]) -> list[Lapsed]:
+    async def keep_own(self, found: Sequence[LapsedRow]) -> list[LapsedRow]:
         """Of rows whose reservation ran out: prolong what is in hand here, return the others."""
         own = self._own(found)
         if own:
@@ -60,13 +60,13 @@ class Reservations:
             self._observer.count("reservations_outlived", len(own))
         return [lapsed for lapsed in found if _attempt_of(lapsed) not in own]
 
-    def _own(self, found: Sequence[Lapsed]) -> dict[UUID, Reserved]:
+    def _own(self, found: Sequence[LapsedRow]) -> dict[UUID, ReservedAttempt]:
         attempts = {
             lapsed.attempt.attempt_id for lapsed in found if lapsed.running and lapsed.attempt
         }
         if not attempts:
             return {}
-        own: dict[UUID, Reserved] = {}
+        own: dict[UUID, ReservedAttempt] = {}
         for begun in self._slots.attempts():
             if begun.attempt_id in attempts:
                 own[begun.attempt_id] = begun
@@ -87,7 +87,7 @@ class Reservations:
             if attempt_id in present and attempt_id not in kept and attempt_id not in self._lost:
                 await self._note_lost(begun)
 
-    async def _note_lost(self, begun: Begun) -> None:
+    async def _note_lost(self, begun: BegunAttempt) -> None:
         action = await self._actions.get(begun.id)
         is_superseded = action is None or action.meta.guid != begun.guid
         self._lost.add(begun.attempt_id)
@@ -99,5 +99,5 @@ class Reservations:
             self._slots.lose({begun.attempt_id})
 
 
-def _attempt_of(lapsed: Lapsed) -> UUID | None:
+def _attempt_of(lapsed: LapsedRow) -> UUID | None:
     return None if lapsed.attempt is None else lapsed.attempt.attempt_id

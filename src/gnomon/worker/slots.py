@@ -18,9 +18,9 @@ from types import MappingProxyType
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.store import Begun, Finish
+from gnomon.contracts.store import BegunAttempt, FinishRequest
 from gnomon.model.outcome import Abandoned, Interrupted, Outcome
-from gnomon.worker.attempt import Guard, Performer, finish_of
+from gnomon.worker.attempt import AttemptRunner, DeadlineGuard, finish_of
 from gnomon.worker.gates import QueueGate
 
 AHEAD_FOR_S = 0.3  # begin ahead what is finished in this time: slots and database overlap
@@ -34,7 +34,7 @@ BREATH_EVERY = 64  # attempts that never waited, before the loop gets its turn
 NO_GATES: Mapping[str, QueueGate] = MappingProxyType({})
 
 
-class Total:
+class TotalSlots:
     """What all queues together may have under way, and have."""
 
     def __init__(self, limit: int) -> None:
@@ -49,13 +49,13 @@ class Total:
 class QueueSlots:
     """One queue's slots, its attempts in hand, and its pace."""
 
-    def __init__(self, name: str, limit: int, total: Total) -> None:
+    def __init__(self, name: str, limit: int, total: TotalSlots) -> None:
         self.name = name
         self.limit = limit
         self.promised = 0  # to attempts that are being begun
-        self.waiting: deque[tuple[Begun, float]] = deque()
+        self.waiting: deque[tuple[BegunAttempt, float]] = deque()
         self.slots = 0
-        self.performing: dict[asyncio.Task[None], tuple[Begun, float]] = {}
+        self.performing: dict[asyncio.Task[None], tuple[BegunAttempt, float]] = {}
         self._total = total
         self._used = 0  # of the total
         self._pace = 0.0  # attempts performed a second, smoothed
@@ -115,7 +115,7 @@ class QueueSlots:
             self._counted_at = now
 
 
-class Promise:
+class SlotHold:
     """Room for attempts that are being begun, until they are in hand or it is known that they are
     fewer."""
 
@@ -138,11 +138,11 @@ class Slots:
 
     def __init__(
         self,
-        performer: Performer,
+        performer: AttemptRunner,
         *,
         clock: Clock,
         concurrency_of: Callable[[str], int],
-        ended: Callable[[Begun, Finish], None],
+        ended: Callable[[BegunAttempt, FinishRequest], None],
         attempts_max: int = ATTEMPTS_MAX,
         gates: Mapping[str, QueueGate] = NO_GATES,
         is_open: bool = True,
@@ -153,10 +153,10 @@ class Slots:
         self._clock = clock
         self._concurrency_of = concurrency_of
         self._ended = ended
-        self._total = Total(attempts_max)
+        self._total = TotalSlots(attempts_max)
         self._served = ""  # the last queue for which there was room, when there was too little
         self._queues: dict[str, QueueSlots] = {}
-        self._guards: dict[asyncio.Task[None], Guard] = {}
+        self._guards: dict[asyncio.Task[None], DeadlineGuard] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
 
@@ -231,22 +231,22 @@ class Slots:
         waits = [gate.reopens_s() for gate in self._gates.values() if gate.is_starving]
         return min(waits, default=math.inf)
 
-    def promise(self, counts: Mapping[str, int]) -> Promise:
+    def promise(self, counts: Mapping[str, int]) -> SlotHold:
         """So many attempts of these queues are being begun: nobody else may count on their room."""
-        return Promise([(self._queue(name), count) for name, count in counts.items()])
+        return SlotHold([(self._queue(name), count) for name, count in counts.items()])
 
-    def attempts(self) -> Iterable[Begun]:
+    def attempts(self) -> Iterable[BegunAttempt]:
         """Everything in hand, for prolonging reservations."""
         yield from self.performing()
         for queue in self._queues.values():
             yield from (begun for begun, _ in queue.waiting)
 
-    def performing(self) -> Iterable[Begun]:
+    def performing(self) -> Iterable[BegunAttempt]:
         """What has a slot."""
         for queue in self._queues.values():
             yield from (begun for begun, _ in queue.performing.values())
 
-    def take(self, begun: Begun, asked_at: float) -> None:
+    def take(self, begun: BegunAttempt, asked_at: float) -> None:
         """Perform this attempt as soon as a slot is free."""
         queue = self._queue(begun.spec.queue)
         queue.waiting.append((begun, asked_at))
@@ -305,7 +305,7 @@ class Slots:
     async def _slot(self, queue: QueueSlots) -> None:
         task = asyncio.current_task()
         assert task is not None
-        guard = self._guards[task] = Guard(task)
+        guard = self._guards[task] = DeadlineGuard(task)
         performed = 0
         try:
             while queue.waiting:
@@ -327,7 +327,7 @@ class Slots:
                 self._cut_short(queue, *queue.performing.pop(task), _cut_by(guard))
             self._freed.set()
 
-    def _end(self, queue: QueueSlots, begun: Begun, finish: Finish) -> None:
+    def _end(self, queue: QueueSlots, begun: BegunAttempt, finish: FinishRequest) -> None:
         queue.recount()
         self._ended(begun, finish)
         if self._gates and queue.name in self._gates:
@@ -335,13 +335,13 @@ class Slots:
         self._freed.set()
 
     def _cut_short(
-        self, queue: QueueSlots, begun: Begun, asked_at: float, outcome: Outcome
+        self, queue: QueueSlots, begun: BegunAttempt, asked_at: float, outcome: Outcome
     ) -> None:
         elapsed = timedelta(seconds=self._clock.monotonic() - asked_at)
         self._end(queue, begun, finish_of(begun, outcome, ended_after=elapsed))
 
 
-def _cut_by(guard: Guard) -> Interrupted:
+def _cut_by(guard: DeadlineGuard) -> Interrupted:
     """Only a shutdown is planned: what is not counts, or a bug would repeat its effect for ever."""
     if guard.is_cancelled:
         return Interrupted(reason=SHUT_DOWN, planned=True)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from gnomon.contracts.store import Lane
-from gnomon.worker.doubts import Doubts
+from gnomon.worker.lane_rechecks import LaneRechecks
 
 NOTED_MAX = 64  # notes kept a lane while a question about it is out; more are drawn together
 
@@ -23,7 +23,7 @@ class Timeline:
     def __init__(self) -> None:
         self._due: dict[Lane, datetime] = {}
         self._since: dict[Lane, datetime] = {}  # no row is due before this, but for `doubts`
-        self.doubts = Doubts()
+        self.doubts = LaneRechecks()
         self._notes = 0
         self._noted: dict[Lane, list[tuple[int, datetime]]] = {}  # since the last answer
 

@@ -7,16 +7,16 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from gnomon.contracts.companion import Companion, Ownership
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor
+from gnomon.contracts.leased_service import LeasedService, Ownership
 from gnomon.contracts.store import (
-    Begun,
-    Finish,
-    Holding,
+    BegunAttempt,
+    FinishRequest,
+    HeartbeatResult,
+    HeldShard,
     Installation,
     Lane,
-    Pulse,
     Recorded,
     Store,
 )
@@ -24,18 +24,18 @@ from gnomon.model.errors import IdentityMismatch, Unavailable
 from gnomon.model.spec import Effect
 from gnomon.model.upkeep import rest_after
 from gnomon.telemetry.watchdog import Watchdog
-from gnomon.worker.attempt import Performer, tell_undecidable
+from gnomon.worker.attempt import AttemptRunner, tell_undecidable
 from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
+from gnomon.worker.dead_workers import DeadWorkers
 from gnomon.worker.gates import QueueGate, TargetGate
-from gnomon.worker.heart import Heart, OpenStore
-from gnomon.worker.leases import Leases
-from gnomon.worker.limits import Limits
+from gnomon.worker.heartbeat import Heartbeat, OpenStore
+from gnomon.worker.leases import WorkerLeases
+from gnomon.worker.limits import LimitGates
 from gnomon.worker.pump import Pump
-from gnomon.worker.recorder import Recorder
+from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.reservations import Reservations
 from gnomon.worker.slots import Slots
-from gnomon.worker.undertaker import Undertaker
 
 Services = list[tuple[str, Coroutine[None, None, None]]]
 
@@ -60,7 +60,7 @@ class Worker:
         owner: str,
         config: WorkerConfig | None = None,
         open_store: OpenStore | None = None,  # for the heart's own thread; None: beat in the loop
-        companions: Sequence[Callable[[Ownership], Companion]] = (),
+        companions: Sequence[Callable[[Ownership], LeasedService]] = (),
     ) -> None:
         worker = env.entropy.token()
         owner = f"{owner}/{worker.hex[:OWNER_DIGITS]}"  # numbers of processes come again
@@ -73,7 +73,7 @@ class Worker:
         queues: dict[str, QueueGate] = {}
         targets: dict[str, TargetGate] = {}
         self._slots = self._slots_of(executors, installation, env, queues, targets)
-        self._recorder = Recorder(
+        self._recorder = ResultRecorder(
             store.work,
             owner=owner,
             batch=config.finish_batch,
@@ -81,7 +81,7 @@ class Worker:
             recorded=self._recorded,
             dropped=self._dropped,
         )
-        self.leases = Leases(
+        self.leases = WorkerLeases(
             store.leases,
             worker=worker,
             owner=owner,
@@ -106,7 +106,7 @@ class Worker:
             config=config,
             env=env,
         )
-        self._limits = Limits(
+        self._limits = LimitGates(
             store.limits,
             worker=self.leases.worker,
             config=config,
@@ -114,7 +114,7 @@ class Worker:
             queues=queues,
             targets=targets,
         )
-        self._heart = Heart(
+        self._heart = Heartbeat(
             self.leases,
             interval_s=config.heartbeat.total_seconds(),
             observer=env.observer,
@@ -122,7 +122,7 @@ class Worker:
             watchdog=Watchdog(env.clock, env.observer, every_s=self._tick_s),
         )
         self._balance = asyncio.Event()
-        self._undertaker = Undertaker(
+        self._undertaker = DeadWorkers(
             store, self.leases, self.pump, config=config, env=env, freed=self._balance.set
         )
         self._companions = [make(self.leases) for make in companions]
@@ -135,7 +135,7 @@ class Worker:
         queues: Mapping[str, QueueGate],
         targets: Mapping[str, TargetGate],
     ) -> Slots:
-        performer = Performer(
+        performer = AttemptRunner(
             executors,
             installation=installation.id,
             env=env,
@@ -334,7 +334,7 @@ class Worker:
             shards, limit=self._config.move_batch, silent=self._config.silent
         )
         self._observer.count("actions_moved", moved.count)
-        holdings = [Holding(shard=shard, lease_guid=NOBODY) for shard in shards]
+        holdings = [HeldShard(shard=shard, lease_guid=NOBODY) for shard in shards]
         lanes = await self._store.work.survey(holdings)
         overdue = [lane for lane, at in lanes.items() if at < self.pump.time.now()]
         overdue.sort(key=lambda lane: lane.priority)
@@ -351,7 +351,7 @@ class Worker:
 
     # -- what happens meanwhile -------------------------------------------------------------------
 
-    def _felt(self, pulse: Pulse) -> None:
+    def _felt(self, pulse: HeartbeatResult) -> None:
         self.pump.time.observe(pulse.now)
         self._limits.note(pulse, len(self.leases.shards))
         if self._limits.are_known:
@@ -366,7 +366,7 @@ class Worker:
             self._slots.open()
         self.pump.wake()
 
-    def _ended(self, begun: Begun, finish: Finish) -> None:
+    def _ended(self, begun: BegunAttempt, finish: FinishRequest) -> None:
         if finish.verdict.scheduled_at is not None:
             lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
             self._lane_of[begun.attempt_id] = lane
@@ -376,10 +376,10 @@ class Worker:
         self._observer.count("attempts_ended", queue=begun.spec.queue, outcome=finish.outcome)
         self._recorder.put(finish)
 
-    def _dropped(self, finish: Finish) -> None:
+    def _dropped(self, finish: FinishRequest) -> None:
         self._lane_of.pop(finish.attempt_id, None)
 
-    def _recorded(self, finish: Finish, recorded: Recorded) -> None:
+    def _recorded(self, finish: FinishRequest, recorded: Recorded) -> None:
         lane = self._lane_of.pop(finish.attempt_id, None)
         at = finish.verdict.scheduled_at
         if recorded is not Recorded.LATE and lane is not None and at is not None:

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from gnomon.clock import SystemClock
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.grpc import GrpcExecutor, GrpcTarget
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
@@ -33,7 +33,7 @@ PASSING = [
 ]  # fmt: skip
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = []
 
@@ -52,7 +52,7 @@ def noting() -> Noting:
     return Noting()
 
 
-def executor_of(observer: Silent | None = None, **addresses: str) -> GrpcExecutor:
+def executor_of(observer: SilentObserver | None = None, **addresses: str) -> GrpcExecutor:
     targets = {
         name: GrpcTarget(name=name, address=address, tls=False)
         for name, address in addresses.items()

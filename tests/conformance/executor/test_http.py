@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gnomon import __version__
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.http import ANSWER_BYTES_MAX, HttpConfig, HttpExecutor, retry_after
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
@@ -19,7 +19,7 @@ from tests.fixtures.postgres import free_port
 from tests.fixtures.receiver import Receiver, speaking
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     """Remembers what it is told."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Noting(Silent):
 class HttpStand:
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self.executor = HttpExecutor(HttpConfig(allow_loopback=True), Silent())
+        self.executor = HttpExecutor(HttpConfig(allow_loopback=True), SilentObserver())
 
     @property
     def sent_count(self) -> int:

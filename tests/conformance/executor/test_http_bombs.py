@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.http import HttpConfig, HttpExecutor
-from gnomon.executors.http.receiving import BYTES_MAX, MESSAGES_MAX, BoundedHandler
+from gnomon.executors.http.bounded_handler import BYTES_MAX, MESSAGES_MAX, BoundedHandler
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.spec import Http
 from gnomon.testing.executor_suite import order_of
@@ -48,7 +48,7 @@ async def bombs() -> AsyncIterator[Bombs]:
 @pytest.fixture
 async def executor() -> AsyncIterator[HttpExecutor]:
     config = HttpConfig(allow_loopback=True, answer_timeout=timedelta(seconds=0.5))
-    found = HttpExecutor(config, Silent())
+    found = HttpExecutor(config, SilentObserver())
     yield found
     await found.close()
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.http import HeaderSecret, HttpConfig, HttpExecutor, HttpTarget
-from gnomon.executors.http.connecting import CheckedResolver
+from gnomon.executors.http.connector import CheckedResolver
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
@@ -26,7 +26,7 @@ KEY = "whsec_" + base64.b64encode(b"k" * 32).decode()
 NEXT_KEY = "whsec_" + base64.b64encode(b"n" * 32).decode()
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = []
 

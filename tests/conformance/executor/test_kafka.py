@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gnomon.clock import SystemClock
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors._kafka_client import Ack, AiokafkaClient, KafkaOptions, Record, Refusal
 from gnomon.executors.kafka import KafkaExecutor, KafkaTarget, record_of
 from gnomon.model.errors import ConfigurationError
@@ -26,7 +26,7 @@ from tests.fixtures.postgres import free_port
 FOREVER = timedelta(hours=1)
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     """Remembers what it is told."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from gnomon.contracts.executor import Order
+from gnomon.contracts.executor import AttemptRequest
 from gnomon.executors.mock import MockExecutor
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.spec import Effect, Mock
@@ -19,7 +19,7 @@ class CountingMock(MockExecutor):
         super().__init__(killer=lambda: None)
         self.sent_count = 0
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         self.sent_count += 1
         return await super().execute(order)
 

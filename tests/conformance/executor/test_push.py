@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.push import PushExecutor, PushTarget
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
@@ -22,7 +22,7 @@ from tests.fixtures.receiver import Receiver, speaking
 TTL = timedelta(minutes=5)
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = []
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gnomon.clock import SystemClock
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.python import AttemptContext, PythonExecutor, Registry
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Cancel, Cancelled, Fail, Failed, Outcome, Succeeded
@@ -117,7 +117,7 @@ class TestPython(ExecutorSuite):
         await found.executor.close()
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     def __init__(self) -> None:
         self.events: list[dict[str, object]] = []
 

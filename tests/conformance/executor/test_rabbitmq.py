@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from gnomon.clock import SystemClock
-from gnomon.contracts.executor import Order
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.rabbitmq import (
     IDLE_CHANNELS_MAX,
     RabbitmqExecutor,
@@ -36,7 +36,7 @@ NOBODY = "nobody-listens"
 numbers = itertools.count()
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     """Remembers what it is told."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def message(**fields: Any) -> Rabbitmq:
     return Rabbitmq(**{"target": "broker", "routing_key": QUEUE, **fields})
 
 
-def order_with_own_key(effect: Effect, *, timeout_s: float = 30.0) -> Order:
+def order_with_own_key(effect: Effect, *, timeout_s: float = 30.0) -> AttemptRequest:
     order = order_of(effect, timeout_s=timeout_s)
     return msgspec.structs.replace(order, key=f"act_{next(numbers)}")
 

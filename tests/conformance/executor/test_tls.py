@@ -14,7 +14,7 @@ import pytest
 
 from gnomon.clock import SystemClock
 from gnomon.contracts.executor import Executor
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors._kafka_client import AiokafkaClient
 from gnomon.executors.kafka import KafkaExecutor, KafkaTarget
 from gnomon.executors.rabbitmq import RabbitmqExecutor, RabbitmqTarget
@@ -33,7 +33,7 @@ RECORD = Kafka(target="cluster", topic="gnomon-tls", value="hello")
 NOT_VERIFIED = "CERTIFICATE_VERIFY_FAILED"
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     def __init__(self) -> None:
         self.details: list[str] = []
 

@@ -44,7 +44,7 @@ class Guarded(Gateway):
     """The same caller, who may bear a token."""
 
     clock: ManualClock
-    watchers: events.Watchers
+    watchers: events.EventStreams
 
     async def token(self, name: str, *scopes: str, **limits: Any) -> str:
         """A new token of a name; everything is allowed unless scopes are given."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 
 
-class Recorder(Silent):
+class Recorder(SilentObserver):
     """Keeps the events."""
 
     def __init__(self) -> None:

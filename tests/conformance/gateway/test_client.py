@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from gnomon.client import Client
-from gnomon.contracts.store import Changed, Selection
+from gnomon.contracts.store import ChangeResult, Selection
 from gnomon.model.action import State
 from gnomon.model.errors import (
     AlreadyExists,
@@ -57,7 +57,7 @@ async def test_keys_make_creation_repeatable(client: Client) -> None:
 async def test_many_are_created_with_one_answer_each(client: Client) -> None:
     bad = Spec(action=Mock(), queue="no such name!")
     results = await client.create_many([Request(id="a", spec=SPEC), Request(id="b", spec=bad)])
-    assert [Changed, InvalidSpec] == [type(result) for result in results]
+    assert [ChangeResult, InvalidSpec] == [type(result) for result in results]
     assert isinstance(results[1], InvalidSpec)
     assert "spec.queue" == results[1].path
 

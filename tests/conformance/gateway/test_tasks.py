@@ -19,7 +19,7 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.store import AuditSelection
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
-from gnomon.tasks.opening import opener_of, rows_of
+from gnomon.tasks.factory import opener_of, rows_of
 from tests.conformance.gateway.conftest import Answer, Gateway
 from tests.conformance.gateway.guarded import Guarded, guarded_server
 from tests.fixtures.postgres import SCHEMA_PREFIX, ExternalPostgres, PostgresServer

@@ -17,7 +17,7 @@ from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.store import AuditSelection
 from gnomon.gateways.auth import Authorizer, Principal, issue
 from gnomon.gateways.config import ServerConfig
-from gnomon.gateways.grpc import watching
+from gnomon.gateways.grpc import watchers
 from gnomon.gateways.grpc.server import GrpcServer
 from gnomon.model.errors import ConfigurationError, Forbidden
 from gnomon.model.spec import Spec, Sql
@@ -218,7 +218,7 @@ async def test_a_watch_ends_with_its_token(
     served: Served, stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who lost his right does not look on."""
-    monkeypatch.setattr(watching, "CONFIRM_S", 0.05)
+    monkeypatch.setattr(watchers, "CONFIRM_S", 0.05)
     reader = bearing(await token_for(served, "ann", "read"))
     call = stub.Watch(pb.WatchRequest(id="a"), metadata=reader)
     await call.read()
@@ -231,7 +231,7 @@ async def test_watchers_are_bounded(
     served: Served, stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One more is told to come back; when one goes, there is room again."""
-    monkeypatch.setattr(watching, "WATCHERS_MAX", 1)
+    monkeypatch.setattr(watchers, "WATCHERS_MAX", 1)
     first = stub.Watch(pb.WatchRequest(id="a"))
     await first.read()
     found = await refusal_of(stub.Watch(pb.WatchRequest(id="a")).read())

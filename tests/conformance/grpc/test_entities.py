@@ -21,7 +21,7 @@ from gnomon.gateways.grpc.boundary import ENTITY_SERVICE, SCOPES, STATE_SERVICE
 from gnomon.gateways.rest.app import create_rest
 from gnomon.gateways.rest.server import bind, serve
 from gnomon.model.stage.graph import Reach
-from gnomon.stages import Done, Quarantine, Saved, Stages
+from gnomon.stages import Quarantine, SavedVersion, Stages, Update
 from gnomon.v1 import entity_pb2 as pb
 from gnomon.v1 import stage_pb2
 from gnomon.v1.entity_pb2_grpc import EntityServiceStub, StateServiceStub
@@ -166,12 +166,12 @@ async def test_explanations_and_stages_are_the_same(both: Both) -> None:
 async def test_undelivered_saves_are_listed_and_released_like_entities(both: Both) -> None:
     """Over both gateways; what one stage gave up of one entity is on one page."""
 
-    def process(it: It) -> Done[Any]:
+    def process(it: It) -> Update[Any]:
         if it.entity["n"] == 2:
             raise Quarantine("no process")
-        return Done({"m": 1})
+        return Update({"m": 1})
 
-    def after(_: Saved[Any, Any]) -> None:
+    def after(_: SavedVersion[Any, Any]) -> None:
         raise Quarantine("no save")
 
     app = both.served.app

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from gnomon.stages import Done, Item, Saved, Stage, Wake, served
-from gnomon.stages.served import StageInfo
+from gnomon.stages import EntityView, SavedVersion, Stage, Update, Wake, bound_stage
+from gnomon.stages.bound_stage import StageInfo
 from gnomon.testing.stage_bench import Bench
 
 Document = dict[str, Any]
-It = Item[Document, Any]
+It = EntityView[Document, Any]
 Ask = Callable[[It], bool | Wake]
-Process = Callable[[It], Done[Any] | None]
+Process = Callable[[It], Update[Any] | None]
 
 
 def stage(
@@ -26,7 +26,7 @@ def stage(
     writes: str = "",
     ask: Ask = lambda _: True,
     process: Process = lambda _: None,
-    after: Callable[[Saved[Any, Any]], None] | None = None,
+    after: Callable[[SavedVersion[Any, Any]], None] | None = None,
     **options: Any,
 ) -> Any:
     """A stage out of functions; it counts what it is asked and given."""
@@ -35,19 +35,19 @@ def stage(
         def __init__(self) -> None:
             self.asked: list[It] = []
             self.given: list[It] = []
-            self.told: list[Saved[Any, Any]] = []
+            self.told: list[SavedVersion[Any, Any]] = []
 
         def should_process(self, it: It) -> bool | Wake:
             self.asked.append(it)
             return ask(it)
 
-        async def process(self, it: It) -> Done[Any] | None:
+        async def process(self, it: It) -> Update[Any] | None:
             self.given.append(it)
             return process(it)
 
     if after is not None:
 
-        async def after_save(self: Any, saved: Saved[Any, Any]) -> None:
+        async def after_save(self: Any, saved: SavedVersion[Any, Any]) -> None:
             after(saved)
             self.told.append(saved)
 
@@ -62,13 +62,13 @@ def stage(
 
 def fuse_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mark all stages `fuse` that may be."""
-    info_of = served.info_of
+    info_of = bound_stage.info_of
 
     def marked(made: Any) -> StageInfo:
         info = info_of(made)
         return replace(info, fuse=not info.alongside and not info.settle)
 
-    monkeypatch.setattr(served, "info_of", marked)
+    monkeypatch.setattr(bound_stage, "info_of", marked)
 
 
 def times_of(given: Sequence[It]) -> list[datetime]:

@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 
 from gnomon.model.errors import ConfigurationError
-from gnomon.stages import Done, Retry, Stage, Wake
+from gnomon.stages import RetryLater, Stage, Update, Wake
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, settled, stage
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001 - the mistake under test
 FAR = datetime.max.replace(tzinfo=UTC)
 WRONG_DONE: list[tuple[str, Callable[[It], Any], str]] = [
-    ("a text as patch", lambda _: Done("closed"), "Done.patch"),  # type: ignore[arg-type]
-    ("no patch", lambda _: Done(None), "Done.patch"),  # type: ignore[arg-type]
-    ("a list of numbers", lambda _: Done([1]), "Done.patch"),  # type: ignore[list-item]
-    ("a span as wake", lambda _: Done(wake=timedelta(days=1)), "Done.wake"),  # type: ignore[arg-type]
-    ("a text as wake", lambda _: Done(wake="2030-01-01"), "Done.wake"),  # type: ignore[arg-type]
-    ("a time without zone", lambda _: Done(wake=NAIVE), "needs a time zone"),
-    ("the end of time", lambda _: Done(wake=FAR), "before the year"),
-    ("a number as note", lambda _: Done(note=5), "Done.note"),  # type: ignore[arg-type]
+    ("a text as patch", lambda _: Update("closed"), "Done.patch"),  # type: ignore[arg-type]
+    ("no patch", lambda _: Update(None), "Done.patch"),  # type: ignore[arg-type]
+    ("a list of numbers", lambda _: Update([1]), "Done.patch"),  # type: ignore[list-item]
+    ("a span as wake", lambda _: Update(wake=timedelta(days=1)), "Done.wake"),  # type: ignore[arg-type]
+    ("a text as wake", lambda _: Update(wake="2030-01-01"), "Done.wake"),  # type: ignore[arg-type]
+    ("a time without zone", lambda _: Update(wake=NAIVE), "needs a time zone"),
+    ("the end of time", lambda _: Update(wake=FAR), "before the year"),
+    ("a number as note", lambda _: Update(note=5), "Done.note"),  # type: ignore[arg-type]
     ("a dict", lambda _: {"a": 1}, "write Done({…})"),
     ("a coroutine", lambda _: asyncio.sleep(0), "async by mistake"),
     ("a stage that yields True", lambda _: True, "process must return Done"),
-    ("not a number", lambda _: Done({"n": float("nan")}), "not a finite number"),
-    ("infinity as state", lambda _: Done(state=float("inf")), "not a finite number"),
+    ("not a number", lambda _: Update({"n": float("nan")}), "not a finite number"),
+    ("infinity as state", lambda _: Update(state=float("inf")), "not a finite number"),
 ]
 WRONG_ASK: list[tuple[str, Callable[[It], Any], str]] = [
     ("a span", lambda _: Wake(timedelta(days=1)), "Wake must be a datetime"),  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ async def test_a_wrong_answer_is_quarantined_with_its_reason(
 ) -> None:
     """Called once, not in a hot loop; other entities and other stages go on."""
     wrong = stage("wrong", watch="bad", writes="n", process=answer, ask=lambda it: it.entity["bad"])
-    right = stage("right", writes="seen", process=lambda _: Done({"seen": True}))
+    right = stage("right", writes="seen", process=lambda _: Update({"seen": True}))
     bench = await settled(wrong, right, entities={"bad": {"bad": True}, "good": {"bad": False}})
     await bench.advance(minutes=10)
 
@@ -102,7 +102,7 @@ async def test_a_retry_that_is_no_span_is_a_failure_like_others() -> None:
     """`Retry(after=5)` says what to write, and backs off."""
 
     def retry(_: It) -> None:
-        raise Retry("busy", after=5)  # type: ignore[arg-type]
+        raise RetryLater("busy", after=5)  # type: ignore[arg-type]
 
     bad = stage("bad", process=retry)
     bench = await settled(bad, entities={"e": {}})
@@ -115,7 +115,7 @@ async def test_a_retry_after_ages_comes_within_a_month() -> None:
     """No span is too long to be stored."""
 
     def retry(_: It) -> None:
-        raise Retry("later", after=timedelta.max)
+        raise RetryLater("later", after=timedelta.max)
 
     bench = await settled(stage("patient", process=retry), entities={"e": {}})
     [row] = (await bench.explain("e")).stages

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gnomon.stages import Done
+from gnomon.stages import Update
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import stage
 
@@ -32,8 +32,8 @@ async def test_a_rate_counts_entities_however_they_are_called(batch: int) -> Non
 async def test_settle_does_what_is_due_though_another_stage_is_at_its_rate() -> None:
     """What has no rate does not wait for what has one."""
     slow = stage("slow", rate="1/s", watch="a")
-    quick = stage("quick", watch="a", writes="b", process=lambda _: Done({"b": 1}))
-    last = stage("last", watch="b", writes="c", process=lambda _: Done({"c": 1}))
+    quick = stage("quick", watch="a", writes="b", process=lambda _: Update({"b": 1}))
+    last = stage("last", watch="b", writes="c", process=lambda _: Update({"c": 1}))
     bench = Bench(slow, quick, last)
     for number in range(300):
         await bench.put(f"e{number}", {"a": number})

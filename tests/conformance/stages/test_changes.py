@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gnomon.model.errors import NotFound, VersionConflict
-from gnomon.stages import Done
+from gnomon.stages import Update
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.gateway.recorder import Recorder
 from tests.conformance.stages.given import It, settled, stage
@@ -34,7 +34,9 @@ async def test_only_stages_that_watch_the_change_are_asked() -> None:
 
 async def test_a_stage_is_not_asked_about_its_own_change() -> None:
     """Own echo is not news, even if it watches what it writes."""
-    counter = stage("n", watch="n", writes="n", process=lambda it: Done({"n": it.entity["n"] + 1}))
+    counter = stage(
+        "n", watch="n", writes="n", process=lambda it: Update({"n": it.entity["n"] + 1})
+    )
     bench = await settled(counter, entities={"e": {"n": 0}})
     assert 1 == bench["e"]["n"]
     assert 1 == len(counter.given)
@@ -56,7 +58,9 @@ async def test_a_stage_that_writes_what_it_watches_is_told_once_and_shown() -> N
 
 async def test_a_save_that_changes_nothing_is_nothing() -> None:
     """No version, no event, no ask; the state is stored all the same."""
-    same = stage("same", writes="a", process=lambda it: Done({"a": it.entity["a"]}, state={"s": 1}))
+    same = stage(
+        "same", writes="a", process=lambda it: Update({"a": it.entity["a"]}, state={"s": 1})
+    )
     other = stage("other", watch="a")
     bench = await settled(same, other, entities={"e": {"a": 1}})
     assert 1 == bench.version("e")
@@ -129,12 +133,12 @@ async def test_a_write_beside_what_the_stage_watches_is_merged() -> None:
     calls = 0
 
     class Slow(type(stage("slow", watch="a", writes="b"))):  # type: ignore[misc]
-        async def process(self, it: It) -> Done[Any]:
+        async def process(self, it: It) -> Update[Any]:
             nonlocal calls
             calls += 1
             if calls == 1:
                 await bench.patch("e", {"z": 1})
-            return Done({"b": it.entity["a"]})
+            return Update({"b": it.entity["a"]})
 
     bench = Bench(Slow())
     await bench.put("e", {"a": 1, "z": 0})
@@ -149,12 +153,12 @@ async def test_a_write_into_what_the_stage_watches_makes_it_run_again() -> None:
     calls = 0
 
     class Slow(type(stage("slow", watch="a", writes="b"))):  # type: ignore[misc]
-        async def process(self, it: It) -> Done[Any]:
+        async def process(self, it: It) -> Update[Any]:
             nonlocal calls
             calls += 1
             if calls == 1:
                 await bench.patch("e", {"a": 2})
-            return Done({"b": it.entity["a"]})
+            return Update({"b": it.entity["a"]})
 
     bench = Bench(Slow())
     await bench.put("e", {"a": 1})
@@ -170,11 +174,11 @@ async def test_a_state_changed_by_others_meanwhile_makes_it_run_again() -> None:
     seen: list[Any] = []
 
     class Slow(type(stage("slow", writes="b"))):  # type: ignore[misc]
-        async def process(self, it: It) -> Done[Any]:
+        async def process(self, it: It) -> Update[Any]:
             seen.append(it.state)
             if len(seen) == 1:
                 assert await bench.stages.state("slow", "e").swap({"by": "other"}, version=0)
-            return Done({"b": 1}, state={"by": "me", "after": it.state})
+            return Update({"b": 1}, state={"by": "me", "after": it.state})
 
     bench = Bench(Slow())
     await bench.put("e", {})
@@ -187,7 +191,7 @@ async def test_a_state_changed_by_others_meanwhile_makes_it_run_again() -> None:
 
 async def test_writes_outside_the_declaration_are_quarantined_as_a_bug() -> None:
     """A soft rule would make the graph a lie."""
-    liar = stage("liar", writes="a", process=lambda _: Done({"a": 1, "b": 2}))
+    liar = stage("liar", writes="a", process=lambda _: Update({"a": 1, "b": 2}))
     bench = await settled(liar, entities={"e": {}})
     [row] = await bench.parked()
     assert {} == bench["e"]
@@ -208,7 +212,7 @@ async def test_a_state_changed_from_outside_wakes_its_stage_alone() -> None:
 
 async def test_delete_takes_rows_and_timers_with_it() -> None:
     """Nothing of it is called again; a new one with the same id is another epoch."""
-    clock = stage("clock", process=lambda it: Done(wake=it.now.replace(day=20)))
+    clock = stage("clock", process=lambda it: Update(wake=it.now.replace(day=20)))
     bench = await settled(clock, entities={"e": {"life": 1}})
     await bench.delete("e")
     await bench.advance(days=30)
@@ -239,12 +243,12 @@ async def test_a_field_that_never_rests_does_not_keep_a_stage_from_saving(watch:
     calls = 0
 
     class Slow(type(stage("slow", watch=watch, writes="b"))):  # type: ignore[misc]
-        async def process(self, it: It) -> Done[Any]:
+        async def process(self, it: It) -> Update[Any]:
             nonlocal calls
             calls += 1
             if calls <= 20:
                 await bench.patch("e", {"a": calls})
-            return Done({"b": it.entity["a"]})
+            return Update({"b": it.entity["a"]})
 
     bench = Bench(Slow())
     await bench.put("e", {"a": 0})
@@ -261,13 +265,13 @@ async def test_a_field_that_others_write_all_the_time_is_not_overwritten_blindly
     seen = []
 
     class Slow(type(stage("slow", watch="a", writes="b"))):  # type: ignore[misc]
-        async def process(self, it: It) -> Done[Any]:
+        async def process(self, it: It) -> Update[Any]:
             nonlocal calls
             calls += 1
             if calls <= 6:
                 await bench.patch("e", {"a": calls, "b": -calls})
             seen.append(it.entity.get("b"))
-            return Done({"b": it.entity["a"]})
+            return Update({"b": it.entity["a"]})
 
     bench = Bench(Slow())
     await bench.put("e", {"a": 0})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.stages import Done
+from gnomon.stages import Update
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import stage
 
@@ -21,8 +21,8 @@ def sparse_graph(dice: random.Random) -> list[Any]:
         known = ["u", *(f"f{before}" for before in range(number))]
         inputs = sorted(dice.sample(known, min(2, len(known)))) if number else ["u"]
 
-        def process(it: Any, own: int = number, inputs: list[str] = inputs) -> Done[Any]:
-            return Done({f"f{own}": 1 + sum(it.entity.get(name, 0) for name in inputs)})
+        def process(it: Any, own: int = number, inputs: list[str] = inputs) -> Update[Any]:
+            return Update({f"f{own}": 1 + sum(it.entity.get(name, 0) for name in inputs)})
 
         watched = " ".join(inputs)
         made.append(stage(f"s{number}", watch=watched, writes=f"f{number}", process=process))
@@ -64,7 +64,7 @@ async def test_a_chain_of_twenty_stages_is_no_loop() -> None:
             watch=before,
             writes=own,
             ask=lambda it: it.entity.get(before) != it.entity.get(own),
-            process=lambda it: Done({own: it.entity[before]}),
+            process=lambda it: Update({own: it.entity[before]}),
         )
 
     async with Bench(*(link(number) for number in range(1, STAGE_COUNT + 1))) as bench:

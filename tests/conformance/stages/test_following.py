@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gnomon.contracts.store.entities import EntityStore, Peeked, StageLane
-from gnomon.stages import Done
-from gnomon.stages.line import Line
-from gnomon.stages.served import LocalStage
+from gnomon.contracts.store.entities import EntityStore, LaneHead, StageLane
+from gnomon.stages import Update
+from gnomon.stages.bound_stage import LocalStage
+from gnomon.stages.pipeline import StagePipeline
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, settled, stage
 from tests.conformance.stages.test_order import Gate, work
@@ -22,10 +22,10 @@ AHEAD = 8
 def chain() -> list[Any]:
     """Three, each by the field of the one before."""
     return [
-        stage("a", watch="x", writes="a", process=lambda it: Done({"a": it.entity["x"]})),
-        stage("b", watch="a", writes="b", process=lambda it: Done({"b": it.entity["a"]}),
+        stage("a", watch="x", writes="a", process=lambda it: Update({"a": it.entity["x"]})),
+        stage("b", watch="a", writes="b", process=lambda it: Update({"b": it.entity["a"]}),
               ask=lambda it: "a" in it.entity),
-        stage("c", watch="b", process=lambda it: Done(state=it.entity["b"]),
+        stage("c", watch="b", process=lambda it: Update(state=it.entity["b"]),
               ask=lambda it: "b" in it.entity),
     ]  # fmt: skip
 
@@ -38,7 +38,7 @@ async def test_a_chain_needs_no_look_at_the_queue(monkeypatch: pytest.MonkeyPatc
     store: EntityStore = bench.worker.reconciler._store
     peek = store.peek
 
-    async def counting(*args: Any, **options: Any) -> Peeked:
+    async def counting(*args: Any, **options: Any) -> LaneHead:
         peeked = await peek(*args, **options)
         found.extend(claim.row.stage for claim in peeked.claims)
         return peeked
@@ -59,16 +59,16 @@ async def test_what_follows_knows_the_state_that_was_just_saved() -> None:
     """Its own, of the call before, when another stage has woken it meanwhile."""
     seen: list[Any] = []
 
-    def first(it: It) -> Done[Any]:
+    def first(it: It) -> Update[Any]:
         seen.append(it.state)
         if it.state is None:
-            return Done({"n": 1}, state="once")
-        return Done(state="twice")
+            return Update({"n": 1}, state="once")
+        return Update(state="twice")
 
     stages = (
         stage("first", watch="m", writes="n", process=first),
         stage("second", watch="n", writes="m", ask=lambda it: "n" in it.entity,
-              process=lambda it: Done({"m": it.entity["n"]})),
+              process=lambda it: Update({"m": it.entity["n"]})),
     )  # fmt: skip
     bench = await settled(*stages, entities={"e": {"x": 1}})
     assert [None, "once"] == seen
@@ -79,7 +79,7 @@ async def test_a_change_from_outside_in_between_is_seen() -> None:
     """What was claimed from memory meets another version: the stage is called anew."""
     gate = Gate()
     slow = gate.stage()
-    bench = Bench(stage("before", watch="w", writes="x", process=lambda _: Done({"x": 1})), slow)
+    bench = Bench(stage("before", watch="w", writes="x", process=lambda _: Update({"x": 1})), slow)
     await bench.put("e", {"w": 0})
     bench.worker.hint(())
     await work(bench)
@@ -115,7 +115,7 @@ async def test_a_stage_that_works_alongside_is_called_once_for_a_row() -> None:
 async def test_what_waits_for_long_is_not_overtaken() -> None:
     """Fresh rows may go first while others wait for a second; then the queue is in order again."""
     bench = await settled(entities={})
-    line = Line(LocalStage(stage("s")))
+    line = StagePipeline(LocalStage(stage("s")))
     line.capacity.share = 1.0
     assert line.may_follow(0.0, bench.now, AHEAD)
     line.left(StageLane.MAIN, bench.now)
@@ -125,7 +125,7 @@ async def test_what_waits_for_long_is_not_overtaken() -> None:
 
 async def test_nothing_follows_into_a_stage_without_room() -> None:
     """Other stages may have the entity meanwhile."""
-    line = Line(LocalStage(stage("s", parallel=1)))
+    line = StagePipeline(LocalStage(stage("s", parallel=1)))
     line.capacity.share = 1.0
     now = (await settled(entities={})).now
     assert line.may_follow(0.0, now, AHEAD)

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from gnomon.stages import Done, Quarantine, Stages
+from gnomon.stages import Quarantine, Stages, Update
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, settled, stage
 
@@ -90,7 +90,7 @@ async def test_a_walk_asks_first() -> None:
 async def test_rows_of_a_stage_nobody_serves_wait_and_revive() -> None:
     """A rolling deploy has both codes at once: nothing is deleted."""
     bench = await settled(
-        stage("s", process=lambda it: Done(wake=it.now + timedelta(days=1))), entities={"e": {}}
+        stage("s", process=lambda it: Update(wake=it.now + timedelta(days=1))), entities={"e": {}}
     )
     await served_anew(bench, stage("other"))
     await bench.advance(days=2)
@@ -104,7 +104,7 @@ async def test_rows_of_a_stage_nobody_serves_wait_and_revive() -> None:
 
 async def test_forget_removes_a_stages_queue_timers_and_states() -> None:
     """For good: if the name returns it is new."""
-    keeping = stage("s", process=lambda it: Done(state=1, wake=it.now + timedelta(days=1)))
+    keeping = stage("s", process=lambda it: Update(state=1, wake=it.now + timedelta(days=1)))
     bench = await settled(keeping, entities={"e": {}})
     assert 0 < await bench.stages.entities.forget_stage("s")
     assert () == (await bench.explain("e")).stages
@@ -114,7 +114,7 @@ async def test_forget_removes_a_stages_queue_timers_and_states() -> None:
 async def test_a_renamed_stage_takes_its_rows_and_states_over() -> None:
     """`formerly`: no walk, nothing lost."""
     bench = await settled(
-        stage("old", process=lambda it: Done(state=7, wake=it.now + timedelta(days=1))),
+        stage("old", process=lambda it: Update(state=7, wake=it.now + timedelta(days=1))),
         entities={"e": {}},
     )
     renamed = stage("new", formerly="old")
@@ -207,10 +207,10 @@ async def test_stages_run_in_the_order_of_their_data() -> None:
     for n in range(20):
         inputs = [f"f{m}" for m in ((n - 1), (n // 2)) if 0 <= m < n] or ["start"]
 
-        def process(it: It, n: int = n, inputs: list[str] = inputs) -> Done[Any]:
+        def process(it: It, n: int = n, inputs: list[str] = inputs) -> Update[Any]:
             nonlocal runs
             runs += 1
-            return Done({f"f{n}": sum(it.entity.get(name, 0) for name in inputs) + 1})
+            return Update({f"f{n}": sum(it.entity.get(name, 0) for name in inputs) + 1})
 
         def ask(_: It) -> bool:
             nonlocal asks

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from gnomon.model.errors import ConfigurationError
-from gnomon.stages import Done, Stage, Wake
+from gnomon.stages import Stage, Update, Wake
 from gnomon.testing.stage_laws import Example, LawBrokenError, check_stage
 from tests.conformance.stages.given import It, stage
 
@@ -17,7 +17,7 @@ from tests.conformance.stages.given import It, stage
 def test_a_lawful_stage_passes() -> None:
     """On examples and on what a strategy draws."""
     good = stage(
-        "good", watch="a", writes="b", process=lambda it: Done({"b": it.entity.get("a", 0) + 1})
+        "good", watch="a", writes="b", process=lambda it: Update({"b": it.entity.get("a", 0) + 1})
     )
     check_stage(good, [{"a": 1}, {"a": 5, "z": 1}, Example({"a": 2}, state={"x": 1})])
     check_stage(good, st.fixed_dictionaries({"a": st.integers(-5, 5)}))
@@ -25,7 +25,7 @@ def test_a_lawful_stage_passes() -> None:
 
 def counter() -> Any:
     calls = iter(range(100))
-    return lambda _: Done({"b": next(calls)})
+    return lambda _: Update({"b": next(calls)})
 
 
 @pytest.mark.parametrize(
@@ -34,18 +34,18 @@ def counter() -> Any:
         ("called twice, it answers differently", {"process": counter()}),
         (
             "applied and called again, it changes b",
-            {"watch": "b", "process": lambda it: Done({"b": it.entity.get("b", 0) + 1})},
+            {"watch": "b", "process": lambda it: Update({"b": it.entity.get("b", 0) + 1})},
         ),
         (
             "should_process says no, but process changes the entity",
-            {"ask": lambda _: False, "process": lambda _: Done({"b": 1})},
+            {"ask": lambda _: False, "process": lambda _: Update({"b": 1})},
         ),
-        ("it writes c outside `writes`", {"process": lambda _: Done({"c": 1})}),
-        ("it reads z outside `watch`", {"process": lambda it: Done({"b": it.entity["z"]})}),
+        ("it writes c outside `writes`", {"process": lambda _: Update({"c": 1})}),
+        ("it reads z outside `watch`", {"process": lambda it: Update({"b": it.entity["z"]})}),
         ("it reads z outside `watch`", {"ask": lambda it: bool(it.entity.get("z"))}),
         (
             "an hour later it writes something else",
-            {"process": lambda it: Done({"b": it.now.isoformat()})},
+            {"process": lambda it: Update({"b": it.now.isoformat()})},
         ),
     ],
 )
@@ -59,9 +59,9 @@ def test_a_broken_law_is_named(law: str, options: dict[str, Any]) -> None:
 def test_a_timer_within_the_hour_excuses_the_clock() -> None:
     """A stage that asked to look again by then may answer differently then."""
 
-    def process(it: It) -> Done[Any]:
+    def process(it: It) -> Update[Any]:
         soon = it.now.replace(hour=0) + timedelta(minutes=30)
-        return Done({"b": it.now >= soon}, wake=soon)
+        return Update({"b": it.now >= soon}, wake=soon)
 
     timed = stage("timed", watch="a", writes="b", ask=lambda it: Wake(it.now), process=process)
     check_stage(timed, [{"a": 1}])

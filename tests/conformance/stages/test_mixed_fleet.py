@@ -9,9 +9,9 @@ from uuid import UUID
 
 from gnomon.cli.doctor import unserved
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import Holding
-from gnomon.stages import Done, Wake
-from gnomon.stages.served import LocalStage
+from gnomon.contracts.store import HeldShard
+from gnomon.stages import Update, Wake
+from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.service import StageWorker
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, stage
@@ -21,14 +21,14 @@ from tests.unit.stage.test_sink_ages import Seen
 class Shards:
     """Some shards, held for as long as the test likes."""
 
-    def __init__(self, number: int, holdings: Sequence[Holding] = ()) -> None:
+    def __init__(self, number: int, holdings: Sequence[HeldShard] = ()) -> None:
         self.worker = UUID(int=number)
         self.holdings = {each.shard: each for each in holdings}
 
-    def trusted(self) -> list[Holding]:
+    def trusted(self) -> list[HeldShard]:
         return list(self.holdings.values())
 
-    def holding(self, shard: int) -> Holding | None:
+    def holding(self, shard: int) -> HeldShard | None:
         return self.holdings.get(shard)
 
 
@@ -40,7 +40,7 @@ class Fleet:
         self.bench = Bench(observer=self.seen)
         self.workers: list[StageWorker] = []
 
-    async def add(self, *stages: Any, holds: Sequence[Holding] = ()) -> StageWorker:
+    async def add(self, *stages: Any, holds: Sequence[HeldShard] = ()) -> StageWorker:
         bench = self.bench
         worker = StageWorker(
             bench.store,
@@ -68,13 +68,13 @@ class Fleet:
 
 
 def copying(name: str, source: str, target: str, **options: Any) -> Any:
-    def process(it: It) -> Done[Any]:
-        return Done({target: it.entity.get(source)})
+    def process(it: It) -> Update[Any]:
+        return Update({target: it.entity.get(source)})
 
     return stage(name, watch=source, writes=target, process=process, **options)
 
 
-async def all_shards(bench: Bench) -> list[Holding]:
+async def all_shards(bench: Bench) -> list[HeldShard]:
     await bench.put("first", {})
     return bench.worker.reconciler.places.trusted()
 
@@ -112,7 +112,7 @@ async def test_a_worker_without_stages_asks_for_all_and_others_work_in_its_shard
         watch="x",
         writes="timed",
         ask=lambda it: Wake(at),
-        process=lambda it: Done({"timed": True}) if it.now >= at else Done(wake=at),
+        process=lambda it: Update({"timed": True}) if it.now >= at else Update(wake=at),
     )
     first = copying("first", "x", "y", after=lambda saved: told.append(saved.id))
     await fleet.bench.put("old", {"x": 1})

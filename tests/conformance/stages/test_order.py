@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gnomon.stages import Done
-from gnomon.stages.served import OutageError
+from gnomon.stages import Update
+from gnomon.stages.bound_stage import OutageError
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, settled, stage
 
@@ -28,10 +28,10 @@ class Gate:
         gate = self
 
         class Slow(type(stage("first", watch="x", writes="y", parallel=1, **options))):  # type: ignore[misc]
-            async def process(self, it: It) -> Done[Any]:
+            async def process(self, it: It) -> Update[Any]:
                 self.given.append(it)
                 await gate.opened.wait()
-                return Done({"y": it.entity["x"]})
+                return Update({"y": it.entity["x"]})
 
         return Slow()
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gnomon.contracts.store.entities import StageLane
-from gnomon.contracts.store.outbox import Outgoing
-from gnomon.stages import Done, Quarantine, Saved, Stages
+from gnomon.contracts.store.outbox import OutboxRow
+from gnomon.stages import Quarantine, SavedVersion, Stages, Update
 from gnomon.stages.config import StagesConfig
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, settled, stage
@@ -23,9 +23,9 @@ class Broker:
 
     def __init__(self, *, up: bool) -> None:
         self.is_up = up
-        self.taken: list[Outgoing] = []
+        self.taken: list[OutboxRow] = []
 
-    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+    async def send(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         if not self.is_up:
             return [ConnectionError("down")] * len(rows)
         self.taken.extend(rows)
@@ -54,12 +54,14 @@ async def behind(broker: Broker, *stages: Any) -> Bench:
 
 async def test_every_save_of_a_chain_goes_out_with_its_root() -> None:
     """From a message one finds the chain: `explain` shows the same root."""
-    told: list[Saved[Any, Any]] = []
+    told: list[SavedVersion[Any, Any]] = []
     first = stage(
         "first", watch="a", writes="b", after=told.append,
-        process=lambda it: Done({"b": it.entity["a"]}),
+        process=lambda it: Update({"b": it.entity["a"]}),
     )  # fmt: skip
-    second = stage("second", watch="b", writes="c", process=lambda it: Done({"c": it.entity["b"]}))
+    second = stage(
+        "second", watch="b", writes="c", process=lambda it: Update({"c": it.entity["b"]})
+    )
     bench = await settled(first, second, entities={"e": {"a": 1}})
     await bench.patch("e", {"a": 2})
     await bench.settle()
@@ -77,10 +79,10 @@ async def test_every_save_of_a_chain_goes_out_with_its_root() -> None:
 async def test_a_timer_begins_a_chain_of_its_own() -> None:
     """The stage that sleeps shows the root that led there; what it makes later has a new one."""
 
-    def process(it: It) -> Done[Any]:
+    def process(it: It) -> Update[Any]:
         if it.reasons == {"timer"}:
-            return Done({"b": 1}, wake=None)
-        return Done(wake=it.now + timedelta(days=1))
+            return Update({"b": 1}, wake=None)
+        return Update(wake=it.now + timedelta(days=1))
 
     one = stage("one", watch="a", writes="b", process=process)
     bench = await settled(one, entities={"e": {"a": 1}})
@@ -95,8 +97,8 @@ async def test_a_timer_begins_a_chain_of_its_own() -> None:
 
 async def test_a_delete_goes_out_with_the_root_of_the_delete() -> None:
     """To the relay and to the stage that has a state there."""
-    told: list[Saved[Any, Any]] = []
-    one = stage("one", process=lambda _: Done(state=1), after=told.append)
+    told: list[SavedVersion[Any, Any]] = []
+    one = stage("one", process=lambda _: Update(state=1), after=told.append)
     bench = await settled(one, entities={"e": {}})
     await bench.delete("e")
     await bench.settle()
@@ -110,8 +112,8 @@ async def test_a_save_wakes_the_senders_of_its_own_sinks_and_no_others(
 ) -> None:
     """What leaves need not wait for a look; what changed nothing has nothing to send."""
     telling = stage("telling", watch="a", writes="b", after=lambda _: None,
-                    process=lambda it: Done({"b": it.entity["a"]}))  # fmt: skip
-    quiet = stage("quiet", watch="a", writes="c", process=lambda it: Done({"c": it.entity["a"]}))
+                    process=lambda it: Update({"b": it.entity["a"]}))  # fmt: skip
+    quiet = stage("quiet", watch="a", writes="c", process=lambda it: Update({"c": it.entity["a"]}))
     idle = stage("idle", watch="a", after=lambda _: None)
     bench = await settled(telling, quiet, idle, entities={})
     woken: list[str] = []
@@ -127,7 +129,7 @@ async def test_a_save_wakes_the_senders_of_its_own_sinks_and_no_others(
 async def test_while_the_broker_is_down_no_walk_goes_on_but_fresh_changes_do() -> None:
     """The background lane stops first; nothing is lost, and it goes on when the broker is back."""
     broker = Broker(up=False)
-    late = stage("late", watch="n", writes="m", process=lambda it: Done({"m": it.entity["n"]}))
+    late = stage("late", watch="n", writes="m", process=lambda it: Update({"m": it.entity["n"]}))
     bench = await behind(broker, late)
     await bench.stages.sweep("late")
     await bench.put("fresh", {"n": 7})
@@ -201,11 +203,11 @@ async def test_what_is_being_looked_for_when_the_hold_begins_is_not_taken() -> N
 async def test_a_save_that_is_refused_holds_up_nothing_but_its_own_entity() -> None:
     """Walks go on while one `after_save` fails for hours."""
 
-    def after(saved: Saved[Any, Any]) -> None:
+    def after(saved: SavedVersion[Any, Any]) -> None:
         if saved.id == "bad":
             raise ValueError("never")
 
-    one = stage("one", watch="n", writes="m", process=lambda _: Done({"m": 1}), after=after)
+    one = stage("one", watch="n", writes="m", process=lambda _: Update({"m": 1}), after=after)
     bench = await settled(one, entities={**MANY, "bad": {}})
     await bench.advance(hours=3)
     one.given.clear()
@@ -255,7 +257,7 @@ class Picky:
         self.refused = refused
         self.tried: list[tuple[str, int]] = []
 
-    def __call__(self, saved: Saved[Any, Any]) -> None:
+    def __call__(self, saved: SavedVersion[Any, Any]) -> None:
         self.tried.append((saved.id, saved.version))
         if saved.id in self.refused:
             raise self.error
@@ -263,7 +265,7 @@ class Picky:
     def stage(self, **options: Any) -> Any:
         return stage(
             "one", watch="n", writes="m", after=self,
-            process=lambda it: Done({"m": it.entity["n"]}), **options,
+            process=lambda it: Update({"m": it.entity["n"]}), **options,
         )  # fmt: skip
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gnomon.contracts.store.entities import Commit, Committed
-from gnomon.stages import Done, Quarantine
+from gnomon.contracts.store.entities import Commit, CommitResult
+from gnomon.stages import Quarantine, Update
+from gnomon.stages.bound_stage import OutageError
 from gnomon.stages.explain import StageExplanation
-from gnomon.stages.served import OutageError
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, fuse_all, settled, stage
 
@@ -28,12 +28,12 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def chain(**options: Any) -> list[Any]:
     """Three, each by the field of the one before; the options are the second one's."""
-    second: dict[str, Any] = {"writes": "b", "process": lambda it: Done({"b": it.entity["a"]})}
+    second: dict[str, Any] = {"writes": "b", "process": lambda it: Update({"b": it.entity["a"]})}
     return [
-        stage("a", watch="x", writes="a", process=lambda it: Done({"a": it.entity["x"]})),
+        stage("a", watch="x", writes="a", process=lambda it: Update({"a": it.entity["x"]})),
         stage("b", watch="a", ask=lambda it: "a" in it.entity, **second | options),
         stage("c", watch="a b", writes="c", ask=lambda it: "b" in it.entity,
-              process=lambda it: Done({"c": it.entity["b"]})),
+              process=lambda it: Update({"c": it.entity["b"]})),
     ]  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def watched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     committer = bench.worker.reconciler.claims._runs._committer
     commit = committer.commit
 
-    async def watching(commits: Sequence[Commit]) -> Sequence[Committed]:
+    async def watching(commits: Sequence[Commit]) -> Sequence[CommitResult]:
         found.extend([part.stage for part in each.parts] for each in commits)
         return await commit(commits)
 
@@ -97,10 +97,10 @@ async def test_a_stage_that_fails_does_so_in_its_own_name(monkeypatch: pytest.Mo
     """What was made before it is saved; the failure counts when it is called alone."""
     failures = iter([ValueError("no"), ValueError("no")])
 
-    def process(it: It) -> Done[Any]:
+    def process(it: It) -> Update[Any]:
         for error in failures:
             raise error
-        return Done({"b": it.entity["a"]})
+        return Update({"b": it.entity["a"]})
 
     stages = chain(process=process)
     bench = await settled(*stages, entities={})
@@ -124,13 +124,13 @@ async def test_a_stage_that_is_away_keeps_back_nothing_but_its_own(
     """What was made before it is saved, nobody is blamed, and the stage before it goes on."""
     is_away = True
 
-    def process(it: It) -> Done[Any]:
+    def process(it: It) -> Update[Any]:
         if is_away:
             raise OutageError("its model is not loaded")
-        return Done({"b": it.entity["a"]})
+        return Update({"b": it.entity["a"]})
 
     class Honest(type(chain(process=process)[1])):  # type: ignore[misc]
-        async def process_many(self, its: Sequence[It]) -> Sequence[Done[Any]]:
+        async def process_many(self, its: Sequence[It]) -> Sequence[Update[Any]]:
             return [await self.process(it) for it in its]
 
     first, _, last = chain()
@@ -151,7 +151,7 @@ async def test_a_stage_that_is_away_keeps_back_nothing_but_its_own(
     "trouble",
     [
         pytest.param({"writes": "other"}, id="writes elsewhere"),
-        pytest.param({"process": lambda _: Done([{"op": "no"}])}, id="no patch"),
+        pytest.param({"process": lambda _: Update([{"op": "no"}])}, id="no patch"),
     ],
 )
 async def test_a_bug_of_a_stage_is_its_own(trouble: dict[str, Any]) -> None:
@@ -168,10 +168,10 @@ async def test_a_stage_that_was_given_up_is_freed_and_called_alone(
     """Its row is not to be left behind."""
     is_broken = True
 
-    def process(it: It) -> Done[Any]:
+    def process(it: It) -> Update[Any]:
         if is_broken:
             raise Quarantine("look at it")
-        return Done({"b": it.entity["a"]})
+        return Update({"b": it.entity["a"]})
 
     bench = await settled(*chain(process=process), entities={"e": {"x": 7}})
     assert ["b"] == [row.stage for row in await bench.parked()]
@@ -187,7 +187,9 @@ async def test_a_stage_that_was_given_up_is_freed_and_called_alone(
 async def test_a_timer_outlives_a_pass() -> None:
     """As it does any call that says nothing of it; one that says so cancels it."""
     wakes: list[Any] = []
-    stages = chain(process=lambda it: Done({"b": it.entity["a"]}, **(wakes.pop() if wakes else {})))
+    stages = chain(
+        process=lambda it: Update({"b": it.entity["a"]}, **(wakes.pop() if wakes else {}))
+    )
     bench = Bench(*stages)
     at = bench.now + timedelta(days=1)
     wakes.append({"wake": at})
@@ -210,9 +212,9 @@ async def test_a_stage_without_room_is_called_later() -> None:
     """Its rate holds in passes, too."""
     times = []
 
-    def process(it: It) -> Done[Any]:
+    def process(it: It) -> Update[Any]:
         times.append(bench.now)
-        return Done({"b": it.entity["a"]})
+        return Update({"b": it.entity["a"]})
 
     stages = chain(rate="1/s", process=process)
     stages[0].batch = 8
@@ -232,12 +234,12 @@ async def test_a_change_meanwhile_is_seen_by_all(monkeypatch: pytest.MonkeyPatch
     class Late(type(chain()[1])):  # type: ignore[misc]
         writes = ("b", "x")  # a circle, as far as one can see
 
-        async def process(self, it: It) -> Done[Any]:
+        async def process(self, it: It) -> Update[Any]:
             self.given.append(it)
             if len(self.given) == 1:
                 await bench.patch("e", {"y": 1})
                 await bench.patch("e", {"y": None})  # as if nothing had been
-            return Done({"b": it.entity["a"]})
+            return Update({"b": it.entity["a"]})
 
     first, _, last = chain()
     bench = await settled(first, Late(), last, entities={})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gnomon.model.errors import FailedPrecondition
-from gnomon.stages import Done
+from gnomon.stages import Update
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import stage
 
@@ -25,9 +25,9 @@ async def bench(request: pytest.FixtureRequest) -> Bench:
         "count",
         watch="a",
         writes="n",
-        process=lambda it: Done({"n": it.entity["a"]}, state={"seen": it.entity["a"]}),
+        process=lambda it: Update({"n": it.entity["a"]}, state={"seen": it.entity["a"]}),
     )
-    other = stage("other", watch="a", writes="m", process=lambda it: Done({"m": it.entity["a"]}))
+    other = stage("other", watch="a", writes="m", process=lambda it: Update({"m": it.entity["a"]}))
     bench = Bench(count, other)
     await bench.put("bad", {"a": 1})
     await bench.put("good", {"a": 1})

@@ -19,8 +19,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from gnomon.contracts.store.entities import StateWrite
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
-from gnomon.stages.remote import RemoteStage, StageEndpoint
-from gnomon.stages.served import Distant, OutageError, StageInfo, View
+from gnomon.stages.bound_stage import OutageError, RemoteStage, StageInfo, StageInput
+from gnomon.stages.remote import GrpcStage, StageEndpoint
 from gnomon.stages.wire import write_time
 from gnomon.testing.stage_bench import Bench
 from gnomon.v1 import stage_pb2 as pb
@@ -31,7 +31,7 @@ from tests.fixtures.strange_stage import StrangeStage, strange_stage
 
 SHOULD_PROCESS = pb.STAGE_CAPABILITY_SHOULD_PROCESS
 AFTER_SAVE = pb.STAGE_CAPABILITY_AFTER_SAVE
-CALLERS: list[RemoteStage] = []  # of the test that runs
+CALLERS: list[GrpcStage] = []  # of the test that runs
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ async def strange() -> AsyncIterator[StrangeStage]:
         CALLERS.clear()
 
 
-async def described(strange: StrangeStage, **options: Any) -> RemoteStage:
+async def described(strange: StrangeStage, **options: Any) -> GrpcStage:
     options = {"tls": False, **options}
-    remote = RemoteStage(StageEndpoint(name="strange", address=strange.address, **options))
+    remote = GrpcStage(StageEndpoint(name="strange", address=strange.address, **options))
     CALLERS.append(remote)
     assert await remote.describe(Recorder())
     return remote
@@ -55,7 +55,7 @@ async def bench_of(
     strange: StrangeStage,
     *stages: Any,
     entities: dict[str, Any],
-    remote: RemoteStage | None = None,
+    remote: GrpcStage | None = None,
 ) -> Bench:
     bench = Bench(*stages)
     bench.stages.serve(remote or await described(strange))
@@ -76,7 +76,7 @@ async def test_it_describes_itself(strange: StrangeStage) -> None:
     )  # fmt: skip
     remote = await described(strange, parallel=4, rate="50/s", alongside=True)
     info = remote.info
-    assert isinstance(remote, Distant)
+    assert isinstance(remote, RemoteStage)
     assert (3, ("a", "b.c"), ("",)) == (info.revision, info.reach.watch, info.reach.writes)
     assert (1000, 4, 50.0, True) == (info.batch, info.parallel, info.rate, info.alongside)
     assert info.wants_saves
@@ -113,7 +113,7 @@ async def test_before_it_has_described_itself_everything_is_kept_for_it(
     strange: StrangeStage,
 ) -> None:
     """It is not called and not declared; what changes meanwhile is queued, whatever it is."""
-    remote = RemoteStage(StageEndpoint(name="strange", address=strange.address, tls=False))
+    remote = GrpcStage(StageEndpoint(name="strange", address=strange.address, tls=False))
     bench = Bench()
     bench.stages.serve(remote)
     await bench.put("a", {"n": 1})
@@ -397,7 +397,7 @@ async def test_large_entities_travel_in_several_calls(strange: StrangeStage) -> 
     """No call is larger than what services take by default, whatever the batch is."""
     remote, text = await described(strange), msgspec.json.encode({"t": "ä" * 300_000}).decode()
     views = [
-        View(
+        StageInput(
             entity_id=f"e{number}", epoch=1, version=1, text=text, states={},
             now=datetime(2026, 1, 1, tzinfo=UTC), reasons=frozenset(),
         )
@@ -572,7 +572,7 @@ async def test_both_sides_may_ask_for_certificates(tmp_path: Path) -> None:
         await remote.close()
         for options in (trusted, {"tls": True, **ours}, {"tls": False}):
             stranger = StageEndpoint(name="strange", address=strange.address, **options)
-            remote, recorder = RemoteStage(stranger), Recorder()
+            remote, recorder = GrpcStage(stranger), Recorder()
             assert not await remote.describe(recorder)
             assert ["stage_undescribed"] == [name for name, _ in recorder.events]
             await remote.close()
@@ -607,7 +607,7 @@ def test_a_bad_endpoint_is_refused_at_once(options: dict[str, Any], path: str) -
     """The option is named."""
     given = {"name": "strange", "address": "127.0.0.1:1", **options}
     with pytest.raises(ConfigurationError) as refused:
-        RemoteStage(StageEndpoint(**given))
+        GrpcStage(StageEndpoint(**given))
     assert path == refused.value.path
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any, cast
 
-from gnomon.stages import Done
+from gnomon.stages import Update
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, stage
 
@@ -46,10 +46,10 @@ async def test_an_entity_that_a_stage_works_on_is_not_looked_for_all_the_time() 
     """Another stage's row of it is due and cannot be claimed: that is known, not asked again."""
     gate = asyncio.Event()
 
-    async def slow(self: Any, it: It) -> Done[Any]:
+    async def slow(self: Any, it: It) -> Update[Any]:
         self.given.append(it)
         await gate.wait()
-        return Done({self.name: 1})
+        return Update({self.name: 1})
 
     one = stage("one", watch="a", writes="one", backfill=False)
     other = stage("other", watch="a", writes="other", backfill=False)

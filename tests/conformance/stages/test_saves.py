@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from gnomon.stages import Done, Saved
+from gnomon.stages import SavedVersion, Update
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import settled, stage
 
 
 async def test_every_version_is_published_in_order() -> None:
     """Key = entity id, versions without gaps, with the document as saved."""
-    one = stage("one", watch="a", writes="b", process=lambda it: Done({"b": it.entity["a"]}))
+    one = stage("one", watch="a", writes="b", process=lambda it: Update({"b": it.entity["a"]}))
     bench = await settled(one, entities={"e": {"a": 1}})
     await bench.patch("e", {"a": 2})
     await bench.settle()
@@ -28,8 +28,8 @@ async def test_every_version_is_published_in_order() -> None:
 
 async def test_after_save_gets_what_was_saved() -> None:
     """Entity and state of the very version."""
-    told: list[Saved[Any, Any]] = []
-    one = stage("one", writes="b", process=lambda _: Done({"b": 1}, state=[7]), after=told.append)
+    told: list[SavedVersion[Any, Any]] = []
+    one = stage("one", writes="b", process=lambda _: Update({"b": 1}, state=[7]), after=told.append)
     await settled(one, entities={"e": {"a": 1}})
     [saved] = told
     assert ("e", 2, {"a": 1, "b": 1}, [7]) == (saved.id, saved.version, saved.entity, saved.state)
@@ -38,8 +38,8 @@ async def test_after_save_gets_what_was_saved() -> None:
 
 async def test_a_state_alone_is_published_too_and_asks_nobody() -> None:
     """A stage may act on its own decision; private state is no business of the others."""
-    told: list[Saved[Any, Any]] = []
-    one = stage("one", process=lambda _: Done(state=[7]), after=told.append)
+    told: list[SavedVersion[Any, Any]] = []
+    one = stage("one", process=lambda _: Update(state=[7]), after=told.append)
     other = stage("other")
     bench = await settled(one, other, entities={"e": {}})
     assert [[7]] == [saved.state for saved in told]
@@ -48,8 +48,8 @@ async def test_a_state_alone_is_published_too_and_asks_nobody() -> None:
 
 async def test_a_state_as_it_was_is_no_save() -> None:
     """What a walk finds in order it leaves alone: no version, no push."""
-    told: list[Saved[Any, Any]] = []
-    one = stage("one", process=lambda _: Done(state=[7]), after=told.append)
+    told: list[SavedVersion[Any, Any]] = []
+    one = stage("one", process=lambda _: Update(state=[7]), after=told.append)
     bench = await settled(one, entities={"e": {}})
     await bench.stages.sweep("one")
     await bench.settle()
@@ -59,7 +59,7 @@ async def test_a_state_as_it_was_is_no_save() -> None:
 
 async def test_a_run_that_saves_nothing_tells_nothing() -> None:
     """No change, no push."""
-    told: list[Saved[Any, Any]] = []
+    told: list[SavedVersion[Any, Any]] = []
     await settled(stage("one", after=told.append), entities={"e": {}})
     assert [] == told
 
@@ -68,12 +68,12 @@ async def test_a_failing_after_save_comes_again_with_the_same_key_and_holds_back
     """At least once; only this entity of this stage waits."""
     keys: list[tuple[str, str]] = []
 
-    def after(saved: Saved[Any, Any]) -> None:
+    def after(saved: SavedVersion[Any, Any]) -> None:
         keys.append((saved.id, saved.key))
         if saved.id == "bad" and len([1 for name, _ in keys if name == "bad"]) < 3:
             raise ValueError("not now")
 
-    one = stage("one", writes="b", process=lambda _: Done({"b": 1}), after=after)
+    one = stage("one", writes="b", process=lambda _: Update({"b": 1}), after=after)
     bench = Bench(one)
     await bench.put("bad", {})
     await bench.put("good", {})
@@ -88,7 +88,7 @@ async def test_latest_tells_only_the_newest_of_several_saves() -> None:
     told: list[int] = []
     refusing = True
 
-    def after(saved: Saved[Any, Any]) -> None:
+    def after(saved: SavedVersion[Any, Any]) -> None:
         if refusing:
             raise ValueError("away")
         told.append(saved.version)
@@ -97,7 +97,7 @@ async def test_latest_tells_only_the_newest_of_several_saves() -> None:
         "one",
         watch="a",
         writes="b",
-        process=lambda it: Done({"b": it.entity["a"]}),
+        process=lambda it: Update({"b": it.entity["a"]}),
         after=after,
         latest=True,
     )
@@ -113,8 +113,8 @@ async def test_latest_tells_only_the_newest_of_several_saves() -> None:
 
 async def test_after_save_hears_of_a_delete() -> None:
     """A stage with a state there is told, with no entity."""
-    told: list[Saved[Any, Any]] = []
-    one = stage("one", process=lambda _: Done(state={"photo": 1}), after=told.append)
+    told: list[SavedVersion[Any, Any]] = []
+    one = stage("one", process=lambda _: Update(state={"photo": 1}), after=told.append)
     bench = await settled(one, entities={"e": {}})
     await bench.delete("e")
     await bench.advance(seconds=timedelta(minutes=1).total_seconds())

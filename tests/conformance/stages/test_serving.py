@@ -15,10 +15,10 @@ from google.protobuf.wrappers_pb2 import StringValue
 from gnomon.contracts.store.entities import RowStatus
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
-from gnomon.stages import Done, Item, Quarantine, Retry, Saved, Stage, Wake
-from gnomon.stages.remote import RemoteStage, StageEndpoint
-from gnomon.stages.served import OutageError
-from gnomon.stages.serving import ServingOptions, StageServer, serve_stage
+from gnomon.stages import EntityView, Quarantine, RetryLater, SavedVersion, Stage, Update, Wake
+from gnomon.stages.bound_stage import OutageError
+from gnomon.stages.remote import GrpcStage, StageEndpoint
+from gnomon.stages.stage_server import StageServer, StageServerOptions, serve_stage
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.gateway.recorder import Recorder
 from tests.conformance.stages.given import It, stage
@@ -28,7 +28,7 @@ from tests.fixtures.authority import Authority
 class Both:
     """The same stage on a bench of its own, and behind gRPC on another one."""
 
-    def __init__(self, remote: RemoteStage, local: Any) -> None:
+    def __init__(self, remote: GrpcStage, local: Any) -> None:
         self.remote = remote
         self.here = Bench(local)
         self.there = Bench()
@@ -46,12 +46,12 @@ class Both:
 
 @asynccontextmanager
 async def served(
-    served_stage: Stage[Any, Any], *, options: ServingOptions | None = None, **endpoint: Any
-) -> AsyncIterator[RemoteStage]:
+    served_stage: Stage[Any, Any], *, options: StageServerOptions | None = None, **endpoint: Any
+) -> AsyncIterator[GrpcStage]:
     server = StageServer(served_stage, "127.0.0.1:0", options=options)
     await server.start()
     given = {"name": served_stage.name, "address": server.address, "tls": False, **endpoint}
-    remote = RemoteStage(StageEndpoint(**given))
+    remote = GrpcStage(StageEndpoint(**given))
     try:
         yield remote
     finally:
@@ -74,9 +74,9 @@ def make_rich(**options: Any) -> Any:
             return Wake(it.now + timedelta(days=1))
         return bool(it.entity["n"] != "no")
 
-    def process(it: It) -> Done[Any]:
+    def process(it: It) -> Update[Any]:
         count = (it.state or 0) + 1
-        return Done({"m": count}, state=count, wake=it.now + timedelta(hours=3), note="counted")
+        return Update({"m": count}, state=count, wake=it.now + timedelta(hours=3), note="counted")
 
     return stage("rich", watch="n", writes="m", ask=ask, process=process, batch=10, **options)
 
@@ -95,7 +95,7 @@ async def test_it_is_described_as_it_is_declared() -> None:
         name = "plain"
         writes = ("*",)
 
-        async def process(self, it: Item[dict[str, Any], None]) -> Done[None] | None:
+        async def process(self, it: EntityView[dict[str, Any], None]) -> Update[None] | None:
             return None
 
     async with served(Plain()) as remote:
@@ -123,7 +123,7 @@ async def test_it_does_the_same_here_and_there() -> None:
     ("error", "shown"),
     [
         (ValueError("never"), "RemoteError: ValueError: never"),
-        (Retry("slow", after=timedelta(minutes=5)), "Retry: slow"),
+        (RetryLater("slow", after=timedelta(minutes=5)), "Retry: slow"),
         (Quarantine("a person"), "Quarantine: a person"),
     ],
 )
@@ -142,7 +142,7 @@ async def test_failures_are_told_as_they_are(error: Exception, shown: str) -> No
         assert (shown, here.status, here.attempts) == (
             there.last_error, there.status, there.attempts,
         )  # fmt: skip
-        if isinstance(error, Retry):
+        if isinstance(error, RetryLater):
             assert here.next_try_at == there.next_try_at
         assert () == (await two.there.explain("good")).stages
 
@@ -151,10 +151,10 @@ async def test_a_failing_batch_is_halved_there_too() -> None:
     """The culprit ends alone."""
 
     class Poisoned(type(stage("poisoned", writes="ok", batch=64))):  # type: ignore[misc]
-        async def process_many(self, its: Sequence[Item[Any, Any]]) -> Sequence[Any]:
+        async def process_many(self, its: Sequence[EntityView[Any, Any]]) -> Sequence[Any]:
             if any(it.id == "e3" for it in its):
                 raise RuntimeError("poison")
-            return [Done({"ok": True}) for _ in its]
+            return [Update({"ok": True}) for _ in its]
 
     async with served(Poisoned()) as remote:
         await remote.describe(Recorder())
@@ -172,10 +172,10 @@ async def test_an_outage_behind_it_is_an_outage() -> None:
     """A stage that says it is away is left alone, and nothing counts."""
 
     class Away(type(stage("away"))):  # type: ignore[misc]
-        async def process_many(self, its: Sequence[Item[Any, Any]]) -> Sequence[Any]:
+        async def process_many(self, its: Sequence[EntityView[Any, Any]]) -> Sequence[Any]:
             raise OutageError("the model is loading")
 
-        async def process(self, it: Item[Any, Any]) -> Any:
+        async def process(self, it: EntityView[Any, Any]) -> Any:
             raise OutageError("the model is loading")
 
     async with served(Away()) as remote:
@@ -195,9 +195,9 @@ async def test_a_message_of_its_own_type_is_its_state() -> None:
         name = "typed"
         writes = ("m",)
 
-        async def process(self, it: Item[dict[str, Any], StringValue]) -> Done[StringValue]:
+        async def process(self, it: EntityView[dict[str, Any], StringValue]) -> Update[StringValue]:
             said = it.state.value if it.state else ""
-            return Done({"m": said}, state=StringValue(value=f"{said}x"))
+            return Update({"m": said}, state=StringValue(value=f"{said}x"))
 
     async with both(Typed) as two:
         for number in range(3):
@@ -207,9 +207,9 @@ async def test_a_message_of_its_own_type_is_its_state() -> None:
 
 
 @asynccontextmanager
-async def telling(after: Callable[[Saved[Any, Any]], None]) -> AsyncIterator[Bench]:
+async def telling(after: Callable[[SavedVersion[Any, Any]], None]) -> AsyncIterator[Bench]:
     """A bench with one stage that is elsewhere, and is told of its saves."""
-    made = stage("telling", writes="m", process=lambda _: Done({"m": 1}), after=after)
+    made = stage("telling", writes="m", process=lambda _: Update({"m": 1}), after=after)
     async with served(made) as remote:
         await remote.describe(Recorder())
         bench = Bench()
@@ -219,9 +219,9 @@ async def telling(after: Callable[[Saved[Any, Any]], None]) -> AsyncIterator[Ben
 
 async def test_after_save_is_told_there() -> None:
     """What fails comes again."""
-    told: list[Saved[Any, Any]] = []
+    told: list[SavedVersion[Any, Any]] = []
 
-    def after(saved: Saved[Any, Any]) -> None:
+    def after(saved: SavedVersion[Any, Any]) -> None:
         told.append(saved)
         if len(told) == 1:
             raise ValueError("not now")
@@ -239,7 +239,7 @@ async def test_a_save_that_needs_a_person_is_quarantined_from_there() -> None:
     """What is behind it waits; other entities are told."""
     told: list[str] = []
 
-    def after(saved: Saved[Any, Any]) -> None:
+    def after(saved: SavedVersion[Any, Any]) -> None:
         told.append(saved.id)
         if saved.id == "bad":
             raise Quarantine("look at it")
@@ -259,10 +259,10 @@ async def test_a_save_is_told_again_when_it_says_there() -> None:
     """Not by the doubling pauses."""
     times: list[datetime] = []
 
-    def after(_: Saved[Any, Any]) -> None:
+    def after(_: SavedVersion[Any, Any]) -> None:
         times.append(bench.now)
         if len(times) == 1:
-            raise Retry("closed", after=timedelta(minutes=10))
+            raise RetryLater("closed", after=timedelta(minutes=10))
 
     async with telling(after) as bench:
         await bench.put("a", {})
@@ -276,7 +276,7 @@ async def test_a_save_is_told_again_when_it_says_there() -> None:
 
 async def test_a_token_is_needed_if_there_is_one() -> None:
     """Without it, or with another one, nothing is told."""
-    options = ServingOptions(token=Secret("right"))
+    options = StageServerOptions(token=Secret("right"))
     for token, is_allowed in ((Secret("right"), True), (Secret("wrong"), False), (None, False)):
         async with served(stage("guarded"), options=options, token=token) as remote:
             assert is_allowed is await remote.describe(Recorder())
@@ -286,7 +286,7 @@ async def test_certificates_of_both_sides(tmp_path: Path) -> None:
     """TLS, and with an authority only its own callers."""
     authority = Authority(tmp_path)
     server, caller = authority.issue("IP:127.0.0.1"), authority.issue("DNS:gnomon")
-    options = ServingOptions(
+    options = StageServerOptions(
         certificate_file=str(server.certificate),
         key_file=str(server.key),
         client_ca_file=str(authority.file),
@@ -304,7 +304,7 @@ async def test_others_are_served_with_tls_only() -> None:
     for address in ("0.0.0.0:0", "[::]:0", "example.org:0"):
         with pytest.raises(ConfigurationError, match="not a loopback address"):
             StageServer(stage("open"), address)
-    plain = StageServer(stage("open"), "0.0.0.0:0", options=ServingOptions(allow_plain=True))
+    plain = StageServer(stage("open"), "0.0.0.0:0", options=StageServerOptions(allow_plain=True))
     await plain.start()
     with pytest.raises(ConfigurationError, match="cannot listen"):
         StageServer(stage("open"), f"127.0.0.1:{plain.address.rpartition(':')[2]}")
@@ -322,7 +322,7 @@ async def test_others_are_served_with_tls_only() -> None:
 def test_halves_of_certificates_are_refused(options: dict[str, Any]) -> None:
     """Certificate, key and authority go together."""
     with pytest.raises(ConfigurationError):
-        ServingOptions(**options)
+        StageServerOptions(**options)
 
 
 async def test_another_stage_at_the_address_is_noticed() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnomon.model.errors import ConfigurationError
-from gnomon.stages import Done, Quarantine
+from gnomon.stages import Quarantine, Update
 from gnomon.testing.stage_bench import Bench
 from gnomon.testing.stage_laws import check_stage
 from tests.conformance.stages.given import It, settled, stage, times_of
@@ -50,7 +50,7 @@ async def test_whoever_is_never_quiet_is_looked_at_after_ten_times_that() -> Non
 
 async def test_it_waits_after_the_work_of_other_stages_too() -> None:
     """Theirs are changes as well; stages that do not settle wait for nobody."""
-    count = stage("count", watch="n", writes="m", process=lambda it: Done({"m": it.entity["n"]}))
+    count = stage("count", watch="n", writes="m", process=lambda it: Update({"m": it.entity["n"]}))
     slow = stage("slow", watch="m", settle=SETTLE)
     bench = Bench(count, slow)
     for n in (1, 2):
@@ -65,8 +65,8 @@ async def test_a_timer_is_not_delayed() -> None:
     """Not even while the entity is being changed: it brings the stage forward."""
     due = START + timedelta(seconds=20)
 
-    def process(it: It) -> Done[Any]:
-        return Done(wake=due if it.now < due else None)
+    def process(it: It) -> Update[Any]:
+        return Update(wake=due if it.now < due else None)
 
     timed = stage("timed", watch="n", settle=SETTLE, process=process)
     bench = Bench(timed)
@@ -104,12 +104,12 @@ def overtaken(bench: Bench, *, times: int) -> Any:
     """A stage whose entity is changed during its first runs, a second after each began."""
 
     class Overtaken(type(stage("s", watch="n", writes="m", settle=SETTLE))):  # type: ignore[misc]
-        async def process(self, it: It) -> Done[Any]:
+        async def process(self, it: It) -> Update[Any]:
             self.given.append(it)
             if len(self.given) <= times:
                 bench.clock.move_to(bench.now + timedelta(seconds=1))
                 await bench.patch("e", {"n": len(self.given)})
-            return Done({"m": it.entity["n"]})
+            return Update({"m": it.entity["n"]})
 
     return Overtaken()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gnomon.stages import Done, Wake
+from gnomon.stages import Update, Wake
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, settled, stage, times_of
 
@@ -19,7 +19,7 @@ def at(days: float) -> datetime:
 
 async def test_a_timer_fires_at_its_time_and_not_early() -> None:
     """The stage is called when it asked to be, by the store's clock."""
-    clock = stage("clock", process=lambda it: Done(wake=at(180)) if it.now < at(180) else None)
+    clock = stage("clock", process=lambda it: Update(wake=at(180)) if it.now < at(180) else None)
     bench = await settled(clock, entities={"e": {}})
     await bench.advance(days=179)
     assert [START] == times_of(clock.given)
@@ -30,7 +30,7 @@ async def test_a_timer_fires_at_its_time_and_not_early() -> None:
 
 async def test_a_change_does_not_eat_the_timer() -> None:
     """The timer is apart from the queue: a look in between leaves it."""
-    once: Iterator[Done[Any]] = iter([Done(wake=at(10))])
+    once: Iterator[Update[Any]] = iter([Update(wake=at(10))])
     clock = stage("clock", watch="a", process=lambda _: next(once, None))
     bench = await settled(clock, entities={"e": {"a": 1}})
     await bench.patch("e", {"a": 2})
@@ -41,7 +41,7 @@ async def test_a_change_does_not_eat_the_timer() -> None:
 
 async def test_a_moment_replaces_the_timer_and_none_cancels_it() -> None:
     """The stage is the authority over its timer."""
-    plan: list[Any] = [Done(wake=at(5)), Done(wake=at(7)), Done(wake=None)]
+    plan: list[Any] = [Update(wake=at(5)), Update(wake=at(7)), Update(wake=None)]
     clock = stage("clock", watch="a", process=lambda _: plan.pop(0))
     bench = await settled(clock, entities={"e": {"a": 1}})
     await bench.patch("e", {"a": 2})
@@ -77,7 +77,7 @@ async def test_a_timer_run_is_not_gated_by_should_process() -> None:
 
 async def test_after_downtime_a_timer_fires_once() -> None:
     """However late."""
-    clock = stage("clock", process=lambda it: Done(wake=at(1)) if it.now < at(1) else None)
+    clock = stage("clock", process=lambda it: Update(wake=at(1)) if it.now < at(1) else None)
     bench = await settled(clock, entities={"e": {}})
     bench.clock.move_to(at(100))
     await bench.settle()
@@ -86,7 +86,7 @@ async def test_after_downtime_a_timer_fires_once() -> None:
 
 async def test_a_moment_in_the_past_is_now() -> None:
     """It is queued at once."""
-    plan: list[Done[Any] | None] = [Done(wake=at(-5)), None]
+    plan: list[Update[Any] | None] = [Update(wake=at(-5)), None]
     clock = stage("clock", process=lambda _: plan.pop(0))
     await settled(clock, entities={"e": {}})
     assert 2 == len(clock.given)
@@ -95,7 +95,7 @@ async def test_a_moment_in_the_past_is_now() -> None:
 async def test_timers_are_rounded_up_to_the_grain_and_spread_by_a_stable_share() -> None:
     """Never early; with `spread` the entities do not all come at once, and always the same way."""
     wish = at(1) + timedelta(milliseconds=1)
-    clock = stage("clock", process=lambda it: Done(wake=wish) if it.now < wish else None)
+    clock = stage("clock", process=lambda it: Update(wake=wish) if it.now < wish else None)
     bench = await settled(clock, entities={"e": {}})
     await bench.advance(days=2)
     assert at(1) + timedelta(seconds=1) == clock.given[1].now
@@ -103,7 +103,7 @@ async def test_timers_are_rounded_up_to_the_grain_and_spread_by_a_stable_share()
     for _ in range(2):
         herd = stage(
             "herd",
-            process=lambda it: Done(wake=at(1)) if it.now < at(1) else None,
+            process=lambda it: Update(wake=at(1)) if it.now < at(1) else None,
             spread=timedelta(hours=1),
         )
         bench = await settled(herd, entities={f"e{n}": {} for n in range(20)})
@@ -118,9 +118,9 @@ async def test_a_failure_after_a_timer_is_the_queues_business() -> None:
     """No tick is lost: the fired row is tried again."""
     tries: list[Any] = []
 
-    def process(it: It) -> Done[Any] | None:
+    def process(it: It) -> Update[Any] | None:
         if it.now < at(1):
-            return Done(wake=at(1))
+            return Update(wake=at(1))
         tries.append(it.now)
         if len(tries) == 1:
             raise ValueError("not now")
@@ -139,7 +139,7 @@ async def test_an_ask_brings_a_timer_forward_and_never_puts_it_off() -> None:
         "clock",
         watch="a",
         ask=lambda it: answers[it.entity["a"]],
-        process=lambda it: Done(wake=at(10)) if it.now == START else None,
+        process=lambda it: Update(wake=at(10)) if it.now == START else None,
     )
     bench = await settled(clock, entities={"e": {"a": 0}})
     for number, timer_at in ((1, at(10)), (2, at(10)), (3, at(5))):

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from gnomon.stages import Done, Item, Quarantine, Retry
+from gnomon.stages import EntityView, Quarantine, RetryLater, Update
+from gnomon.stages.bound_stage import OutageError
 from gnomon.stages.config import StagesConfig
-from gnomon.stages.served import OutageError
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.stages.given import It, settled, stage
 
 
 def fighters() -> tuple[Any, Any]:
-    ping = stage("ping", watch="a", writes="a", process=lambda it: Done({"a": "ping"}))
-    pong = stage("pong", watch="a", writes="a", process=lambda it: Done({"a": "pong"}))
+    ping = stage("ping", watch="a", writes="a", process=lambda it: Update({"a": "ping"}))
+    pong = stage("pong", watch="a", writes="a", process=lambda it: Update({"a": "pong"}))
     return ping, pong
 
 
 async def test_two_fighting_stages_are_parked_with_their_proof() -> None:
     """The whole repeats within one chain: proved, parked, named; other entities go on."""
     ping, pong = fighters()
-    quiet = stage("quiet", watch="b", writes="c", process=lambda it: Done({"c": it.entity["b"]}))
+    quiet = stage("quiet", watch="b", writes="c", process=lambda it: Update({"c": it.entity["b"]}))
     bench = await settled(ping, pong, quiet, entities={"e": {"a": "", "b": 1}, "f": {"b": 2}})
     parked = await bench.parked()
     assert {"looping"} == {row.status for row in parked}
@@ -34,9 +34,9 @@ async def test_two_fighting_stages_are_parked_with_their_proof() -> None:
 
 async def test_a_growing_chain_is_stopped_by_its_depth() -> None:
     """It never repeats, so nothing is proved; but it is bounded, and the trail is kept."""
-    up = stage("up", watch="n", writes="m", process=lambda it: Done({"m": it.entity["n"] + 1}))
+    up = stage("up", watch="n", writes="m", process=lambda it: Update({"m": it.entity["n"] + 1}))
     down = stage(
-        "down", watch="m", writes="n", process=lambda it: Done({"n": it.entity.get("m", 0) + 1})
+        "down", watch="m", writes="n", process=lambda it: Update({"n": it.entity.get("m", 0) + 1})
     )
     bench = await settled(up, down, entities={"e": {"n": 0}})
     await bench.advance(minutes=10)  # the bucket may be empty: later, not never
@@ -92,8 +92,11 @@ async def test_a_failure_is_tried_again_with_growing_patience_then_quarantined()
 
 
 async def test_retry_says_when_and_quarantine_says_at_once() -> None:
-    """Raising `Retry` or `Quarantine` says more than an exception."""
-    plan: list[Any] = [Retry("slow", after=timedelta(minutes=5)), Quarantine("a person, please")]
+    """Raising `RetryLater` or `Quarantine` says more than an exception."""
+    plan: list[Any] = [
+        RetryLater("slow", after=timedelta(minutes=5)),
+        Quarantine("a person, please"),
+    ]
 
     def process(_: It) -> None:
         raise plan.pop(0)
@@ -116,7 +119,7 @@ async def test_an_outage_of_the_stage_burns_no_attempts() -> None:
             raise OutageError("gone")
 
     class Remote(type(stage("remote"))):  # type: ignore[misc]
-        async def process_many(self, its: Sequence[Item[Any, Any]]) -> Sequence[Any]:
+        async def process_many(self, its: Sequence[EntityView[Any, Any]]) -> Sequence[Any]:
             for it in its:
                 self.given.append(it)
                 process(it)
@@ -138,11 +141,11 @@ async def test_a_poison_entity_ends_alone() -> None:
     """A failing batch is halved until the culprit is by itself; the others pass."""
 
     class Batch(type(stage("batch", writes="ok", batch=64))):  # type: ignore[misc]
-        async def process_many(self, its: Sequence[Item[Any, Any]]) -> Sequence[Any]:
+        async def process_many(self, its: Sequence[EntityView[Any, Any]]) -> Sequence[Any]:
             self.given.extend(its)
             if any(it.id == "e13" for it in its):
                 raise RuntimeError("poison")
-            return [Done({"ok": True}) for _ in its]
+            return [Update({"ok": True}) for _ in its]
 
     batch = Batch()
     bench = await settled(batch, entities={f"e{n}": {} for n in range(40)})
@@ -155,9 +158,9 @@ async def test_a_poison_entity_ends_alone() -> None:
 
 async def test_explain_says_why_by_what_chain_and_until_when() -> None:
     """Reasons are data."""
-    first = stage("first", watch="a", writes="b", process=lambda it: Done({"b": it.entity["a"]}))
+    first = stage("first", watch="a", writes="b", process=lambda it: Update({"b": it.entity["a"]}))
     second = stage(
-        "second", watch="b", process=lambda it: Done(wake=it.now + timedelta(days=3), note="seen")
+        "second", watch="b", process=lambda it: Update(wake=it.now + timedelta(days=3), note="seen")
     )
     bench = await settled(first, second, entities={"e": {"a": 1}})
     told = await bench.explain("e")

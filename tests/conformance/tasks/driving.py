@@ -14,9 +14,9 @@ from psycopg.rows import dict_row
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.env import Env
-from gnomon.contracts.task_table import Finished, TaskSession
+from gnomon.contracts.task_table import TaskFinishResult, TaskSession
 from gnomon.model.secret import Secret
-from gnomon.model.task import GroupKey, Task, Waiting
+from gnomon.model.task import DueTask, GroupKey, Task
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.postgres import PostgresTaskTable
 
@@ -86,7 +86,7 @@ class Driver:
 
     # -- the owner --------------------------------------------------------------------------------
 
-    async def window(self, key: GroupKey, /, *, limit: int = 100) -> Sequence[Waiting]:
+    async def window(self, key: GroupKey, /, *, limit: int = 100) -> Sequence[DueTask]:
         """The first rows of a group."""
         found = await self.table.window(key, limit=limit, lease_guid=self.lease_guid)
         return found.rows
@@ -112,14 +112,14 @@ class Driver:
         assert task is not None, f"task {task_id} was not to be had"
         return session, task
 
-    async def perform(self, task_id: int, session: TaskSession | None = None) -> Finished:
+    async def perform(self, task_id: int, session: TaskSession | None = None) -> TaskFinishResult:
         """Take, perform and finish one row."""
         session, task = await self.take(task_id, session)
         return await self.finish(session, task)
 
     async def finish(
         self, session: TaskSession, task: Task, *, then: int | None = None
-    ) -> Finished:
+    ) -> TaskFinishResult:
         outcome = await session.perform(task)
         return await session.finish(task, outcome, then=then, lease_guid=self.lease_guid)
 

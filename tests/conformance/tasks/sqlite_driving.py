@@ -11,8 +11,8 @@ from typing import Any, Protocol, Self
 from uuid import UUID
 
 from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.contracts.task_table import Finished, TaskSession, TaskTable
-from gnomon.model.task import GroupKey, Task, Waiting
+from gnomon.contracts.task_table import TaskFinishResult, TaskSession, TaskTable
+from gnomon.model.task import DueTask, GroupKey, Task
 from gnomon.tasks.sqlite import SqliteTaskTable
 from gnomon.tasks.sqlite.rows import moment_of, text_of
 
@@ -42,7 +42,7 @@ class Bench(Protocol):
 
     def do(self, text: str, /) -> None: ...
 
-    async def window(self, key: GroupKey, /, *, limit: int = 100) -> Sequence[Waiting]: ...
+    async def window(self, key: GroupKey, /, *, limit: int = 100) -> Sequence[DueTask]: ...
 
     async def expire(self) -> int: ...
 
@@ -52,11 +52,13 @@ class Bench(Protocol):
         self, task_id: int, session: TaskSession | None = None, /
     ) -> tuple[TaskSession, Task]: ...
 
-    async def perform(self, task_id: int, session: TaskSession | None = None, /) -> Finished: ...
+    async def perform(
+        self, task_id: int, session: TaskSession | None = None, /
+    ) -> TaskFinishResult: ...
 
     async def finish(
         self, session: TaskSession, task: Task, /, *, then: int | None = None
-    ) -> Finished: ...
+    ) -> TaskFinishResult: ...
 
     async def performed(self, task_input: str, **columns: object) -> Row | None: ...
 
@@ -122,7 +124,7 @@ class SqliteDriver:
 
     # -- the owner --------------------------------------------------------------------------------
 
-    async def window(self, key: GroupKey, /, *, limit: int = 100) -> Sequence[Waiting]:
+    async def window(self, key: GroupKey, /, *, limit: int = 100) -> Sequence[DueTask]:
         """The first rows of a group."""
         found = await self.table.window(key, limit=limit, lease_guid=self.lease_guid)
         return found.rows
@@ -148,14 +150,16 @@ class SqliteDriver:
         assert task is not None, f"task {task_id} was not to be had"
         return session, task
 
-    async def perform(self, task_id: int, session: TaskSession | None = None, /) -> Finished:
+    async def perform(
+        self, task_id: int, session: TaskSession | None = None, /
+    ) -> TaskFinishResult:
         """Take, perform and finish one row."""
         session, task = await self.take(task_id, session)
         return await self.finish(session, task)
 
     async def finish(
         self, session: TaskSession, task: Task, /, *, then: int | None = None
-    ) -> Finished:
+    ) -> TaskFinishResult:
         outcome = await session.perform(task)
         return await session.finish(task, outcome, then=then, lease_guid=self.lease_guid)
 

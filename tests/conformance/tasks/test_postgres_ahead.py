@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gnomon.contracts.task_table import Finished, TaskSession
+from gnomon.contracts.task_table import TaskFinishResult, TaskSession
 from gnomon.model.task import GroupKey, SessionLost
 from tests.conformance.tasks.driving import Driver, Row
 from tests.conformance.tasks.test_postgres_sessions import IN_A_FUNCTION
@@ -19,7 +19,7 @@ TRACE = "SELECT nextval('trace')"  # stays to be seen, whatever becomes of its t
 
 async def finished_before(
     driver: Driver, first: int, then: int, *, change: str | None = None
-) -> tuple[TaskSession, Finished]:
+) -> tuple[TaskSession, TaskFinishResult]:
     """Both rows were looked at; the first is performed and ended, the other is to follow."""
     session = await driver.open(GROUP)
     await driver.window(GROUP, limit=10)

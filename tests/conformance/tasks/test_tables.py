@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gnomon.contracts.task_table import Mark, TaskTable
+from gnomon.contracts.task_table import PollMark, TaskTable
 from gnomon.model.task import GroupKey
 from gnomon.tasks.postgres import table as postgres_table
-from gnomon.tasks.sqlite import books as sqlite_books
+from gnomon.tasks.sqlite import row_store as sqlite_books
 from tests.conformance.tasks.sqlite_driving import Bench
 
 GROUP = GroupKey("group")
@@ -124,8 +124,8 @@ async def test_a_poll_finds_what_has_come_due_since(bench: Bench) -> None:
     plan = now() - timedelta(minutes=10)
     task_id = bench.insert("SELECT 1", plan=plan, group="old")
     before, after = plan - timedelta(minutes=1), plan + timedelta(minutes=1)
-    assert {GroupKey("old")} == (await bench.table.poll(Mark(id=task_id, plan=before))).groups
-    assert frozenset() == (await bench.table.poll(Mark(id=task_id, plan=after))).groups
+    assert {GroupKey("old")} == (await bench.table.poll(PollMark(id=task_id, plan=before))).groups
+    assert frozenset() == (await bench.table.poll(PollMark(id=task_id, plan=after))).groups
 
 
 async def test_a_poll_says_when_to_look_again(bench: Bench) -> None:
@@ -317,8 +317,8 @@ async def test_too_much_news_is_said_to_be_that(
     polled = await bench.table.poll(mark)
     assert (True, 3) == (polled.is_cut, len(polled.groups))
     before = now() - timedelta(minutes=1)
-    assert (await bench.table.poll(Mark(id=polled.mark.id, plan=before))).is_cut
-    assert not (await bench.table.poll(Mark(id=polled.mark.id, plan=now()))).is_cut
+    assert (await bench.table.poll(PollMark(id=polled.mark.id, plan=before))).is_cut
+    assert not (await bench.table.poll(PollMark(id=polled.mark.id, plan=now()))).is_cut
 
 
 # -- cron -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp.connector
 import pytest
 
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.http import HeaderSecret, HttpConfig, HttpExecutor
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
@@ -29,7 +29,7 @@ THANKS = Succeeded(answer="thank you")
 OUTSIDE = "93.184.216.34"
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     def __init__(self) -> None:
         self.details: list[object] = []
 
@@ -287,5 +287,5 @@ def test_a_login_that_is_none_is_refused(tmp_path: Path, content: bytes | None) 
         file.write_bytes(content)
     config = HttpConfig(proxy="http://proxy.internal:3128", proxy_login_file=str(file))
     with pytest.raises(ConfigurationError, match="user:password") as caught:
-        HttpExecutor(config, Silent())
+        HttpExecutor(config, SilentObserver())
     assert "canary" not in str(caught.value)

@@ -26,7 +26,7 @@ from typing import Any
 import uvloop
 from aiohttp import web
 
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.http import HttpConfig, HttpExecutor
 from gnomon.model.spec import Http
 from gnomon.testing.executor_suite import order_of
@@ -131,7 +131,9 @@ async def call_all(
     found = []
     for url in wanted["urls"]:
         names = Names(wanted["names"])
-        executor = HttpExecutor(HttpConfig(**wanted["settings"]), Silent(), lookup=names.lookup)
+        executor = HttpExecutor(
+            HttpConfig(**wanted["settings"]), SilentObserver(), lookup=names.lookup
+        )
         receiver.reached.clear()
         receiver.names.clear()
         before = counter()

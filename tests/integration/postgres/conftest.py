@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.contracts.store import Draft, Store
+from gnomon.contracts.store import ActionDraft, Store
 from gnomon.model.ids import shard_of
 from gnomon.model.spec import Mock, Spec
 from gnomon.stores.postgres import open_postgres
@@ -16,7 +16,7 @@ from tests.fixtures.postgres import PostgresSchema
 
 SHARD_COUNT = 4
 
-Drafter = Callable[..., Draft]
+Drafter = Callable[..., ActionDraft]
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ async def store(postgres_schema: PostgresSchema) -> AsyncIterator[Store]:
 def draft() -> Drafter:
     """Makes drafts that are due now."""
 
-    def make(name: str, *, keyed: bool = False) -> Draft:
+    def make(name: str, *, keyed: bool = False) -> ActionDraft:
         now = datetime.now(UTC)
-        return Draft(
+        return ActionDraft(
             id=name,
             guid=SystemEntropy().guid(),
             shard=shard_of(name, SHARD_COUNT),

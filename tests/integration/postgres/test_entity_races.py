@@ -11,14 +11,14 @@ import asyncpg
 import pytest
 
 from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.contracts.store import Holding, Store
+from gnomon.contracts.store import HeldShard, Store
 from gnomon.contracts.store.entities import (
-    Asked,
-    Claim,
+    ClaimedEntity,
     Commit,
     CommitKind,
+    Enqueue,
     EntityWrite,
-    Offer,
+    Routing,
     RowStatus,
     StageLane,
     StateWrite,
@@ -44,7 +44,7 @@ class Situation:
         self.other = other
         self.lease = SystemEntropy().token()
         self.root = SystemEntropy().token()
-        self.holding = Holding(shard=SHARD, lease_guid=self.lease)
+        self.holding = HeldShard(shard=SHARD, lease_guid=self.lease)
 
     async def prepare(self) -> None:
         await self.other.execute(
@@ -52,8 +52,8 @@ class Situation:
         )
         await self.write(None, DOC)
         (fed,) = await self.entities.feed([self.holding], limit=1, skip=())
-        offer = Offer(stage=STAGE, reason="change", root=self.root)
-        answer = Asked(
+        offer = Enqueue(stage=STAGE, reason="change", root=self.root)
+        answer = Routing(
             entity_id=NAME, shard=SHARD, lease_guid=self.lease, seq=fed.seq, epoch=1, version=1,
             offers=(offer,),
         )  # fmt: skip
@@ -66,11 +66,11 @@ class Situation:
         )  # fmt: skip
         assert [None] != list(await self.entities.write([change]))
 
-    async def claim(self) -> Claim:
+    async def claim(self) -> ClaimedEntity:
         peeked = await self.entities.peek([self.holding], STAGE, StageLane.MAIN, limit=1, skip=())
         return peeked.claims[0]
 
-    async def commit(self, claim: Claim, **fields: Any) -> CommitKind:
+    async def commit(self, claim: ClaimedEntity, **fields: Any) -> CommitKind:
         values: dict[str, Any] = {"doc": OTHER_DOC, "state_version": 0} | fields
         commit = Commit(
             shard=SHARD, lease_guid=self.lease, entity_id=NAME, stage=STAGE, seq=claim.row.seq,
@@ -240,7 +240,7 @@ async def test_commits_and_changes_at_once_lose_nothing(situation: Situation) ->
         for _ in range(40):
             entity = await situation.entities.get(NAME, shard=SHARD)
             assert entity is not None
-            offer = Offer(stage=STAGE, reason="edit", root=situation.root)
+            offer = Enqueue(stage=STAGE, reason="edit", root=situation.root)
             state = StateWrite(body=b"1", revision=1)
             change = EntityWrite(
                 id=NAME, shard=SHARD, doc=DOC, base=(entity.epoch, entity.version), paths=(),

@@ -16,11 +16,11 @@ import pytest
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.env import Env
-from gnomon.contracts.executor import Order
+from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.store import Store
 from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Mock
-from gnomon.stores.postgres import moving
+from gnomon.stores.postgres import move
 from gnomon.worker import Worker, WorkerConfig
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
@@ -40,7 +40,7 @@ class Executed:
     def event(self, name: str) -> asyncio.Event:
         return self._events.setdefault(name, asyncio.Event())
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         self.event(order.id).set()
         return Succeeded()
 
@@ -54,7 +54,7 @@ class Executed:
 @pytest.fixture(autouse=True)
 def no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks follow at once, so that a transaction need not be open for seconds to be passed."""
-    monkeypatch.setattr(moving, "MARK_SLACK", timedelta(0))
+    monkeypatch.setattr(move, "MARK_SLACK", timedelta(0))
 
 
 @asynccontextmanager

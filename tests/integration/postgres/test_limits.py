@@ -15,7 +15,7 @@ import pytest
 
 from gnomon.app import App
 from gnomon.config import DatabaseConfig, Settings
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.python import AttemptContext
 from gnomon.model.limits import Limit, LimitKind
 from gnomon.model.spec import Python, Spec
@@ -52,7 +52,7 @@ class Seen:
             self.present[worker] -= 1
 
 
-class Granted(Silent):
+class Granted(SilentObserver):
     """What a worker says that it may use; None until it knows of the limit."""
 
     value: float | None = None

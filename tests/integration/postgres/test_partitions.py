@@ -11,18 +11,18 @@ import asyncpg
 import pytest
 
 from gnomon.clock import SystemEntropy
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.contracts.store import Store
 from gnomon.stores.postgres import partitions
 from gnomon.stores.postgres.connection import Database, open_database
-from gnomon.stores.postgres.partitions import Janitor, partition_name
+from gnomon.stores.postgres.partitions import PartitionJanitor, partition_name
 from tests.fixtures.postgres import PostgresSchema
 
 LONG_AGO = (datetime.now(UTC) - timedelta(days=200)).date()
 DAY = timedelta(days=1)
 
 
-class Noting(Silent):
+class Noting(SilentObserver):
     def __init__(self) -> None:
         self.events: list[str] = []
 
@@ -49,9 +49,9 @@ async def database(
 
 
 @pytest.fixture
-def janitor(database: Database, monkeypatch: pytest.MonkeyPatch) -> Janitor:
+def janitor(database: Database, monkeypatch: pytest.MonkeyPatch) -> PartitionJanitor:
     monkeypatch.setattr(partitions, "TRY_AGAIN_S", 0.01)
-    return Janitor(database, entropy=SystemEntropy())
+    return PartitionJanitor(database, entropy=SystemEntropy())
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def finish_long_ago(raw: asyncpg.Connection[Any], *, over: int, kept: int)
 
 @pytest.mark.parametrize("table", ["finished_action", "attempt_log", "audit"])
 async def test_each_log_has_a_partition_for_tomorrow_and_loses_old_ones(
-    janitor: Janitor, raw: asyncpg.Connection[Any], table: str
+    janitor: PartitionJanitor, raw: asyncpg.Connection[Any], table: str
 ) -> None:
     """However much is written in a day, removing the day is one step."""
     old = await make_old(raw, table)
@@ -111,7 +111,7 @@ async def test_each_log_has_a_partition_for_tomorrow_and_loses_old_ones(
 
 
 async def test_what_few_rows_keep_does_not_keep_their_day(
-    janitor: Janitor, raw: asyncpg.Connection[Any]
+    janitor: PartitionJanitor, raw: asyncpg.Connection[Any]
 ) -> None:
     """One action that is kept for a year must not keep a day of millions for a year."""
     old = await make_old(raw, "finished_action")
@@ -124,7 +124,7 @@ async def test_what_few_rows_keep_does_not_keep_their_day(
 
 
 async def test_a_day_that_is_mostly_kept_stays_as_it_is(
-    janitor: Janitor, raw: asyncpg.Connection[Any]
+    janitor: PartitionJanitor, raw: asyncpg.Connection[Any]
 ) -> None:
     """Nothing is carried about without need."""
     old = await make_old(raw, "finished_action")
@@ -136,7 +136,10 @@ async def test_a_day_that_is_mostly_kept_stays_as_it_is(
 
 
 async def test_a_reader_postpones_a_drop_and_nobody_waits_behind_it(
-    janitor: Janitor, raw: asyncpg.Connection[Any], postgres_schema: PostgresSchema, noting: Noting
+    janitor: PartitionJanitor,
+    raw: asyncpg.Connection[Any],
+    postgres_schema: PostgresSchema,
+    noting: Noting,
 ) -> None:
     """A long read holds the table: the drop gives way instead of making all others queue."""
     old = await make_old(raw, "finished_action")
@@ -157,7 +160,9 @@ async def test_a_reader_postpones_a_drop_and_nobody_waits_behind_it(
     assert not await exists(raw, old)
 
 
-async def test_rows_without_a_day_go_too(janitor: Janitor, raw: asyncpg.Connection[Any]) -> None:
+async def test_rows_without_a_day_go_too(
+    janitor: PartitionJanitor, raw: asyncpg.Connection[Any]
+) -> None:
     """Those that found no partition, as many at a time as it is told."""
     await finish_long_ago(raw, over=25, kept=2)
 

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.contracts.observer import Silent
-from gnomon.contracts.store import Holding, Store
+from gnomon.contracts.observer import SilentObserver
+from gnomon.contracts.store import HeldShard, Store
 from gnomon.model.errors import StoreUnavailable
 from gnomon.stores.postgres import connection as connecting
 from gnomon.stores.postgres import open_postgres
@@ -48,7 +48,7 @@ async def small_store(store: Store, postgres_schema: PostgresSchema) -> AsyncIte
 async def opened_database(where: PostgresSchema, *, prepared: bool = True) -> Database:
     return await open_database(
         where.dsn, schema=where.schema, pool_size=POOL_SIZE, prepared=prepared, many_shards=None,
-        observer=Silent(),
+        observer=SilentObserver(),
     )  # fmt: skip
 
 
@@ -107,7 +107,7 @@ async def test_work_and_leases_do_not_wait_behind_verbs_that_wait(
     try:
         async with meanwhile(*deletes) as waiting:
             await until_waiting(postgres_schema.dsn, POOL_SIZE, "%scheduled_action%")
-            await small_store.work.waiting([Holding(shard=0, lease_guid=NOBODY)])
+            await small_store.work.waiting([HeldShard(shard=0, lease_guid=NOBODY)])
             await small_store.leases.locks()
             assert not any(task.done() for task in waiting)
     finally:

@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 from gnomon.clock import SystemClock
-from gnomon.contracts.executor import Order
+from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.store import Store
 from gnomon.executors.sql import SqlExecutor, SqlTarget
 from gnomon.model.ids import shard_of
@@ -45,7 +45,7 @@ class Own(NamedTuple):
 
     owner: psycopg.Connection[Any]
     executor: SqlExecutor
-    order: Order
+    order: AttemptRequest
     login: str
     schema: str
 

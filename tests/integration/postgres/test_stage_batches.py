@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 
 from gnomon.clock import SystemEntropy
-from gnomon.contracts.store import Holding, Store
+from gnomon.contracts.store import HeldShard, Store
 from gnomon.contracts.store.entities import (
-    Asked,
     Commit,
+    Enqueue,
     EntityWrite,
-    Offer,
+    Routing,
     StageLane,
     StateWrite,
 )
@@ -57,7 +57,7 @@ class Owner:
         self.entities = store.entities
         self.outbox = store.outbox
         self.lease = lease
-        self.holdings = [Holding(shard=shard, lease_guid=lease) for shard in range(SHARD_COUNT)]
+        self.holdings = [HeldShard(shard=shard, lease_guid=lease) for shard in range(SHARD_COUNT)]
         self.names = [f"{prefix}-{number}" for number in range(count)]
 
     async def verbs(self, counted: Counter[str]) -> dict[str, int]:
@@ -75,7 +75,7 @@ class Owner:
         await call("write", lambda: entities.write([self.write(name) for name in self.names]))
         fed = await call("feed", lambda: entities.feed(self.holdings, limit=limit, skip=()))
         answers = [
-            Asked(
+            Routing(
                 entity_id=each.entity.id, shard=each.entity.shard, lease_guid=self.lease,
                 seq=each.seq, epoch=1, version=1, offers=(self.offer("first"),),
             )
@@ -114,11 +114,11 @@ class Owner:
             id=name, shard=shard, doc=DOC, base=None, paths=("price",), author="user", root=ROOT,
         )  # fmt: skip
 
-    def offer(self, stage: str) -> Offer:
-        return Offer(stage=stage, reason="change", root=ROOT)
+    def offer(self, stage: str) -> Enqueue:
+        return Enqueue(stage=stage, reason="change", root=ROOT)
 
-    def nothing(self, fed: Any) -> Asked:
-        return Asked(
+    def nothing(self, fed: Any) -> Routing:
+        return Routing(
             entity_id=fed.entity.id, shard=fed.entity.shard, lease_guid=self.lease, seq=fed.seq,
             epoch=1, version=fed.entity.version, offers=(),
         )  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 from gnomon.app import App
 from gnomon.cli.doctor import late_sinks
 from gnomon.config import DatabaseConfig, Settings, StagesConfig, WorkerConfig
-from gnomon.stages import Done, Item, Quarantine, Saved, Stage, Stages
+from gnomon.stages import EntityView, Quarantine, SavedVersion, Stage, Stages, Update
 from gnomon.stages.relays import FunctionRelay
 
 WAIT_S = 30.0
@@ -52,7 +52,7 @@ class Receiver:
         self.is_up = True
         self.told: list[str] = []
 
-    async def __call__(self, saved: Saved[Any, Any]) -> None:
+    async def __call__(self, saved: SavedVersion[Any, Any]) -> None:
         if not self.is_up:
             raise ConnectionError("down")
         await self.open.wait()
@@ -70,11 +70,11 @@ class Copy(Stage[Document, Any]):
         self.told: list[str] = []
         self.refused: set[str] = set()
 
-    async def process(self, it: Item[Document, Any]) -> Done[Any]:
+    async def process(self, it: EntityView[Document, Any]) -> Update[Any]:
         self.given.append(it.id)
-        return Done({"m": it.entity["n"]})
+        return Update({"m": it.entity["n"]})
 
-    async def after_save(self, saved: Saved[Document, Any]) -> None:
+    async def after_save(self, saved: SavedVersion[Document, Any]) -> None:
         if saved.id in self.refused:
             raise Quarantine("a person, please")
         self.told.append(saved.id)

@@ -23,7 +23,7 @@ from gnomon.executors.kafka import KafkaTarget
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
 from gnomon.model.signature import verify
-from gnomon.stages import Done, Item, Saved, Stage, Stages
+from gnomon.stages import EntityView, SavedVersion, Stage, Stages, Update
 from gnomon.stages.relay import RelayTarget
 from gnomon.stages.relays import FunctionRelay
 from tests.fixtures.kafka import NOT_ENOUGH_REPLICAS, MockKafka
@@ -40,8 +40,10 @@ class Double(Stage[dict[str, Any], dict[str, int]]):
     name, watch, writes = "double", ("a",), ("b",)
     backfill = False  # a walk over the base could come in between
 
-    async def process(self, it: Item[dict[str, Any], dict[str, int]]) -> Done[dict[str, int]]:
-        return Done({"b": it.entity["a"] * 2}, state={"from": it.entity["a"]})
+    async def process(
+        self, it: EntityView[dict[str, Any], dict[str, int]]
+    ) -> Update[dict[str, int]]:
+        return Update({"b": it.entity["a"] * 2}, state={"from": it.entity["a"]})
 
 
 @asynccontextmanager
@@ -204,10 +206,10 @@ async def test_http_gets_every_version_signed(tmp_path: Path) -> None:
 
 async def test_a_function_is_told_every_version_and_again_after_a_failure(tmp_path: Path) -> None:
     """In process: at least once, in order, with the same key."""
-    told: list[Saved[Any, Any]] = []
+    told: list[SavedVersion[Any, Any]] = []
     keys: list[str] = []
 
-    async def tell(saved: Saved[Any, Any]) -> None:
+    async def tell(saved: SavedVersion[Any, Any]) -> None:
         keys.append(saved.key)
         if len(keys) == 1:
             raise ConnectionError("not now")

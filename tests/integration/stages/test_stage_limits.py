@@ -13,7 +13,7 @@ import asyncpg
 from gnomon.app import App
 from gnomon.config import DatabaseConfig, Settings
 from gnomon.model.limits import Limit, LimitKind
-from gnomon.stages import Done, Item, Stage, Stages
+from gnomon.stages import EntityView, Stage, Stages, Update
 from gnomon.worker import WorkerConfig
 from tests.fixtures.postgres import PostgresSchema
 
@@ -43,13 +43,13 @@ class Seen:
             name = "slow"
             writes = ("by",)
 
-            async def process(self, it: Item[Any, Any]) -> Done[Any]:
+            async def process(self, it: EntityView[Any, Any]) -> Update[Any]:
                 seen.present += 1
                 seen.most = max(seen.most, seen.present)
                 await asyncio.sleep(0.02)
                 seen.present -= 1
                 seen.ended[worker] += 1
-                return Done({"by": worker})
+                return Update({"by": worker})
 
         Slow.parallel = parallel
         return Slow()

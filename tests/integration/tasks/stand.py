@@ -16,10 +16,10 @@ from psycopg.rows import dict_row
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.env import Env
-from gnomon.contracts.observer import Silent
+from gnomon.contracts.observer import SilentObserver
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
-from gnomon.tasks.opening import opener_of
+from gnomon.tasks.factory import opener_of
 from gnomon.tasks.service import TaskService
 
 WAIT_S = 30.0
@@ -31,7 +31,7 @@ HOLD = "SELECT pg_advisory_xact_lock_shared(7)"  # goes on as long as `held` doe
 Row = dict[str, Any]
 
 
-class Told(Silent):
+class Told(SilentObserver):
     """The observer that remembers events."""
 
     def __init__(self) -> None:

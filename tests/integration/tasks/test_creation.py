@@ -16,7 +16,7 @@ from gnomon.contracts.task_table import TaskTable
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
-from gnomon.tasks.opening import opener_of
+from gnomon.tasks.factory import opener_of
 
 
 @asynccontextmanager

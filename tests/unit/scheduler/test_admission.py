@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from gnomon.contracts.store import Draft, Installation
+from gnomon.contracts.store import ActionDraft, Installation
 from gnomon.model.action import Action, Meta, Status
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.spec import CatchUp, Cron, Mock, Periodic, Spec
@@ -20,7 +20,7 @@ INSTALLATION = Installation(
 )
 
 
-def admitted(request: Request) -> Draft:
+def admitted(request: Request) -> ActionDraft:
     return admit(
         request, guid=GUID, now=NOW, installation=INSTALLATION, retention=timedelta(days=7)
     )

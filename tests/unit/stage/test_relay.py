@@ -15,17 +15,17 @@ import pytest
 from gnomon.clock import SystemEntropy
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.env import Env
-from gnomon.contracts.store import Holding
+from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.entities import StageState
-from gnomon.contracts.store.outbox import Outgoing, Waiting
+from gnomon.contracts.store.outbox import OutboxRow, SinkQueue
 from gnomon.model.errors import StoreUnavailable
+from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.config import StagesConfig
-from gnomon.stages.delivering import HeldBackError, deliver_in_order
+from gnomon.stages.delivery import HeldBackError, deliver_in_order
 from gnomon.stages.relay import Relay, RelayTarget
 from gnomon.stages.relays import FunctionRelay, headers_of, kafka_record, message_of
 from gnomon.stages.sender import OUTAGE_MAX_S, Sender, Sink, UndeliverableError
-from gnomon.stages.served import LocalStage
-from gnomon.stages.stage import Item, Quarantine, Saved, Stage
+from gnomon.stages.stage import EntityView, Quarantine, SavedVersion, Stage
 from gnomon.testing.stage_bench import BenchClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,19 +33,19 @@ ROOT = UUID(int=7)
 WAIT_S = 20.0
 
 
-def save(entity_id: str, version: int, **fields: Any) -> Outgoing:
+def save(entity_id: str, version: int, **fields: Any) -> OutboxRow:
     given = {
         "shard": 0, "n": version, "sink": "", "entity_id": entity_id, "epoch": 1,
         "version": version, "author": "user", "root": ROOT, "paths": ("a",), "doc": "{}",
         "state": None, "key": f"{entity_id}/1.{version}", "attempts": 0, "at": NOW,
     }  # fmt: skip
-    return Outgoing(**{**given, **fields})
+    return OutboxRow(**{**given, **fields})
 
 
 class Outbox:
     """An outbox in memory, and what became of its rows; nothing is ever put off in truth."""
 
-    def __init__(self, *rows: Outgoing) -> None:
+    def __init__(self, *rows: OutboxRow) -> None:
         self.rows = list(rows)
         self.arrived: list[str] = []
         self.put_off: list[tuple[str, float, bool]] = []
@@ -53,28 +53,32 @@ class Outbox:
         self.failures = 0  # so many calls fail
         self.surveys = 0
 
-    async def survey(self, _: Sequence[Holding]) -> Sequence[Waiting]:
+    async def survey(self, _: Sequence[HeldShard]) -> Sequence[SinkQueue]:
         self.surveys += 1
         nothing = timedelta(0)
-        return [Waiting(sink, nothing, nothing) for sink in sorted({row.sink for row in self.rows})]
+        return [
+            SinkQueue(sink, nothing, nothing) for sink in sorted({row.sink for row in self.rows})
+        ]
 
-    async def outgoing(self, _: Sequence[Holding], sink: str, *, limit: int) -> Sequence[Outgoing]:
+    async def outgoing(
+        self, _: Sequence[HeldShard], sink: str, *, limit: int
+    ) -> Sequence[OutboxRow]:
         if self.failures:
             self.failures -= 1
             raise StoreUnavailable("away")
         return [row for row in self.rows if row.sink == sink][:limit]
 
-    async def sent(self, rows: Sequence[Outgoing]) -> None:
+    async def sent(self, rows: Sequence[OutboxRow]) -> None:
         self.arrived += [row.key for row in rows]
         self.rows = [row for row in self.rows if row not in rows]
 
     async def unsent(
-        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
+        self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         assert error
         self.put_off += [(row.key, delay.total_seconds(), counts) for row in rows]
 
-    async def quarantine(self, row: Outgoing, *, error: str) -> None:
+    async def quarantine(self, row: OutboxRow, *, error: str) -> None:
         self.quarantined.append((row.key, error))
 
     async def backlog(self) -> Sequence[Any]:
@@ -88,10 +92,10 @@ class Refusing:
         self.entities: tuple[str, ...] = entities
         self.seen: list[str] = []
 
-    async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+    async def send(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         return await deliver_in_order(rows, self._take)
 
-    async def _take(self, row: Outgoing) -> None:
+    async def _take(self, row: OutboxRow) -> None:
         self.seen.append(row.key)
         if row.entity_id in self.entities:
             raise ConnectionError("no")
@@ -104,23 +108,25 @@ class Everything:
 
     worker = UUID(int=0)
 
-    def trusted(self) -> list[Holding]:
-        return [cast("Holding", object())]
+    def trusted(self) -> list[HeldShard]:
+        return [cast("HeldShard", object())]
 
-    def holding(self, shard: int) -> Holding | None:
+    def holding(self, shard: int) -> HeldShard | None:
         raise AssertionError(shard)
 
 
 class Telling(Stage[Any, Any]):
     """Tells a function of saves."""
 
-    def __init__(self, name: str, tell: Callable[[Saved[Any, Any]], Awaitable[None]]) -> None:
+    def __init__(
+        self, name: str, tell: Callable[[SavedVersion[Any, Any]], Awaitable[None]]
+    ) -> None:
         self.name = name  # type: ignore[misc]
         self._tell = tell
 
-    async def process(self, it: Item[Any, Any]) -> None: ...
+    async def process(self, it: EntityView[Any, Any]) -> None: ...
 
-    async def after_save(self, saved: Saved[Any, Any]) -> None:
+    async def after_save(self, saved: SavedVersion[Any, Any]) -> None:
         await self._tell(saved)
 
 
@@ -163,7 +169,7 @@ async def test_saves_of_one_entity_wait_for_each_other_and_others_do_not() -> No
     seen: list[str] = []
     slow = asyncio.Event()
 
-    async def deliver(row: Outgoing) -> None:
+    async def deliver(row: OutboxRow) -> None:
         if row.entity_id == "slow" and row.version == 1:
             await slow.wait()
         seen.append(row.key)
@@ -188,7 +194,7 @@ async def test_no_more_than_so_many_at_once() -> None:
     """The bound of a stage's own parallelism holds for its pushes, too."""
     at_once = most = 0
 
-    async def deliver(_: Outgoing) -> None:
+    async def deliver(_: OutboxRow) -> None:
         nonlocal at_once, most
         at_once += 1
         most = max(most, at_once)
@@ -229,7 +235,7 @@ async def test_an_outage_of_the_receiver_is_nobodys_failure() -> None:
 # -- what is given up -----------------------------------------------------------------------------
 
 
-async def refuse(_: Saved[Any, Any]) -> None:
+async def refuse(_: SavedVersion[Any, Any]) -> None:
     raise ValueError("never")
 
 
@@ -276,7 +282,7 @@ async def test_what_cannot_arrive_is_set_aside_at_once_and_holds_up_nothing() ->
     with pytest.raises(UndeliverableError, match="Kafka takes"):
         kafka_record(StagesConfig(relay="k"), large)
 
-    async def take(saved: Saved[Any, Any]) -> None:
+    async def take(saved: SavedVersion[Any, Any]) -> None:
         if saved.id == "large":
             raise UndeliverableError("too large")
 
@@ -290,7 +296,7 @@ async def test_what_cannot_arrive_is_set_aside_at_once_and_holds_up_nothing() ->
 async def test_a_relay_is_not_tried_for_ever() -> None:
     """Nor if it says that a person is needed."""
 
-    async def take(saved: Saved[Any, Any]) -> None:
+    async def take(saved: SavedVersion[Any, Any]) -> None:
         if saved.id == "bad":
             raise Quarantine("a person, please")
 
@@ -320,7 +326,7 @@ async def test_who_wants_the_latest_has_the_oldest_given_up() -> None:
 async def test_of_an_entity_only_the_first_failure_counts() -> None:
     """Though the stage was told of all its saves at once, as one elsewhere is."""
 
-    async def tell(rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+    async def tell(rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         return [ValueError("no") for _ in rows]
 
     outbox = Outbox(*(save("bad", version, sink="one") for version in (1, 2)))
@@ -346,7 +352,7 @@ async def test_a_slow_sink_holds_up_no_other() -> None:
     go_on = asyncio.Event()
     told: list[str] = []
 
-    async def slowly(saved: Saved[Any, Any]) -> None:
+    async def slowly(saved: SavedVersion[Any, Any]) -> None:
         await go_on.wait()
         told.append(saved.id)
 
@@ -365,7 +371,7 @@ async def test_a_sink_has_no_more_on_its_way_than_its_batch() -> None:
     outbox = Outbox(*(save(f"e{n}", 1, sink="one") for n in range(30)))
     present = most = 0
 
-    async def tell(_: Saved[Any, Any]) -> None:
+    async def tell(_: SavedVersion[Any, Any]) -> None:
         nonlocal present, most
         present += 1
         most = max(most, present)
@@ -388,12 +394,12 @@ async def test_a_sink_that_raises_is_away_and_others_go_on() -> None:
     """Whatever a target of the user's own does: its saves wait."""
 
     class Broken:
-        async def send(self, rows: Sequence[Outgoing]) -> Sequence[Exception | None]:
+        async def send(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
             raise RuntimeError(f"cannot send {len(rows)}")
 
         async def close(self) -> None: ...
 
-    async def tell(_: Saved[Any, Any]) -> None: ...
+    async def tell(_: SavedVersion[Any, Any]) -> None: ...
 
     outbox = Outbox(save("a", 1), save("a", 1, sink="one"))
     assert await relay_of(outbox, Broken(), Telling("one", tell)).step()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.contracts.store.outbox import Waiting
+from gnomon.contracts.store.outbox import SinkQueue
 from gnomon.model.errors import ConfigurationError
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.sink_ages import SinkAges
@@ -47,13 +47,13 @@ class Watched:
             changed=lambda: self.changes.append(self.ages.is_behind),
         )
 
-    def note(self, *waiting: Waiting, away: tuple[str, ...] = ()) -> None:
+    def note(self, *waiting: SinkQueue, away: tuple[str, ...] = ()) -> None:
         self.ages.note(waiting, away=away)
 
 
-def waits(sink: str, age_s: float, *, due_in_s: float = 1.0) -> Waiting:
+def waits(sink: str, age_s: float, *, due_in_s: float = 1.0) -> SinkQueue:
     """Something that was put off, unless said."""
-    return Waiting(sink, timedelta(seconds=age_s), timedelta(seconds=due_in_s))
+    return SinkQueue(sink, timedelta(seconds=age_s), timedelta(seconds=due_in_s))
 
 
 def test_the_age_of_every_sink_is_a_gauge_and_falls_to_nothing() -> None:
@@ -105,7 +105,7 @@ def test_an_old_save_is_reported_once_and_its_end_too() -> None:
     ],
 )
 def test_the_background_lane_is_held_while_a_sink_is_behind(
-    waiting: Waiting, away: tuple[str, ...], is_held: bool
+    waiting: SinkQueue, away: tuple[str, ...], is_held: bool
 ) -> None:
     """Away or too slow, for longer than the settings say; a single save's trouble is its own."""
     watched = Watched()

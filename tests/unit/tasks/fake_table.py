@@ -14,27 +14,27 @@ from uuid import UUID
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.task_table import (
-    Expired,
-    Finished,
-    Mark,
-    Polled,
-    Rescued,
+    ExpiryResult,
+    GroupWindow,
+    PollMark,
+    RescueResult,
+    TaskFinishResult,
+    TaskPoll,
     TaskSession,
-    Window,
 )
 from gnomon.model.errors import Unavailable
 from gnomon.model.task import (
+    DueTask,
     GroupKey,
     Outcome,
     RemoteRefused,
     RowRefused,
     SessionLost,
     Task,
-    Waiting,
 )
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
-from gnomon.tasks.owner import Owner
+from gnomon.tasks.table_owner import TableOwner
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop
 
 STEP_S = 0.001  # a round trip
@@ -153,7 +153,7 @@ class FakeTable:
         now = self.clock.now()
         return [row for row in self.rows.values() if row.state == "PLAN" and row.plan <= now]
 
-    async def poll(self, mark: Mark | None, *, after: str | None = None) -> Polled:
+    async def poll(self, mark: PollMark | None, *, after: str | None = None) -> TaskPoll:
         await self.step("poll full" if mark is None else "poll")
         now = self.clock.now()
         due = self._due()
@@ -167,12 +167,12 @@ class FakeTable:
         if is_cut:
             page = page[:1]
         later = [row.plan for row in self.rows.values() if row.state == "PLAN" and row.plan > now]
-        return Polled(
+        return TaskPoll(
             now=now,
             groups=frozenset(page),
             next_plan=min(later, default=None),
             next_expiry=min((row.plan + row.active for row in plans), default=None),
-            mark=Mark(id=max(self.rows, default=0), plan=now),
+            mark=PollMark(id=max(self.rows, default=0), plan=now),
             is_cut=is_cut,
             rest=str(page[-1]) if mark is None and page and page[-1] != names[-1] else None,
         )
@@ -180,15 +180,15 @@ class FakeTable:
     def _expired(self, row: Row) -> bool:
         return row.max >= 0 and row.plan + row.active <= self.clock.now()
 
-    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> Window:
+    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> GroupWindow:
         due = (row for row in self._due() if row.key == key and not self._expired(row))
         rows = sorted(due, key=lambda row: row.order)
         await self.step("window", STEP_S + self.wall_s)  # what it says may be old by now
         waiting = [
-            Waiting(id=row.id, max=row.max, count=row.count, live_s=row.live_s)
+            DueTask(id=row.id, max=row.max, count=row.count, live_s=row.live_s)
             for row in rows[:limit]
         ]
-        return Window(waiting, has_more=len(rows) >= limit)
+        return GroupWindow(waiting, has_more=len(rows) >= limit)
 
     async def mark_taken(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
         await self.step("mark_taken")
@@ -225,15 +225,15 @@ class FakeTable:
             row.state, row.error, row.stop = "FAIL", error, self.clock.now()
         return True
 
-    async def expire(self, *, lease_guid: UUID) -> Expired:
+    async def expire(self, *, lease_guid: UUID) -> ExpiryResult:
         await self.step("expire")
         now = self.clock.now()
         gone = [row for row in self._due() if self._expired(row) and row.id not in self.locked]
         for row in gone[: self.expired_max]:
             row.state, row.start, row.stop = "GONE", now, now
-        return Expired(len(gone[: self.expired_max]), has_more=len(gone) > self.expired_max)
+        return ExpiryResult(len(gone[: self.expired_max]), has_more=len(gone) > self.expired_max)
 
-    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:
+    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> RescueResult:
         await self.step("rescue")
         others: Counter[GroupKey] = Counter()
         count = 0
@@ -248,7 +248,7 @@ class FakeTable:
                 count += 1
             elif row.state == "WORK" and row.remote is None and row.pid not in self.sessions:
                 others[row.key] += 1
-        return Rescued(count=count, others=dict(others), held=frozenset(held))
+        return RescueResult(count=count, others=dict(others), held=frozenset(held))
 
     def _reset(self, row: Row) -> None:
         row.state, row.pid, row.start = "PLAN", None, None
@@ -336,7 +336,7 @@ class FakeSession:
 
     async def finish(
         self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
-    ) -> Finished:
+    ) -> TaskFinishResult:
         await self._step()
         row, now = self._table.rows[task.id], self._table.clock.now()
         recorded = row.state == "WORK" and row.pid == self.pid and row.start == task.start
@@ -345,7 +345,7 @@ class FakeSession:
             if row.max < 0:
                 self._pause(row.key, now)
         taken = None if then is None else self._taken(then, lease_guid)
-        return Finished(recorded=recorded, next=taken)
+        return TaskFinishResult(recorded=recorded, next=taken)
 
     def _pause(self, key: GroupKey, now: datetime) -> None:
         for row in self._table._due():
@@ -397,10 +397,10 @@ class World:
         self.entry = TaskEntry(data="fake", user="fake", **settings)
         self.stop = asyncio.Event()
         self.config = TasksConfig()
-        self.owners: list[Owner] = []
+        self.owners: list[TableOwner] = []
 
-    def start(self, name: str = "one") -> tuple[Owner, asyncio.Task[None]]:
-        owner = Owner(self.table, self.entry, config=self.config, env=self.env, owner=name)
+    def start(self, name: str = "one") -> tuple[TableOwner, asyncio.Task[None]]:
+        owner = TableOwner(self.table, self.entry, config=self.config, env=self.env, owner=name)
         self.owners.append(owner)
         serving = self._loop.create_task(owner.serve(self.stop, drain=lambda: self.config.drain))
         return owner, serving

@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.model.task import GroupKey, Task, Waiting
+from gnomon.model.task import DueTask, GroupKey, Task
 from gnomon.model.task.admission import TURN_S, Admission, Slot
 
 A, B = GroupKey("a"), GroupKey("b")
 
 
-def ids(found: list[tuple[Slot, Waiting]]) -> list[int]:
+def ids(found: list[tuple[Slot, DueTask]]) -> list[int]:
     return [row.id for _, row in found]
 
 
-def ended(row: Waiting, key: GroupKey = A) -> Task:
+def ended(row: DueTask, key: GroupKey = A) -> Task:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return Task(
         id=row.id, key=key, input="", plan=now, start=now, max=row.max, count=row.count,
@@ -26,7 +26,7 @@ def ended(row: Waiting, key: GroupKey = A) -> Task:
     )  # fmt: skip
 
 
-def filled(*rows: Waiting, run: int = 50) -> Admission:
+def filled(*rows: DueTask, run: int = 50) -> Admission:
     admission = Admission(run)
     admission.fill(A, rows, has_more=False)
     return admission
@@ -34,7 +34,7 @@ def filled(*rows: Waiting, run: int = 50) -> Admission:
 
 def test_sessions_of_a_former_owner_count() -> None:
     """A row starts beside at most `max` sessions, whoever opened them."""
-    admission = filled(Waiting(1, 1), Waiting(2, 1))
+    admission = filled(DueTask(1, 1), DueTask(2, 1))
     admission.set_others({A: 2})
     assert [] == ids(list(admission.starts(0)))
     admission.set_others({A: 1})
@@ -45,9 +45,9 @@ def test_sessions_of_a_former_owner_count() -> None:
 
 def test_reuse_does_not_exceed_max() -> None:
     """An overtaker counts against a session that would go on."""
-    admission = filled(Waiting(1, 0, count=9), Waiting(2, 0, count=9))
+    admission = filled(DueTask(1, 0, count=9), DueTask(2, 0, count=9))
     [(slot, row)] = admission.starts(0)
-    admission.fill(A, [Waiting(3, 1), Waiting(2, 0, count=9)], has_more=False)
+    admission.fill(A, [DueTask(3, 1), DueTask(2, 0, count=9)], has_more=False)
     [(other, _)] = admission.starts(0)
     assert admission.reuse(slot, ended(row), 0) is None
     admission.end(other)
@@ -58,7 +58,7 @@ def test_reuse_does_not_exceed_max() -> None:
 
 def test_reuse_keeps_to_the_max_of_the_first_task() -> None:
     """3.7: a session that began with max 2 takes no row with a lower one."""
-    admission = filled(Waiting(1, 2, count=9), Waiting(2, 2, count=9), Waiting(3, 1, count=9))
+    admission = filled(DueTask(1, 2, count=9), DueTask(2, 2, count=9), DueTask(3, 1, count=9))
     slot, row = next(admission.starts(0))
     found = admission.reuse(slot, ended(row), 0)
     assert found is not None
@@ -68,13 +68,13 @@ def test_reuse_keeps_to_the_max_of_the_first_task() -> None:
 
 def test_what_was_taken_while_rows_were_read_does_not_come_back() -> None:
     """The answer is older than what happened since the question."""
-    rows = [Waiting(1, 5), Waiting(2, 5)]
+    rows = [DueTask(1, 5), DueTask(2, 5)]
     admission = filled(*rows)
     admission.asking(A)
     [(slot, _), _] = admission.starts(0)
     admission.release(A, 1)
     admission.end(slot)
-    admission.fill(A, [*rows, Waiting(3, 5)], has_more=False)
+    admission.fill(A, [*rows, DueTask(3, 5)], has_more=False)
     assert [3] == ids(list(admission.starts(0)))
 
 
@@ -83,7 +83,7 @@ def test_group_that_is_over_is_forgotten() -> None:
     admission = Admission(50)
     for number in range(100):
         key = GroupKey(f"g{number}")
-        admission.fill(key, [Waiting(number, 0)], has_more=False)
+        admission.fill(key, [DueTask(number, 0)], has_more=False)
         [(slot, row)] = admission.starts(0)
         admission.release(key, row.id)
         admission.end(slot)
@@ -95,8 +95,8 @@ def test_group_that_is_over_is_forgotten() -> None:
 def test_group_that_cannot_start_does_not_end_reuse() -> None:
     """Only a group that could use the slot gets it."""
     admission = Admission(2)
-    admission.fill(B, [Waiting(9, 0), Waiting(10, 0)], has_more=False)
-    admission.fill(A, [Waiting(1, 0, count=9), Waiting(2, 0, count=9)], has_more=False)
+    admission.fill(B, [DueTask(9, 0), DueTask(10, 0)], has_more=False)
+    admission.fill(A, [DueTask(1, 0, count=9), DueTask(2, 0, count=9)], has_more=False)
     [_, (slot, row)] = admission.starts(0)
     found = admission.reuse(slot, ended(row), TURN_S)
     assert found is not None
@@ -105,7 +105,7 @@ def test_group_that_cannot_start_does_not_end_reuse() -> None:
 
 rows_of = st.lists(
     st.builds(
-        Waiting,
+        DueTask,
         id=st.integers(1, 10_000),
         max=st.integers(-2, 3),
         count=st.integers(0, 3),
@@ -118,14 +118,14 @@ rows_of = st.lists(
 
 @given(rows=rows_of, others=rows_of, run=st.integers(1, 6), choices=st.data())
 def test_no_rule_is_ever_broken(
-    rows: list[Waiting], others: list[Waiting], run: int, choices: st.DataObject
+    rows: list[DueTask], others: list[DueTask], run: int, choices: st.DataObject
 ) -> None:
     """Whatever ends when: never more than `max` beside, never more than `run`, each row once."""
     admission = Admission(run)
     for key, waiting in ((A, rows), (B, others)):
         ordered = sorted(waiting, key=lambda row: (-row.allowed_beside, row.id))
         admission.fill(key, ordered, has_more=False)
-    running: list[tuple[Slot, Waiting]] = []
+    running: list[tuple[Slot, DueTask]] = []
     seen: list[tuple[GroupKey, int]] = []
     now = 0.0
     while True:

@@ -11,13 +11,13 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from gnomon.contracts.executor import Order
-from gnomon.contracts.store import Begun, Claim, Finish
+from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.store import BegunAttempt, FinishRequest, LimitRequest
 from gnomon.model.limits import Limit, LimitKind
 from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Kafka, Spec
-from gnomon.worker.attempt import Performer
-from gnomon.worker.gates import QueueGate, TargetGate, WaitingRoom
+from gnomon.worker.attempt import AttemptRunner
+from gnomon.worker.gates import QueueGate, TargetGate, TargetWaiters
 from gnomon.worker.slots import Slots
 from tests.unit.worker.surroundings import EPOCH, HandClock, surroundings
 from tests.unit.worker.test_slots import INSTALLATION, begun, settled
@@ -47,7 +47,7 @@ class Queue:
         self.gate = QueueGate(limit(**fields), self.clock, self.hurry, lambda: self.in_use)
         self.gate.change(limit(**fields), 1.0)
 
-    def tell(self, allowed: int, *, trusted_until: float = TRUSTED) -> Claim:
+    def tell(self, allowed: int, *, trusted_until: float = TRUSTED) -> LimitRequest:
         claim = self.gate.claim(100)
         assert claim is not None
         self.gate.tell(allowed, claim, trusted_until)
@@ -63,7 +63,7 @@ def test_a_new_gate_is_closed_until_it_was_told() -> None:
     assert 0 == queue.gate.room(0)
     queue.gate.starve()
     assert 1 == queue.hurry.count
-    assert Claim(held=0, wanted=100) == queue.tell(5)
+    assert LimitRequest(held=0, wanted=100) == queue.tell(5)
     queue.in_use = 2
     assert 3 == queue.gate.room(0)
 
@@ -78,7 +78,7 @@ def test_what_was_told_is_trusted_for_a_while_only() -> None:
     assert 3 == queue.gate.room(0)
     queue.clock.seconds += 0.1
     assert 0 == queue.gate.room(0)
-    assert Claim(held=2, wanted=2) == queue.gate.claim(100)
+    assert LimitRequest(held=2, wanted=2) == queue.gate.claim(100)
 
 
 def test_a_claim_says_what_may_be_used_until_the_answer() -> None:
@@ -87,7 +87,7 @@ def test_a_claim_says_what_may_be_used_until_the_answer() -> None:
     queue.gate.starve()
     queue.tell(5)
     queue.in_use = 1
-    assert Claim(held=5, wanted=1) == queue.gate.claim(100)
+    assert LimitRequest(held=5, wanted=1) == queue.gate.claim(100)
 
 
 def test_the_peak_is_wanted_again() -> None:
@@ -98,8 +98,8 @@ def test_the_peak_is_wanted_again() -> None:
     queue.in_use = 4
     queue.gate.took()
     queue.in_use = 0
-    assert Claim(held=9, wanted=4) == queue.gate.claim(100)
-    assert Claim(held=9, wanted=0) == queue.gate.claim(100)
+    assert LimitRequest(held=9, wanted=4) == queue.gate.claim(100)
+    assert LimitRequest(held=9, wanted=0) == queue.gate.claim(100)
 
 
 def test_what_must_be_given_up_is_told_as_soon_as_it_ends() -> None:
@@ -115,7 +115,7 @@ def test_what_must_be_given_up_is_told_as_soon_as_it_ends() -> None:
     queue.gate.ended()
     assert before + 1 == queue.hurry.count
     assert 0 == queue.gate.room(0)
-    assert Claim(held=3, wanted=4) == queue.gate.claim(100)
+    assert LimitRequest(held=3, wanted=4) == queue.gate.claim(100)
 
 
 def test_nothing_is_said_when_there_is_nothing_to_say() -> None:
@@ -124,8 +124,8 @@ def test_nothing_is_said_when_there_is_nothing_to_say() -> None:
     assert None is queue.gate.claim(100)
     queue.gate.starve()
     queue.tell(5)
-    assert Claim(held=5, wanted=0) == queue.tell(0)
-    assert Claim(held=0, wanted=0) == queue.tell(0)
+    assert LimitRequest(held=5, wanted=0) == queue.tell(0)
+    assert LimitRequest(held=0, wanted=0) == queue.tell(0)
     assert None is queue.gate.claim(100)
 
 
@@ -166,14 +166,14 @@ class Target:
     def __init__(self, allowed: int = 1, *, slots: int = 100, **fields: Any) -> None:
         self.clock, self.hurry = HandClock(), Hurry()
         self.limit = limit(LimitKind.TARGET, **({"parallel": 9} | fields))
-        self.room = WaitingRoom(lambda _: slots)
+        self.room = TargetWaiters(lambda _: slots)
         self.gate = TargetGate(self.limit, self.clock, self.hurry, self.room)
         self.gate.change(self.limit, 1.0)
         if self.limit.parallel is not None:
             self.tell(allowed)
 
     def tell(self, allowed: int) -> None:
-        self.gate.tell(allowed, Claim(held=0, wanted=9), TRUSTED)
+        self.gate.tell(allowed, LimitRequest(held=0, wanted=9), TRUSTED)
         self.gate.admit()
 
     async def enter(self, patience_s: float = 60.0) -> timedelta | None:
@@ -229,9 +229,9 @@ async def test_the_place_of_who_comes_back_soon_is_kept() -> None:
     assert None is not await target.enter(0)
     target.clock.seconds += 2
     target.gate.claim()
-    assert Claim(held=0, wanted=1) == target.gate.claim()
+    assert LimitRequest(held=0, wanted=1) == target.gate.claim()
     target.clock.seconds += 2
-    assert Claim(held=0, wanted=0) == target.gate.claim()
+    assert LimitRequest(held=0, wanted=0) == target.gate.claim()
 
 
 async def test_no_more_than_half_of_a_queues_slots_wait() -> None:
@@ -292,16 +292,16 @@ class Sink:
     """An executor that counts."""
 
     def __init__(self) -> None:
-        self.orders: list[Order] = []
+        self.orders: list[AttemptRequest] = []
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         self.orders.append(order)
         return Succeeded()
 
     async def close(self) -> None: ...
 
 
-def to_mail(number: int, *, timeout_s: float = 15) -> Begun:
+def to_mail(number: int, *, timeout_s: float = 15) -> BegunAttempt:
     spec = Spec(
         action=Kafka(target="mail", topic="t", value="v"),
         start_at=EPOCH,
@@ -310,11 +310,11 @@ def to_mail(number: int, *, timeout_s: float = 15) -> Begun:
     return msgspec.structs.replace(begun(number, timeout_s=timeout_s), spec=spec)
 
 
-def slots_before(target: Target) -> tuple[Slots, Sink, list[Finish]]:
+def slots_before(target: Target) -> tuple[Slots, Sink, list[FinishRequest]]:
     env = replace(surroundings()[0], clock=target.clock)
     sink = Sink()
-    ended: list[Finish] = []
-    performer = Performer(
+    ended: list[FinishRequest] = []
+    performer = AttemptRunner(
         {Kafka: sink},
         installation=INSTALLATION,
         env=env,
@@ -372,7 +372,9 @@ async def test_an_attempt_whose_turn_comes_too_late_is_not_sent() -> None:
 async def test_what_is_being_begun_has_its_room_already() -> None:
     """Nobody else may count on it; what did not come is free again."""
     env, clock, _ = surroundings()
-    performer = Performer({}, installation=INSTALLATION, env=env, send_within=timedelta(seconds=4))
+    performer = AttemptRunner(
+        {}, installation=INSTALLATION, env=env, send_within=timedelta(seconds=4)
+    )
     gates: dict[str, QueueGate] = {}
     slots = Slots(
         performer, clock=clock, concurrency_of=lambda _: 10, ended=lambda *_: None, gates=gates
@@ -381,7 +383,7 @@ async def test_what_is_being_begun_has_its_room_already() -> None:
     gates["default"] = gate = QueueGate(
         limit(parallel=4), clock, hurry, lambda: slots.in_use("default")
     )
-    gate.tell(4, Claim(held=0, wanted=10), TRUSTED)
+    gate.tell(4, LimitRequest(held=0, wanted=10), TRUSTED)
     assert 4 == slots.free("default")
     promise = slots.promise({"default": 3})
     assert (1, 3) == (slots.free("default"), slots.in_use("default"))
@@ -396,7 +398,9 @@ async def test_what_is_being_begun_has_its_room_already() -> None:
 async def test_a_limit_that_was_not_asked_yet_makes_no_queue_full() -> None:
     """It is asked when something is due; then one waits for its answer."""
     env, clock, _ = surroundings()
-    performer = Performer({}, installation=INSTALLATION, env=env, send_within=timedelta(seconds=4))
+    performer = AttemptRunner(
+        {}, installation=INSTALLATION, env=env, send_within=timedelta(seconds=4)
+    )
     hurry = Hurry()
     gates = {"default": QueueGate(limit(parallel=4), clock, hurry, lambda: 0)}
     slots = Slots(
@@ -410,7 +414,9 @@ async def test_a_limit_that_was_not_asked_yet_makes_no_queue_full() -> None:
 async def test_nothing_begins_before_the_limits_are_known() -> None:
     """Slots that are closed have no room, and open once for all."""
     env, clock, _ = surroundings()
-    performer = Performer({}, installation=INSTALLATION, env=env, send_within=timedelta(seconds=4))
+    performer = AttemptRunner(
+        {}, installation=INSTALLATION, env=env, send_within=timedelta(seconds=4)
+    )
     slots = Slots(
         performer, clock=clock, concurrency_of=lambda _: 10, ended=lambda *_: None, is_open=False
     )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import Holding, Pulse, ShardLock, WorkerRow
+from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.leases import Leases
+from gnomon.worker.leases import WorkerLeases
 from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
 
 STRANGER = UUID(int=99)
@@ -29,27 +29,27 @@ class Locks:
 
     async def acquire(
         self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
-    ) -> Holding | None:
+    ) -> HeldShard | None:
         if self.rows[shard] != seen or lease_for <= timedelta(0):
             return None
         self.rows[shard] = lock(shard, lease_guid=lease_guid, owner=owner, silent_s=0)
-        return Holding(shard=shard, lease_guid=lease_guid)
+        return HeldShard(shard=shard, lease_guid=lease_guid)
 
     async def heartbeat(
         self,
         worker: UUID,
         *,
         owner: str,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         alive_for: timedelta,
         process: str | None = None,
-    ) -> Pulse:
+    ) -> HeartbeatResult:
         assert (worker, owner, process) == (ME, "me", None)
         assert alive_for > timedelta(0)
         assert all(held.shard in self.rows for held in holdings)
-        return Pulse(held=self.held, workers_alive=self.alive, now=EPOCH)
+        return HeartbeatResult(held=self.held, workers_alive=self.alive, now=EPOCH)
 
-    async def release(self, holdings: Sequence[Holding]) -> None:
+    async def release(self, holdings: Sequence[HeldShard]) -> None:
         self.released += [held.shard for held in holdings]
 
     async def leave(self, worker: UUID) -> None:
@@ -78,9 +78,9 @@ def lock(
     )
 
 
-def leases_on(store: Locks) -> tuple[Leases, HandClock, Audience]:
+def leases_on(store: Locks) -> tuple[WorkerLeases, HandClock, Audience]:
     env, clock, audience = surroundings()
-    leases = Leases(
+    leases = WorkerLeases(
         store, worker=ME, owner="me", shard_count=len(store.rows), config=WorkerConfig(), env=env
     )
     return leases, clock, audience
@@ -135,9 +135,9 @@ async def test_trust_is_counted_from_the_start_of_the_heartbeat() -> None:
     await leases.take()
     leases.ticked_at = clock.seconds
 
-    async def slow(*_: object, **__: object) -> Pulse:
+    async def slow(*_: object, **__: object) -> HeartbeatResult:
         clock.seconds += 5
-        return Pulse(held=frozenset({0}), workers_alive=1, now=EPOCH)
+        return HeartbeatResult(held=frozenset({0}), workers_alive=1, now=EPOCH)
 
     store.heartbeat = slow  # type: ignore[method-assign]
     await leases.beat(store)
@@ -177,7 +177,7 @@ async def test_surplus_is_given_back_when_others_appear() -> None:
     store = Locks([lock(shard) for shard in range(5)])
     leases, _, _ = leases_on(store)
     await leases.take()
-    leases.note(Pulse(held=frozenset(range(5)), workers_alive=2, now=EPOCH))
+    leases.note(HeartbeatResult(held=frozenset(range(5)), workers_alive=2, now=EPOCH))
     surplus = leases.surplus()
     assert 2 == len(surplus)
     await leases.give_back(surplus)
@@ -217,9 +217,9 @@ async def test_a_beat_that_crosses_the_goodbye_is_taken_back() -> None:
     leases, _, _ = leases_on(store)
     goodbyes: list[UUID] = []
 
-    async def crossing(*_args: object, **_fields: object) -> Pulse:
+    async def crossing(*_args: object, **_fields: object) -> HeartbeatResult:
         await leases.leave()
-        return Pulse(held=frozenset(), workers_alive=1, now=EPOCH)
+        return HeartbeatResult(held=frozenset(), workers_alive=1, now=EPOCH)
 
     async def leave(worker: UUID) -> None:
         goodbyes.append(worker)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
-from gnomon.contracts.store import Finish, Recorded, WorkStore
+from gnomon.contracts.store import FinishRequest, Recorded, WorkStore
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.outcome import Succeeded
 from gnomon.worker.attempt import finish_of
-from gnomon.worker.recorder import Recorder
+from gnomon.worker.recorder import ResultRecorder
 from tests.unit.worker.surroundings import Audience
 from tests.unit.worker.test_slots import begun
 
@@ -27,7 +27,7 @@ class Book:
         self.held = held or {}  # how often each is answered so
         self.batches: list[list[str]] = []
 
-    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+    async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
         assert owner == "me"
         if self.failures:
             self.failures -= 1
@@ -44,14 +44,14 @@ class Book:
         return Recorded.HELD
 
 
-def finish(number: int) -> Finish:
+def finish(number: int) -> FinishRequest:
     return finish_of(begun(number), Succeeded(), ended_after=timedelta(seconds=1))
 
 
 async def recorded_by(book: Book, count: int, *, batch: int) -> tuple[list[str], Audience]:
     audience = Audience()
     seen: list[str] = []
-    recorder = Recorder(
+    recorder = ResultRecorder(
         cast("WorkStore", cast("Any", book)),
         owner="me",
         batch=batch,
@@ -110,7 +110,7 @@ async def test_held_results_survive_a_store_that_fails() -> None:
     book = Book(held={f"a{number}": 2 for number in range(3)})
     real = book.finish
 
-    async def fail_once(finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+    async def fail_once(finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
         if len(book.batches) == 1 and not book.failures:
             book.failures = -1
             raise StoreUnavailable("down")

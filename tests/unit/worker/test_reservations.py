@@ -9,12 +9,12 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import ActionStore, Begun, Lapsed, Reserved, WorkStore
+from gnomon.contracts.store import ActionStore, BegunAttempt, LapsedRow, ReservedAttempt, WorkStore
 from gnomon.model.action import Action, Attempt, Meta
 from gnomon.model.outcome import Succeeded
 from gnomon.worker.attempt import finish_of
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.recorder import Recorder
+from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.reservations import Reservations
 from tests.unit.worker.surroundings import EPOCH, Audience
 from tests.unit.worker.test_slots import Gate, begun, settled, slots_with
@@ -29,7 +29,7 @@ class Rows:
         self.actions: dict[str, Action] = {}
 
     async def extend(
-        self, attempts: Sequence[Reserved], *, window: timedelta, grace: timedelta
+        self, attempts: Sequence[ReservedAttempt], *, window: timedelta, grace: timedelta
     ) -> Collection[UUID]:
         assert window + grace > timedelta(0)
         self.asked += [attempt.attempt_id for attempt in attempts]
@@ -39,8 +39,8 @@ class Rows:
         return self.actions.get(id)
 
 
-def lapsed(attempt: Begun) -> Lapsed:
-    return Lapsed(
+def lapsed(attempt: BegunAttempt) -> LapsedRow:
+    return LapsedRow(
         shard=attempt.shard,
         id=attempt.id,
         guid=attempt.guid,
@@ -62,7 +62,7 @@ class Place:
         self.rows, self.gate, self.audience = Rows(), Gate(), Audience()
         self.slots, self.ended, self.clock, _ = slots_with(self.gate, limit=9)
         store = cast("WorkStore", cast("Any", self.rows))
-        self.recorder = Recorder(
+        self.recorder = ResultRecorder(
             store, owner="me", batch=10, observer=self.audience, recorded=lambda _, __: None
         )
         self.reservations = Reservations(
@@ -74,7 +74,7 @@ class Place:
             observer=self.audience,
         )
 
-    async def take(self, *attempts: Begun) -> None:
+    async def take(self, *attempts: BegunAttempt) -> None:
         for attempt in attempts:
             self.slots.take(attempt, self.clock.seconds)
         await settled()

@@ -10,13 +10,13 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from gnomon.contracts.executor import Executor, Order
-from gnomon.contracts.store import Begun, Finish
+from gnomon.contracts.executor import AttemptRequest, Executor
+from gnomon.contracts.store import BegunAttempt, FinishRequest
 from gnomon.model.action import State, Status
 from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Cron, Mock, Spec
 from gnomon.model.transition import UNDECIDABLE
-from gnomon.worker.attempt import Performer
+from gnomon.worker.attempt import AttemptRunner
 from gnomon.worker.slots import Slots
 from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
 
@@ -30,9 +30,9 @@ class Gate:
         self.open = asyncio.Event()
         self.inside = 0
         self.most = 0
-        self.orders: list[Order] = []
+        self.orders: list[AttemptRequest] = []
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         self.orders.append(order)
         self.inside += 1
         self.most = max(self.most, self.inside)
@@ -51,7 +51,7 @@ class Raising:
     def __init__(self, exc: BaseException) -> None:
         self._exc = exc
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         raise self._exc
 
     async def close(self) -> None: ...
@@ -60,15 +60,15 @@ class Raising:
 class Broken:
     """An executor with a bug."""
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         raise ZeroDivisionError(order.id)
 
     async def close(self) -> None: ...
 
 
-def begun(number: int, *, queue: str = "default", timeout_s: float = 15) -> Begun:
+def begun(number: int, *, queue: str = "default", timeout_s: float = 15) -> BegunAttempt:
     timeout = timedelta(seconds=timeout_s)
-    return Begun(
+    return BegunAttempt(
         shard=0,
         id=f"a{number}",
         guid=UUID(int=number),
@@ -84,10 +84,10 @@ def begun(number: int, *, queue: str = "default", timeout_s: float = 15) -> Begu
 
 def slots_with(
     executor: Executor | None, *, limit: int = 2, attempts_max: int = 1000
-) -> tuple[Slots, list[Finish], HandClock, Audience]:
+) -> tuple[Slots, list[FinishRequest], HandClock, Audience]:
     env, clock, audience = surroundings()
-    ended: list[Finish] = []
-    performer = Performer(
+    ended: list[FinishRequest] = []
+    performer = AttemptRunner(
         {} if executor is None else {Mock: executor},
         installation=INSTALLATION,
         env=env,

@@ -15,7 +15,7 @@ from gnomon.model.action import Action, Attempt, State
 from gnomon.model.spec import Spec
 
 
-class Draft(Value, frozen=True):
+class ActionDraft(Value, frozen=True):
     """An admitted action, ready to be stored: everything is decided but its time of storing."""
 
     id: str
@@ -29,7 +29,7 @@ class Draft(Value, frozen=True):
     keyed: bool = False  # the guid is derived from an idempotency key
 
 
-class Changed(Value, frozen=True):
+class ChangeResult(Value, frozen=True):
     """The answer to a change: the action as it is now, and the attempt that was in flight."""
 
     action: Action
@@ -37,7 +37,7 @@ class Changed(Value, frozen=True):
     repeated: bool = False  # the same idempotency key had been applied before: nothing was changed
 
 
-class Page(Value, frozen=True):
+class ActionPage(Value, frozen=True):
     """Part of a listing; `next` continues it, None at the end."""
 
     actions: list[Action]
@@ -62,8 +62,8 @@ class ActionStore(Protocol):
     """
 
     async def create(
-        self, drafts: Sequence[Draft], *, actor: str = LOCAL, verb: str = "create"
-    ) -> Sequence[Changed | None]:
+        self, drafts: Sequence[ActionDraft], *, actor: str = LOCAL, verb: str = "create"
+    ) -> Sequence[ChangeResult | None]:
         """Store new actions and append each to the incoming queue, all or none.
 
         The answer has one element per draft, in order: None where an action with that id is
@@ -76,7 +76,9 @@ class ActionStore(Protocol):
         """
         ...
 
-    async def replace(self, draft: Draft, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
+    async def replace(
+        self, draft: ActionDraft, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> ChangeResult:
         """Give an active or paused action a new generation: new guid, spec and zeroed counters.
 
         Locks the action row, so it is ordered against begin and finish: once it returns, no
@@ -87,7 +89,7 @@ class ActionStore(Protocol):
         """
         ...
 
-    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
+    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> ChangeResult:
         """Finish an active or paused action as `cancelled`; it stays visible for its retention.
 
         Ordered against begin like replace. Errors: NotFound when no active or paused action has
@@ -97,7 +99,7 @@ class ActionStore(Protocol):
 
     async def pause(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
-    ) -> Changed:
+    ) -> ChangeResult:
         """Make an active action paused under the new `guid`: nothing begins until resumed.
 
         Counters and the current occurrence are kept. A paused one is returned unchanged.
@@ -113,7 +115,7 @@ class ActionStore(Protocol):
         decide: Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]],
         if_match: UUID | None,
         actor: str = LOCAL,
-    ) -> Changed:
+    ) -> ChangeResult:
         """Make a paused action active under the new `guid` and append it to the incoming queue.
 
         `decide(action, now)` says (scheduled_at, occurrence_at, expires_at); it is pure and may be
@@ -123,7 +125,7 @@ class ActionStore(Protocol):
 
     async def run_now(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
-    ) -> Changed:
+    ) -> ChangeResult:
         """Make an active action due at once, as an occurrence of its own, under the new `guid`.
 
         Counters are kept; occurrence_no grows by one unless nothing was attempted yet. Errors:
@@ -139,7 +141,7 @@ class ActionStore(Protocol):
         """Like `get`, for several ids in order."""
         ...
 
-    async def list(self, selection: Selection, *, after: str | None, limit: int) -> Page:
+    async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
         """A page of actions ordered by id, live and finished; keyset, no promise between pages.
 
         `after` is a former page's `next`. Of several finished generations of one id only the

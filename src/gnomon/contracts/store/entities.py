@@ -20,7 +20,7 @@ from gnomon.contracts.store.batches import bytes_of
 from gnomon.contracts.store.register import StageRegister
 from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
-from gnomon.contracts.store.work import Holding
+from gnomon.contracts.store.work import HeldShard
 
 
 class StageLane(IntEnum):
@@ -104,7 +104,7 @@ class EntityWrite(Value, frozen=True):
     root: UUID
 
 
-class Offer(Value, frozen=True):
+class Enqueue(Value, frozen=True):
     """Put an entity into a stage's queue, or only arm its timer (`ready` False). The rule and its
     numbers are `model.stage.merging`.
 
@@ -145,7 +145,7 @@ class Offer(Value, frozen=True):
         )
 
 
-class Fed(Value, frozen=True):
+class ChangedEntity(Value, frozen=True):
     """An entity whose outside changes have not been asked about: everything needed to ask."""
 
     entity: Entity
@@ -160,7 +160,7 @@ def size_of(entity: Entity, states: Mapping[str, StageState]) -> int:
     return bytes_of(entity.doc) + sum(len(state.body) for state in states.values())
 
 
-class Made(NamedTuple):
+class NewRow(NamedTuple):
     """A queue row that an offer made, where there was none: it is all that the offer says."""
 
     stage: str
@@ -168,7 +168,7 @@ class Made(NamedTuple):
     at: datetime  # when
 
 
-class Asked(Value, frozen=True):
+class Routing(Value, frozen=True):
     """All stages were asked about a fed entity: the fence and what they want."""
 
     entity_id: str
@@ -177,10 +177,10 @@ class Asked(Value, frozen=True):
     seq: int
     epoch: int
     version: int  # asked about up to this one
-    offers: tuple[Offer, ...]
+    offers: tuple[Enqueue, ...]
 
 
-class Claim(Value, frozen=True):
+class ClaimedEntity(Value, frozen=True):
     """An entity at the head of a stage's queue, with all that its run needs."""
 
     entity: Entity
@@ -192,10 +192,10 @@ class Claim(Value, frozen=True):
     ahead: frozenset[str] = frozenset()  # of `waiting`, those whose (ready_at, stage) is before it
 
 
-class Peeked(NamedTuple):
+class LaneHead(NamedTuple):
     """The head of a stage's lane."""
 
-    claims: Sequence[Claim]
+    claims: Sequence[ClaimedEntity]
     next_at: datetime | None  # when the lane has something beyond these; None: it has not
 
 
@@ -207,7 +207,7 @@ class StateWrite(Value, frozen=True):
     type: str | None = None
 
 
-class Keep(StrEnum):
+class Unchanged(StrEnum):
     """Leave it as it is."""
 
     KEEP = "keep"
@@ -228,10 +228,10 @@ class Commit(Value, frozen=True):
     state_version: int  # as loaded; 0: there was none
     root: UUID
     depth: int  # of the change this makes
-    state: StateWrite | Keep = Keep.KEEP
-    wake: datetime | Keep | None = Keep.KEEP
+    state: StateWrite | Unchanged = Unchanged.KEEP
+    wake: datetime | Unchanged | None = Unchanged.KEEP
     note: str = ""
-    offers: tuple[Offer, ...] = ()  # from others asked about exactly this document
+    offers: tuple[Enqueue, ...] = ()  # from others asked about exactly this document
     feed: bool = False  # they have not been asked: the shard's owner will
     after_save: bool = False  # an outbox row for this stage's own `after_save`
     # What other stages, each once, made of it then and there, without a row of theirs: saved with
@@ -255,7 +255,7 @@ class CommitKind(StrEnum):
     LOST = "lost"  # the lease is another's
 
 
-class Committed(Value, frozen=True):
+class CommitResult(Value, frozen=True):
     """The answer to a commit; with MOVED, what is there now and what changed since, oldest first.
 
     Notes over an hour old may be missing from `since`: then it has fewer of them than versions.
@@ -265,10 +265,10 @@ class Committed(Value, frozen=True):
     kind: CommitKind
     entity: Entity | None = None
     since: tuple[ChangeNote, ...] = ()
-    made: tuple[Made, ...] = ()
+    made: tuple[NewRow, ...] = ()
 
 
-class SetBack(Value, frozen=True):
+class Release(Value, frozen=True):
     """A claim that did not come to a commit: what its row shall be. Fenced by lease and `seq`.
 
     If `seq` has moved meanwhile, the row stays ready as it is, and only `attempts` and the error
@@ -287,16 +287,16 @@ class SetBack(Value, frozen=True):
     wake: datetime | None = None  # arm the timer at the earlier of the two
 
 
-class SweepPage(Value, frozen=True):
+class BackfillPage(Value, frozen=True):
     """The next entities of a walk over one shard."""
 
-    entities: Sequence[Fed]  # `changes` is empty
+    entities: Sequence[ChangedEntity]  # `changes` is empty
     cursor: str | None  # None: the walk has reached the end
     reason: str
     started_at: datetime  # which walk it is: no two of a stage have the same
 
 
-class Next(NamedTuple):
+class NextDue(NamedTuple):
     """When a stage's lane has something next."""
 
     stage: str
@@ -304,17 +304,17 @@ class Next(NamedTuple):
     at: datetime
 
 
-class Survey(Value, frozen=True):
+class NextWork(Value, frozen=True):
     """What the held shards have to do: the earliest of each kind."""
 
     now: datetime
-    ready: Sequence[Next]
+    ready: Sequence[NextDue]
     timer_at: datetime | None
     fed: bool
     sweeps: Sequence[tuple[str, int]]  # (stage, shard) of held shards with an unfinished walk
 
 
-class Found(NamedTuple):
+class EntityBatch(NamedTuple):
     """Those of many entities that are there, or were."""
 
     entities: Mapping[str, Entity]
@@ -346,7 +346,7 @@ class EntityStore(StageRegister, Protocol):
         """The entity or its tombstone."""
         ...
 
-    async def get_many(self, entity_ids: Mapping[str, int]) -> Found:
+    async def get_many(self, entity_ids: Mapping[str, int]) -> EntityBatch:
         """Those of many that are there, or were, by their ids; given with their shards."""
         ...
 
@@ -369,7 +369,7 @@ class EntityStore(StageRegister, Protocol):
         epoch: int,
         version: int,  # expected; 0: there is none
         state: StateWrite,
-        offer: Offer | None,
+        offer: Enqueue | None,
         actor: str = LOCAL,
     ) -> StageState | None:
         """Compare-and-set on the state: what is stored then, or None if epoch or version differ.
@@ -401,52 +401,54 @@ class EntityStore(StageRegister, Protocol):
 
     # -- the owner's ------------------------------------------------------------------------------
 
-    async def survey(self, holdings: Sequence[Holding]) -> Survey:
+    async def survey(self, holdings: Sequence[HeldShard]) -> NextWork:
         """What the held shards have to do next."""
         ...
 
-    async def fire(self, holdings: Sequence[Holding], *, limit: int) -> int:
+    async def fire(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         """Timers that are due become ready rows (reason `timer`, depth 0, new root), consumed by
         the same statement. Parked rows keep theirs."""
         ...
 
     async def feed(
-        self, holdings: Sequence[Holding], *, limit: int, skip: Collection[str]
-    ) -> Sequence[Fed]:
+        self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
+    ) -> Sequence[ChangedEntity]:
         """Entities with changes that nobody was asked about, oldest first; their changes likewise.
         `waiting` has all their rows, whatever their status. There may be more if `limit` or
         `BATCH_BYTES_MAX` is reached."""
         ...
 
-    async def asked(self, answers: Sequence[Asked]) -> Sequence[tuple[Made, ...] | None]:
+    async def asked(self, answers: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
         """Store what the stages want, and remove the feed row if its `seq` is the one read. The
-        rows that were made (see `Committed`); None where the lease is lost (nothing was
+        rows that were made (see `CommitResult`); None where the lease is lost (nothing was
         written). If the entity is gone or of another epoch, nothing is written either: there is
         nothing left to ask."""
         ...
 
     async def peek(
         self,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         stage: str,
         lane: StageLane,
         *,
         limit: int,
         skip: Collection[str],
-    ) -> Peeked:
+    ) -> LaneHead:
         """The first due rows of a lane by `ready_at`, with entity and states, and when there will
         be more. `skip`: entities."""
         ...
 
-    async def claim_of(self, holding: Holding, entity_id: str, stage: str) -> Claim | None:
+    async def claim_of(
+        self, holding: HeldShard, entity_id: str, stage: str
+    ) -> ClaimedEntity | None:
         """One row anew, for another run of it; None if it is not ready any more."""
         ...
 
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
         """Save runs, each whole or not at all, all fenced, as if one after the other.
 
         Saved: document with version + 1 and its change note (if `doc`), state with version + 1, the
-        timer, the offers (see `Offer`), the feed row (if `doc`), outbox rows for the relay if the
+        timer, the offers (see `Enqueue`), the feed row (if `doc`), outbox rows for the relay if the
         register knows one, and for the stage itself if `after_save` (both if document or state
         changed; with the document and this stage's state as they are then), and the claimed row:
         removed if its `seq` is the one claimed and no timer is left, sleeping if one is; left ready
@@ -456,25 +458,25 @@ class EntityStore(StageRegister, Protocol):
         """
         ...
 
-    async def set_back(self, rows: Sequence[SetBack]) -> Sequence[bool]:
+    async def set_back(self, rows: Sequence[Release]) -> Sequence[bool]:
         """Write what became of claims without a commit; False where lease or `seq` did not hold."""
         ...
 
     async def sweep_page(
-        self, holding: Holding, stage: str, *, limit: int, backlog_max: int
-    ) -> SweepPage | None:
+        self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
+    ) -> BackfillPage | None:
         """The next entities of an unfinished walk; None if there is none, or while the stage's
         background lane of this shard holds more than `backlog_max` ready rows."""
         ...
 
     async def swept(
         self,
-        holding: Holding,
+        holding: HeldShard,
         stage: str,
         *,
         started_at: datetime,
         cursor: str | None,
-        answers: Sequence[Asked],
+        answers: Sequence[Routing],
     ) -> bool:
         """Store the offers of a page (their `seq` is 0) and move the walk on; None ends it. False,
         and nothing was written, if the lease is lost or the walk has been started again."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from gnomon.contracts.store.value import Value
-from gnomon.contracts.store.work import Holding
+from gnomon.contracts.store.work import HeldShard
 
 
 class ShardLock(Value, frozen=True):
@@ -22,7 +22,7 @@ class ShardLock(Value, frozen=True):
     started_at: datetime | None  # last_processing_start_at
 
 
-class Pulse(Value, frozen=True):
+class HeartbeatResult(Value, frozen=True):
     """The answer to a heartbeat: what is still held, and who else is alive."""
 
     held: frozenset[int]
@@ -50,7 +50,7 @@ class LeaseStore(Protocol):
 
     async def acquire(
         self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
-    ) -> Holding | None:
+    ) -> HeldShard | None:
         """Take a shard: compare-and-set on the lock as seen.
 
         Succeeds if the lock is still as `seen` (lease_guid and beat) and is free or its heartbeat
@@ -65,10 +65,10 @@ class LeaseStore(Protocol):
         worker: UUID,
         *,
         owner: str,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         alive_for: timedelta,
         process: str | None = None,
-    ) -> Pulse:
+    ) -> HeartbeatResult:
         """Say that this worker lives and keeps its shards; saves the incoming marks.
 
         `process` is kept for the others: by it they can tell that the worker's process ended.
@@ -78,7 +78,7 @@ class LeaseStore(Protocol):
         """
         ...
 
-    async def release(self, holdings: Sequence[Holding]) -> None:
+    async def release(self, holdings: Sequence[HeldShard]) -> None:
         """Give shards back; those no longer held are left alone.
 
         Also for the shards of a worker whose process has provably ended, by the locks as read:

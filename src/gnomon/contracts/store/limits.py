@@ -27,7 +27,7 @@ class LimitTable(Value, frozen=True):
     uses: Sequence[LimitUse]
 
 
-class Claim(Value, frozen=True):
+class LimitRequest(Value, frozen=True):
     """What a process says about its use of a limit."""
 
     held: int  # it has, or may have until it hears the answer, so many attempts under way
@@ -51,7 +51,7 @@ class LimitStore(Protocol):
         ...
 
     async def share(
-        self, worker: UUID, claims: Mapping[LimitKey, Claim], *, alive_for: timedelta
+        self, worker: UUID, claims: Mapping[LimitKey, LimitRequest], *, alive_for: timedelta
     ) -> Mapping[LimitKey, int]:
         """How many attempts the worker may have under way, by limit; see `model.limits.share_of`.
 

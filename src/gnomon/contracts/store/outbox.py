@@ -17,12 +17,12 @@ from uuid import UUID
 from gnomon.contracts.store.batches import bytes_of
 from gnomon.contracts.store.entities import StageState
 from gnomon.contracts.store.value import Value
-from gnomon.contracts.store.work import Holding
+from gnomon.contracts.store.work import HeldShard
 
 RELAY_SINK = ""
 
 
-class Outgoing(Value, frozen=True):
+class OutboxRow(Value, frozen=True):
     """An outbox row: a saved version on its way out."""
 
     shard: int
@@ -46,7 +46,7 @@ class Outgoing(Value, frozen=True):
         return bytes_of(self.doc) + (0 if self.state is None else len(self.state.body))
 
 
-class Waiting(NamedTuple):
+class SinkQueue(NamedTuple):
     """What waits for one sink in the held shards."""
 
     sink: str
@@ -54,7 +54,7 @@ class Waiting(NamedTuple):
     due_in: timedelta  # until one of them may leave; negative: one could have so long ago
 
 
-class Backlog(Value, frozen=True):
+class SinkBacklog(Value, frozen=True):
     """What waits for one sink in the whole installation."""
 
     sink: str
@@ -67,37 +67,37 @@ class Backlog(Value, frozen=True):
 class OutboxStore(Protocol):
     """Saves on their way out. An owner's verbs take holdings as their fence."""
 
-    async def survey(self, holdings: Sequence[Holding]) -> Sequence[Waiting]:
+    async def survey(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
         """What waits in the held shards, in order of the sinks, but for what is quarantined; cheap,
         however much that is."""
         ...
 
     async def outgoing(
-        self, holdings: Sequence[Holding], sink: str, *, limit: int
-    ) -> Sequence[Outgoing]:
+        self, holdings: Sequence[HeldShard], sink: str, *, limit: int
+    ) -> Sequence[OutboxRow]:
         """Rows for a sink that are due, in order; of one entity never a later version before an
         earlier one that is still there. What is quarantined is never due. The
         row by which documents and states reach `BATCH_BYTES_MAX` is the last, if no earlier one
         is (over several places, each gives its part of that)."""
         ...
 
-    async def sent(self, rows: Sequence[Outgoing]) -> None:
+    async def sent(self, rows: Sequence[OutboxRow]) -> None:
         """They have arrived: remove them. Repeating it is harmless."""
         ...
 
     async def unsent(
-        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
+        self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         """They have not: try again after the delay. Of a row that is gone or quarantined nothing is
         written, nor of those behind it."""
         ...
 
-    async def quarantine(self, row: Outgoing, *, error: str) -> None:
+    async def quarantine(self, row: OutboxRow, *, error: str) -> None:
         """It has not, and is not tried again before it is freed, nor are those behind it. Counts as
         a failure. Of a row that is gone or quarantined nothing is written, nor of those behind."""
         ...
 
-    async def backlog(self) -> Sequence[Backlog]:
+    async def backlog(self) -> Sequence[SinkBacklog]:
         """What waits in all shards, quarantined or not, in order of the sinks. Reads the whole
         outbox."""
         ...

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
-from gnomon.contracts.store.work import Holding
+from gnomon.contracts.store.work import HeldShard
 from gnomon.model.stage.graph import Reach
 
 RELAY_REVISION = 1  # the relay stands in the register like a stage, and never has another
@@ -32,7 +32,7 @@ class StageRecord(Value, frozen=True):
     writes: tuple[str, ...] = ()  # likewise; empty: nothing
 
 
-class Opening(NamedTuple):
+class UnservedShard(NamedTuple):
     """A shard whose owner does not serve a stage."""
 
     stage: str
@@ -40,13 +40,13 @@ class Opening(NamedTuple):
     lease_guid: UUID  # of the owner
 
 
-class Attendance(Value, frozen=True):
+class StageAttendance(Value, frozen=True):
     """Who serves what at present."""
 
     now: datetime
     register: Sequence[StageRecord]  # as `registered` gives it
     servers: Mapping[str, frozenset[UUID]]  # by stage: the living workers that serve it
-    openings: Sequence[Opening]  # of the stages that the asking worker serves
+    openings: Sequence[UnservedShard]  # of the stages that the asking worker serves
 
 
 class StageRegister(Protocol):
@@ -77,9 +77,9 @@ class StageRegister(Protocol):
         worker: UUID,
         *,
         serves: Collection[str],
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         alive_for: timedelta,
-    ) -> Attendance:
+    ) -> StageAttendance:
         """Say which stages this worker serves and which leases are its own; learn who serves what.
 
         A worker counts as living for `alive_for` after this; with nothing served it is not one of

@@ -28,7 +28,7 @@ class Lane(NamedTuple):
     priority: int
 
 
-class Holding(Value, frozen=True):
+class HeldShard(Value, frozen=True):
     """A shard held: the right to move and begin in it, and where its live rows start."""
 
     shard: int
@@ -36,7 +36,7 @@ class Holding(Value, frozen=True):
     incoming_mark: datetime | None = None  # no unmoved row is older, but for late committers
 
 
-class Moved(Value, frozen=True):
+class MoveResult(Value, frozen=True):
     """What a move brought: lanes that got rows, with the earliest time in each."""
 
     count: int
@@ -46,7 +46,7 @@ class Moved(Value, frozen=True):
     now: datetime
 
 
-class Open(Value, frozen=True):
+class OpenTransactions(Value, frozen=True):
     """The transactions in progress, by their numbers, which only grow: all of `ids`, and maybe any
     from `start` to before `stop`, which is the next one's number."""
 
@@ -55,22 +55,22 @@ class Open(Value, frozen=True):
     stop: int = 0
 
 
-class Incoming(Value, frozen=True):
+class PollResult(Value, frozen=True):
     """What a poll found."""
 
     shards: Collection[int]  # with incoming rows behind their marks
     now: datetime
-    open: Open | None  # None: the engine cannot tell
+    open: OpenTransactions | None  # None: the engine cannot tell
 
 
-class Arrived(Value, frozen=True):
+class ArrivalResult(Value, frozen=True):
     """What a move brought, and what of it was begun at once; the lanes are of the rest."""
 
-    moved: Moved
-    begun: Sequence[Begun]
+    moved: MoveResult
+    begun: Sequence[BegunAttempt]
 
 
-class Demand(Value, frozen=True):
+class BeginRequest(Value, frozen=True):
     """Begin up to `limit` due rows of a lane."""
 
     lane: Lane
@@ -82,7 +82,7 @@ class Demand(Value, frozen=True):
     )
 
 
-class Begun(msgspec.Struct, frozen=True, gc=False):
+class BegunAttempt(msgspec.Struct, frozen=True, gc=False):
     """A right to execute: one attempt, fenced by its id. Nothing else may be executed."""
 
     shard: int
@@ -98,7 +98,7 @@ class Begun(msgspec.Struct, frozen=True, gc=False):
     series: UUID | None = None  # what keys are made of, if the guid changed: see `delivery_key`
 
 
-class Reserved(Protocol):
+class ReservedAttempt(Protocol):
     """An attempt under way: begun, or ended and not recorded yet."""
 
     @property
@@ -117,13 +117,13 @@ class BeginResult(Value, frozen=True):
     reservation. Its `next_due` is then of the rows behind them.
     """
 
-    begun: Sequence[Begun]
+    begun: Sequence[BegunAttempt]
     next_due: Mapping[Lane, datetime | None]
     now: datetime
     refused: Mapping[Lane, datetime] = MappingProxyType({})
 
 
-class Lapsed(Value, frozen=True):
+class LapsedRow(Value, frozen=True):
     """A due row that `begin` refuses: its attempt outlived its reservation, or it expired."""
 
     shard: int
@@ -137,7 +137,7 @@ class Lapsed(Value, frozen=True):
     now: datetime
 
 
-class Finish(msgspec.Struct, frozen=True, gc=False):
+class FinishRequest(msgspec.Struct, frozen=True, gc=False):
     """How an attempt ended and what follows from it."""
 
     shard: int
@@ -154,10 +154,10 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     ended_at: datetime | None = None  # the verdict counts from here; None, or later: when recorded
 
 
-class Settle(Value, frozen=True):
+class SettleRequest(Value, frozen=True):
     """What follows for a lapsed row; fenced by everything that was read of it."""
 
-    lapsed: Lapsed
+    lapsed: LapsedRow
     verdict: Verdict
     reason: str  # of the interruption, for the attempt log
 
@@ -174,7 +174,7 @@ class Recorded(StrEnum):
 class WorkStore(Protocol):
     """Moves, begins and records. The processing queue is written here and nowhere else."""
 
-    async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int, full: bool) -> MoveResult:
         """Move rows of the held shards from the incoming to the processing queue.
 
         At most `limit` rows a shard, oldest first; a row is moved whole or not at all, and never
@@ -186,7 +186,9 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def move_silent(self, shards: Sequence[int], *, limit: int, silent: timedelta) -> Moved:
+    async def move_silent(
+        self, shards: Sequence[int], *, limit: int, silent: timedelta
+    ) -> MoveResult:
         """As a helper, see `begin`: move rows of shards that nobody holds, or whose owner has been
         silent for `silent`. Rows younger than a second are left to the owner. Whoever moves a row
         takes it away from all others, so an owner that comes back does no harm. No marks are given:
@@ -196,7 +198,7 @@ class WorkStore(Protocol):
 
     async def arrive(
         self,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         *,
         limit: int,
         room: Mapping[str, int],
@@ -204,7 +206,7 @@ class WorkStore(Protocol):
         owner: str,
         grace: timedelta,
         window: timedelta,
-    ) -> Arrived:
+    ) -> ArrivalResult:
         """Move, and begin at once what is due on arrival: an immediate action's short way.
 
         Moves like `move` (not full); of each queue in `room` up to that many of the rows moved
@@ -215,7 +217,7 @@ class WorkStore(Protocol):
 
     async def begin(
         self,
-        demands: Sequence[Demand],
+        demands: Sequence[BeginRequest],
         *,
         batch: UUID,
         owner: str,
@@ -241,12 +243,14 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def recall(self, demands: Sequence[Demand], *, batch: UUID) -> Sequence[Begun]:
+    async def recall(
+        self, demands: Sequence[BeginRequest], *, batch: UUID
+    ) -> Sequence[BegunAttempt]:
         """What a `begin` with this batch began, when its answer was lost. Slow; changes nothing."""
         ...
 
     async def extend(
-        self, attempts: Sequence[Reserved], *, window: timedelta, grace: timedelta
+        self, attempts: Sequence[ReservedAttempt], *, window: timedelta, grace: timedelta
     ) -> Collection[UUID]:
         """Prolong the reservations of running attempts to now + window + grace, also ones that
         have run out.
@@ -257,7 +261,7 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+    async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
         """Record results, all in one transaction; one answer per result, in order.
 
         Accepted (APPLIED) if the row still carries the attempt id and the attempt runs, or was
@@ -272,12 +276,12 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def lapsed(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Lapsed]:
+    async def lapsed(self, holdings: Sequence[HeldShard], *, limit: int) -> Sequence[LapsedRow]:
         """Due rows of the held shards that `begin` refuses: running past their reservation, or
         expired. Not those whose action somebody holds just now: they are found again."""
         ...
 
-    async def drop_stale(self, holdings: Sequence[Holding], *, limit: int) -> int:
+    async def drop_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         """Remove due rows of old generations from the held shards, up to about `limit`; how many.
 
         A change takes its own row away, so there are few: rows that were being moved when their
@@ -287,7 +291,7 @@ class WorkStore(Protocol):
 
     async def orphans(
         self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
-    ) -> Sequence[Lapsed]:
+    ) -> Sequence[LapsedRow]:
         """Running attempts that these owners began, in order of guid, from behind `after` on.
 
         At most `limit`, in the given shards; of current generations only. Changes nothing: who
@@ -296,7 +300,7 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def settle(self, settlements: Sequence[Settle]) -> int:
+    async def settle(self, settlements: Sequence[SettleRequest]) -> int:
         """Write what was decided about lapsed rows and orphans: the sweeper's and expirer's pen.
 
         Each is fenced by (guid, attempt id, running, scheduled_at) as read; those that changed
@@ -306,11 +310,11 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def survey(self, holdings: Sequence[Holding]) -> Mapping[Lane, datetime]:
+    async def survey(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
         """Every lane with rows in the held shards' processing queues and its earliest time."""
         ...
 
-    async def waiting(self, holdings: Sequence[Holding]) -> Incoming:
+    async def waiting(self, holdings: Sequence[HeldShard]) -> PollResult:
         """Which of the held shards have incoming rows behind their mark: a cheap poll.
 
         With it, which transactions are in progress: all that may have written rows that are not to

@@ -54,7 +54,9 @@ class HttpConfig:
         if not all(1 <= port <= 65535 for port in self.ports):
             raise ConfigurationError("http.ports", "must be between 1 and 65535")
         self._check_each("allow_networks", network_of, "such as 10.1.0.0/16")
-        self._check_each("allow_hosts", Place.read, "a host, or a URL with a host and nothing else")
+        self._check_each(
+            "allow_hosts", HostRule.read, "a host, or a URL with a host and nothing else"
+        )
         self._check_each("only_hosts", host_of, "a host")
         self._check_proxy()
 
@@ -68,7 +70,7 @@ class HttpConfig:
         if "@" in self.proxy:
             raise ConfigurationError("http.proxy", "must hold no login; use http.proxy_login_file")
         try:
-            place = Place.read(self.proxy)
+            place = HostRule.read(self.proxy)
         except ValueError:
             place = None
         if place is None or place.scheme != "http" or not place.port:
@@ -83,7 +85,7 @@ class HttpConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostRule:
     """A host; with a scheme and a port if they matter."""
 
     host: str
@@ -91,7 +93,7 @@ class Place:
     port: int | None = None
 
     @classmethod
-    def read(cls, text: str) -> Place:
+    def read(cls, text: str) -> HostRule:
         """`host`, or `scheme://host:port`. Errors: ValueError."""
         if "://" not in text:
             return cls(host_of(text))

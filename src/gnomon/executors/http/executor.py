@@ -23,15 +23,20 @@ from yarl import URL
 
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.executor import Order
+from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer
 from gnomon.executors.http.config import HttpConfig, host_of
-from gnomon.executors.http.connecting import CheckedConnector, Lookup
-from gnomon.executors.http.looking_up import Lookups
+from gnomon.executors.http.connector import CheckedConnector, Lookup
+from gnomon.executors.http.dns import DnsLookups
 from gnomon.executors.http.policy import REFUSAL, NotAllowedError, Policy
 from gnomon.executors.http.proxy import EgressProxy
 from gnomon.executors.http.rates import HostRates
-from gnomon.executors.http.request import Destination, HeaderSecret, Preparer, SecretRefusedError
+from gnomon.executors.http.request import (
+    Destination,
+    HeaderSecret,
+    RequestBuilder,
+    SecretRefusedError,
+)
 from gnomon.executors.http.targets import HttpTarget, SigningKeys
 from gnomon.model.effects import validate_call, validate_url
 from gnomon.model.errors import InvalidSpec
@@ -70,13 +75,13 @@ class HttpExecutor:
         self._login = self._proxy.login if self._proxy else None
         self._keys = SigningKeys((targets or {}).values())
         self._destinations: dict[str, Destination] = {}
-        self._preparer = Preparer(secrets or {}, self._policy)
+        self._preparer = RequestBuilder(secrets or {}, self._policy)
         self._rates = HostRates(config.rate_per_host_max)
-        self._own_lookups = Lookups()
+        self._own_lookups = DnsLookups()
         self._lookup = lookup or self._own_lookups
         self._session: aiohttp.ClientSession | None = None
 
-    async def execute(self, order: Order) -> Outcome:
+    async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Http)
         try:
@@ -97,7 +102,7 @@ class HttpExecutor:
             self._session = None
         self._own_lookups.close()
 
-    async def _call(self, order: Order, effect: Http, limit: asyncio.Timeout) -> Outcome:
+    async def _call(self, order: AttemptRequest, effect: Http, limit: asyncio.Timeout) -> Outcome:
         validate_call(effect)
         there = self._destinations.get(effect.url) or self._admitted(effect.url)
         if self._config.rate_per_host_max:
@@ -208,7 +213,7 @@ class HttpExecutor:
             answer=answer,
         )
 
-    def _failed(self, order: Order, error: str, exc: Exception) -> Failed:
+    def _failed(self, order: AttemptRequest, error: str, exc: Exception) -> Failed:
         """The same few words for everybody; the detail, which may tell about the inner network,
         goes to the operator only."""
         self._observer.event(

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from yarl import URL
 
-from gnomon.executors.http.config import HttpConfig, Place, host_of
+from gnomon.executors.http.config import HostRule, HttpConfig, host_of
 from gnomon.model.addresses import (
     address_of,
     is_forbidden,
@@ -41,7 +41,7 @@ class Policy:
     def __init__(self, config: HttpConfig) -> None:
         self._config = config
         self._networks = tuple(network_of(text) for text in config.allow_networks)
-        places = [Place.read(text) for text in config.allow_hosts]
+        places = [HostRule.read(text) for text in config.allow_hosts]
         self._hosts = frozenset(place.host for place in places if place.scheme is None)
         self._origins = frozenset(
             (place.scheme, place.host, place.port) for place in places if place.scheme

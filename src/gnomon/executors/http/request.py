@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gnomon import __version__
-from gnomon.contracts.executor import Order
+from gnomon.contracts.executor import AttemptRequest
 from gnomon.executors.http.config import host_of
 from gnomon.executors.http.policy import Policy
 from gnomon.executors.http.targets import Keys
@@ -41,7 +41,7 @@ class Destination(NamedTuple):
     proxy: URL | None
 
 
-class Prepared(NamedTuple):
+class PreparedRequest(NamedTuple):
     """A request, ready to be sent; `revealed` are the secrets in its headers."""
 
     headers: CIMultiDict[str]
@@ -49,14 +49,16 @@ class Prepared(NamedTuple):
     revealed: tuple[Secret, ...]
 
 
-class Preparer:
+class RequestBuilder:
     """Makes requests out of orders."""
 
     def __init__(self, secrets: Mapping[str, HeaderSecret], policy: Policy) -> None:
         self._secrets = secrets
         self._policy = policy
 
-    def prepare(self, order: Order, effect: Http, there: Destination, now: datetime) -> Prepared:
+    def prepare(
+        self, order: AttemptRequest, effect: Http, there: Destination, now: datetime
+    ) -> PreparedRequest:
         """Errors: SecretRefusedError."""
         headers: CIMultiDict[str] = CIMultiDict({"User-Agent": f"gnomon/{__version__}"})
         body = _body_of(effect, headers)
@@ -82,7 +84,7 @@ class Preparer:
                     body=body or b"",
                 )
             )
-        return Prepared(headers, body, revealed)
+        return PreparedRequest(headers, body, revealed)
 
     def _add_headers(self, headers: CIMultiDict[str], effect: Http, url: URL) -> tuple[Secret, ...]:
         revealed = []

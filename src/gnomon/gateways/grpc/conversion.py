@@ -21,7 +21,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gnomon.contracts.store import Changed, LimitUse
+from gnomon.contracts.store import ChangeResult, LimitUse
 from gnomon.gateways.errors import problem_of
 from gnomon.model.action import Action, Attempt, Meta, Status
 from gnomon.model.codec import KEYS_MAX, build_spec, parse_json
@@ -321,7 +321,7 @@ def write_attempt(attempt: Attempt) -> action_pb2.AttemptStatus:
     return message
 
 
-def write_changed(changed: Changed, durability: str) -> scheduler_pb2.Changed:
+def write_changed(changed: ChangeResult, durability: str) -> scheduler_pb2.Changed:
     """The answer to a change."""
     flight = changed.in_flight
     return scheduler_pb2.Changed(

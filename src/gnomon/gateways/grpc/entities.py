@@ -8,7 +8,7 @@ import msgspec
 
 from gnomon.contracts.store.entities import Entity
 from gnomon.gateways.entities import (
-    Swap,
+    StateSwap,
     after_of,
     check_documents,
     next_of,
@@ -160,7 +160,7 @@ class StateRpcs:
     ) -> pb.CompareAndSetResponse:
         if request.expected_version < 0:
             raise InvalidSpec("expected_version", "must not be negative")
-        swap = Swap(
+        swap = StateSwap(
             stage=request.stage,
             entity_id=action_id(request.entity_id),
             version=request.expected_version,

@@ -14,14 +14,14 @@ from google.protobuf.internal import api_implementation
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from gnomon.clock import SystemClock
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.entities import entities_of
 from gnomon.gateways.grpc.boundary import ENTITY_SERVICE, SERVICE, STATE_SERVICE, Boundary
 from gnomon.gateways.grpc.entities import EntityRpcs, StateRpcs
 from gnomon.gateways.grpc.service import MESSAGE_BYTES_MAX, SchedulerRpcs
-from gnomon.gateways.grpc.watching import Watchers
+from gnomon.gateways.grpc.watchers import Watchers
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.scheduler import Scheduler
 from gnomon.stages.entities import Entities
@@ -73,7 +73,7 @@ class GrpcServer:
             STATE_SERVICE: StateRpcs(entities),
         }
         for service, rpcs in served.items():
-            boundary = Boundary(rpcs, authorizer, observer or Silent(), service)
+            boundary = Boundary(rpcs, authorizer, observer or SilentObserver(), service)
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service.full_name, boundary.handlers()),)
             )

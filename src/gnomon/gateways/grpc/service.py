@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
-from gnomon.contracts.store import Changed, Page, Selection
+from gnomon.contracts.store import ActionPage, ChangeResult, Selection
 from gnomon.gateways.auth import READ, Authorizer, check_spec, check_stored, permitted
 from gnomon.gateways.grpc.boundary import Caller
 from gnomon.gateways.grpc.conversion import (
@@ -25,7 +25,7 @@ from gnomon.gateways.grpc.conversion import (
     write_problem,
     write_time,
 )
-from gnomon.gateways.grpc.watching import Watchers
+from gnomon.gateways.grpc.watchers import Watchers
 from gnomon.model.action import State
 from gnomon.model.errors import GnomonError, InvalidSpec
 from gnomon.model.ids import action_id
@@ -47,7 +47,7 @@ class SchedulerRpcs:
         self._watchers = watchers
         self._durability = scheduler.installation.durability
 
-    def _changed(self, changed: Changed) -> pb.Changed:
+    def _changed(self, changed: ChangeResult) -> pb.Changed:
         return write_changed(changed, self._durability)
 
     # -- change -----------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class SchedulerRpcs:
                 return answer
             limit = max(1, min(limit, len(page.actions)) // 2)
 
-    def _page(self, page: Page) -> pb.ListResponse:
+    def _page(self, page: ActionPage) -> pb.ListResponse:
         actions = [write_action(action) for action in page.actions]
         return pb.ListResponse(actions=actions, next=page.next, durability=self._durability)
 
@@ -229,7 +229,7 @@ def read_selection(message: pb.ListRequest) -> Selection:
     )
 
 
-def _write_result(result: Changed | GnomonError) -> pb.BulkCreateResult:
+def _write_result(result: ChangeResult | GnomonError) -> pb.BulkCreateResult:
     if isinstance(result, GnomonError):
         return pb.BulkCreateResult(problem=write_problem(result))
     action = result.action

@@ -7,7 +7,7 @@ from litestar.datastructures import State
 from litestar.params import FromPath
 from litestar.response import Stream
 
-from gnomon.contracts.store import Changed
+from gnomon.contracts.store import ChangeResult
 from gnomon.gateways.auth import READ, check_spec, check_stored, permitted
 from gnomon.gateways.rest.answers import (
     Bytes,
@@ -18,9 +18,9 @@ from gnomon.gateways.rest.answers import (
     show,
     show_changed,
 )
-from gnomon.gateways.rest.events import Watchers
+from gnomon.gateways.rest.events import EventStreams
 from gnomon.gateways.rest.guards import authorizer_of, principal_of, token_of
-from gnomon.gateways.rest.reading import (
+from gnomon.gateways.rest.request_fields import (
     BULK_BYTES_MAX,
     AnyRequest,
     Query,
@@ -43,7 +43,7 @@ def scheduler_of(state: State) -> Scheduler:
     return found
 
 
-def _answer(state: State, changed: Changed, *, created: bool = False) -> Bytes:
+def _answer(state: State, changed: ChangeResult, *, created: bool = False) -> Bytes:
     durability = scheduler_of(state).installation.durability
     return answer_action(show_changed(changed, durability), created=created)
 
@@ -182,6 +182,6 @@ class OneAction(litestar.Controller):
         return Stream(found, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
 
 
-def watchers_of(state: State) -> Watchers:
-    found: Watchers = state.watchers
+def watchers_of(state: State) -> EventStreams:
+    found: EventStreams = state.watchers
     return found

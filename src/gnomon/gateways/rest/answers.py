@@ -13,9 +13,9 @@ from litestar.exceptions import HTTPException
 
 from gnomon.clock import SystemEntropy
 from gnomon.contracts.observer import Observer
-from gnomon.contracts.store import Changed, Page
+from gnomon.contracts.store import ActionPage, ChangeResult
 from gnomon.gateways.errors import problem, problem_of, row_of
-from gnomon.gateways.rest.reading import AnyRequest
+from gnomon.gateways.rest.request_fields import AnyRequest
 from gnomon.model.action import Action, Attempt, Meta, Status
 from gnomon.model.errors import GnomonError, Unauthenticated
 from gnomon.model.spec import Spec
@@ -54,7 +54,7 @@ def show(action: Action, durability: str) -> ActionAnswer:
     )
 
 
-def show_changed(changed: Changed, durability: str) -> ActionAnswer:
+def show_changed(changed: ChangeResult, durability: str) -> ActionAnswer:
     answer = show(changed.action, durability)
     answer.in_flight = changed.in_flight
     answer.repeated = changed.repeated
@@ -99,12 +99,12 @@ def answer_action(answer: ActionAnswer, *, created: bool = False) -> Bytes:
     return answer_json(answer, status=201 if is_new else 200, headers=headers)
 
 
-def answer_page(page: Page, durability: str) -> Bytes:
+def answer_page(page: ActionPage, durability: str) -> Bytes:
     actions = [show(action, durability) for action in page.actions]
     return answer_json({"actions": actions, "next": page.next, "durability": durability})
 
 
-def answer_bulk(results: Sequence[Changed | GnomonError], durability: str) -> Bytes:
+def answer_bulk(results: Sequence[ChangeResult | GnomonError], durability: str) -> Bytes:
     """One item per action asked for, in order: `action` or `problem`."""
     items = [
         {"problem": problem_of(result)}

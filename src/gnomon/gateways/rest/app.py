@@ -13,18 +13,18 @@ from litestar.routes import HTTPRoute
 from gnomon import __version__
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.task_rows import TaskRows
 from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.entities import entities_of
 from gnomon.gateways.rest.actions import Actions, OneAction, scheduler_of
 from gnomon.gateways.rest.answers import Bytes, Problems, answer_json
 from gnomon.gateways.rest.entities import AllEntities, AllStages, OneEntity
-from gnomon.gateways.rest.events import Watchers
+from gnomon.gateways.rest.events import EventStreams
 from gnomon.gateways.rest.guards import OPEN, known_callers_only
-from gnomon.gateways.rest.limits import Limits
+from gnomon.gateways.rest.limits import LimitRoutes
 from gnomon.gateways.rest.openapi import openapi_document
-from gnomon.gateways.rest.reading import AnyRequest
+from gnomon.gateways.rest.request_fields import AnyRequest
 from gnomon.gateways.rest.tasks import OneTask, TaskTables
 from gnomon.scheduler import Scheduler
 from gnomon.stages.entities import Entities
@@ -47,14 +47,14 @@ def create_rest(
 ) -> Litestar:
     """The gateway over a scheduler. `health` adds what this process knows about itself; `stop`
     ends those who watch; `task_tables` are those that callers may look at, by name."""
-    problems = Problems(observer or Silent())
+    problems = Problems(observer or SilentObserver())
     state = {
         "scheduler": scheduler,
         "health": health,
-        "pulse": Pulse(scheduler, SystemClock()),
+        "pulse": StoreTime(scheduler, SystemClock()),
         "metrics": metrics or Metrics(),
         "authorizer": authorizer or Authorizer(scheduler.store.tokens, clock=SystemClock()),
-        "watchers": Watchers(stop=stop),
+        "watchers": EventStreams(stop=stop),
         "task_tables": task_tables or {},
         "entities": entities or entities_of(scheduler),
     }
@@ -62,7 +62,7 @@ def create_rest(
         [
             Actions,
             OneAction,
-            Limits,
+            LimitRoutes,
             TaskTables,
             OneTask,
             show_health,
@@ -95,7 +95,7 @@ async def answer_options(request: AnyRequest) -> Bytes | None:
     return Response(b"", status_code=204, headers={"Allow": ", ".join(sorted(methods))})
 
 
-class Pulse:
+class StoreTime:
     """The store's time, asked for at most once a second, whoever and however many ask: the answer
     is for everybody, so it must cost nothing."""
 

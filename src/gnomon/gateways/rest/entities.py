@@ -15,7 +15,7 @@ from gnomon.gateways.entities import (
     DOCUMENTS_BYTES_MAX,
     STATE_BODY_BYTES_MAX,
     EntityAnswer,
-    Swap,
+    StateSwap,
     after_of,
     conflict_of,
     next_of,
@@ -32,7 +32,7 @@ from gnomon.gateways.entities import (
 )
 from gnomon.gateways.rest.answers import Bytes, answer_json
 from gnomon.gateways.rest.guards import FOR_OPERATORS, principal_of
-from gnomon.gateways.rest.reading import AnyRequest, Query, one_header, read_body
+from gnomon.gateways.rest.request_fields import AnyRequest, Query, one_header, read_body
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
 from gnomon.model.stage.patch import Patch
@@ -226,7 +226,7 @@ async def read_patch(request: AnyRequest) -> Patch:
     return read_merge_patch(body) if kind == MERGE_PATCH else read_json_patch(body)
 
 
-def read_swap(body: bytes, entity_id: str, stage: str) -> Swap:
+def read_swap(body: bytes, entity_id: str, stage: str) -> StateSwap:
     """`{"version", "state"}` or `{"version", "type", "message"}`, and more if wanted."""
     value = read_object(body, STATE_FIELDS, bytes_max=STATE_BODY_BYTES_MAX)
     has_message = "type" in value or "message" in value
@@ -241,7 +241,7 @@ def read_swap(body: bytes, entity_id: str, stage: str) -> Swap:
         raise InvalidSpec("version", "is required; 0: there is no state yet")
     if not isinstance(value.get("wake", True), bool):
         raise InvalidSpec("wake", "must be true or false", got=value["wake"])
-    return Swap(
+    return StateSwap(
         stage=stage,
         entity_id=entity_id,
         version=version,

@@ -19,7 +19,7 @@ _ENCODER = msgspec.json.Encoder()
 _HEARTBEAT = b": still here\n\n"
 
 
-class Watchers:
+class EventStreams:
     """Bounds how many watch at once, and ends them with the server."""
 
     def __init__(

@@ -16,7 +16,7 @@ from litestar.handlers import BaseRouteHandler
 
 from gnomon.gateways.auth import OPERATE, READ, WRITE, Authorizer, Principal
 from gnomon.gateways.config import is_loopback
-from gnomon.gateways.rest.reading import AnyRequest
+from gnomon.gateways.rest.request_fields import AnyRequest
 from gnomon.model.errors import Unauthenticated
 
 Connection = ASGIConnection[Any, Any, Any, Any]

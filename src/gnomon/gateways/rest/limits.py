@@ -12,7 +12,7 @@ from gnomon.gateways.bodies import read_limit
 from gnomon.gateways.rest.actions import scheduler_of
 from gnomon.gateways.rest.answers import Bytes, answer_json
 from gnomon.gateways.rest.guards import FOR_OPERATORS, principal_of
-from gnomon.gateways.rest.reading import AnyRequest, Query, read_body
+from gnomon.gateways.rest.request_fields import AnyRequest, Query, read_body
 from gnomon.model.limits import LimitKind
 
 LIMIT_BYTES_MAX = 4096
@@ -35,7 +35,7 @@ def show_limit(use: LimitUse) -> LimitAnswer:
     return LimitAnswer(**fields, granted=use.granted, wanted=use.wanted)
 
 
-class Limits(litestar.Controller):
+class LimitRoutes(litestar.Controller):
     """All limits, and one of them."""
 
     path = "/v1/limits"

@@ -17,7 +17,7 @@ from gnomon.gateways.bodies import read_object
 from gnomon.gateways.rest.actions import scheduler_of
 from gnomon.gateways.rest.answers import Bytes, answer_json
 from gnomon.gateways.rest.guards import principal_of
-from gnomon.gateways.rest.reading import AnyRequest, Query, read_body
+from gnomon.gateways.rest.request_fields import AnyRequest, Query, read_body
 from gnomon.model.errors import Exhausted, FailedPrecondition, InvalidSpec, NotFound
 from gnomon.scheduler.scheduler import PAGE_MAX
 

@@ -1,13 +1,13 @@
 """SQL tasks: the rules of a `task` table, without a database."""
 
 from gnomon.model.task.row import (
+    DueTask,
     GroupKey,
     Outcome,
     RemoteRefused,
     RowRefused,
     SessionLost,
     Task,
-    Waiting,
 )
 
-__all__ = ["GroupKey", "Outcome", "RemoteRefused", "RowRefused", "SessionLost", "Task", "Waiting"]
+__all__ = ["DueTask", "GroupKey", "Outcome", "RemoteRefused", "RowRefused", "SessionLost", "Task"]

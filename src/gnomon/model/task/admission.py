@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gnomon.model.task.row import GroupKey, Task, Waiting
+from gnomon.model.task.row import DueTask, GroupKey, Task
 
 TURN_S = 1.0  # a reused session keeps its slot at least this long while other groups wait for one
 
@@ -64,7 +64,7 @@ class _Group:
     def is_idle(self) -> bool:
         return not (self.waiting or self.running or self.busy or self.touched is not None)
 
-    def fill(self, rows: Iterable[Waiting]) -> None:
+    def fill(self, rows: Iterable[DueTask]) -> None:
         """Rows come ordered by id where they are alike."""
         taken = self.busy | (self.touched or set())
         lanes: dict[_Kind, deque[int]] = {}
@@ -90,7 +90,7 @@ class _Group:
         kind = self.first(self.lanes)
         return None if kind is None or self.running > kind.allowed_beside else kind
 
-    def take(self, kind: _Kind) -> Waiting:
+    def take(self, kind: _Kind) -> DueTask:
         lane = self.lanes[kind]
         task_id = lane.popleft()
         if not lane:
@@ -99,7 +99,7 @@ class _Group:
         self.busy.add(task_id)
         if self.touched is not None:
             self.touched.add(task_id)
-        return Waiting(id=task_id, max=kind.max, count=kind.done_max, live_s=kind.live_s)
+        return DueTask(id=task_id, max=kind.max, count=kind.done_max, live_s=kind.live_s)
 
     def drop_paused(self) -> None:
         """Rows with a pause were planned for later: they come due again one by one."""
@@ -137,7 +137,7 @@ class Admission:
         """The rows of a group are being read: what is taken meanwhile is not to come back."""
         self._group(key).touched = set()
 
-    def fill(self, key: GroupKey, rows: Iterable[Waiting], *, has_more: bool) -> None:
+    def fill(self, key: GroupKey, rows: Iterable[DueTask], *, has_more: bool) -> None:
         """What was read replaces what was known."""
         group = self._group(key)
         group.fill(rows)
@@ -173,7 +173,7 @@ class Admission:
         """Groups that may have something to start."""
         return len(self._turns)
 
-    def starts(self, now: float) -> Iterator[tuple[Slot, Waiting]]:
+    def starts(self, now: float) -> Iterator[tuple[Slot, DueTask]]:
         """Every start that is allowed now, groups in turn. The slots are in use from here on."""
         while not self.is_full and self._turns:
             key = next(iter(self._turns))
@@ -186,7 +186,7 @@ class Admission:
             self._turns[key] = None  # again, after the others
             yield Slot(key=key, opened_at=now, first_max=found.max), found
 
-    def another(self, slot: Slot, now: float) -> Waiting | None:
+    def another(self, slot: Slot, now: float) -> DueTask | None:
         """A new session's first row was not to be had: the next one, on the same slot."""
         group = self._groups[slot.key]
         group.slots -= 1
@@ -196,7 +196,7 @@ class Admission:
             slot.first_max, slot.opened_at = found.max, now
         return found
 
-    def reuse(self, slot: Slot, ended: Task, now: float) -> Waiting | None:
+    def reuse(self, slot: Slot, ended: Task, now: float) -> DueTask | None:
         """What the session of a task that ends performs next; None: its session ends with it."""
         if ended.max < 0 or not (ended.count or ended.live_s):
             return None
@@ -229,7 +229,7 @@ class Admission:
         self.slot_count -= 1
         self._note(slot.key)
 
-    def _next_start(self, group: _Group) -> Waiting | None:
+    def _next_start(self, group: _Group) -> DueTask | None:
         kind = group.next_start()
         return None if kind is None else group.take(kind)
 

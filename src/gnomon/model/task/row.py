@@ -14,7 +14,7 @@ class GroupKey(msgspec.Struct, frozen=True, order=True, gc=False):
     remote: str | None = None
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class DueTask(msgspec.Struct, frozen=True, gc=False):
     """A due row in PLAN: what decides when it may start, and on which session."""
 
     id: int

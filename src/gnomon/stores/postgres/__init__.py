@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 
 from gnomon.contracts.clock import Clock, Entropy
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import ActionStore, Capabilities, Store
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
@@ -14,7 +14,7 @@ from gnomon.stores.postgres.connection import Database, open_database
 from gnomon.stores.postgres.entities import PostgresEntities
 from gnomon.stores.postgres.entities.outbox import PostgresOutbox
 from gnomon.stores.postgres.installation import PostgresInstallation
-from gnomon.stores.postgres.joining import JoinedActions, session_on
+from gnomon.stores.postgres.joined import JoinedActions, session_on
 from gnomon.stores.postgres.leases import PostgresLeases
 from gnomon.stores.postgres.limits import PostgresLimits
 from gnomon.stores.postgres.rows import Decoder
@@ -52,7 +52,7 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
         pool_size=pool_size,
         prepared=prepared,
         many_shards=many_shards,
-        observer=observer or Silent(),
+        observer=observer or SilentObserver(),
     )
     decoder = Decoder()
     work = database.for_work()

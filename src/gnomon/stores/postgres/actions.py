@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from gnomon.contracts.store import LOCAL, Changed, Draft, Page, Selection
+from gnomon.contracts.store import LOCAL, ActionDraft, ActionPage, ChangeResult, Selection
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.codec import read_attempt
 from gnomon.model.ids import shard_of
-from gnomon.stores.postgres.changes import Changer, Decide, Place
+from gnomon.stores.postgres.changes import ActionAddress, ActionChanger, Decide
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.creation import (
     answers,
@@ -19,7 +19,7 @@ from gnomon.stores.postgres.creation import (
     draft_columns,
     in_key_order,
 )
-from gnomon.stores.postgres.listing import list_page
+from gnomon.stores.postgres.list_query import list_page
 from gnomon.stores.postgres.rows import Decoder, logged_attempt, plain_success
 
 ESTIMATED_FROM = 100_000  # finished actions are counted one by one up to here
@@ -35,8 +35,8 @@ class PostgresActions:
     # -- create and change ------------------------------------------------------------------------
 
     async def create(
-        self, drafts: Sequence[Draft], *, actor: str = LOCAL, verb: str = "create"
-    ) -> Sequence[Changed | None]:
+        self, drafts: Sequence[ActionDraft], *, actor: str = LOCAL, verb: str = "create"
+    ) -> Sequence[ChangeResult | None]:
         if not drafts:
             return []
         if self._database.many_shards and not any(draft.keyed for draft in drafts):
@@ -44,7 +44,7 @@ class PostgresActions:
                 "create", *draft_columns(in_key_order(drafts)), creator_of(actor), actor, verb
             )
             return answers(drafts, {row[0]: row[1] for row in rows})
-        found: list[Changed | None] = [None] * len(drafts)
+        found: list[ChangeResult | None] = [None] * len(drafts)
         for group in self._database.groups(draft.shard for draft in drafts):
             chosen = [drafts[place] for place in group.places]
             async with self._database.transaction("create") as session:
@@ -55,19 +55,21 @@ class PostgresActions:
                 found[place] = changed
         return found
 
-    async def replace(self, draft: Draft, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
-        place = Place(draft.shard, draft.id, self._database.only(draft.shard))
+    async def replace(
+        self, draft: ActionDraft, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> ChangeResult:
+        place = ActionAddress(draft.shard, draft.id, self._database.only(draft.shard))
         async with self._database.transaction("replace") as session:
             return await self._changer(session, actor).replace(draft, place, if_match)
 
-    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
+    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> ChangeResult:
         place = await self._place(id)
         async with self._database.transaction("delete") as session:
             return await self._changer(session, actor).delete(place, if_match)
 
     async def pause(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
-    ) -> Changed:
+    ) -> ChangeResult:
         place = await self._place(id)
         async with self._database.transaction("pause") as session:
             return await self._changer(session, actor).pause(place, guid, if_match)
@@ -80,24 +82,24 @@ class PostgresActions:
         decide: Decide,
         if_match: UUID | None,
         actor: str = LOCAL,
-    ) -> Changed:
+    ) -> ChangeResult:
         place = await self._place(id)
         async with self._database.transaction("resume") as session:
             return await self._changer(session, actor).resume(place, guid, decide, if_match)
 
     async def run_now(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
-    ) -> Changed:
+    ) -> ChangeResult:
         place = await self._place(id)
         async with self._database.transaction("run_now") as session:
             return await self._changer(session, actor).run_now(place, guid, if_match)
 
-    def _changer(self, session: Session, actor: str) -> Changer:
-        return Changer(session, self._decoder, actor)
+    def _changer(self, session: Session, actor: str) -> ActionChanger:
+        return ActionChanger(session, self._decoder, actor)
 
-    async def _place(self, name: str) -> Place:
+    async def _place(self, name: str) -> ActionAddress:
         shard = shard_of(name, await self._database.shard_count())
-        return Place(shard, name, self._database.only(shard))
+        return ActionAddress(shard, name, self._database.only(shard))
 
     # -- show -------------------------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class PostgresActions:
                     found[row[1]] = self._decoder.action_of(row)
         return found
 
-    async def list(self, selection: Selection, *, after: str | None, limit: int) -> Page:
+    async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
         return await list_page(self._database, self._decoder, selection, after=after, limit=limit)
 
     async def attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import BeginResult, Begun, Demand, Lane, Reserved
+from gnomon.contracts.store import BeginRequest, BeginResult, BegunAttempt, Lane, ReservedAttempt
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.rows import Decoder
 
@@ -19,7 +19,7 @@ MOMENT = timedelta(milliseconds=20)  # what came due within it may have done so 
 LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked
 
 
-class Terms(NamedTuple):
+class BeginTerms(NamedTuple):
     """What all attempts of one `begin` share, in the order of the parameters."""
 
     batch: UUID
@@ -29,7 +29,7 @@ class Terms(NamedTuple):
     silent: timedelta
 
 
-class Left(NamedTuple):
+class LaneLeft(NamedTuple):
     """What lanes have left after a begin."""
 
     next_due: dict[Lane, datetime | None]
@@ -38,7 +38,7 @@ class Left(NamedTuple):
 
 
 async def begin(
-    database: Database, decoder: Decoder, demands: Sequence[Demand], terms: Terms
+    database: Database, decoder: Decoder, demands: Sequence[BeginRequest], terms: BeginTerms
 ) -> BeginResult:
     rows = list(await _begin_rows(database, demands, terms, newest=False))
     left = await _left(database, demands, rows)
@@ -52,7 +52,11 @@ async def begin(
 
 
 async def _begin_behind(
-    database: Database, demands: Sequence[Demand], terms: Terms, rows: Sequence[Row], left: Left
+    database: Database,
+    demands: Sequence[BeginRequest],
+    terms: BeginTerms,
+    rows: Sequence[Row],
+    left: LaneLeft,
 ) -> Sequence[Row]:
     """What stands at the head of these lanes cannot be begun; what has just come due behind it must
     not wait for that. A lane that gives all that was asked may have more at once."""
@@ -71,7 +75,7 @@ async def _begin_behind(
 
 
 async def _begin_rows(
-    database: Database, demands: Sequence[Demand], terms: Terms, *, newest: bool
+    database: Database, demands: Sequence[BeginRequest], terms: BeginTerms, *, newest: bool
 ) -> Sequence[Row]:
     if len(demands) > 1 and database.many_shards:
         return await database.fetch(
@@ -93,13 +97,15 @@ async def _begin_rows(
     return found
 
 
-async def _left(database: Database, demands: Sequence[Demand], rows: Sequence[Row]) -> Left:
+async def _left(
+    database: Database, demands: Sequence[BeginRequest], rows: Sequence[Row]
+) -> LaneLeft:
     """When each lane has its next row. A hasty one that gave all that was asked may have more at
     once: for it the time of the last row begun is good enough, and spares a look."""
     given = Counter((row[0], row[20], row[21]) for row in rows)
     last = {(row[0], row[20], row[21]): row[5] for row in rows}
-    left = Left({}, {}, None)
-    asked: list[Demand] = []
+    left = LaneLeft({}, {}, None)
+    asked: list[BeginRequest] = []
     for demand in demands:
         if demand.hasty and given[demand.lane] >= demand.limit > 0:
             left.next_due[demand.lane] = last[demand.lane]
@@ -118,7 +124,7 @@ async def _left(database: Database, demands: Sequence[Demand], rows: Sequence[Ro
     return left._replace(looked_at=found[0][2])
 
 
-async def _look_next(database: Database, demands: Sequence[Demand]) -> Sequence[Row]:
+async def _look_next(database: Database, demands: Sequence[BeginRequest]) -> Sequence[Row]:
     if len(demands) > 1 and database.many_shards:
         sinces = [demand.since for demand in demands]
         return await database.fetch("next_due", *_lane_columns(demands), sinces, MOMENT)
@@ -128,7 +134,7 @@ async def _look_next(database: Database, demands: Sequence[Demand]) -> Sequence[
     return found
 
 
-def _lane_columns(demands: Sequence[Demand]) -> tuple[list[object], ...]:
+def _lane_columns(demands: Sequence[BeginRequest]) -> tuple[list[object], ...]:
     return (
         [demand.lane.shard for demand in demands],
         [demand.lane.queue for demand in demands],
@@ -137,10 +143,10 @@ def _lane_columns(demands: Sequence[Demand]) -> tuple[list[object], ...]:
 
 
 async def recall(
-    database: Database, decoder: Decoder, demands: Sequence[Demand], batch: UUID
-) -> Sequence[Begun]:
+    database: Database, decoder: Decoder, demands: Sequence[BeginRequest], batch: UUID
+) -> Sequence[BegunAttempt]:
     unique = list({demand.lane: demand for demand in demands}.values())
-    found: list[Begun] = []
+    found: list[BegunAttempt] = []
     for group in database.groups(demand.lane.shard for demand in unique):
         chosen = [unique[place] for place in group.places]
         rows = await database.fetch("recall", *_lane_columns(chosen), batch, *group.shards)
@@ -149,7 +155,7 @@ async def recall(
 
 
 async def extend(
-    database: Database, attempts: Sequence[Reserved], reserve: timedelta
+    database: Database, attempts: Sequence[ReservedAttempt], reserve: timedelta
 ) -> Collection[UUID]:
     kept: set[UUID] = set()
     for group in database.groups(attempt.shard for attempt in attempts):

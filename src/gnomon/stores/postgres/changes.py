@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import Changed, Draft
+from gnomon.contracts.store import ActionDraft, ChangeResult
 from gnomon.model.action import Action, Attempt, State, Status
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound, StoreUnavailable
 from gnomon.model.transition import expiry_of
@@ -35,7 +35,7 @@ REPLACED = "replaced"
 REPLACE_TRIES_MAX = 5  # an id that others create and end all the time: let the caller try again
 
 
-class Place(NamedTuple):
+class ActionAddress(NamedTuple):
     """Where an action lives, and what keeps a statement there."""
 
     shard: int
@@ -43,7 +43,7 @@ class Place(NamedTuple):
     shards: tuple[int, ...]  # the last argument on Citus
 
 
-class Live(NamedTuple):
+class LiveAction(NamedTuple):
     """A locked action."""
 
     action: Action
@@ -57,7 +57,7 @@ class Live(NamedTuple):
         return self.action.status.current_attempt
 
 
-class Changer:
+class ActionChanger:
     """Performs changes in a session, on behalf of somebody."""
 
     def __init__(
@@ -68,7 +68,9 @@ class Changer:
         self._actor = actor
         self._joined = joined  # in a transaction of the caller's, of whatever isolation
 
-    async def replace(self, draft: Draft, place: Place, if_match: UUID | None) -> Changed:
+    async def replace(
+        self, draft: ActionDraft, place: ActionAddress, if_match: UUID | None
+    ) -> ChangeResult:
         for _ in range(REPLACE_TRIES_MAX):
             live = await self._lock(place)
             if draft.keyed:
@@ -88,7 +90,9 @@ class Changer:
                 return created
         raise StoreUnavailable(f"replace: {draft.id!r} was created by others; safe to repeat")
 
-    async def _replace(self, draft: Draft, place: Place, live: Live) -> Changed:
+    async def _replace(
+        self, draft: ActionDraft, place: ActionAddress, live: LiveAction
+    ) -> ChangeResult:
         await self._supersede(place, live)
         columns = [column[0] for column in draft_columns([draft])]
         rows = await self._session.fetch("replace_action", *columns, draft.keyed)
@@ -100,9 +104,9 @@ class Changer:
         await self._audit("replace", place, draft.guid, updated_at)
         created_at = live.action.meta.created_at
         action = drafted_action(draft, created_at=created_at, updated_at=updated_at)
-        return Changed(action=action, in_flight=live.attempt)
+        return ChangeResult(action=action, in_flight=live.attempt)
 
-    async def delete(self, place: Place, if_match: UUID | None) -> Changed:
+    async def delete(self, place: ActionAddress, if_match: UUID | None) -> ChangeResult:
         live = await self._found(place, if_match)
         await self._end_generation(place, live)
         await self._session.fetch("cancel_action", place.shard, place.id, DELETED, live.now)
@@ -119,22 +123,22 @@ class Changer:
             reason=DELETED,
             finished_at=live.now,
         )
-        return Changed(action=_renewed(live.action, status, live.now), in_flight=live.attempt)
+        return ChangeResult(action=_renewed(live.action, status, live.now), in_flight=live.attempt)
 
-    async def pause(self, place: Place, guid: UUID, if_match: UUID | None) -> Changed:
+    async def pause(self, place: ActionAddress, guid: UUID, if_match: UUID | None) -> ChangeResult:
         live = await self._found(place, if_match, repeated_as=guid)
         before = live.action.status
         if before.state is State.PAUSED:
-            return Changed(action=live.action)
+            return ChangeResult(action=live.action)
         status = msgspec.structs.replace(_idle(before), state=State.PAUSED)
         return await self._change("pause", place, live, guid, status)
 
     async def resume(
-        self, place: Place, guid: UUID, decide: Decide, if_match: UUID | None
-    ) -> Changed:
+        self, place: ActionAddress, guid: UUID, decide: Decide, if_match: UUID | None
+    ) -> ChangeResult:
         live = await self._found(place, if_match, repeated_as=guid)
         if live.action.status.state is State.ACTIVE:
-            return Changed(action=live.action)
+            return ChangeResult(action=live.action)
         due, occurrence_at, expires_at = decide(live.action, live.now)
         status = msgspec.structs.replace(
             live.action.status,
@@ -145,11 +149,13 @@ class Changer:
         )
         return await self._change("resume", place, live, guid, status)
 
-    async def run_now(self, place: Place, guid: UUID, if_match: UUID | None) -> Changed:
+    async def run_now(
+        self, place: ActionAddress, guid: UUID, if_match: UUID | None
+    ) -> ChangeResult:
         live = await self._found(place, if_match, repeated_as=guid)
         before = live.action.status
         if live.action.meta.guid == guid:
-            return Changed(action=live.action, repeated=True)
+            return ChangeResult(action=live.action, repeated=True)
         if before.state is State.PAUSED:
             raise FailedPrecondition(place.id, state="paused", wanted="active")
         if live.attempt is not None:
@@ -166,16 +172,16 @@ class Changer:
 
     # -- steps ------------------------------------------------------------------------------------
 
-    async def _lock(self, place: Place) -> Live | None:
+    async def _lock(self, place: ActionAddress) -> LiveAction | None:
         if not await self._session.fetch("lock_action", place.shard, place.id):
             return None
         rows = await self._session.fetch("get_live", [place.shard], [place.id], *place.shards)
         row = rows[0]
-        return Live(self._decoder.action_of(row), row[28], row[29], row[30], row[31])
+        return LiveAction(self._decoder.action_of(row), row[28], row[29], row[30], row[31])
 
     async def _found(
-        self, place: Place, if_match: UUID | None, *, repeated_as: UUID | None = None
-    ) -> Live:
+        self, place: ActionAddress, if_match: UUID | None, *, repeated_as: UUID | None = None
+    ) -> LiveAction:
         """The locked action as the caller expects it; his own change, once made, is no conflict."""
         live = await self._lock(place)
         if live is None:
@@ -185,8 +191,8 @@ class Changer:
         return live
 
     async def _change(
-        self, verb: str, place: Place, live: Live, guid: UUID, status: Status
-    ) -> Changed:
+        self, verb: str, place: ActionAddress, live: LiveAction, guid: UUID, status: Status
+    ) -> ChangeResult:
         """Write a new generation that keeps spec and counters."""
         due = status.scheduled_at
         await self._supersede(place, live)
@@ -200,25 +206,32 @@ class Changer:
             await self._announce(place, guid, live.queue, live.priority, due=due, now=updated_at)
         await self._audit(verb, place, guid, updated_at)
         action = _renewed(live.action, status, updated_at, guid=guid)
-        return Changed(action=action, in_flight=live.attempt)
+        return ChangeResult(action=action, in_flight=live.attempt)
 
     async def _announce(
-        self, place: Place, guid: UUID, queue: str, priority: int, *, due: datetime, now: datetime
+        self,
+        place: ActionAddress,
+        guid: UUID,
+        queue: str,
+        priority: int,
+        *,
+        due: datetime,
+        now: datetime,
     ) -> None:
         await self._session.fetch(
             "announce", [place.shard], [guid], [queue], [priority], [due], now, *place.shards
         )
 
-    async def _audit(self, verb: str, place: Place, guid: UUID, at: datetime) -> None:
+    async def _audit(self, verb: str, place: ActionAddress, guid: UUID, at: datetime) -> None:
         await self._session.fetch("audit", at, guid, place.shard, 1, verb, self._actor, place.id)
 
-    async def _supersede(self, place: Place, live: Live) -> None:
+    async def _supersede(self, place: ActionAddress, live: LiveAction) -> None:
         """Close what the old generation leaves behind: its row, its attempt in flight, its key."""
         await self._end_generation(place, live)
         if live.keyed:
             await self._session.fetch("cancel_action", place.shard, place.id, REPLACED, live.now)
 
-    async def _end_generation(self, place: Place, live: Live) -> None:
+    async def _end_generation(self, place: ActionAddress, live: LiveAction) -> None:
         attempt = live.attempt
         if attempt is None:
             guid = live.action.meta.guid
@@ -234,7 +247,7 @@ class Changer:
         )  # fmt: skip
 
 
-def _check_match(live: Live, if_match: UUID | None) -> None:
+def _check_match(live: LiveAction, if_match: UUID | None) -> None:
     meta = live.action.meta
     if if_match is not None and meta.guid != if_match:
         raise Conflict(meta.id, expected=str(if_match), found=str(meta.guid))

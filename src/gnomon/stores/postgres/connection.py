@@ -116,17 +116,17 @@ class Pools(NamedTuple):
     wide: Pool
 
 
-class Settings(NamedTuple):
+class SessionSettings(NamedTuple):
     """What the sessions of a pool are set to."""
 
     narrow: Mapping[str, str]
     wide: Mapping[str, str]
 
 
-def settings_for(*, is_citus: bool) -> Settings:
+def settings_for(*, is_citus: bool) -> SessionSettings:
     """As the database is one machine or several."""
     more = ON_CITUS if is_citus else {}
-    return Settings({**NARROW_SETTINGS, **more}, {**WIDE_SETTINGS, **more})
+    return SessionSettings({**NARROW_SETTINGS, **more}, {**WIDE_SETTINGS, **more})
 
 
 class Database:
@@ -135,7 +135,7 @@ class Database:
     def __init__(
         self,
         pools: Pools,
-        settings: Settings,
+        settings: SessionSettings,
         *,
         schema: str,
         prepared: bool,
@@ -370,7 +370,7 @@ async def _is_citus(dsn: str) -> bool:
         connection.terminate()
 
 
-async def _open_pools(dsn: str, settings: Settings, *, size: int, prepared: bool) -> Pools:
+async def _open_pools(dsn: str, settings: SessionSettings, *, size: int, prepared: bool) -> Pools:
     """None of them connects before it is used."""
     narrow, wide = settings
     return Pools(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import LOCAL, Changed, Draft
+from gnomon.contracts.store import LOCAL, ActionDraft, ChangeResult
 from gnomon.model.action import Action, Meta, Status
 from gnomon.model.codec import encode_spec
 from gnomon.stores.postgres.connection import Session
@@ -15,13 +15,13 @@ from gnomon.stores.postgres.rows import Decoder
 MICROSECOND = timedelta(microseconds=1)
 
 
-def in_key_order(drafts: Sequence[Draft]) -> list[Draft]:
+def in_key_order(drafts: Sequence[ActionDraft]) -> list[ActionDraft]:
     """In the order of the primary key: kinder to its index, and two callers who store the same ids
     wait for each other instead of meeting in a deadlock. Of equals the first stays first."""
     return sorted(drafts, key=lambda draft: (draft.shard, draft.id))
 
 
-def draft_columns(drafts: Sequence[Draft]) -> tuple[list[object], ...]:
+def draft_columns(drafts: Sequence[ActionDraft]) -> tuple[list[object], ...]:
     """The arrays of `create` and `create_actions`. Drafts in bulk often share one spec."""
     texts: dict[int, str] = {}
     for draft in drafts:
@@ -44,7 +44,7 @@ def draft_columns(drafts: Sequence[Draft]) -> tuple[list[object], ...]:
 
 
 def drafted_action(
-    draft: Draft, *, created_at: datetime, updated_at: datetime | None = None
+    draft: ActionDraft, *, created_at: datetime, updated_at: datetime | None = None
 ) -> Action:
     """The action as a draft begins it."""
     return Action(
@@ -64,16 +64,18 @@ def drafted_action(
     )
 
 
-def answers(drafts: Sequence[Draft], stored: dict[UUID, datetime]) -> list[Changed | None]:
+def answers(
+    drafts: Sequence[ActionDraft], stored: dict[UUID, datetime]
+) -> list[ChangeResult | None]:
     """One answer per draft; each stored row answers once, to the first who asked for it."""
     left = dict(stored)
-    found: list[Changed | None] = []
+    found: list[ChangeResult | None] = []
     for draft in drafts:
         created_at = left.pop(draft.guid, None)
         found.append(
             None
             if created_at is None
-            else Changed(action=drafted_action(draft, created_at=created_at))
+            else ChangeResult(action=drafted_action(draft, created_at=created_at))
         )
     return found
 
@@ -86,12 +88,12 @@ def creator_of(actor: str) -> str | None:
 async def create_drafts(
     session: Session,
     decoder: Decoder,
-    drafts: Sequence[Draft],
+    drafts: Sequence[ActionDraft],
     shards: tuple[int, ...],
     *,
     actor: str,
     verb: str,
-) -> list[Changed | None]:
+) -> list[ChangeResult | None]:
     """Store drafts with or without keys, inside a transaction.
 
     Whether a keyed guid is finished is asked after the insert: a finish that the insert had to wait
@@ -125,7 +127,7 @@ async def create_drafts(
     ]
     repeats |= await live_repeats(session, decoder, missed, shards, repeats)
     return [
-        Changed(action=repeats[draft.guid], repeated=True)
+        ChangeResult(action=repeats[draft.guid], repeated=True)
         if answer is None and draft.keyed and draft.guid in repeats
         else answer
         for draft, answer in zip(drafts, found, strict=True)
@@ -133,17 +135,17 @@ async def create_drafts(
 
 
 async def find_repeat(
-    session: Session, decoder: Decoder, draft: Draft, shards: tuple[int, ...]
-) -> Changed | None:
+    session: Session, decoder: Decoder, draft: ActionDraft, shards: tuple[int, ...]
+) -> ChangeResult | None:
     """The answer to a keyed change that was made before, else None."""
     repeats = await _finished_repeats(session, decoder, [draft], shards)
     repeats |= await live_repeats(session, decoder, [draft], shards, repeats)
     found = repeats.get(draft.guid)
-    return None if found is None else Changed(action=found, repeated=True)
+    return None if found is None else ChangeResult(action=found, repeated=True)
 
 
 async def _finished_repeats(
-    session: Session, decoder: Decoder, drafts: Sequence[Draft], shards: tuple[int, ...]
+    session: Session, decoder: Decoder, drafts: Sequence[ActionDraft], shards: tuple[int, ...]
 ) -> dict[UUID, Action]:
     touched = await session.fetch("repeated_finished", _guids(drafts), *shards)
     if not touched:
@@ -155,7 +157,7 @@ async def _finished_repeats(
 async def live_repeats(
     session: Session,
     decoder: Decoder,
-    drafts: Sequence[Draft],
+    drafts: Sequence[ActionDraft],
     shards: tuple[int, ...],
     finished: dict[UUID, Action],
 ) -> dict[UUID, Action]:
@@ -175,7 +177,7 @@ async def live_repeats(
 
 async def _announce(
     session: Session,
-    drafts: Sequence[Draft],
+    drafts: Sequence[ActionDraft],
     stored: dict[UUID, datetime],
     shards: tuple[int, ...],
 ) -> None:
@@ -194,5 +196,5 @@ async def _announce(
     )
 
 
-def _guids(drafts: Sequence[Draft]) -> list[UUID]:
+def _guids(drafts: Sequence[ActionDraft]) -> list[UUID]:
     return [draft.guid for draft in drafts]

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import Finish, Recorded
+from gnomon.contracts.store import FinishRequest, Recorded
 from gnomon.model.action import Attempt, State
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.results import (
-    Result,
+    ResultRow,
     continue_actions,
     end_actions,
     hold,
@@ -20,29 +20,31 @@ from gnomon.stores.postgres.results import (
 HELD_FOR = timedelta(seconds=30)  # several times the recorder's longest pause
 
 
-async def finish(database: Database, finishes: Sequence[Finish], owner: str) -> Sequence[Recorded]:
+async def finish(
+    database: Database, finishes: Sequence[FinishRequest], owner: str
+) -> Sequence[Recorded]:
     found: dict[UUID, Recorded] = {}
     for group in database.groups(one.shard for one in finishes):
         chosen = {finishes[place].attempt_id: finishes[place] for place in group.places}
         async with database.transaction("finish") as session:
-            recorder = Recorder(session, owner, group.shards)
+            recorder = AttemptFinisher(session, owner, group.shards)
             for batch in _one_per_guid(chosen.values()):
                 found |= await recorder.record(batch)
     return _in_order(finishes, found)
 
 
-def _one_per_guid(finishes: Iterable[Finish]) -> Iterator[list[Finish]]:
+def _one_per_guid(finishes: Iterable[FinishRequest]) -> Iterator[list[FinishRequest]]:
     """Batches sorted by guid. Two results of one generation, the older of which must be late, go
     into different ones: the arrays of a statement have one place per guid."""
     left = list(finishes)
     while left:
-        unique: dict[UUID, Finish] = {}
+        unique: dict[UUID, FinishRequest] = {}
         others = [one for one in left if unique.setdefault(one.guid, one) is not one]
         yield [unique[guid] for guid in sorted(unique)]
         left = others
 
 
-def _in_order(finishes: Sequence[Finish], found: dict[UUID, Recorded]) -> list[Recorded]:
+def _in_order(finishes: Sequence[FinishRequest], found: dict[UUID, Recorded]) -> list[Recorded]:
     """One answer per result; a result that was given twice is a repeat of itself."""
     if len(found) == len(finishes):
         return [found[one.attempt_id] for one in finishes]
@@ -54,7 +56,7 @@ def _in_order(finishes: Sequence[Finish], found: dict[UUID, Recorded]) -> list[R
     return answers
 
 
-def is_plain(one: Finish) -> bool:
+def is_plain(one: FinishRequest) -> bool:
     """A success that ends its action with nothing else to tell: no text, no counters to mend."""
     verdict = one.verdict
     return (
@@ -74,7 +76,7 @@ def is_plain(one: Finish) -> bool:
     )
 
 
-class Recorder:
+class AttemptFinisher:
     """Records results in one transaction."""
 
     def __init__(self, session: Session, owner: str, shards: tuple[int, ...]) -> None:
@@ -83,10 +85,10 @@ class Recorder:
         self._shards = shards  # not empty: one shard only, by statements that Citus can run
         self._now: datetime | None = None
 
-    async def record(self, finishes: Sequence[Finish]) -> dict[UUID, Recorded]:
-        plain: list[Finish] = []
-        ending: list[Finish] = []
-        going_on: list[Finish] = []
+    async def record(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
+        plain: list[FinishRequest] = []
+        ending: list[FinishRequest] = []
+        going_on: list[FinishRequest] = []
         for one in finishes:
             if not one.verdict.state.is_terminal:
                 going_on.append(one)
@@ -108,7 +110,7 @@ class Recorder:
             found |= await self._refused(refused)
         return found
 
-    async def _plain(self, finishes: Sequence[Finish]) -> set[UUID]:
+    async def _plain(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         rows = await self._session.fetch(
             "finish_plain",
             [one.guid for one in finishes],
@@ -128,7 +130,7 @@ class Recorder:
             await log_attempts(self._session, results, now, self._shards)
         return applied
 
-    async def _ending(self, finishes: Sequence[Finish]) -> set[UUID]:
+    async def _ending(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         rows = await self._session.fetch("finish_take", *_keys(finishes), *self._shards)
         results, now = await self._accepted(finishes, {row[0]: row[1] for row in rows})
         await end_actions(self._session, results, now, self._shards)
@@ -136,7 +138,7 @@ class Recorder:
         await log_attempts(self._session, logged, now, self._shards)
         return _attempt_ids(results)
 
-    async def _going_on(self, finishes: Sequence[Finish]) -> set[UUID]:
+    async def _going_on(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         times = [one.verdict.scheduled_at for one in finishes]
         rows = await self._session.fetch("finish_keep", *_keys(finishes), times, *self._shards)
         swept = [row[2] for row in rows if row[1]]
@@ -147,7 +149,7 @@ class Recorder:
         await log_attempts(self._session, results, now, self._shards)
         return _attempt_ids(results)
 
-    async def _refused(self, finishes: Sequence[Finish]) -> dict[UUID, Recorded]:
+    async def _refused(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
         """What was not recorded: because somebody holds its action, or because of the fence."""
         rows = await self._session.fetch("finish_held", *_keys(finishes), HELD_FOR, *self._shards)
         held = {row[0] for row in rows}
@@ -155,7 +157,7 @@ class Recorder:
         found = await self._fenced_off(left) if left else {}
         return found | dict.fromkeys(held, Recorded.HELD)
 
-    async def _fenced_off(self, finishes: Sequence[Finish]) -> dict[UUID, Recorded]:
+    async def _fenced_off(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
         """What no fence let through: recorded before, or too late and only written down."""
         rows = await self._session.fetch(
             "refused",
@@ -177,8 +179,8 @@ class Recorder:
         }
 
     async def _accepted(
-        self, finishes: Sequence[Finish], swept: dict[UUID, bool]
-    ) -> tuple[list[Result], datetime]:
+        self, finishes: Sequence[FinishRequest], swept: dict[UUID, bool]
+    ) -> tuple[list[ResultRow], datetime]:
         now = await self._present()
         results = [
             self._result(one, now, taken_back=int(swept[one.attempt_id]))
@@ -193,8 +195,8 @@ class Recorder:
         return self._now
 
     def _result(
-        self, one: Finish, now: datetime, *, taken_back: int = 0, outcome: str | None = None
-    ) -> Result:
+        self, one: FinishRequest, now: datetime, *, taken_back: int = 0, outcome: str | None = None
+    ) -> ResultRow:
         attempt = Attempt(
             attempt_id=one.attempt_id,
             attempt_no=one.attempt_no,
@@ -206,12 +208,12 @@ class Recorder:
             answer=one.answer,
             owner=self._owner,
         )
-        return Result(
+        return ResultRow(
             one.shard, one.id, one.guid, one.verdict, attempt, is_final=True, taken_back=taken_back
         )
 
 
-def _is_told_by_its_row(result: Result) -> bool:
+def _is_told_by_its_row(result: ResultRow) -> bool:
     """The first attempt of a one-shot succeeded: its finished row says it all."""
     attempt, verdict = result.attempt, result.verdict
     return (
@@ -224,12 +226,12 @@ def _is_told_by_its_row(result: Result) -> bool:
     )
 
 
-def _keys(finishes: Sequence[Finish]) -> tuple[list[object], ...]:
+def _keys(finishes: Sequence[FinishRequest]) -> tuple[list[object], ...]:
     return (
         [one.guid for one in finishes],
         [one.attempt_id for one in finishes],
     )
 
 
-def _attempt_ids(results: Sequence[Result]) -> set[UUID]:
+def _attempt_ids(results: Sequence[ResultRow]) -> set[UUID]:
     return {result.attempt.attempt_id for result in results if result.attempt is not None}

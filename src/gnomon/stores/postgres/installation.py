@@ -10,14 +10,14 @@ from typing import NamedTuple
 import msgspec
 
 from gnomon.contracts.clock import Entropy
-from gnomon.contracts.store import Finding, Holding, Installation, Lapsed, Settle
+from gnomon.contracts.store import Finding, HeldShard, Installation, LapsedRow, SettleRequest
 from gnomon.model.errors import InvalidRequest, SchemaMismatch, StoreUnavailable, check
-from gnomon.model.transition import Missed, Verdict, decide
+from gnomon.model.transition import MissedOccurrences, Verdict, decide
 from gnomon.queries import in_schema
 from gnomon.stores.postgres.connection import Database, PoolSession
 from gnomon.stores.postgres.migrations import FLOOR, VERSION, Migration, migrations
-from gnomon.stores.postgres.moving import move
-from gnomon.stores.postgres.partitions import Janitor
+from gnomon.stores.postgres.move import move
+from gnomon.stores.postgres.partitions import PartitionJanitor
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.settle import settle
 
@@ -91,7 +91,7 @@ class PostgresInstallation:
         self._database = database
         self._decoder = decoder
         self._entropy = entropy
-        self._janitor = Janitor(
+        self._janitor = PartitionJanitor(
             database,
             entropy=entropy,
             attempts_kept_for=attempts_kept_for,
@@ -213,13 +213,15 @@ class PostgresInstallation:
         """Settle what came due in a shard; its lock is held meanwhile, whoever had it."""
         lease = self._entropy.token()
         await self._database.fetch("adopt_lock", shard, lease, ADOPTER)
-        holding = Holding(shard=shard, lease_guid=lease)
+        holding = HeldShard(shard=shard, lease_guid=lease)
         while (await move(self._database, [holding], limit=ADOPT_BATCH, full=True)).more:
             pass
         count = 0
         while rows := await self._database.fetch_wide("overdue", shard, moment, ADOPT_BATCH):
             overdue = [self._decoder.lapsed_of(row) for row in rows]
-            skips = [Settle(lapsed=row, verdict=_skip(row), reason=SKIPPED) for row in overdue]
+            skips = [
+                SettleRequest(lapsed=row, verdict=_skip(row), reason=SKIPPED) for row in overdue
+            ]
             settled = await settle(self._database, skips)
             if not settled:
                 raise StoreUnavailable(f"adopt: a transaction holds actions of shard {shard}")
@@ -250,7 +252,9 @@ class PostgresInstallation:
         return await self._janitor.purge(limit)
 
 
-def _skip(lapsed: Lapsed) -> Verdict:
+def _skip(lapsed: LapsedRow) -> Verdict:
     """As if its time had passed unseen; what ran elsewhere counts as interrupted."""
-    verdict = decide(lapsed.spec, lapsed.status, Missed(), guid=lapsed.guid, now=lapsed.now)
+    verdict = decide(
+        lapsed.spec, lapsed.status, MissedOccurrences(), guid=lapsed.guid, now=lapsed.now
+    )
     return msgspec.structs.replace(verdict, interrupted=1) if lapsed.running else verdict

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import Holding, Pulse, ShardLock, WorkerRow
+from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
 from gnomon.stores.postgres.connection import Database, Group
 
 
@@ -31,23 +31,23 @@ class PostgresLeases:
 
     async def acquire(
         self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
-    ) -> Holding | None:
+    ) -> HeldShard | None:
         rows = await self._database.fetch(
             "acquire", shard, lease_guid, owner, seen.lease_guid, seen.beat, lease_for
         )
         if not rows:
             return None
-        return Holding(shard=shard, lease_guid=lease_guid, incoming_mark=rows[0][0])
+        return HeldShard(shard=shard, lease_guid=lease_guid, incoming_mark=rows[0][0])
 
     async def heartbeat(
         self,
         worker: UUID,
         *,
         owner: str,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         alive_for: timedelta,
         process: str | None = None,
-    ) -> Pulse:
+    ) -> HeartbeatResult:
         held: set[int] = set()
         for group in self._database.groups(holding.shard for holding in holdings):
             rows = await self._database.fetch(
@@ -58,7 +58,7 @@ class PostgresLeases:
             now = (await session.fetch("now"))[0][0]
             await session.fetch("worker_lives", worker, owner, now, len(held), process)
             alive, shards, version = (await session.fetch("workers_alive", alive_for))[0]
-        return Pulse(
+        return HeartbeatResult(
             held=frozenset(held),
             workers_alive=alive,
             shards_held=shards,
@@ -66,7 +66,7 @@ class PostgresLeases:
             now=now,
         )
 
-    async def release(self, holdings: Sequence[Holding]) -> None:
+    async def release(self, holdings: Sequence[HeldShard]) -> None:
         for group in self._database.groups(holding.shard for holding in holdings):
             await self._database.fetch("release", *holding_columns(holdings, group), *group.shards)
 
@@ -80,7 +80,7 @@ class PostgresLeases:
         ]
 
 
-def holding_columns(holdings: Sequence[Holding], group: Group) -> tuple[list[object], ...]:
+def holding_columns(holdings: Sequence[HeldShard], group: Group) -> tuple[list[object], ...]:
     """Shards, leases and marks as arrays."""
     chosen = [holdings[place] for place in group.places]
     return (

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import LOCAL, Claim, LimitTable, LimitUse
+from gnomon.contracts.store import LOCAL, LimitRequest, LimitTable, LimitUse
 from gnomon.model.limits import Limit, LimitKey, LimitKind, Share
-from gnomon.stores._sharing import SHOWN_FOR, Grant, Present, share_out
+from gnomon.stores._limit_shares import SHOWN_FOR, Grant, SharingMoment, share_out
 from gnomon.stores.postgres.connection import Database, Row, Session
 
 AUDIT_SHARD = 0  # a limit belongs to no shard; its entries lie together
@@ -44,14 +44,14 @@ class PostgresLimits:
         return LimitTable(version=version, uses=[_use_of(row) for row in rows])
 
     async def share(
-        self, worker: UUID, claims: Mapping[LimitKey, Claim], *, alive_for: timedelta
+        self, worker: UUID, claims: Mapping[LimitKey, LimitRequest], *, alive_for: timedelta
     ) -> Mapping[LimitKey, int]:
         async with self._database.transaction("share_limits") as session:
             parallel = await _locked(session, claims)
             if not parallel:
                 return {}
             now, workers, held = (await session.fetch("living_shards", alive_for))[0]
-            present = Present(now, alive_for, dict(zip(workers, held, strict=True)))
+            present = SharingMoment(now, alive_for, dict(zip(workers, held, strict=True)))
             rows = await session.fetch("limit_grants", *_columns(parallel))
             grants = [_grant_of(row) for row in rows]
             sharing = share_out(worker, claims, parallel, grants, present)

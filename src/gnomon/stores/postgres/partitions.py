@@ -38,7 +38,7 @@ DAY = timedelta(days=1)
 _DAY_OF_NAME = re.compile(r"_p(\d{4})(\d{2})(\d{2})$")
 
 
-class Left(NamedTuple):
+class PartitionLeft(NamedTuple):
     """What a day that is over still holds, as far as it was counted."""
 
     kept: int
@@ -49,7 +49,7 @@ class Left(NamedTuple):
         return self.kept <= SAVED_MAX and self.kept * SAVED_SHARE <= self.rows
 
 
-class Janitor:
+class PartitionJanitor:
     """Makes and drops partitions, and deletes what found none."""
 
     def __init__(
@@ -114,11 +114,11 @@ class Janitor:
                 gone += await self._try(self._filled("drop_partition", partition=name))
         return gone
 
-    async def _left(self, name: str) -> Left:
+    async def _left(self, name: str) -> PartitionLeft:
         async with self._database.transaction("purge", wide=True, patience=LOOK) as session:
             sql = self._filled("partition_left", partition=name)
             rows = await session.connection.fetch(sql, SAVED_MAX + 1, SAVED_MAX * SAVED_SHARE)
-            return Left(*rows[0])
+            return PartitionLeft(*rows[0])
 
     async def _make(self, table: str, day: date) -> None:
         begins = datetime.combine(day, time(), UTC)

@@ -17,7 +17,7 @@ from gnomon.stores.postgres.connection import Session
 from gnomon.stores.postgres.rows import encode_attempt
 
 
-class Result(NamedTuple):
+class ResultRow(NamedTuple):
     """A verdict about a generation, and the attempt that led to it, if one ran."""
 
     shard: int
@@ -37,7 +37,7 @@ async def hold(session: Session, guids: Sequence[UUID], shards: tuple[int, ...])
 
 
 async def end_actions(
-    session: Session, results: Sequence[Result], now: datetime, shards: tuple[int, ...]
+    session: Session, results: Sequence[ResultRow], now: datetime, shards: tuple[int, ...]
 ) -> None:
     """Move actions to the finished ones."""
     if results:
@@ -45,7 +45,7 @@ async def end_actions(
         await session.fetch("end_remove", [result.guid for result in results], *shards)
 
 
-def _end_columns(results: Sequence[Result]) -> tuple[list[object], ...]:
+def _end_columns(results: Sequence[ResultRow]) -> tuple[list[object], ...]:
     verdicts = [result.verdict for result in results]
     final = [result.attempt if result.is_final else None for result in results]
     return (
@@ -67,7 +67,7 @@ def _end_columns(results: Sequence[Result]) -> tuple[list[object], ...]:
 
 
 async def continue_actions(
-    session: Session, results: Sequence[Result], shards: tuple[int, ...]
+    session: Session, results: Sequence[ResultRow], shards: tuple[int, ...]
 ) -> None:
     """Count and go on."""
     if not results:
@@ -94,7 +94,7 @@ async def continue_actions(
 
 
 async def log_attempts(
-    session: Session, results: Sequence[Result], now: datetime, shards: tuple[int, ...]
+    session: Session, results: Sequence[ResultRow], now: datetime, shards: tuple[int, ...]
 ) -> None:
     """Write the attempts down; the true end of one that was swept replaces the guess."""
     logged = [(result, result.attempt) for result in results if result.attempt is not None]

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import Begun, Lapsed
+from gnomon.contracts.store import BegunAttempt, LapsedRow
 from gnomon.model.action import Action, Attempt, Meta, State, Status
 from gnomon.model.codec import read_attempt, read_spec
 from gnomon.model.spec import Spec
@@ -43,14 +43,14 @@ class Decoder:
             status=_live_status(row) if row[27] is None else _finished_status(row),
         )
 
-    def begun_of(self, row: Row) -> Begun:
+    def begun_of(self, row: Row) -> BegunAttempt:
         """The columns of `begin`, `recall` and `arrive`; their last one is the series."""
-        return Begun(
+        return BegunAttempt(
             row[0], row[1], row[2], row[3], self.spec(row[4]), _begun_status(row), row[5], row[6],
             row[7], row[8], row[-1],
         )  # fmt: skip
 
-    def lapsed_of(self, row: Row) -> Lapsed:
+    def lapsed_of(self, row: Row) -> LapsedRow:
         """The columns of `lapsed_running`, `lapsed_expired` and `overdue`."""
         running: bool = row[21]
         attempt = None
@@ -59,7 +59,7 @@ class Decoder:
                 attempt_id=row[3], attempt_no=row[9], occurrence_no=row[10], began_at=row[6],
                 deadline=row[7], owner=row[20],
             )  # fmt: skip
-        return Lapsed(
+        return LapsedRow(
             shard=row[0], id=row[1], guid=row[2], spec=self.spec(row[4]), status=_begun_status(row),
             attempt=attempt, running=running, scheduled_at=row[5], now=row[22],
         )  # fmt: skip

@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from gnomon.contracts.store import Holding, Lapsed, Settle
+from gnomon.contracts.store import HeldShard, LapsedRow, SettleRequest
 from gnomon.model.action import Attempt
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.results import (
-    Result,
+    ResultRow,
     continue_actions,
     end_actions,
     hold,
@@ -25,9 +25,9 @@ NOBODY = UUID(int=0)  # stands for the attempt of a row that is not running
 
 
 async def lapsed(
-    database: Database, decoder: Decoder, holdings: Sequence[Holding], limit: int
-) -> list[Lapsed]:
-    found: list[Lapsed] = []
+    database: Database, decoder: Decoder, holdings: Sequence[HeldShard], limit: int
+) -> list[LapsedRow]:
+    found: list[LapsedRow] = []
     for group in database.groups(holding.shard for holding in holdings):
         shards = [holdings[place].shard for place in group.places]
         if len(found) < limit:
@@ -39,14 +39,14 @@ async def lapsed(
 
 async def _lapsed(
     session: Session, decoder: Decoder, shards: list[int], limit: int, only: tuple[int, ...]
-) -> list[Lapsed]:
+) -> list[LapsedRow]:
     running = await session.fetch("lapsed_running", shards, limit, LOOKED_AT, *only)
     left = limit - len(running)
     expired = await session.fetch("lapsed_expired", shards, left, LOOKED_AT, *only) if left else []
     return [decoder.lapsed_of(row) for row in (*running, *expired)]
 
 
-async def drop_stale(database: Database, holdings: Sequence[Holding], limit: int) -> int:
+async def drop_stale(database: Database, holdings: Sequence[HeldShard], limit: int) -> int:
     count = 0
     for group in database.groups(holding.shard for holding in holdings):
         shards = [holdings[place].shard for place in group.places]
@@ -63,8 +63,8 @@ async def orphans(
     shards: Sequence[int],
     after: UUID | None,
     limit: int,
-) -> list[Lapsed]:
-    found: list[Lapsed] = []
+) -> list[LapsedRow]:
+    found: list[LapsedRow] = []
     for group in database.groups(shards):
         wanted = [shards[place] for place in group.places]
         rows = await database.fetch("orphans", wanted, list(owners), after, limit, *group.shards)
@@ -72,7 +72,7 @@ async def orphans(
     return sorted(found, key=lambda orphan: orphan.guid)[:limit]
 
 
-async def settle(database: Database, settlements: Sequence[Settle]) -> int:
+async def settle(database: Database, settlements: Sequence[SettleRequest]) -> int:
     count = 0
     for group in database.groups(one.lapsed.shard for one in settlements):
         unique = {settlements[place].lapsed.guid: settlements[place] for place in group.places}
@@ -81,13 +81,15 @@ async def settle(database: Database, settlements: Sequence[Settle]) -> int:
     return count
 
 
-async def _settle(session: Session, settlements: Sequence[Settle], shards: tuple[int, ...]) -> int:
+async def _settle(
+    session: Session, settlements: Sequence[SettleRequest], shards: tuple[int, ...]
+) -> int:
     free = await hold(session, [one.lapsed.guid for one in settlements], shards)
     settlements = [one for one in settlements if one.lapsed.guid in free]
     now: datetime = (await session.fetch("now"))[0][0]
     ending = [one for one in settlements if one.verdict.state.is_terminal]
     going_on = [one for one in settlements if not one.verdict.state.is_terminal]
-    done: list[Result] = []
+    done: list[ResultRow] = []
     if ending:
         rows = await session.fetch("settle_take", *_fence(ending), *shards)
         results = _accepted(ending, rows, now)
@@ -103,7 +105,7 @@ async def _settle(session: Session, settlements: Sequence[Settle], shards: tuple
     return len(done)
 
 
-def _fence(settlements: Sequence[Settle]) -> tuple[list[object], ...]:
+def _fence(settlements: Sequence[SettleRequest]) -> tuple[list[object], ...]:
     read = [one.lapsed for one in settlements]
     return (
         [row.guid for row in read],
@@ -112,10 +114,12 @@ def _fence(settlements: Sequence[Settle]) -> tuple[list[object], ...]:
     )
 
 
-def _accepted(settlements: Sequence[Settle], rows: Sequence[Row], now: datetime) -> list[Result]:
+def _accepted(
+    settlements: Sequence[SettleRequest], rows: Sequence[Row], now: datetime
+) -> list[ResultRow]:
     fenced = {row[0] for row in rows}
     return [
-        Result(
+        ResultRow(
             one.lapsed.shard,
             one.lapsed.id,
             one.lapsed.guid,
@@ -128,7 +132,7 @@ def _accepted(settlements: Sequence[Settle], rows: Sequence[Row], now: datetime)
     ]
 
 
-def _interrupted(one: Settle, now: datetime) -> Attempt | None:
+def _interrupted(one: SettleRequest, now: datetime) -> Attempt | None:
     attempt = one.lapsed.attempt
     if not one.lapsed.running or attempt is None:
         return None

@@ -7,21 +7,21 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import (
-    Arrived,
+    ArrivalResult,
+    BeginRequest,
     BeginResult,
-    Begun,
-    Demand,
-    Finish,
-    Holding,
-    Incoming,
+    BegunAttempt,
+    FinishRequest,
+    HeldShard,
     Lane,
-    Lapsed,
-    Moved,
+    LapsedRow,
+    MoveResult,
+    PollResult,
     Recorded,
-    Reserved,
-    Settle,
+    ReservedAttempt,
+    SettleRequest,
 )
-from gnomon.stores.postgres import begin, finish, moving, settle
+from gnomon.stores.postgres import begin, finish, move, settle
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.rows import Decoder
 
@@ -33,15 +33,17 @@ class PostgresWork:
         self._database = database
         self._decoder = decoder
 
-    async def move(self, holdings: Sequence[Holding], *, limit: int, full: bool) -> Moved:
-        return await moving.move(self._database, holdings, limit=limit, full=full)
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int, full: bool) -> MoveResult:
+        return await move.move(self._database, holdings, limit=limit, full=full)
 
-    async def move_silent(self, shards: Sequence[int], *, limit: int, silent: timedelta) -> Moved:
-        return await moving.move_silent(self._database, shards, limit=limit, silent=silent)
+    async def move_silent(
+        self, shards: Sequence[int], *, limit: int, silent: timedelta
+    ) -> MoveResult:
+        return await move.move_silent(self._database, shards, limit=limit, silent=silent)
 
     async def arrive(
         self,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         *,
         limit: int,
         room: Mapping[str, int],
@@ -49,15 +51,13 @@ class PostgresWork:
         owner: str,
         grace: timedelta,
         window: timedelta,
-    ) -> Arrived:
-        terms = begin.Terms(batch, owner, grace, window, timedelta(0))
-        return await moving.arrive(
-            self._database, self._decoder, holdings, room, terms, limit=limit
-        )
+    ) -> ArrivalResult:
+        terms = begin.BeginTerms(batch, owner, grace, window, timedelta(0))
+        return await move.arrive(self._database, self._decoder, holdings, room, terms, limit=limit)
 
     async def begin(
         self,
-        demands: Sequence[Demand],
+        demands: Sequence[BeginRequest],
         *,
         batch: UUID,
         owner: str,
@@ -65,37 +65,39 @@ class PostgresWork:
         window: timedelta,
         silent: timedelta,
     ) -> BeginResult:
-        terms = begin.Terms(batch, owner, grace, window, silent)
+        terms = begin.BeginTerms(batch, owner, grace, window, silent)
         return await begin.begin(self._database, self._decoder, demands, terms)
 
-    async def recall(self, demands: Sequence[Demand], *, batch: UUID) -> Sequence[Begun]:
+    async def recall(
+        self, demands: Sequence[BeginRequest], *, batch: UUID
+    ) -> Sequence[BegunAttempt]:
         return await begin.recall(self._database, self._decoder, demands, batch)
 
     async def extend(
-        self, attempts: Sequence[Reserved], *, window: timedelta, grace: timedelta
+        self, attempts: Sequence[ReservedAttempt], *, window: timedelta, grace: timedelta
     ) -> Collection[UUID]:
         return await begin.extend(self._database, attempts, window + grace)
 
-    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+    async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
         return await finish.finish(self._database, finishes, owner)
 
-    async def lapsed(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Lapsed]:
+    async def lapsed(self, holdings: Sequence[HeldShard], *, limit: int) -> Sequence[LapsedRow]:
         return await settle.lapsed(self._database, self._decoder, holdings, limit)
 
-    async def drop_stale(self, holdings: Sequence[Holding], *, limit: int) -> int:
+    async def drop_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         return await settle.drop_stale(self._database, holdings, limit)
 
     async def orphans(
         self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
-    ) -> Sequence[Lapsed]:
+    ) -> Sequence[LapsedRow]:
         return await settle.orphans(
             self._database, self._decoder, owners, shards=shards, after=after, limit=limit
         )
 
-    async def settle(self, settlements: Sequence[Settle]) -> int:
+    async def settle(self, settlements: Sequence[SettleRequest]) -> int:
         return await settle.settle(self._database, settlements)
 
-    async def survey(self, holdings: Sequence[Holding]) -> Mapping[Lane, datetime]:
+    async def survey(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
         found: dict[Lane, datetime] = {}
         for group in self._database.groups(holding.shard for holding in holdings):
             shards = [holdings[place].shard for place in group.places]
@@ -103,5 +105,5 @@ class PostgresWork:
                 found[Lane(row[0], row[1], row[2])] = row[3]
         return found
 
-    async def waiting(self, holdings: Sequence[Holding]) -> Incoming:
-        return await moving.waiting(self._database, holdings)
+    async def waiting(self, holdings: Sequence[HeldShard]) -> PollResult:
+        return await move.waiting(self._database, holdings)

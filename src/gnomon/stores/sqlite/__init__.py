@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from gnomon.contracts.clock import Clock, Entropy
-from gnomon.contracts.observer import Observer, Silent
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import ActionStore, Capabilities, Store
 from gnomon.model.errors import NotSupported
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
@@ -47,7 +47,7 @@ def open_sqlite(
     A runner that is given stays the caller's: `close` leaves it open.
     """
     path = str(path)
-    used = runner or ThreadRunner(path, clock=clock, observer=observer or Silent())
+    used = runner or ThreadRunner(path, clock=clock, observer=observer or SilentObserver())
     work = SqliteWork(used, clock)
     return Store(
         capabilities=Capabilities(

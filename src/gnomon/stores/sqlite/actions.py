@@ -11,13 +11,13 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.store import LOCAL, Changed, Draft, Page, Selection
+from gnomon.contracts.store import LOCAL, ActionDraft, ActionPage, ChangeResult, Selection
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.codec import read_attempt
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound
 from gnomon.model.transition import expiry_of
 from gnomon.stores.sqlite.connection import Runner
-from gnomon.stores.sqlite.listing import list_page
+from gnomon.stores.sqlite.list_query import list_page
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import (
     FinishedRow,
@@ -48,9 +48,9 @@ class SqliteActions:
     # -- create -----------------------------------------------------------------------------------
 
     async def create(
-        self, drafts: Sequence[Draft], *, actor: str = LOCAL, verb: str = "create"
-    ) -> Sequence[Changed | None]:
-        def create(connection: Connection) -> list[Changed | None]:
+        self, drafts: Sequence[ActionDraft], *, actor: str = LOCAL, verb: str = "create"
+    ) -> Sequence[ChangeResult | None]:
+        def create(connection: Connection) -> list[ChangeResult | None]:
             now = self._clock.now()
             found = self._create(connection, drafts, now, _creator_of(actor))
             stored = [item.action for item in found if item is not None and not item.repeated]
@@ -61,11 +61,15 @@ class SqliteActions:
         return await self._runner.write(create)
 
     def _create(
-        self, connection: Connection, drafts: Sequence[Draft], now: datetime, creator: str | None
-    ) -> list[Changed | None]:
+        self,
+        connection: Connection,
+        drafts: Sequence[ActionDraft],
+        now: datetime,
+        creator: str | None,
+    ) -> list[ChangeResult | None]:
         rows = [draft_row(draft, micros(now)) for draft in drafts]
         if len(rows) > 1 and self._create_bulk(connection, rows, creator):
-            return [Changed(action=drafted_action(draft, now)) for draft in drafts]
+            return [ChangeResult(action=drafted_action(draft, now)) for draft in drafts]
         return [
             self._create_one(connection, draft, row | {"creator": creator}, now)
             for draft, row in zip(drafts, rows, strict=True)
@@ -86,38 +90,40 @@ class SqliteActions:
         return is_stored
 
     def _create_one(
-        self, connection: Connection, draft: Draft, row: dict[str, Any], now: datetime
-    ) -> Changed | None:
+        self, connection: Connection, draft: ActionDraft, row: dict[str, Any], now: datetime
+    ) -> ChangeResult | None:
         if connection.execute(SQL["create"], row).rowcount:
             connection.execute(SQL["append_incoming"], row)
-            return Changed(action=drafted_action(draft, now))
+            return ChangeResult(action=drafted_action(draft, now))
         return self._repeated(connection, draft, _live(connection, draft.id))
 
     def _repeated(
-        self, connection: Connection, draft: Draft, live: LiveRow | None
-    ) -> Changed | None:
+        self, connection: Connection, draft: ActionDraft, live: LiveRow | None
+    ) -> ChangeResult | None:
         """What to answer if this very generation was stored before, else None."""
         generation = {"id": draft.id, "guid": draft.guid.bytes}
         if live is not None and live.guid == draft.guid.bytes:
             connection.execute(SQL["touch_live"], generation)
-            return Changed(action=live.action(), repeated=True)
+            return ChangeResult(action=live.action(), repeated=True)
         finished = connection.execute(SQL["get_generation"], generation).fetchone()
         if finished is None:
             return None
         connection.execute(SQL["touch_finished"], generation)
         shown = FinishedRow(*finished) if live is None else live
-        return Changed(action=shown.action(), repeated=True)
+        return ChangeResult(action=shown.action(), repeated=True)
 
     # -- change -----------------------------------------------------------------------------------
 
-    async def replace(self, draft: Draft, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
+    async def replace(
+        self, draft: ActionDraft, *, if_match: UUID | None, actor: str = LOCAL
+    ) -> ChangeResult:
         return await self._runner.write(
             lambda connection: self._replace(connection, draft, if_match, actor)
         )
 
     def _replace(
-        self, connection: Connection, draft: Draft, if_match: UUID | None, actor: str
-    ) -> Changed:
+        self, connection: Connection, draft: ActionDraft, if_match: UUID | None, actor: str
+    ) -> ChangeResult:
         live = _live(connection, draft.id)
         repeated = self._repeated(connection, draft, live)
         if repeated is not None:
@@ -138,14 +144,14 @@ class SqliteActions:
         connection.execute(SQL["append_incoming"], row)
         return _changed(connection, "replace", live, actor, row["now"])
 
-    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> Changed:
+    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> ChangeResult:
         return await self._runner.write(
             lambda connection: self._delete(connection, id, if_match, actor)
         )
 
     def _delete(
         self, connection: Connection, name: str, if_match: UUID | None, actor: str
-    ) -> Changed:
+    ) -> ChangeResult:
         live = _found(connection, name, if_match)
         now = self._clock.now()
         _end_generation(connection, live)
@@ -154,21 +160,21 @@ class SqliteActions:
         connection.execute(SQL["delete"], {"id": name})
         action = _cancelled(live, now)
         _audit(connection, "delete", action, actor, ended["now"])
-        return Changed(action=action, in_flight=live.attempt())
+        return ChangeResult(action=action, in_flight=live.attempt())
 
     async def pause(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
-    ) -> Changed:
+    ) -> ChangeResult:
         return await self._runner.write(
             lambda connection: self._pause(connection, id, guid, if_match, actor)
         )
 
     def _pause(
         self, connection: Connection, name: str, guid: UUID, if_match: UUID | None, actor: str
-    ) -> Changed:
+    ) -> ChangeResult:
         live = _found(connection, name, if_match, repeated_as=guid)
         if live.state == State.PAUSED:
-            return Changed(action=live.action())
+            return ChangeResult(action=live.action())
         change: dict[str, Any] = {"id": name, "guid": guid.bytes, "now": micros(self._clock.now())}
         _supersede(connection, live, change["now"])
         connection.execute(SQL["pause"], change)
@@ -182,7 +188,7 @@ class SqliteActions:
         decide: Decide,
         if_match: UUID | None,
         actor: str = LOCAL,
-    ) -> Changed:
+    ) -> ChangeResult:
         return await self._runner.write(
             lambda connection: self._resume(connection, id, guid, decide, if_match, actor=actor)
         )
@@ -196,10 +202,10 @@ class SqliteActions:
         if_match: UUID | None,
         *,
         actor: str,
-    ) -> Changed:
+    ) -> ChangeResult:
         live = _found(connection, name, if_match, repeated_as=guid)
         if live.state == State.ACTIVE:
-            return Changed(action=live.action())
+            return ChangeResult(action=live.action())
         now = self._clock.now()
         scheduled_at, occurrence_at, expires_at = decide(live.action(), now)
         change: dict[str, Any] = {
@@ -217,17 +223,17 @@ class SqliteActions:
 
     async def run_now(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
-    ) -> Changed:
+    ) -> ChangeResult:
         return await self._runner.write(
             lambda connection: self._run_now(connection, id, guid, if_match, actor)
         )
 
     def _run_now(
         self, connection: Connection, name: str, guid: UUID, if_match: UUID | None, actor: str
-    ) -> Changed:
+    ) -> ChangeResult:
         live = _found(connection, name, if_match, repeated_as=guid)
         if live.guid == guid.bytes:
-            return Changed(action=live.action(), repeated=True)
+            return ChangeResult(action=live.action(), repeated=True)
         if live.state == State.PAUSED:
             raise FailedPrecondition(name, state="paused", wanted="active")
         if live.running:
@@ -263,7 +269,7 @@ class SqliteActions:
         finished = connection.execute(SQL["get_finished"], wanted).fetchone()
         return None if finished is None else FinishedRow(*finished).action()
 
-    async def list(self, selection: Selection, *, after: str | None, limit: int) -> Page:
+    async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
         now_us = micros(self._clock.now())
         return await self._runner.browse(
             lambda connection: list_page(
@@ -330,13 +336,13 @@ def _end_generation(connection: Connection, live: LiveRow) -> None:
 
 def _changed(
     connection: Connection, verb: str, before: LiveRow, actor: str, now_us: int
-) -> Changed:
+) -> ChangeResult:
     """The answer to a change that was made, which the audit is told."""
     after = _live(connection, before.id)
     assert after is not None
     action = after.action()
     _audit(connection, verb, action, actor, now_us)
-    return Changed(action=action, in_flight=before.attempt())
+    return ChangeResult(action=action, in_flight=before.attempt())
 
 
 def _audit(

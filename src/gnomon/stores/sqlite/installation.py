@@ -12,12 +12,12 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.clock import Clock, Entropy
-from gnomon.contracts.store import Finding, Installation, Lapsed, Settle
+from gnomon.contracts.store import Finding, Installation, LapsedRow, SettleRequest
 from gnomon.model.errors import InvalidRequest, SchemaMismatch
-from gnomon.model.transition import Missed, Verdict, decide
+from gnomon.model.transition import MissedOccurrences, Verdict, decide
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.connection import MEMORY, Runner
-from gnomon.stores.sqlite.purging import changed_rows, purge_rows
+from gnomon.stores.sqlite.purge import changed_rows, purge_rows
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros
 from gnomon.stores.sqlite.schema import FLOOR, VERSION, Migration, migrations
@@ -150,7 +150,10 @@ class SqliteInstallation:
         skips = [lapsed_of(row, now) for row in rows]
         return self._work.settle_all(
             connection,
-            [Settle(lapsed=lapsed, verdict=_skip(lapsed, now), reason=SKIPPED) for lapsed in skips],
+            [
+                SettleRequest(lapsed=lapsed, verdict=_skip(lapsed, now), reason=SKIPPED)
+                for lapsed in skips
+            ],
         )
 
     # -- upkeep -----------------------------------------------------------------------------------
@@ -192,7 +195,7 @@ def _version(connection: Connection) -> int:
     return version
 
 
-def _skip(lapsed: Lapsed, now: datetime) -> Verdict:
+def _skip(lapsed: LapsedRow, now: datetime) -> Verdict:
     """As if its time had passed unseen; what ran elsewhere counts as interrupted."""
-    verdict = decide(lapsed.spec, lapsed.status, Missed(), guid=lapsed.guid, now=now)
+    verdict = decide(lapsed.spec, lapsed.status, MissedOccurrences(), guid=lapsed.guid, now=now)
     return msgspec.structs.replace(verdict, interrupted=1) if lapsed.running else verdict

@@ -8,7 +8,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.store import Holding, Pulse, ShardLock, WorkerRow
+from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
 from gnomon.stores.sqlite.connection import Runner
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import (
@@ -50,8 +50,8 @@ class SqliteLeases:
 
     async def acquire(
         self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
-    ) -> Holding | None:
-        def call(connection: Connection) -> Holding | None:
+    ) -> HeldShard | None:
+        def call(connection: Connection) -> HeldShard | None:
             now = self._clock.now()
             wanted = {
                 "shard": shard,
@@ -66,7 +66,7 @@ class SqliteLeases:
             if not rows:
                 return None
             mark = moment_or_none(rows[0][0])
-            return Holding(shard=shard, lease_guid=lease_guid, incoming_mark=mark)
+            return HeldShard(shard=shard, lease_guid=lease_guid, incoming_mark=mark)
 
         return await self._runner.write(call, urgent=True)
 
@@ -75,11 +75,11 @@ class SqliteLeases:
         worker: UUID,
         *,
         owner: str,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         alive_for: timedelta,
         process: str | None = None,
-    ) -> Pulse:
-        def call(connection: Connection) -> Pulse:
+    ) -> HeartbeatResult:
+        def call(connection: Connection) -> HeartbeatResult:
             now = self._clock.now()
             held = self._beat(connection, holdings, micros(now))
             living = {"worker": worker.bytes, "owner": owner, "now": micros(now)}
@@ -89,7 +89,7 @@ class SqliteLeases:
             alive, shards, version = connection.execute(
                 SQL["workers_alive"], alive_since
             ).fetchone()
-            return Pulse(
+            return HeartbeatResult(
                 held=held,
                 workers_alive=alive,
                 shards_held=shards,
@@ -100,7 +100,7 @@ class SqliteLeases:
         return await self._runner.write(call, urgent=True)
 
     def _beat(
-        self, connection: Connection, holdings: Sequence[Holding], now_us: int
+        self, connection: Connection, holdings: Sequence[HeldShard], now_us: int
     ) -> frozenset[int]:
         held = set()
         for holding in holdings:
@@ -114,7 +114,7 @@ class SqliteLeases:
                 held.add(holding.shard)
         return frozenset(held)
 
-    async def release(self, holdings: Sequence[Holding]) -> None:
+    async def release(self, holdings: Sequence[HeldShard]) -> None:
         rows = [
             {"shard": holding.shard, "lease_guid": holding.lease_guid.bytes} for holding in holdings
         ]

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.store import LOCAL, Claim, LimitTable, LimitUse
+from gnomon.contracts.store import LOCAL, LimitRequest, LimitTable, LimitUse
 from gnomon.model.limits import Limit, LimitKey, LimitKind, Share
-from gnomon.stores._sharing import SHOWN_FOR, Grant, Present, share_out
+from gnomon.stores._limit_shares import SHOWN_FOR, Grant, SharingMoment, share_out
 from gnomon.stores.sqlite.connection import Runner
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros, moment
@@ -65,7 +65,7 @@ class SqliteLimits:
         return await self._runner.read(call)
 
     async def share(
-        self, worker: UUID, claims: Mapping[LimitKey, Claim], *, alive_for: timedelta
+        self, worker: UUID, claims: Mapping[LimitKey, LimitRequest], *, alive_for: timedelta
     ) -> Mapping[LimitKey, int]:
         def call(connection: Connection) -> Mapping[LimitKey, int]:
             parallel = _parallel(connection, claims)
@@ -95,10 +95,10 @@ def _parallel(connection: Connection, keys: Iterable[LimitKey]) -> dict[LimitKey
     return found
 
 
-def _present(connection: Connection, now: datetime, alive_for: timedelta) -> Present:
+def _present(connection: Connection, now: datetime, alive_for: timedelta) -> SharingMoment:
     since = {"alive_since": micros(now - alive_for)}
     living = connection.execute(SQL["living_shards"], since)
-    return Present(now, alive_for, {UUID(bytes=worker): shards for worker, shards in living})
+    return SharingMoment(now, alive_for, {UUID(bytes=worker): shards for worker, shards in living})
 
 
 def _grants(connection: Connection, key: LimitKey) -> list[Grant]:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.store import Finish, Recorded, Settle
+from gnomon.contracts.store import FinishRequest, Recorded, SettleRequest
 from gnomon.model.action import Attempt, State
 from gnomon.model.errors import check
 from gnomon.model.transition import Verdict
@@ -37,13 +37,13 @@ class SqliteResults:
 
     # -- finish -----------------------------------------------------------------------------------
 
-    async def finish(self, finishes: Sequence[Finish], *, owner: str) -> Sequence[Recorded]:
+    async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
         return await self._runner.write(
             lambda connection: self._finish(connection, finishes, owner)
         )
 
     def _finish(
-        self, connection: Connection, finishes: Sequence[Finish], owner: str
+        self, connection: Connection, finishes: Sequence[FinishRequest], owner: str
     ) -> list[Recorded]:
         now = self._clock.now()
         plain = [finish for finish in finishes if is_plain(finish)]
@@ -61,7 +61,7 @@ class SqliteResults:
         ]
 
     def _finish_plain(
-        self, connection: Connection, finishes: Sequence[Finish], now_us: int
+        self, connection: Connection, finishes: Sequence[FinishRequest], now_us: int
     ) -> bool:
         """End them all, or none and say so."""
         batch = {
@@ -82,7 +82,7 @@ class SqliteResults:
         return True
 
     def _finish_one(
-        self, connection: Connection, finish: Finish, owner: str, now: datetime
+        self, connection: Connection, finish: FinishRequest, owner: str, now: datetime
     ) -> Recorded:
         row = finish_row(finish, micros(now))
         fence = connection.execute(SQL["finish_fence"], row).fetchone()
@@ -97,7 +97,7 @@ class SqliteResults:
         return Recorded.APPLIED
 
     def _finish_late(
-        self, connection: Connection, finish: Finish, row: Parameters, owner: str
+        self, connection: Connection, finish: FinishRequest, row: Parameters, owner: str
     ) -> Recorded:
         """The fence refused it: it was recorded before, or something newer took its place."""
         logged = connection.execute(SQL["logged_outcome"], row).fetchone()
@@ -110,7 +110,12 @@ class SqliteResults:
         return Recorded.LATE
 
     def _log(
-        self, connection: Connection, finish: Finish, row: Parameters, owner: str, outcome: str
+        self,
+        connection: Connection,
+        finish: FinishRequest,
+        row: Parameters,
+        owner: str,
+        outcome: str,
     ) -> None:
         ended_at = row["now"] if finish.ended_at is None else micros(finish.ended_at)
         entry = row | {
@@ -126,14 +131,14 @@ class SqliteResults:
 
     # -- settle -----------------------------------------------------------------------------------
 
-    async def settle(self, settlements: Sequence[Settle]) -> int:
+    async def settle(self, settlements: Sequence[SettleRequest]) -> int:
         return await self._runner.write(lambda connection: self.settle_all(connection, settlements))
 
-    def settle_all(self, connection: Connection, settlements: Sequence[Settle]) -> int:
+    def settle_all(self, connection: Connection, settlements: Sequence[SettleRequest]) -> int:
         """How many of them passed the fence. Also for `adopt`, inside its own transaction."""
         return sum(self._settle_one(connection, item) for item in settlements)
 
-    def _settle_one(self, connection: Connection, settlement: Settle) -> bool:
+    def _settle_one(self, connection: Connection, settlement: SettleRequest) -> bool:
         lapsed = settlement.lapsed
         now = self._clock.now()
         row = settle_row(settlement, micros(now))
@@ -164,7 +169,7 @@ class SqliteResults:
         connection.execute(SQL[reschedule], row)
 
 
-def is_plain(finish: Finish) -> bool:
+def is_plain(finish: FinishRequest) -> bool:
     """The first attempt succeeded, ended its action and had nothing to say: its row tells all."""
     return (
         finish.attempt_no == 1
@@ -175,7 +180,7 @@ def is_plain(finish: Finish) -> bool:
     )
 
 
-def finish_row(finish: Finish, now_us: int) -> Parameters:
+def finish_row(finish: FinishRequest, now_us: int) -> Parameters:
     row = verdict_row(finish.verdict, now_us)
     row["shard"] = finish.shard
     row["id"] = finish.id
@@ -185,7 +190,7 @@ def finish_row(finish: Finish, now_us: int) -> Parameters:
     return row
 
 
-def settle_row(settlement: Settle, now_us: int) -> Parameters:
+def settle_row(settlement: SettleRequest, now_us: int) -> Parameters:
     lapsed = settlement.lapsed
     attempt = lapsed.attempt
     row = verdict_row(settlement.verdict, now_us)
@@ -218,7 +223,7 @@ def verdict_row(verdict: Verdict, now_us: int) -> Parameters:
     }
 
 
-def finished_attempt(finish: Finish, owner: str, now: datetime) -> Attempt:
+def finished_attempt(finish: FinishRequest, owner: str, now: datetime) -> Attempt:
     return Attempt(
         attempt_id=finish.attempt_id,
         attempt_no=finish.attempt_no,
@@ -232,7 +237,7 @@ def finished_attempt(finish: Finish, owner: str, now: datetime) -> Attempt:
     )
 
 
-def interrupted_attempt(settlement: Settle, owner: str | None, now: datetime) -> Attempt:
+def interrupted_attempt(settlement: SettleRequest, owner: str | None, now: datetime) -> Attempt:
     attempt = settlement.lapsed.attempt
     assert attempt is not None
     return Attempt(

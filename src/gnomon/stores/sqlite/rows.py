@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import Draft
+from gnomon.contracts.store import ActionDraft
 from gnomon.model.action import Action, Attempt, Meta, State, Status
 from gnomon.model.codec import encode_spec, read_attempt, read_spec
 
@@ -189,7 +189,7 @@ class FinishedRow(NamedTuple):
         return Action(meta=meta, spec=read_spec(self.spec), status=status)
 
 
-def draft_row(draft: Draft, now_us: int) -> dict[str, Any]:
+def draft_row(draft: ActionDraft, now_us: int) -> dict[str, Any]:
     """The parameters under which a draft is stored."""
     spec = draft.spec
     return {
@@ -226,7 +226,7 @@ def bulk_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def drafted_action(draft: Draft, now: datetime) -> Action:
+def drafted_action(draft: ActionDraft, now: datetime) -> Action:
     """The action that a stored draft is."""
     meta = Meta(id=draft.id, guid=draft.guid, shard=draft.shard, created_at=now, updated_at=now)
     status = Status(

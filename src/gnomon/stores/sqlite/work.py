@@ -18,19 +18,19 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import (
-    Arrived,
+    ArrivalResult,
+    BeginRequest,
     BeginResult,
-    Begun,
-    Demand,
-    Holding,
+    BegunAttempt,
+    HeldShard,
     Lane,
-    Lapsed,
-    Reserved,
+    LapsedRow,
+    ReservedAttempt,
 )
 from gnomon.model.action import Status
 from gnomon.model.codec import read_attempt, read_spec
 from gnomon.model.errors import check
-from gnomon.stores.sqlite.moving import OVERDUE_US, SqliteMoving
+from gnomon.stores.sqlite.move import OVERDUE_US, SqliteMoving
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.results import Parameters
 from gnomon.stores.sqlite.rows import (
@@ -78,7 +78,7 @@ class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 _DUE_ROWS = msgspec.json.Decoder(list[DueRow])
 
 
-class Terms(NamedTuple):
+class BeginTerms(NamedTuple):
     """What all attempts of one `begin` share."""
 
     batch: str
@@ -97,7 +97,7 @@ class SqliteWork(SqliteMoving):
 
     async def begin(
         self,
-        demands: Sequence[Demand],
+        demands: Sequence[BeginRequest],
         *,
         batch: UUID,
         owner: str,
@@ -107,7 +107,7 @@ class SqliteWork(SqliteMoving):
     ) -> BeginResult:
         def call(connection: Connection) -> BeginResult:
             now = self._clock.now()
-            terms = Terms(
+            terms = BeginTerms(
                 str(batch), owner, now, micros(now), duration_us(window), duration_us(grace),
                 duration_us(silent),
             )  # fmt: skip
@@ -116,7 +116,7 @@ class SqliteWork(SqliteMoving):
         return await self._runner.write(call)
 
     def _begin(
-        self, connection: Connection, demands: Sequence[Demand], terms: Terms
+        self, connection: Connection, demands: Sequence[BeginRequest], terms: BeginTerms
     ) -> BeginResult:
         due: list[tuple[int, DueRow]] = []
         short: set[Lane] = set()  # gave less than was asked
@@ -140,8 +140,8 @@ class SqliteWork(SqliteMoving):
         self,
         connection: Connection,
         begin: BeginResult,
-        demands: Sequence[Demand],
-        terms: Terms,
+        demands: Sequence[BeginRequest],
+        terms: BeginTerms,
     ) -> BeginResult:
         """What has just come due in lanes whose head cannot be begun must not wait for that. A lane
         that gives all that was asked may have more at once."""
@@ -161,7 +161,11 @@ class SqliteWork(SqliteMoving):
         return msgspec.structs.replace(begin, begun=begun, next_due=next_due)
 
     def _due(
-        self, connection: Connection, demand: Demand, terms: Terms, queries: Mapping[str, str]
+        self,
+        connection: Connection,
+        demand: BeginRequest,
+        terms: BeginTerms,
+        queries: Mapping[str, str],
     ) -> list[DueRow]:
         """The rows that the fence lets through."""
         wanted = lane_row(demand.lane)
@@ -176,8 +180,8 @@ class SqliteWork(SqliteMoving):
         return _due_rows(connection, queries["begin_due"], wanted)
 
     def _stamp(
-        self, connection: Connection, due: Sequence[tuple[int, DueRow]], terms: Terms
-    ) -> list[Begun]:
+        self, connection: Connection, due: Sequence[tuple[int, DueRow]], terms: BeginTerms
+    ) -> list[BegunAttempt]:
         """Give each row its attempt and its reservation."""
         begun = [
             begun_of(shard, row, derive_attempt_id(terms.batch, row.guid), terms.now)
@@ -203,7 +207,7 @@ class SqliteWork(SqliteMoving):
 
     async def arrive(
         self,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         *,
         limit: int,
         room: Mapping[str, int],
@@ -211,10 +215,10 @@ class SqliteWork(SqliteMoving):
         owner: str,
         grace: timedelta,
         window: timedelta,
-    ) -> Arrived:
-        def call(connection: Connection) -> Arrived:
+    ) -> ArrivalResult:
+        def call(connection: Connection) -> ArrivalResult:
             now = self._clock.now()
-            terms = Terms(
+            terms = BeginTerms(
                 str(batch), owner, now, micros(now), duration_us(window), duration_us(grace), 0
             )
             return self._arrive(connection, holdings, limit, room, terms)
@@ -224,30 +228,32 @@ class SqliteWork(SqliteMoving):
     def _arrive(
         self,
         connection: Connection,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         limit: int,
         room: Mapping[str, int],
-        terms: Terms,
-    ) -> Arrived:
+        terms: BeginTerms,
+    ) -> ArrivalResult:
         """Both steps, one after the other: what arrived is not the only thing due, so a lane is
         begun in its order."""
         moved = self._move(connection, holdings, limit)
         leases = {holding.shard: holding.lease_guid for holding in holdings}
         left = dict(room)
         lanes = dict(moved.lanes)
-        begun: list[Begun] = []
+        begun: list[BegunAttempt] = []
         for lane in sorted(moved.lanes, key=lambda each: each.priority):
             if moved.lanes[lane] > terms.now or left.get(lane.queue, 0) <= 0:
                 continue
-            demand = Demand(lane=lane, lease_guid=leases[lane.shard], limit=left[lane.queue])
+            demand = BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=left[lane.queue])
             result = self._begin(connection, [demand], terms)
             begun += result.begun
             left[lane.queue] -= len(result.begun)
             rest = result.refused.get(lane, result.next_due[lane])
             lanes.pop(lane) if rest is None else lanes.update({lane: rest})
-        return Arrived(moved=msgspec.structs.replace(moved, lanes=lanes), begun=begun)
+        return ArrivalResult(moved=msgspec.structs.replace(moved, lanes=lanes), begun=begun)
 
-    async def recall(self, demands: Sequence[Demand], *, batch: UUID) -> Sequence[Begun]:
+    async def recall(
+        self, demands: Sequence[BeginRequest], *, batch: UUID
+    ) -> Sequence[BegunAttempt]:
         return await self._runner.write(
             lambda connection: [
                 begun
@@ -257,14 +263,14 @@ class SqliteWork(SqliteMoving):
         )
 
     async def extend(
-        self, attempts: Sequence[Reserved], *, window: timedelta, grace: timedelta
+        self, attempts: Sequence[ReservedAttempt], *, window: timedelta, grace: timedelta
     ) -> Collection[UUID]:
         return await self._runner.write(
             lambda connection: self._extend(connection, attempts, window + grace)
         )
 
     def _extend(
-        self, connection: Connection, attempts: Sequence[Reserved], reserve: timedelta
+        self, connection: Connection, attempts: Sequence[ReservedAttempt], reserve: timedelta
     ) -> set[UUID]:
         reserved_until = micros(self._clock.now() + reserve)
         kept = set()
@@ -281,16 +287,16 @@ class SqliteWork(SqliteMoving):
 
     # -- lapsed -----------------------------------------------------------------------------------
 
-    async def lapsed(self, holdings: Sequence[Holding], *, limit: int) -> Sequence[Lapsed]:
+    async def lapsed(self, holdings: Sequence[HeldShard], *, limit: int) -> Sequence[LapsedRow]:
         return await self._runner.write(
             lambda connection: self._lapsed(connection, holdings, limit)
         )
 
     def _lapsed(
-        self, connection: Connection, holdings: Sequence[Holding], limit: int
-    ) -> list[Lapsed]:
+        self, connection: Connection, holdings: Sequence[HeldShard], limit: int
+    ) -> list[LapsedRow]:
         now = self._clock.now()
-        found: list[Lapsed] = []
+        found: list[LapsedRow] = []
         for holding in holdings:
             wanted = {
                 "shard": holding.shard,
@@ -302,12 +308,12 @@ class SqliteWork(SqliteMoving):
                 found += [lapsed_of(row, now) for row in connection.execute(SQL[query], wanted)]
         return found[:limit]
 
-    async def drop_stale(self, holdings: Sequence[Holding], *, limit: int) -> int:
+    async def drop_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         return await self._runner.write(
             lambda connection: self._drop_stale(connection, holdings, limit)
         )
 
-    def _drop_stale(self, connection: Connection, holdings: Sequence[Holding], limit: int) -> int:
+    def _drop_stale(self, connection: Connection, holdings: Sequence[HeldShard], limit: int) -> int:
         now_us = micros(self._clock.now())
         count = 0
         for holding in holdings:
@@ -321,7 +327,7 @@ class SqliteWork(SqliteMoving):
 
     async def orphans(
         self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
-    ) -> Sequence[Lapsed]:
+    ) -> Sequence[LapsedRow]:
         wanted = {
             "owners": json.dumps(sorted(owners)),
             "shards": json.dumps(list(shards)),
@@ -329,13 +335,13 @@ class SqliteWork(SqliteMoving):
             "limit": limit,
         }
 
-        def call(connection: Connection) -> list[Lapsed]:
+        def call(connection: Connection) -> list[LapsedRow]:
             now = self._clock.now()
             return [lapsed_of(row, now) for row in connection.execute(SQL["orphans"], wanted)]
 
         return await self._runner.read(call)
 
-    async def survey(self, holdings: Sequence[Holding]) -> Mapping[Lane, datetime]:
+    async def survey(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
         return await self._runner.read(
             lambda connection: {
                 lane: moment(earliest)
@@ -355,7 +361,7 @@ def lane_row(lane: Lane) -> Parameters:
     return {"shard": lane.shard, "queue": lane.queue, "priority": lane.priority}
 
 
-def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> Begun:
+def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> BegunAttempt:
     due = moment(row.scheduled_at)
     status = Status(
         scheduled_at=due,
@@ -371,7 +377,7 @@ def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> B
         occurrence_failures=row.occurrence_failures,
         last_attempt=read_attempt(row.last_attempt),
     )
-    return Begun(
+    return BegunAttempt(
         shard=shard,
         id=row.id,
         guid=row.guid,
@@ -386,10 +392,10 @@ def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> B
     )
 
 
-def lapsed_of(row: tuple[Any, ...], now: datetime) -> Lapsed:
+def lapsed_of(row: tuple[Any, ...], now: datetime) -> LapsedRow:
     live = LiveRow._make(row[:-2])
     due_at, is_running = row[-2:]
-    return Lapsed(
+    return LapsedRow(
         shard=live.shard_id,
         id=live.id,
         guid=UUID(bytes=live.guid),
@@ -402,7 +408,7 @@ def lapsed_of(row: tuple[Any, ...], now: datetime) -> Lapsed:
     )
 
 
-def _recalled(connection: Connection, lane: Lane, batch: str) -> Iterator[Begun]:
+def _recalled(connection: Connection, lane: Lane, batch: str) -> Iterator[BegunAttempt]:
     """The due time is gone by now; such attempts are shown as begun on time."""
     for row in _due_rows(connection, SQL["recall"], lane_row(lane)):
         attempt_id = derive_attempt_id(batch, row.guid)

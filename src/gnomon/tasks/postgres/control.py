@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from gnomon.contracts.clock import Clock
 from gnomon.model.errors import Unavailable
-from gnomon.tasks.postgres.connecting import ConnectRefused, connect
+from gnomon.tasks.postgres.connector import ConnectRefused, connect
 from gnomon.tasks.postgres.queries import plain
 from gnomon.tasks.postgres.wire import (
     Params,
@@ -31,7 +31,7 @@ NO_PARAMS: Params = None
 Row = Sequence[bytes | None]
 
 
-class Refused(Exception):  # noqa: N818 - an outcome with a name, not a fault
+class StatementRefused(Exception):  # noqa: N818 - an outcome with a name, not a fault
     """The server refused a statement of ours."""
 
     def __init__(self, sqlstate: str, words: str) -> None:
@@ -40,7 +40,7 @@ class Refused(Exception):  # noqa: N818 - an outcome with a name, not a fault
         self.words = words
 
 
-class Control:
+class ControlConnection:
     """One connection, one statement at a time, a new connection after a broken one."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Control:
         for result in results:
             if is_error(result):
                 fields = error_fields(result)
-                raise Refused(fields.sqlstate, fields.message)
+                raise StatementRefused(fields.sqlstate, fields.message)
         return results
 
     def _is_time_to_plan(self) -> bool:

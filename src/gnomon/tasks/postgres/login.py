@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from psycopg import pq
 
-from gnomon.tasks.postgres.place import parsed
+from gnomon.tasks.postgres.table_access import parsed
 
 
 def login_of(dsn: str) -> tuple[str, str]:

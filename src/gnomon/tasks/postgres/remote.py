@@ -5,28 +5,34 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from gnomon.contracts.task_table import Finished
+from gnomon.contracts.task_table import TaskFinishResult
 from gnomon.model.errors import Unavailable
 from gnomon.model.task import GroupKey, Outcome, RowRefused, SessionLost, Task
 from gnomon.model.task.text import ErrorFields, plain_error
-from gnomon.tasks.postgres.control import NO_PARAMS, Refused
-from gnomon.tasks.postgres.keeping import is_lasting
-from gnomon.tasks.postgres.performing import error_of, outcome_of, perform_input
-from gnomon.tasks.postgres.place import End, Following, Place, Recorded, present
-from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from
+from gnomon.tasks.postgres.control import NO_PARAMS, StatementRefused
+from gnomon.tasks.postgres.execution import error_of, outcome_of, perform_input
+from gnomon.tasks.postgres.row_upkeep import is_lasting
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, taken_from
 from gnomon.tasks.postgres.session import cron_problem, end_transaction, lost_error
+from gnomon.tasks.postgres.table_access import (
+    AttemptEnd,
+    FinishOutcome,
+    NextTask,
+    TableAccess,
+    present,
+)
 from gnomon.tasks.postgres.wire import Wire, WireLost, is_error
 
 
 class RemoteSession:
     """One connection to where a group's `remote` leads."""
 
-    def __init__(self, place: Place, wire: Wire, key: GroupKey) -> None:
+    def __init__(self, place: TableAccess, wire: Wire, key: GroupKey) -> None:
         self._place = place
         self._wire = wire
         self._key = key
         self._clock = place.env.clock
-        self._taken: Taken | None = None
+        self._taken: TakenTask | None = None
         self._taken_at = 0.0
 
     @property
@@ -36,10 +42,10 @@ class RemoteSession:
     async def take(self, task_id: int, *, lease_guid: UUID) -> Task | None:
         if not self._wire.is_open:
             raise SessionLost(plain_error("the session has ended"))
-        step = self._place.take_step(Following(task_id, self.pid, lease_guid), alone=True)
+        step = self._place.take_step(NextTask(task_id, self.pid, lease_guid), alone=True)
         try:
             results = await self._place.insist([step])
-        except Refused as exc:
+        except StatementRefused as exc:
             if is_lasting(exc.sqlstate):
                 raise RowRefused(plain_error(exc.words)) from None
             raise SessionLost(plain_error(exc.words)) from None
@@ -47,7 +53,7 @@ class RemoteSession:
             raise SessionLost(plain_error(str(exc))) from None
         return self._note_taken(taken_from(results[0], task_id))
 
-    def _note_taken(self, taken: Taken | None) -> Task | None:
+    def _note_taken(self, taken: TakenTask | None) -> Task | None:
         self._taken = taken
         self._taken_at = self._clock.monotonic()
         return None if taken is None else taken.task
@@ -82,21 +88,21 @@ class RemoteSession:
 
     async def finish(
         self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
-    ) -> Finished:
+    ) -> TaskFinishResult:
         taken = self._current(task)
         following = None
         if await self._reset(task) and then is not None:
-            following = Following(then, self.pid, lease_guid)
-        end = End(taken, outcome, self.pid, self._now(task), shares=False)
+            following = NextTask(then, self.pid, lease_guid)
+        end = AttemptEnd(taken, outcome, self.pid, self._now(task), shares=False)
         try:
             recorded = await self._place.finish_apart(end, following)
-        except Refused as exc:
+        except StatementRefused as exc:
             recorded = await self._finish_refused(end, exc)
         except Unavailable as exc:
             raise SessionLost(plain_error(str(exc))) from None
-        return Finished(recorded.is_recorded, self._note_taken(recorded.next))
+        return TaskFinishResult(recorded.is_recorded, self._note_taken(recorded.next))
 
-    async def _finish_refused(self, end: End, refused: Refused) -> Recorded:
+    async def _finish_refused(self, end: AttemptEnd, refused: StatementRefused) -> FinishOutcome:
         """The end could not be written as it was: then the reason is the end, without a repeat,
         which may be what cannot be written."""
         fields = ErrorFields(message=refused.words, sqlstate=refused.sqlstate)
@@ -104,7 +110,7 @@ class RemoteSession:
         end = end._replace(outcome=outcome, is_last=True)
         try:
             return await self._place.finish_apart(end, None)
-        except (Unavailable, Refused) as exc:
+        except (Unavailable, StatementRefused) as exc:
             raise SessionLost(plain_error(str(exc))) from None
 
     async def _reset(self, task: Task) -> bool:
@@ -128,7 +134,7 @@ class RemoteSession:
     async def close(self) -> None:
         self._wire.close()
 
-    def _current(self, task: Task) -> Taken:
+    def _current(self, task: Task) -> TakenTask:
         taken = self._taken
         assert taken is not None
         assert taken.task.id == task.id

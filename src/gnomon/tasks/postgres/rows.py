@@ -27,7 +27,7 @@ _INT, _LONG = struct.Struct(">i").unpack, struct.Struct(">q").unpack
 _INTERVAL = struct.Struct(">qii").unpack
 
 
-class Taken(NamedTuple):
+class TakenTask(NamedTuple):
     """A task, and what its session must know besides."""
 
     task: Task
@@ -36,7 +36,7 @@ class Taken(NamedTuple):
     has_statement: bool  # in its error text
 
 
-def taken_from(result: Result, task_id: int) -> Taken | None:
+def taken_from(result: Result, task_id: int) -> TakenTask | None:
     """The row of `take` or `finish` with this id, in the server's own form, if there is one."""
     value = result.get_value
     for row in range(result.ntuples):
@@ -56,7 +56,7 @@ def taken_from(result: Result, task_id: int) -> Taken | None:
         start=_moment(start),
         **look.columns,
     )
-    return Taken(task, look.cron, look.verbosity, look.has_statement)
+    return TakenTask(task, look.cron, look.verbosity, look.has_statement)
 
 
 def _key_of(group: bytes, remote: bytes | None) -> GroupKey:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gnomon.model.errors import ConfigurationError, Unavailable
-from gnomon.tasks.postgres.connecting import ConnectRefused, connect
-from gnomon.tasks.postgres.control import NO_PARAMS, Control, Refused
-from gnomon.tasks.postgres.place import Place
+from gnomon.tasks.postgres.connector import ConnectRefused, connect
+from gnomon.tasks.postgres.control import NO_PARAMS, ControlConnection, StatementRefused
 from gnomon.tasks.postgres.queries import QUERIES, literal, quoted, render
 from gnomon.tasks.postgres.rows import as_bytes, text_of
+from gnomon.tasks.postgres.table_access import TableAccess
 from gnomon.tasks.postgres.wire import Statement, Wire
 
 NOT_ALLOWED = "42501"
@@ -27,10 +27,10 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class Maker:
+class TableMaker:
     """Makes what is missing of one table."""
 
-    def __init__(self, place: Place, control: Control) -> None:
+    def __init__(self, place: TableAccess, control: ControlConnection) -> None:
         self._place = place
         self._control = control
         self._done: list[str] = []
@@ -41,7 +41,7 @@ class Maker:
             try:
                 await self._make()
                 break
-            except Refused as exc:
+            except StatementRefused as exc:
                 if exc.sqlstate not in MADE_MEANWHILE or trial == TRIES_MAX - 1:
                     raise ConfigurationError(
                         f"tasks {self._place.entry.title}", f"cannot be made: {exc.words}"
@@ -145,7 +145,7 @@ class Maker:
         sql = render(QUERIES[name].sql, self._place.names)
         try:
             await self._control.together([(Statement(b"", sql.encode()), NO_PARAMS)])
-        except Refused as exc:
+        except StatementRefused as exc:
             if exc.sqlstate == NOT_ALLOWED:
                 raise self._not_allowed(what, exc.words) from None
             raise
@@ -164,10 +164,10 @@ def _is_unusable(written: str) -> bool:
     return "current_setting('pg_task." in written and ", true)" not in written
 
 
-class Founder:
+class DatabaseMaker:
     """Makes a missing database, user and schema, with the login that was given for that."""
 
-    def __init__(self, place: Place, options: Mapping[str, str]) -> None:
+    def __init__(self, place: TableAccess, options: Mapping[str, str]) -> None:
         self._place = place
         self._options = options
 
@@ -175,7 +175,7 @@ class Founder:
         """What was made. Errors: ConfigurationError, Unavailable."""
         entry = self._place.entry
         wire = await self._connect()
-        control = Control(lambda: self._options, wire=wire)
+        control = ControlConnection(lambda: self._options, wire=wire)
         try:
             (row,) = await control.rows(
                 self._place.statements["look_role"], as_bytes(entry.user), as_bytes(entry.data)
@@ -218,10 +218,10 @@ class Founder:
     def _with_role(self, sql: str) -> str:
         return sql.replace("/*role*/task", quoted(self._place.entry.user))
 
-    async def _do(self, control: Control, sql: str, what: str) -> None:
+    async def _do(self, control: ControlConnection, sql: str, what: str) -> None:
         try:
             await control.simple(sql)
-        except Refused as exc:
+        except StatementRefused as exc:
             if exc.sqlstate in MADE_MEANWHILE:
                 return
             login = self._options.get("user", "the login")

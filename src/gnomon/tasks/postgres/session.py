@@ -12,33 +12,40 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from gnomon.contracts.task_table import Finished
+from gnomon.contracts.task_table import TaskFinishResult
 from gnomon.model.errors import InvalidSpec, Unavailable
 from gnomon.model.task import GroupKey, Outcome, RowRefused, SessionLost, Task
 from gnomon.model.task.repeat import read_cron
 from gnomon.model.task.text import ErrorFields, error_text, plain_error
-from gnomon.tasks.postgres.control import COMMIT, NO_PARAMS, PLANS_FOR_S, ROLLBACK, Refused, rows_of
-from gnomon.tasks.postgres.keeping import is_lasting, is_of_row
-from gnomon.tasks.postgres.performing import (
+from gnomon.tasks.postgres.control import (
+    COMMIT,
+    NO_PARAMS,
+    PLANS_FOR_S,
+    ROLLBACK,
+    StatementRefused,
+    rows_of,
+)
+from gnomon.tasks.postgres.execution import (
     CHUNK_ROWS,
-    Ended,
+    InputResult,
     error_of,
     outcome_of,
     perform_input,
     sharing_steps,
 )
-from gnomon.tasks.postgres.place import (
+from gnomon.tasks.postgres.row_upkeep import is_lasting, is_of_row
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, taken_from, text_of
+from gnomon.tasks.postgres.statement import shares_transaction
+from gnomon.tasks.postgres.table_access import (
     NOT_RECORDED,
-    End,
-    Following,
-    Place,
-    Recorded,
+    AttemptEnd,
+    FinishOutcome,
+    NextTask,
+    TableAccess,
     is_taken_over,
     present,
     recorded_by,
 )
-from gnomon.tasks.postgres.rows import Taken, as_bytes, taken_from, text_of
-from gnomon.tasks.postgres.statement import shares_transaction
 from gnomon.tasks.postgres.wire import (
     Result,
     Status,
@@ -62,7 +69,7 @@ SUSPECTS_MAX = 1_000
 class LocalSession:
     """One connection of the table's login."""
 
-    def __init__(self, place: Place, wire: Wire, key: GroupKey) -> None:
+    def __init__(self, place: TableAccess, wire: Wire, key: GroupKey) -> None:
         self._place = place
         self._wire = wire
         self._pid = wire.pid
@@ -70,7 +77,7 @@ class LocalSession:
         self._key = key
         self._name = place.application_name(key.group).encode()
         self._clock = place.env.clock
-        self._taken: Taken | None = None
+        self._taken: TakenTask | None = None
         self._taken_at = 0.0
         self._planned_at = self._clock.monotonic()
         self._is_light = True  # the input was one that leaves our prepared statements alone
@@ -105,7 +112,7 @@ class LocalSession:
         broken = self._broken(error_text(fields))
         return RowRefused(str(broken)) if is_lasting(fields.sqlstate) else broken
 
-    def _note_taken(self, taken: Taken | None) -> Task | None:
+    def _note_taken(self, taken: TakenTask | None) -> Task | None:
         self._taken = taken
         self._taken_at = self._clock.monotonic()
         return None if taken is None else taken.task
@@ -145,7 +152,7 @@ class LocalSession:
         plain_strings = self._wire.parameter("standard_conforming_strings") != "off"
         return shares_transaction(task_input, plain_strings=plain_strings)
 
-    async def _end_transaction(self, ended: Ended, *, shares: bool) -> ErrorFields | None:
+    async def _end_transaction(self, ended: InputResult, *, shares: bool) -> ErrorFields | None:
         """Only what shares its transaction with a good result keeps it open."""
         if not self._wire.is_open or (shares and ended.error is None):
             return None
@@ -155,12 +162,12 @@ class LocalSession:
 
     async def finish(
         self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
-    ) -> Finished:
+    ) -> TaskFinishResult:
         taken = self._current(task)
         if not self._wire.is_open:
             return await self._finish_apart(taken, outcome)
         is_in_transaction = self._wire.transaction == TransactionStatus.INTRANS
-        end = End(taken, outcome, self._pid, self._now(task), is_in_transaction)
+        end = AttemptEnd(taken, outcome, self._pid, self._now(task), is_in_transaction)
         if then is None or then in self._place.suspects:
             following = None
         else:
@@ -171,14 +178,12 @@ class LocalSession:
             recorded = await self._record_ahead(end, following)
         if isinstance(recorded, ErrorFields):
             recorded = await self._record_again(end, recorded, following)
-        return Finished(recorded.is_recorded, self._note_taken(recorded.next))
+        return TaskFinishResult(recorded.is_recorded, self._note_taken(recorded.next))
 
-    def _following(
-        self, task_id: int, lease_guid: UUID, foreseen: bytes | None = None
-    ) -> Following:
-        return Following(task_id, self._pid, lease_guid, self._name, foreseen)
+    def _following(self, task_id: int, lease_guid: UUID, foreseen: bytes | None = None) -> NextTask:
+        return NextTask(task_id, self._pid, lease_guid, self._name, foreseen)
 
-    def _foreseen(self, end: End, then: int) -> bytes | None:
+    def _foreseen(self, end: AttemptEnd, then: int) -> bytes | None:
         """The input of what follows, where it may be sent before that is known to follow."""
         found = self._place.foreseen.take(self._key, then)
         if found is None or not (end.is_plain and end.shares and self._is_light):
@@ -187,7 +192,9 @@ class LocalSession:
             return None
         return found
 
-    async def _record_ahead(self, end: End, following: Following) -> Recorded | ErrorFields:
+    async def _record_ahead(
+        self, end: AttemptEnd, following: NextTask
+    ) -> FinishOutcome | ErrorFields:
         """As `_record`, with the next input in the same round trip."""
         known, before = self._place.statements, self._named(CLEAN)
         steps = [
@@ -208,7 +215,7 @@ class LocalSession:
             await self._discard(recorded.next)
         return recorded
 
-    async def _send_ahead(self, steps: list[Step], following: Following) -> list[Result]:
+    async def _send_ahead(self, steps: list[Step], following: NextTask) -> list[Result]:
         """The results of these steps, while the input is performed, unless one of them failed."""
         assert following.foreseen is not None
         wire, count = self._wire, len(steps)
@@ -224,7 +231,9 @@ class LocalSession:
             raise self._broken(plain_error("!PQconsumeInput", str(exc))) from None
         return results
 
-    async def _record(self, end: End, following: Following | None) -> Recorded | ErrorFields:
+    async def _record(
+        self, end: AttemptEnd, following: NextTask | None
+    ) -> FinishOutcome | ErrorFields:
         """Write the end of a task; what the server objected to, if it did."""
         task = end.taken.task
         is_another = end.shares and not self._is_light  # it is in a transaction of another login's
@@ -278,7 +287,7 @@ class LocalSession:
     def _named(self, names: Sequence[str]) -> list[Step]:
         return [(self._place.statements[name], NO_PARAMS) for name in names]
 
-    async def _after_refusal(self, fields: ErrorFields) -> Recorded | ErrorFields:
+    async def _after_refusal(self, fields: ErrorFields) -> FinishOutcome | ErrorFields:
         """Nothing was written: back to a session that can begin again."""
         if self._wire.transaction != TransactionStatus.IDLE:
             await self._pipeline([(self._place.statements["rollback"], NO_PARAMS)])
@@ -288,8 +297,8 @@ class LocalSession:
         return fields
 
     async def _record_again(
-        self, end: End, fields: ErrorFields, following: Following | None
-    ) -> Recorded:
+        self, end: AttemptEnd, fields: ErrorFields, following: NextTask | None
+    ) -> FinishOutcome:
         """The end could not be recorded, and what shared its transaction is undone with it: then
         the reason is the end. An input that could not write has lost nothing."""
         taken, outcome = end.taken, end.outcome
@@ -313,7 +322,7 @@ class LocalSession:
             recorded = await self._record_last(end, recorded)
         return recorded
 
-    async def _record_last(self, end: End, fields: ErrorFields) -> Recorded:
+    async def _record_last(self, end: AttemptEnd, fields: ErrorFields) -> FinishOutcome:
         """Perhaps it is the next repeat that cannot be written: then there is none."""
         outcome = Outcome("", error_of(end.taken, fields))
         if self._wire.transaction != TransactionStatus.IDLE:
@@ -329,19 +338,19 @@ class LocalSession:
             suspects.clear()
         suspects.add(task_id)
 
-    async def _finish_apart(self, taken: Taken, outcome: Outcome) -> Finished:
+    async def _finish_apart(self, taken: TakenTask, outcome: Outcome) -> TaskFinishResult:
         """The connection is gone, but the end of the task is known."""
         if self._is_performing:
             await self._place.terminate(self._pid)
-        end = End(taken, outcome, self._pid, self._now(taken.task), shares=False)
+        end = AttemptEnd(taken, outcome, self._pid, self._now(taken.task), shares=False)
         try:
             recorded = await self._place.finish_apart(end, None)
-        except (Unavailable, Refused) as exc:
+        except (Unavailable, StatementRefused) as exc:
             raise self._broken(plain_error(str(exc))) from None
         self._taken = None
-        return Finished(recorded.is_recorded, None)
+        return TaskFinishResult(recorded.is_recorded, None)
 
-    async def _discard(self, following: Taken | None = None) -> None:
+    async def _discard(self, following: TakenTask | None = None) -> None:
         """Remove all that a session can have, our prepared statements too."""
         known = self._place.statements
         (result,) = await self._pipeline([(known["discard"], NO_PARAMS)])
@@ -366,7 +375,7 @@ class LocalSession:
 
     # -- parts ------------------------------------------------------------------------------------
 
-    def _current(self, task: Task) -> Taken:
+    def _current(self, task: Task) -> TakenTask:
         taken = self._taken
         assert taken is not None
         assert taken.task.id == task.id
@@ -398,7 +407,7 @@ def _is_dirty(result: Result) -> bool:
     return bool(rows) and rows[0][1] == b"t"
 
 
-def cron_problem(taken: Taken) -> str | None:
+def cron_problem(taken: TakenTask) -> str | None:
     """The error of a task whose `cron` says nothing: found before it is performed."""
     try:
         read_cron(taken.cron)
@@ -407,7 +416,7 @@ def cron_problem(taken: Taken) -> str | None:
     return None
 
 
-def lost_error(taken: Taken, words: str) -> str:
+def lost_error(taken: TakenTask, words: str) -> str:
     """The error of a task whose connection broke, in the original's words."""
     return error_of(taken, ErrorFields(message="!PQconsumeInput", detail=words))
 

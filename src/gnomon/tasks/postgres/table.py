@@ -9,22 +9,29 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.env import Env
-from gnomon.contracts.task_table import Expired, Mark, Polled, Rescued, TaskSession, Window
+from gnomon.contracts.task_table import (
+    ExpiryResult,
+    GroupWindow,
+    PollMark,
+    RescueResult,
+    TaskPoll,
+    TaskSession,
+)
 from gnomon.model.errors import Unavailable
 from gnomon.model.secret import Secret
-from gnomon.model.task import GroupKey, Waiting
+from gnomon.model.task import DueTask, GroupKey
 from gnomon.model.task.conf import TaskEntry
-from gnomon.tasks.postgres.control import NO_PARAMS, Control, Refused, rows_of
-from gnomon.tasks.postgres.foreseen import INPUT_BYTES_MAX
-from gnomon.tasks.postgres.keeping import Keeper, awaited_of
-from gnomon.tasks.postgres.place import TRUE, Place, parsed
+from gnomon.tasks.postgres.control import NO_PARAMS, ControlConnection, StatementRefused, rows_of
+from gnomon.tasks.postgres.group_forecast import INPUT_BYTES_MAX
 from gnomon.tasks.postgres.queries import QUERIES
-from gnomon.tasks.postgres.reaching import reach
 from gnomon.tasks.postgres.remote import RemoteSession
+from gnomon.tasks.postgres.remote_address import reach
+from gnomon.tasks.postgres.row_upkeep import RowUpkeep, awaited_of
 from gnomon.tasks.postgres.rows import as_bytes, moment_of, moment_or_none, text_of
-from gnomon.tasks.postgres.schema import Founder, Maker
+from gnomon.tasks.postgres.schema import DatabaseMaker, TableMaker
 from gnomon.tasks.postgres.session import LocalSession
-from gnomon.tasks.postgres.spares import Spares
+from gnomon.tasks.postgres.spare_sessions import SpareSessions
+from gnomon.tasks.postgres.table_access import TRUE, TableAccess, parsed
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 
 FEW = 2  # times the rows that are asked for
@@ -40,16 +47,16 @@ class PostgresTaskTable:
     lease is kept."""
 
     def __init__(self, dsn: Secret, entry: TaskEntry, *, env: Env, result_bytes_max: int) -> None:
-        self._place = Place(dsn, entry, env=env, result_bytes_max=result_bytes_max)
+        self._place = TableAccess(dsn, entry, env=env, result_bytes_max=result_bytes_max)
         self._dsn = dsn
         self._entropy = env.entropy
-        self._control = Control(
+        self._control = ControlConnection(
             self._place.control_options, clock=env.clock, on_connect=self._on_connect
         )
-        self._beats = Control(self._place.control_options)
-        self._keeper = Keeper(self._place, self._control)
+        self._beats = ControlConnection(self._place.control_options)
+        self._keeper = RowUpkeep(self._place, self._control)
         self._callback: Callable[[], None] | None = None
-        self._spares = Spares(self._place, self._settings)
+        self._spares = SpareSessions(self._place, self._settings)
 
     @property
     def name(self) -> str:
@@ -59,8 +66,8 @@ class PostgresTaskTable:
     # -- making it --------------------------------------------------------------------------------
 
     async def prepare(self) -> Sequence[str]:
-        done = list(await Founder(self._place, self._login_options()).found())
-        return [*done, *await Maker(self._place, self._control).make()]
+        done = list(await DatabaseMaker(self._place, self._login_options()).found())
+        return [*done, *await TableMaker(self._place, self._control).make()]
 
     def _login_options(self) -> dict[str, str]:
         return {**parsed(self._dsn.reveal()), "gssencmode": "disable", "client_encoding": "UTF8"}
@@ -88,7 +95,7 @@ class PostgresTaskTable:
 
     # -- finding work -----------------------------------------------------------------------------
 
-    async def poll(self, mark: Mark | None, *, after: str | None = None) -> Polled:
+    async def poll(self, mark: PollMark | None, *, after: str | None = None) -> TaskPoll:
         known = self._place.statements
         # The mark before the rows: what comes in between is found twice, and never missed.
         steps: list[Step] = [(known["poll_mark"], (self._keeper.floor,))]
@@ -101,17 +108,17 @@ class PostgresTaskTable:
         marks, groups = [rows_of(result) for result in await self._together(steps)]
         now = moment_of(marks[0][0])
         ends = [text_of(row[2]) for row in groups if row[2] is not None]
-        return Polled(
+        return TaskPoll(
             now=now,
             groups=frozenset(_key_of(row) for row in groups if row[0] is not None),
             next_plan=moment_or_none(marks[0][2]),
             next_expiry=moment_or_none(marks[0][3]),
-            mark=Mark(id=int(marks[0][1] or 0), plan=now),
+            mark=PollMark(id=int(marks[0][1] or 0), plan=now),
             is_cut=mark is not None and TRUE.decode() in ends,
             rest=ends[-1] if mark is None and ends else None,
         )
 
-    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> Window:
+    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> GroupWindow:
         group = as_bytes(key.group)
         remote = None if key.remote is None else as_bytes(key.remote)
         few, length = FEW * limit, as_bytes(INPUT_BYTES_MAX)
@@ -129,7 +136,7 @@ class PostgresTaskTable:
         if key.remote is None:
             inputs = {int(row[0] or 0): row[4] for row in waiting if row[4] is not None}
             self._place.foreseen.note(key, inputs)
-        return Window([_waiting(row) for row in waiting], has_more or len(rows) >= limit)
+        return GroupWindow([_waiting(row) for row in waiting], has_more or len(rows) >= limit)
 
     # -- changing rows ----------------------------------------------------------------------------
 
@@ -145,11 +152,11 @@ class PostgresTaskTable:
         with self._in_trouble():
             return await self._keeper.refuse(task_id, error, lease_guid)
 
-    async def expire(self, *, lease_guid: UUID) -> Expired:
+    async def expire(self, *, lease_guid: UUID) -> ExpiryResult:
         with self._in_trouble():
             return await self._keeper.expire(lease_guid)
 
-    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:
+    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> RescueResult:
         with self._in_trouble():
             return await self._keeper.rescue(lease_guid, stale=stale)
 
@@ -224,14 +231,14 @@ class PostgresTaskTable:
         """What the server refuses us is trouble with the table."""
         try:
             yield
-        except Refused as exc:
+        except StatementRefused as exc:
             problem = f"the task table {self.name} is in trouble: {exc.words}"
             raise Unavailable(problem) from None
 
 
-def _waiting(row: Sequence[bytes | None]) -> Waiting:
+def _waiting(row: Sequence[bytes | None]) -> DueTask:
     task_id, most, count, live_s = row[:4]
-    return Waiting(int(task_id or 0), int(most or 0), int(count or 0), float(live_s or 0))
+    return DueTask(int(task_id or 0), int(most or 0), int(count or 0), float(live_s or 0))
 
 
 def _key_of(row: Sequence[bytes | None]) -> GroupKey:

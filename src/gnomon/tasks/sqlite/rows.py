@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.task import GroupKey, Task, Waiting
+from gnomon.model.task import DueTask, GroupKey, Task
 from gnomon.model.task.interval import Interval, read_interval
 from gnomon.model.task.repeat import Repetition, next_cron, read_cron
 
 FIRST = datetime.min.replace(tzinfo=UTC)
 
 
-class Misread(Exception):  # noqa: N818 - the user's text, and his error
+class InvalidColumn(Exception):  # noqa: N818 - the user's text, and his error
     """A column holds what its type would not allow; the text says it as PostgreSQL would."""
 
 
@@ -36,7 +36,7 @@ def interval_of(text: str) -> Interval:
     try:
         return read_interval(text)
     except InvalidSpec:
-        raise Misread(f'invalid input syntax for type interval: "{text}"') from None
+        raise InvalidColumn(f'invalid input syntax for type interval: "{text}"') from None
 
 
 class TaskRow(NamedTuple):
@@ -77,7 +77,7 @@ class TaskRow(NamedTuple):
         """The row in WORK. Errors: Misread, also for what is needed only at its end."""
         for text in (self.group, self.input, self.null, self.delimiter, self.quote, self.escape):
             if not is_text(text):
-                raise Misread('invalid byte sequence for encoding "UTF8"')
+                raise InvalidColumn('invalid byte sequence for encoding "UTF8"')
         interval_of(self.repeat)
         cron_of(self.cron)
         return Task(
@@ -113,12 +113,12 @@ class WindowRow(NamedTuple):
     since: str | None
 
     @property
-    def waiting(self) -> Waiting:
+    def waiting(self) -> DueTask:
         try:
             live_s = interval_of(self.live).length.total_seconds()
-        except Misread:
+        except InvalidColumn:
             live_s = 0.0  # said when the row is taken
-        return Waiting(id=self.id, max=self.max, count=self.done_max, live_s=live_s)
+        return DueTask(id=self.id, max=self.max, count=self.done_max, live_s=live_s)
 
     @property
     def first(self) -> datetime | None:
@@ -129,7 +129,7 @@ class WindowRow(NamedTuple):
         """Whether it may still be begun; what cannot be read is said when the row is taken."""
         try:
             return self.max < 0 or not is_expired(self.plan, interval_of(self.active), now=now)
-        except Misread:
+        except InvalidColumn:
             return True
 
 
@@ -171,7 +171,7 @@ def cron_of(text: str | None) -> str | None:
     try:
         return read_cron(text)
     except InvalidSpec:
-        raise Misread(f'invalid cron expression: "{text}"') from None
+        raise InvalidColumn(f'invalid cron expression: "{text}"') from None
 
 
 def first_of(cron: str | None, plan: str, since: str | None) -> datetime | None:
@@ -180,7 +180,7 @@ def first_of(cron: str | None, plan: str, since: str | None) -> datetime | None:
         return None
     try:
         known = cron_of(cron)
-    except Misread:
+    except InvalidColumn:
         return None  # said when the row is taken
     return None if known is None else next_cron(known, after=moment_of(plan))
 

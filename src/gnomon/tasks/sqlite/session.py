@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
-from gnomon.contracts.task_table import Finished
+from gnomon.contracts.task_table import TaskFinishResult
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.task import Outcome, SessionLost, Task
 from gnomon.sqlite_box import BoxRefusal
-from gnomon.tasks.sqlite.box import WantsToWrite
-from gnomon.tasks.sqlite.performer import Performer
+from gnomon.tasks.sqlite.runner import TaskRunner
+from gnomon.tasks.sqlite.sandbox import WriteWanted
 from gnomon.tasks.sqlite.thread import OwnThread
 
 
@@ -22,7 +22,7 @@ class SqliteTaskSession:
     """
 
     def __init__(
-        self, performer: Performer, turn: asyncio.Lock, *, on_close: Callable[[], None]
+        self, performer: TaskRunner, turn: asyncio.Lock, *, on_close: Callable[[], None]
     ) -> None:
         self._performer = performer
         self._turn = turn
@@ -87,7 +87,7 @@ class SqliteTaskSession:
             performer.stop()
         try:
             return await self._thread.call(lambda: performer.perform(task, writes=False))
-        except WantsToWrite:
+        except WriteWanted:
             await self._take_turn(cancelled)
         # Without the turn the time is over, or it was cancelled: so says the performer.
         return await self._thread.call(lambda: performer.perform(task, writes=True))
@@ -108,7 +108,7 @@ class SqliteTaskSession:
 
     async def finish(
         self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
-    ) -> Finished:
+    ) -> TaskFinishResult:
         self._check_open()
         if not self._has_turn:
             await self._turn.acquire()

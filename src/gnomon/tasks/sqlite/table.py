@@ -17,14 +17,14 @@ from typing import TypeVar
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock, Entropy
-from gnomon.contracts.task_table import Expired, Mark, Polled, Rescued, Window
+from gnomon.contracts.task_table import ExpiryResult, GroupWindow, PollMark, RescueResult, TaskPoll
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.task import GroupKey, RemoteRefused
 from gnomon.model.task.text import plain_error
 from gnomon.sqlite_box import MIB, BoxRefusal
-from gnomon.tasks.sqlite.books import Books
-from gnomon.tasks.sqlite.box import BUSY, TaskBox
-from gnomon.tasks.sqlite.performer import Performer
+from gnomon.tasks.sqlite.row_store import TaskRowStore
+from gnomon.tasks.sqlite.runner import TaskRunner
+from gnomon.tasks.sqlite.sandbox import BUSY, TaskSandbox
 from gnomon.tasks.sqlite.schema import prepare
 from gnomon.tasks.sqlite.session import SqliteTaskSession
 from gnomon.tasks.sqlite.thread import OwnThread
@@ -56,9 +56,9 @@ class SqliteTaskTable:
         self._clock = clock
         self._entropy = entropy
         self._result_bytes_max = result_bytes_max
-        self._books = Books(table, clock=clock)
+        self._books = TaskRowStore(table, clock=clock)
         self._thread = OwnThread("gnomon-task-table")
-        self._box: TaskBox | None = None
+        self._box: TaskSandbox | None = None
         self._turn = asyncio.Lock()
         self._sessions: set[SqliteTaskSession] = set()
         self._is_closed = False
@@ -81,7 +81,7 @@ class SqliteTaskTable:
         if owned == "by a live one":
             return None
 
-        def call(box: TaskBox) -> UUID | None:
+        def call(box: TaskSandbox) -> UUID | None:
             if books.owned(box, lease) == "by a live one":
                 return None
             books.acquire(box, lease_guid, owner, performed=self._performed())
@@ -113,13 +113,13 @@ class SqliteTaskTable:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    async def poll(self, mark: Mark | None, *, after: str | None = None) -> Polled:
+    async def poll(self, mark: PollMark | None, *, after: str | None = None) -> TaskPoll:
         return await self._read(lambda box: self._books.poll(box, mark, after))
 
-    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> Window:
+    async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> GroupWindow:
         books = self._books
         if key.remote is not None:
-            return Window([], has_more=False)
+            return GroupWindow([], has_more=False)
         found, firsts = await self._read(lambda box: books.window(box, key.group, limit))
         if firsts:
             await self._owning(lease_guid, lambda box: books.plan_first(box, firsts), None)
@@ -170,14 +170,14 @@ class SqliteTaskTable:
         await self._owning(lease_guid, lambda box: self._books.refuse(box, task_id, error), None)
         return True
 
-    async def expire(self, *, lease_guid: UUID) -> Expired:
-        return await self._owning(lease_guid, self._books.expire, Expired(0))
+    async def expire(self, *, lease_guid: UUID) -> ExpiryResult:
+        return await self._owning(lease_guid, self._books.expire, ExpiryResult(0))
 
-    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> Rescued:
-        def call(box: TaskBox) -> int:
+    async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> RescueResult:
+        def call(box: TaskSandbox) -> int:
             return self._books.free(box, self._performed(), stale=stale)
 
-        return Rescued(count=await self._owning(lease_guid, call, 0), others={})
+        return RescueResult(count=await self._owning(lease_guid, call, 0), others={})
 
     def _performed(self) -> set[tuple[int, str]]:
         """The attempts that the sessions of this process are at."""
@@ -192,7 +192,7 @@ class SqliteTaskTable:
     async def open(self, key: GroupKey) -> SqliteTaskSession:
         if key.remote is not None:
             raise RemoteRefused(NO_REMOTE)
-        performer = Performer(
+        performer = TaskRunner(
             self._path, self._books, result_bytes_max=self._result_bytes_max, clock=self._clock
         )
         session = SqliteTaskSession(
@@ -214,20 +214,20 @@ class SqliteTaskTable:
 
     # -- the table's own connection ---------------------------------------------------------------
 
-    async def _owning(self, lease_guid: UUID, call: Callable[[TaskBox], T], otherwise: T) -> T:
+    async def _owning(self, lease_guid: UUID, call: Callable[[TaskSandbox], T], otherwise: T) -> T:
         """A change that only the owner may make."""
 
-        def checked(box: TaskBox) -> T:
+        def checked(box: TaskSandbox) -> T:
             return call(box) if self._books.holds(box, lease_guid) else otherwise
 
         return await self._write(checked)
 
-    async def _write(self, call: Callable[[TaskBox], T], *, within_s: float = LOCK_S) -> T:
+    async def _write(self, call: Callable[[TaskSandbox], T], *, within_s: float = LOCK_S) -> T:
         async with self._turn:
             return await self._write_now(call, within_s)
 
-    async def _write_now(self, call: Callable[[TaskBox], T], within_s: float) -> T:
-        def in_transaction(box: TaskBox) -> T:
+    async def _write_now(self, call: Callable[[TaskSandbox], T], within_s: float) -> T:
+        def in_transaction(box: TaskSandbox) -> T:
             box.begin_writing(within_s)
             result = call(box)
             box.do("COMMIT")
@@ -235,19 +235,19 @@ class SqliteTaskTable:
 
         return await self._call(in_transaction)
 
-    async def _read(self, call: Callable[[TaskBox], T]) -> T:
-        def in_transaction(box: TaskBox) -> T:
+    async def _read(self, call: Callable[[TaskSandbox], T]) -> T:
+        def in_transaction(box: TaskSandbox) -> T:
             box.do("BEGIN")
             return call(box)
 
         return await self._call(in_transaction)
 
-    async def _call(self, call: Callable[[TaskBox], T]) -> T:
+    async def _call(self, call: Callable[[TaskSandbox], T]) -> T:
         if self._is_closed:
             raise StoreUnavailable("the task table is closed")
         return await self._thread.call(lambda: self._on_box(call))
 
-    def _on_box(self, call: Callable[[TaskBox], T]) -> T:
+    def _on_box(self, call: Callable[[TaskSandbox], T]) -> T:
         """In the thread. Whatever is left open is undone."""
         try:
             box = self._opened()
@@ -261,7 +261,7 @@ class SqliteTaskTable:
             self._close_box()
             raise StoreUnavailable(f"SQLite: {refusal.message}; safe to repeat") from refusal
 
-    def _opened(self) -> TaskBox:
+    def _opened(self) -> TaskSandbox:
         if self._box is None:
             box = self._new_box()
             box.open()
@@ -269,8 +269,8 @@ class SqliteTaskTable:
             self._box = box
         return self._box
 
-    def _new_box(self) -> TaskBox:
-        return TaskBox(self._path, clock=self._clock)
+    def _new_box(self) -> TaskSandbox:
+        return TaskSandbox(self._path, clock=self._clock)
 
     def _close_box(self) -> None:
         box, self._box = self._box, None

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from gnomon.contracts.store import Arrived, Holding, Lane, Recorded, Store
+from gnomon.contracts.store import ArrivalResult, HeldShard, Lane, Recorded, Store
 from gnomon.model.spec import Mock
 from gnomon.testing.store_suite.given import HOUR, SECOND, Given
 
 
 async def arrive(
     store: Store,
-    holdings: Sequence[Holding],
+    holdings: Sequence[HeldShard],
     *,
     room: Mapping[str, int] | None = None,
     limit: int = 100,
     batch: UUID | None = None,
-) -> Arrived:
+) -> ArrivalResult:
     return await store.work.arrive(
         holdings,
         limit=limit,

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import Begun, Demand, Lane, Store
+from gnomon.contracts.store import BeginRequest, BegunAttempt, Lane, Store
 from gnomon.model.outcome import Failed
 from gnomon.testing.store_suite.given import (
     HOUR,
@@ -117,7 +117,7 @@ class TestBegin:
         lease_guid = (await given.holding(0)).lease_guid
 
         result = await given.begin(
-            [Demand(lane=Lane(0, "mail", 2), lease_guid=lease_guid, limit=10)]
+            [BeginRequest(lane=Lane(0, "mail", 2), lease_guid=lease_guid, limit=10)]
         )
 
         assert [wanted.meta.id] == [begun.id for begun in result.begun]
@@ -138,7 +138,9 @@ class TestBegin:
         await given.moved(given.name_in(0))
         wrong = given.wrong(await given.holding(0)).lease_guid
 
-        result = await given.begin([Demand(lane=Lane(0, "default", 5), lease_guid=wrong, limit=10)])
+        result = await given.begin(
+            [BeginRequest(lane=Lane(0, "default", 5), lease_guid=wrong, limit=10)]
+        )
 
         assert [] == list(result.begun)
 
@@ -171,7 +173,7 @@ class TestBegin:
         lane = Lane(0, "default", 5)
         lease_guid = (await given.holding(0)).lease_guid
 
-        result = await given.begin([Demand(lane=lane, lease_guid=lease_guid, limit=10)])
+        result = await given.begin([BeginRequest(lane=lane, lease_guid=lease_guid, limit=10)])
 
         assert {lane: None} == dict(result.next_due)
 
@@ -179,7 +181,7 @@ class TestBegin:
         """A low-water mark that is true changes nothing."""
         action = await given.moved(given.name_in(0))
         lease_guid = (await given.holding(0)).lease_guid
-        demand = Demand(
+        demand = BeginRequest(
             lane=Lane(0, "default", 5),
             lease_guid=lease_guid,
             limit=10,
@@ -250,7 +252,7 @@ class TestHelping:
 
     async def help(self, given: Given, *, silent: timedelta) -> int:
         """Begin in shard 0 without a lease; how many."""
-        demand = Demand(lane=Lane(0, "default", 5), lease_guid=None, limit=10)
+        demand = BeginRequest(lane=Lane(0, "default", 5), lease_guid=None, limit=10)
         return len((await given.begin([demand], silent=silent)).begun)
 
     async def test_a_helper_begins_overdue_rows_of_a_free_shard(self, given: Given) -> None:
@@ -298,7 +300,7 @@ class TestRecall:
 
         found = await store.work.recall(demands, batch=batch)
 
-        def essence(attempts: Sequence[Begun]) -> list[tuple[Any, ...]]:
+        def essence(attempts: Sequence[BegunAttempt]) -> list[tuple[Any, ...]]:
             return sorted(
                 (each.attempt_id, each.id, each.guid, each.spec.queue, each.began_at,
                  each.deadline, each.status.attempts)

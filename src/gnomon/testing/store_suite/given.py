@@ -13,17 +13,17 @@ import msgspec
 
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import (
+    ActionDraft,
+    BeginRequest,
     BeginResult,
-    Begun,
-    Changed,
-    Demand,
-    Draft,
-    Finish,
-    Holding,
+    BegunAttempt,
+    ChangeResult,
+    FinishRequest,
+    HeldShard,
     Installation,
-    Lapsed,
+    LapsedRow,
     Recorded,
-    Settle,
+    SettleRequest,
     Store,
 )
 from gnomon.model.action import Action
@@ -31,7 +31,7 @@ from gnomon.model.errors import GnomonError
 from gnomon.model.ids import shard_of
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.spec import Mock, Periodic, Retry, Spec
-from gnomon.model.transition import Missed, transition
+from gnomon.model.transition import MissedOccurrences, transition
 
 OWNER = "suite"
 SECOND = timedelta(seconds=1)
@@ -73,7 +73,7 @@ class Given:
         self.execute_raw = execute_raw
         self.open_another = open_another  # another store on the same database, as a process has it
         self.caller_transaction = caller_transaction
-        self._holdings: dict[int, Holding] = {}
+        self._holdings: dict[int, HeldShard] = {}
         self._names = 0
 
     async def now(self) -> datetime:
@@ -102,14 +102,14 @@ class Given:
         guid: UUID | None = None,
         keyed: bool = False,
         **spec: Any,
-    ) -> Draft:
+    ) -> ActionDraft:
         """An admitted action, due ten seconds ago by default."""
         now = await self.now()
         self._names += name is None
         name = name or f"action-{self._names}"
         due = now + due_in
         fields: dict[str, Any] = {"action": Mock(), "start_at": due} | spec
-        return Draft(
+        return ActionDraft(
             id=name,
             guid=guid or self.entropy.guid(),
             shard=self.shard_of(name),
@@ -137,7 +137,7 @@ class Given:
         changed = await self.store.actions.pause(action.meta.id, self.entropy.guid(), if_match=None)
         return changed.action
 
-    async def replaced(self, name: str, **fields: Any) -> Changed:
+    async def replaced(self, name: str, **fields: Any) -> ChangeResult:
         return await self.store.actions.replace(await self.draft(name, **fields), if_match=None)
 
     async def action(self, name: str) -> Action:
@@ -147,7 +147,7 @@ class Given:
 
     # -- leases -----------------------------------------------------------------------------------
 
-    async def holding(self, shard: int) -> Holding:
+    async def holding(self, shard: int) -> HeldShard:
         """The shard, held by us."""
         if shard not in self._holdings:
             seen = next(lock for lock in await self.store.leases.locks() if lock.shard == shard)
@@ -158,11 +158,11 @@ class Given:
             self._holdings[shard] = held
         return self._holdings[shard]
 
-    async def holdings(self) -> list[Holding]:
+    async def holdings(self) -> list[HeldShard]:
         """All shards, held by us."""
         return [await self.holding(shard) for shard in range(self.installation.shard_count)]
 
-    def wrong(self, holding: Holding) -> Holding:
+    def wrong(self, holding: HeldShard) -> HeldShard:
         """The same shard under a lease that nobody has."""
         return msgspec.structs.replace(holding, lease_guid=self.entropy.token())
 
@@ -182,18 +182,18 @@ class Given:
             if not moved.more:
                 return total
 
-    async def demands(self, *, limit: int = 100) -> list[Demand]:
+    async def demands(self, *, limit: int = 100) -> list[BeginRequest]:
         """All that is in the queues of all shards."""
         holdings = {holding.shard: holding for holding in await self.holdings()}
         lanes = await self.store.work.survey(list(holdings.values()))
         return [
-            Demand(lane=lane, lease_guid=holdings[lane.shard].lease_guid, limit=limit)
+            BeginRequest(lane=lane, lease_guid=holdings[lane.shard].lease_guid, limit=limit)
             for lane in sorted(lanes)
         ]
 
     async def begin(
         self,
-        demands: Sequence[Demand] | None = None,
+        demands: Sequence[BeginRequest] | None = None,
         *,
         batch: UUID | None = None,
         grace: timedelta = 5 * SECOND,
@@ -212,17 +212,17 @@ class Given:
             silent=silent,
         )
 
-    async def begun(self, name: str | None = None, **fields: Any) -> Begun:
+    async def begun(self, name: str | None = None, **fields: Any) -> BegunAttempt:
         """A new action whose first attempt began a moment ago."""
         action = await self.moved(name, **fields)
         return await self.begun_again(action.meta.id)
 
-    async def begun_again(self, name: str) -> Begun:
+    async def begun_again(self, name: str) -> BegunAttempt:
         """The action's next attempt. Its row is in the processing queue and due."""
         result = await self.begin()
         return next(begun for begun in result.begun if begun.id == name)
 
-    async def begun_once_due(self, name: str) -> Begun:
+    async def begun_once_due(self, name: str) -> BegunAttempt:
         """The same, where its time may still be some milliseconds away."""
         async for _ in polls():
             result = await self.begin()
@@ -231,13 +231,13 @@ class Given:
                     return begun
         raise AssertionError(f"{name} did not come due")
 
-    async def finish_of(self, begun: Begun, outcome: Outcome | None = None) -> Finish:
+    async def finish_of(self, begun: BegunAttempt, outcome: Outcome | None = None) -> FinishRequest:
         """The attempt's end, with what follows from it."""
         outcome = outcome or Succeeded()
         verdict = transition(
             begun.spec, begun.status, outcome, guid=begun.guid, now=await self.now()
         )
-        return Finish(
+        return FinishRequest(
             shard=begun.shard,
             id=begun.id,
             guid=begun.guid,
@@ -251,11 +251,11 @@ class Given:
             answer=outcome.answer if isinstance(outcome, Succeeded | Failed) else None,
         )
 
-    async def recorded(self, begun: Begun, outcome: Outcome | None = None) -> Recorded:
+    async def recorded(self, begun: BegunAttempt, outcome: Outcome | None = None) -> Recorded:
         finish = await self.finish_of(begun, outcome)
         return (await self.store.work.finish([finish], owner=OWNER))[0]
 
-    async def recorded_at_last(self, finish: Finish) -> Recorded:
+    async def recorded_at_last(self, finish: FinishRequest) -> Recorded:
         """What became of it, as soon as nobody holds its action."""
         async for _ in polls():
             (found,) = await self.store.work.finish([finish], owner=OWNER)
@@ -279,13 +279,13 @@ class Given:
 
     # -- what lapses ------------------------------------------------------------------------------
 
-    async def overrun(self, name: str | None = None, **fields: Any) -> Begun:
+    async def overrun(self, name: str | None = None, **fields: Any) -> BegunAttempt:
         """Begun without any reservation: its time is over as soon as the clock ticks."""
         action = await self.moved(name, **fields)
         result = await self.begin(grace=NOTHING, window=NOTHING)
         return next(begun for begun in result.begun if begun.id == action.meta.id)
 
-    async def lapsed(self, name: str) -> Lapsed:
+    async def lapsed(self, name: str) -> LapsedRow:
         """The action's row as `lapsed` reports it, as soon as it does."""
         async for _ in polls():
             for found in await self.store.work.lapsed(await self.holdings(), limit=100):
@@ -293,15 +293,17 @@ class Given:
                     return found
         raise AssertionError(f"{name} did not lapse")
 
-    async def settlement(self, lapsed: Lapsed, reason: str = "the worker disappeared") -> Settle:
+    async def settlement(
+        self, lapsed: LapsedRow, reason: str = "the worker disappeared"
+    ) -> SettleRequest:
         """What the sweeper or the expirer decides about it."""
-        event = Interrupted(reason=reason) if lapsed.running else Missed()
+        event = Interrupted(reason=reason) if lapsed.running else MissedOccurrences()
         verdict = transition(
             lapsed.spec, lapsed.status, event, guid=lapsed.guid, now=await self.now()
         )
-        return Settle(lapsed=lapsed, verdict=verdict, reason=reason)
+        return SettleRequest(lapsed=lapsed, verdict=verdict, reason=reason)
 
-    async def swept(self, name: str | None = None, **fields: Any) -> Begun:
+    async def swept(self, name: str | None = None, **fields: Any) -> BegunAttempt:
         """Begun, lapsed, and settled as interrupted; due again at once."""
         begun = await self.overrun(name, **fields)
         settlement = await self.settlement(await self.lapsed(begun.id))

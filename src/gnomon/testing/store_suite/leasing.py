@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import Holding, ShardLock, Store
+from gnomon.contracts.store import HeldShard, ShardLock, Store
 from gnomon.testing.store_suite.given import HOUR, NOTHING, SECOND, Given, polls
 
 INSTANT = timedelta(milliseconds=1)
@@ -59,7 +59,7 @@ class TestAcquire:
 
         held = await take(store, await lock_of(store, 0), lease_guid)
 
-        assert Holding(shard=0, lease_guid=lease_guid) == held
+        assert HeldShard(shard=0, lease_guid=lease_guid) == held
         assert lease_guid == (await lock_of(store, 0)).lease_guid
 
     async def test_repeating_it_with_the_same_lease_succeeds_again(
@@ -129,7 +129,7 @@ class TestAcquire:
         assert frozenset() == pulse
         assert 0 == moved.count
 
-    async def steal(self, store: Store, seen: ShardLock, thief: UUID) -> Holding | None:
+    async def steal(self, store: Store, seen: ShardLock, thief: UUID) -> HeldShard | None:
         async for _ in polls():
             stolen = await take(store, seen, thief, lease_for=INSTANT)
             if stolen is not None:
@@ -247,12 +247,12 @@ async def lock_of(store: Store, shard: int) -> ShardLock:
 
 async def take(
     store: Store, seen: ShardLock, lease_guid: UUID, *, lease_for: timedelta = 10 * SECOND
-) -> Holding | None:
+) -> HeldShard | None:
     return await store.leases.acquire(
         seen.shard, lease_guid, owner="taker", seen=seen, lease_for=lease_for
     )
 
 
-async def beat(store: Store, worker: UUID, holdings: list[Holding]) -> frozenset[int]:
+async def beat(store: Store, worker: UUID, holdings: list[HeldShard]) -> frozenset[int]:
     pulse = await store.leases.heartbeat(worker, owner="w", holdings=holdings, alive_for=HOUR)
     return pulse.held

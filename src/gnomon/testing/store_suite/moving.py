@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import msgspec
 
-from gnomon.contracts.store import Holding, Lane, Open, Store
+from gnomon.contracts.store import HeldShard, Lane, OpenTransactions, Store
 from gnomon.testing.store_suite.arriving import arrive
 from gnomon.testing.store_suite.given import HOUR, NOTHING, SECOND, Given, polls
 
 
-def _open(found: Open) -> set[int]:
+def _open(found: OpenTransactions) -> set[int]:
     return {*found.ids, *range(found.start, found.stop)}
 
 
@@ -228,7 +228,7 @@ class TestMoveSilent:
 class TestClockSetBack:
     """Marks that the database's clock has not come to."""
 
-    async def ahead(self, given: Given) -> Holding:
+    async def ahead(self, given: Given) -> HeldShard:
         mark = await given.now() + HOUR
         return msgspec.structs.replace(await given.holding(0), incoming_mark=mark)
 

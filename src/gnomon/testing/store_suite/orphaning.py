@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from gnomon.contracts.store import Lapsed, Recorded, Settle, Store
+from gnomon.contracts.store import LapsedRow, Recorded, SettleRequest, Store
 from gnomon.model.action import State
 from gnomon.model.outcome import Interrupted
 from gnomon.model.transition import transition
@@ -165,14 +165,14 @@ async def orphans(
     owners: list[str] | None = None,
     after: UUID | None = None,
     limit: int = 100,
-) -> list[Lapsed]:
+) -> list[LapsedRow]:
     shards = range(given.installation.shard_count)
     names = [DEAD] if owners is None else owners
     return list(await store.work.orphans(names, shards=shards, after=after, limit=limit))
 
 
-async def interrupt(store: Store, orphan: Lapsed) -> int:
+async def interrupt(store: Store, orphan: LapsedRow) -> int:
     event = Interrupted(reason="it ended", reserved_until=orphan.scheduled_at)
     verdict = transition(orphan.spec, orphan.status, event, guid=orphan.guid, now=orphan.now)
-    settlement = Settle(lapsed=orphan, verdict=verdict, reason="it ended")
+    settlement = SettleRequest(lapsed=orphan, verdict=verdict, reason="it ended")
     return await store.work.settle([settlement])

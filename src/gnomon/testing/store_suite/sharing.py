@@ -6,14 +6,14 @@ import asyncio
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import AuditSelection, Claim, Store
+from gnomon.contracts.store import AuditSelection, LimitRequest, Store
 from gnomon.model.limits import Limit, LimitKey, LimitKind
 from gnomon.testing.store_suite.given import HOUR, NOTHING, Given, polls
 
 MAIL = LimitKey(LimitKind.QUEUE, "mail")
 HOOK = LimitKey(LimitKind.TARGET, "hook")
-WANTS_ALL = Claim(held=0, wanted=100)
-GIVES_BACK = Claim(held=0, wanted=0)
+WANTS_ALL = LimitRequest(held=0, wanted=100)
+GIVES_BACK = LimitRequest(held=0, wanted=0)
 
 
 class Members:
@@ -36,7 +36,7 @@ class Members:
         return workers
 
     async def ask(
-        self, worker: UUID, claim: Claim, key: LimitKey = MAIL, alive_for: timedelta = HOUR
+        self, worker: UUID, claim: LimitRequest, key: LimitKey = MAIL, alive_for: timedelta = HOUR
     ) -> int:
         """What the worker is told."""
         answer = await self._store.limits.share(worker, {key: claim}, alive_for=alive_for)
@@ -45,9 +45,9 @@ class Members:
     async def use(self, worker: UUID, wanted: int) -> int:
         """A worker that uses all it was told, and gives up at once what it is told to."""
         held = self.told.get(worker, 0)
-        allowed = await self.ask(worker, Claim(held=held, wanted=wanted))
+        allowed = await self.ask(worker, LimitRequest(held=held, wanted=wanted))
         if allowed < held:
-            allowed = await self.ask(worker, Claim(held=allowed, wanted=wanted))
+            allowed = await self.ask(worker, LimitRequest(held=allowed, wanted=wanted))
         self.told[worker] = allowed
         return allowed
 
@@ -147,8 +147,8 @@ class TestShares:
         (worker,) = await members.living(4)
         await set_limit(given, mail(5))
 
-        assert 3 == await members.ask(worker, Claim(held=0, wanted=3))
-        assert 5 == await members.ask(worker, Claim(held=3, wanted=100))
+        assert 3 == await members.ask(worker, LimitRequest(held=0, wanted=3))
+        assert 5 == await members.ask(worker, LimitRequest(held=3, wanted=100))
 
     async def test_nothing_is_told_about_what_has_no_parallelism(
         self, store: Store, given: Given
@@ -212,10 +212,10 @@ class TestShares:
         assert 6 == await members.use(one, 6)
         await set_limit(given, mail(2))
 
-        assert 2 == await members.ask(one, Claim(held=6, wanted=6))
-        assert 0 == await members.ask(two, Claim(held=0, wanted=6))
-        assert 1 == await members.ask(one, Claim(held=1, wanted=1))
-        assert 1 == await members.ask(two, Claim(held=0, wanted=6))
+        assert 2 == await members.ask(one, LimitRequest(held=6, wanted=6))
+        assert 0 == await members.ask(two, LimitRequest(held=0, wanted=6))
+        assert 1 == await members.ask(one, LimitRequest(held=1, wanted=1))
+        assert 1 == await members.ask(two, LimitRequest(held=0, wanted=6))
 
     async def test_a_limit_of_none_at_all_stops_everybody(self, given: Given) -> None:
         """0 is a limit, not the lack of one."""
@@ -273,8 +273,8 @@ class TestShares:
         assert 3 == await members.ask(one, WANTS_ALL)
         assert 3 == await members.ask(two, WANTS_ALL, alive_for=NOTHING)
 
-        assert 0 == await members.ask(one, Claim(held=2, wanted=100))
-        assert 1 == await members.ask(two, Claim(held=2, wanted=100))
+        assert 0 == await members.ask(one, LimitRequest(held=2, wanted=100))
+        assert 1 == await members.ask(two, LimitRequest(held=2, wanted=100))
 
     async def test_one_for_three_goes_round(self, given: Given) -> None:
         """With less than one for each they take turns, and nobody starves."""

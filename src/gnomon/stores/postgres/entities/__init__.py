@@ -7,42 +7,42 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.clock import Entropy
-from gnomon.contracts.store import LOCAL, Holding
+from gnomon.contracts.store import LOCAL, HeldShard
 from gnomon.contracts.store.entities import (
-    Asked,
+    BackfillPage,
+    ChangedEntity,
     ChangeNote,
-    Claim,
+    ClaimedEntity,
     Commit,
-    Committed,
+    CommitResult,
+    Enqueue,
     Entity,
+    EntityBatch,
     EntityWrite,
-    Fed,
-    Found,
-    Made,
-    Offer,
-    Peeked,
+    LaneHead,
+    NewRow,
+    NextWork,
     QueueRow,
-    SetBack,
+    Release,
+    Routing,
     StageLane,
     StageState,
     StateWrite,
-    Survey,
-    SweepPage,
 )
-from gnomon.contracts.store.register import Attendance, StageRecord
+from gnomon.contracts.store.register import StageAttendance, StageRecord
 from gnomon.model.stage.graph import Reach
 from gnomon.stores.entity_pages import parked_page
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.entities import (
-    asking,
+    changed,
     claimed,
-    committing,
-    looking,
+    commit,
     register,
-    writing,
+    views,
+    write,
 )
 from gnomon.stores.postgres.entities.rows import entity_of, note_of, queue_row_of, state_of
-from gnomon.stores.postgres.entities.saving import Entry, Key
+from gnomon.stores.postgres.entities.versions import AuditRow, EntityKey
 
 _LAST_CHAR = "\U0010ffff"
 
@@ -58,14 +58,14 @@ class PostgresEntities:
     # -- from outside -----------------------------------------------------------------------------
 
     async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
-        return await writing.write(self._database, writes)
+        return await write.write(self._database, writes)
 
     async def get(self, entity_id: str, *, shard: int) -> Entity | None:
         rows = await self._database.fetch("entity_get", shard, entity_id)
         return entity_of(rows[0]) if rows else None
 
-    async def get_many(self, entity_ids: Mapping[str, int]) -> Found:
-        return await looking.get_many(self._database, entity_ids)
+    async def get_many(self, entity_ids: Mapping[str, int]) -> EntityBatch:
+        return await views.get_many(self._database, entity_ids)
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
         query = "entity_list" if self._database.many_shards else "entity_list_plainly"
@@ -88,12 +88,12 @@ class PostgresEntities:
         epoch: int,
         version: int,
         state: StateWrite,
-        offer: Offer | None,
+        offer: Enqueue | None,
         actor: str = LOCAL,
     ) -> StageState | None:
-        return await writing.swap_state(
+        return await write.swap_state(
             self._database,
-            Key(shard, entity_id),
+            EntityKey(shard, entity_id),
             stage,
             epoch=epoch,
             version=version,
@@ -123,11 +123,11 @@ class PostgresEntities:
         self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
     ) -> int:
         root, entry = self._entropy.token(), self._entry("release_entity", actor, entity_id)
-        key = Key(shard, entity_id)
-        return await writing.release(self._database, key, stage, root=root, entry=entry)
+        key = EntityKey(shard, entity_id)
+        return await write.release(self._database, key, stage, root=root, entry=entry)
 
-    def _entry(self, verb: str, actor: str, name: str) -> Entry:
-        return Entry(verb, actor, name, self._entropy.guid())
+    def _entry(self, verb: str, actor: str, name: str) -> AuditRow:
+        return AuditRow(verb, actor, name, self._entropy.guid())
 
     # -- the register -----------------------------------------------------------------------------
 
@@ -150,9 +150,9 @@ class PostgresEntities:
         worker: UUID,
         *,
         serves: Collection[str],
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         alive_for: timedelta,
-    ) -> Attendance:
+    ) -> StageAttendance:
         return await register.attend(
             self._database, worker, serves=serves, holdings=holdings, alive_for=alive_for
         )
@@ -182,58 +182,60 @@ class PostgresEntities:
 
     # -- the owner's ------------------------------------------------------------------------------
 
-    async def survey(self, holdings: Sequence[Holding]) -> Survey:
-        return await looking.survey(self._work, holdings)
+    async def survey(self, holdings: Sequence[HeldShard]) -> NextWork:
+        return await views.survey(self._work, holdings)
 
-    async def fire(self, holdings: Sequence[Holding], *, limit: int) -> int:
+    async def fire(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         seed = self._entropy.token()
-        return await looking.fire(self._work, holdings, limit=limit, seed=seed)
+        return await views.fire(self._work, holdings, limit=limit, seed=seed)
 
     async def feed(
-        self, holdings: Sequence[Holding], *, limit: int, skip: Collection[str]
-    ) -> Sequence[Fed]:
-        return await asking.feed(self._work, holdings, limit=limit, skip=skip)
+        self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
+    ) -> Sequence[ChangedEntity]:
+        return await changed.feed(self._work, holdings, limit=limit, skip=skip)
 
-    async def asked(self, answers: Sequence[Asked]) -> Sequence[tuple[Made, ...] | None]:
-        return await asking.asked(self._work, answers)
+    async def asked(self, answers: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
+        return await changed.asked(self._work, answers)
 
     async def peek(
         self,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         stage: str,
         lane: StageLane,
         *,
         limit: int,
         skip: Collection[str],
-    ) -> Peeked:
-        return await looking.peek(self._work, holdings, stage, lane, limit=limit, skip=skip)
+    ) -> LaneHead:
+        return await views.peek(self._work, holdings, stage, lane, limit=limit, skip=skip)
 
-    async def claim_of(self, holding: Holding, entity_id: str, stage: str) -> Claim | None:
-        return await looking.claim_of(self._work, holding, entity_id, stage)
+    async def claim_of(
+        self, holding: HeldShard, entity_id: str, stage: str
+    ) -> ClaimedEntity | None:
+        return await views.claim_of(self._work, holding, entity_id, stage)
 
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
-        return await committing.commit(self._work, commits)
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
+        return await commit.commit(self._work, commits)
 
-    async def set_back(self, rows: Sequence[SetBack]) -> Sequence[bool]:
+    async def set_back(self, rows: Sequence[Release]) -> Sequence[bool]:
         return await claimed.set_back(self._work, rows)
 
     async def sweep_page(
-        self, holding: Holding, stage: str, *, limit: int, backlog_max: int
-    ) -> SweepPage | None:
-        return await asking.sweep_page(
+        self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
+    ) -> BackfillPage | None:
+        return await changed.sweep_page(
             self._work, holding, stage, limit=limit, backlog_max=backlog_max
         )
 
     async def swept(
         self,
-        holding: Holding,
+        holding: HeldShard,
         stage: str,
         *,
         started_at: datetime,
         cursor: str | None,
-        answers: Sequence[Asked],
+        answers: Sequence[Routing],
     ) -> bool:
-        return await asking.swept(
+        return await changed.swept(
             self._work,
             holding,
             stage,

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
-from gnomon.contracts.store.entities import Commit, Keep, RowStatus, SetBack
+from gnomon.contracts.store.entities import Commit, Release, RowStatus, Unchanged
 from gnomon.stores.postgres.connection import Database, Session
-from gnomon.stores.postgres.entities.saving import Key, RowId, apart
+from gnomon.stores.postgres.entities.versions import EntityKey, RowId, apart
 
-A = TypeVar("A", Commit, SetBack)
+A = TypeVar("A", Commit, Release)
 
 
-class Facts(NamedTuple):
+class ClaimFacts(NamedTuple):
     """What decides about a claim, in the order of `claim_lock`. All that may be NULL is so where
     the row is gone."""
 
@@ -33,7 +33,7 @@ class Facts(NamedTuple):
     has_relay: bool  # whether the register knows one
 
 
-class Settled(NamedTuple):
+class RemainingRow(NamedTuple):
     """What becomes of a queue row that stays."""
 
     row_id: RowId
@@ -45,7 +45,9 @@ class Settled(NamedTuple):
     note: str | None = None
 
 
-async def lock_claims(session: Session, claims: Sequence[A], only: tuple[int, ...]) -> list[Facts]:
+async def lock_claims(
+    session: Session, claims: Sequence[A], only: tuple[int, ...]
+) -> list[ClaimFacts]:
     """Lock the entities and the claimed rows, and learn what is so while they are locked."""
     arguments = (
         [claim.shard for claim in claims],
@@ -57,33 +59,33 @@ async def lock_claims(session: Session, claims: Sequence[A], only: tuple[int, ..
     rows = await session.fetch("claim_lock", *arguments)
     if any(row[4] for row in rows):
         rows = await session.fetch("claim_lock", *arguments)
-    return [Facts(*row) for row in rows]
+    return [ClaimFacts(*row) for row in rows]
 
 
 async def settle_commits(
-    session: Session, commits: Sequence[tuple[Commit, Facts]], only: tuple[int, ...]
+    session: Session, commits: Sequence[tuple[Commit, ClaimFacts]], only: tuple[int, ...]
 ) -> None:
     """The claimed rows of commits that are saved: they go, sleep, or stay ready."""
     removed: list[RowId] = []
-    settled: list[Settled] = []
+    settled: list[RemainingRow] = []
     for commit, facts in commits:
         row_id = facts.queue_row
         if row_id is None:
             continue
-        timer_at = facts.timer_at if isinstance(commit.wake, Keep) else commit.wake
+        timer_at = facts.timer_at if isinstance(commit.wake, Unchanged) else commit.wake
         status = facts.status if facts.seq != commit.seq else RowStatus.SLEEPING
         if status == RowStatus.SLEEPING and timer_at is None:
             removed.append(row_id)
         else:
             note = commit.note or None
-            settled.append(Settled(row_id, status, None, timer_at, 0, note=note))
+            settled.append(RemainingRow(row_id, status, None, timer_at, 0, note=note))
     await _settle(session, removed, settled, only)
 
 
 async def _settle(
     session: Session,
     removed: Sequence[RowId],
-    settled: Sequence[Settled],
+    settled: Sequence[RemainingRow],
     only: tuple[int, ...],
 ) -> None:
     if removed:
@@ -95,7 +97,7 @@ async def _settle(
 # -- rows that are set back -----------------------------------------------------------------------
 
 
-async def set_back(database: Database, rows: Sequence[SetBack]) -> list[bool]:
+async def set_back(database: Database, rows: Sequence[Release]) -> list[bool]:
     answers: dict[int, bool] = {}
     for group in database.groups(row.shard for row in rows):
         async with database.transaction("set_back") as session:
@@ -107,10 +109,10 @@ async def set_back(database: Database, rows: Sequence[SetBack]) -> list[bool]:
     return [answers[place] for place in range(len(rows))]
 
 
-async def _set_back(session: Session, rows: Sequence[SetBack], only: tuple[int, ...]) -> list[bool]:
+async def _set_back(session: Session, rows: Sequence[Release], only: tuple[int, ...]) -> list[bool]:
     found = await lock_claims(session, rows, only)
     removed: list[RowId] = []
-    settled: list[Settled] = []
+    settled: list[RemainingRow] = []
     for row, facts in zip(rows, found, strict=True):
         if not facts.held or facts.queue_row is None:
             continue
@@ -123,19 +125,19 @@ async def _set_back(session: Session, rows: Sequence[SetBack], only: tuple[int, 
     return [facts.held and facts.seq == row.seq for row, facts in zip(rows, found, strict=True)]
 
 
-def _outcome(row: SetBack, facts: Facts, row_id: RowId) -> Settled | None:
+def _outcome(row: Release, facts: ClaimFacts, row_id: RowId) -> RemainingRow | None:
     """What becomes of a row that was claimed in vain; None if it goes."""
     attempts = facts.attempts + row.counts
     if facts.seq != row.seq:
-        return Settled(row_id, facts.status, None, facts.timer_at, attempts, row.error)
+        return RemainingRow(row_id, facts.status, None, facts.timer_at, attempts, row.error)
     timers = [at for at in (facts.timer_at, row.wake) if at is not None]
     timer_at = min(timers, default=None)
     if row.status is None or row.status is RowStatus.SLEEPING:
         if timer_at is None:
             return None
-        return Settled(row_id, RowStatus.SLEEPING, None, timer_at, 0)
-    return Settled(row_id, row.status, row.delay, timer_at, attempts, row.error)
+        return RemainingRow(row_id, RowStatus.SLEEPING, None, timer_at, 0)
+    return RemainingRow(row_id, row.status, row.delay, timer_at, attempts, row.error)
 
 
-def _key(row: SetBack) -> Key:
-    return Key(row.shard, row.entity_id)
+def _key(row: Release) -> EntityKey:
+    return EntityKey(row.shard, row.entity_id)

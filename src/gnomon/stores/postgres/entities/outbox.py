@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from gnomon.contracts.store import Holding
+from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
-from gnomon.contracts.store.outbox import Backlog, Outgoing, Waiting
+from gnomon.contracts.store.outbox import OutboxRow, SinkBacklog, SinkQueue
 from gnomon.stores.postgres.connection import Database, Row
-from gnomon.stores.postgres.entities.looking import fence, first_rows
 from gnomon.stores.postgres.entities.rows import outgoing_of
-from gnomon.stores.postgres.entities.saving import Key, touch_entities
+from gnomon.stores.postgres.entities.versions import EntityKey, touch_entities
+from gnomon.stores.postgres.entities.views import fence, first_rows
 
 
 class PostgresOutbox:
@@ -20,21 +20,21 @@ class PostgresOutbox:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def survey(self, holdings: Sequence[Holding]) -> Sequence[Waiting]:
-        found: dict[str, Waiting] = {}
+    async def survey(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
+        found: dict[str, SinkQueue] = {}
         for group in self._database.groups(holding.shard for holding in holdings):
             chosen = [holdings[place] for place in group.places]
             rows = await self._database.fetch("survey_outbox", *fence(chosen), *group.shards)
             for sink, age, due_in in rows:
-                other = found.get(sink, Waiting(sink, age, due_in))
-                found[sink] = Waiting(sink, max(age, other.age), min(due_in, other.due_in))
+                other = found.get(sink, SinkQueue(sink, age, due_in))
+                found[sink] = SinkQueue(sink, max(age, other.age), min(due_in, other.due_in))
         return [found[sink] for sink in sorted(found)]
 
     async def outgoing(
-        self, holdings: Sequence[Holding], sink: str, *, limit: int
-    ) -> Sequence[Outgoing]:
+        self, holdings: Sequence[HeldShard], sink: str, *, limit: int
+    ) -> Sequence[OutboxRow]:
         async def look(
-            chosen: Sequence[Holding], most: int, share: int, only: tuple[int, ...]
+            chosen: Sequence[HeldShard], most: int, share: int, only: tuple[int, ...]
         ) -> Sequence[Row]:
             room = BATCH_BYTES_MAX * len(chosen) // len(holdings)
             wanted = (*fence(chosen), most, share, sink, room)
@@ -43,38 +43,38 @@ class PostgresOutbox:
         rows = await first_rows(self._database, holdings, limit, look)
         return [outgoing_of(row) for row in rows]
 
-    async def sent(self, rows: Sequence[Outgoing]) -> None:
+    async def sent(self, rows: Sequence[OutboxRow]) -> None:
         for group in self._database.groups(row.shard for row in rows):
             chosen = [rows[place] for place in group.places]
             await self._database.fetch("sent", *_keys(chosen), *group.shards)
 
     async def unsent(
-        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
+        self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         for group in self._database.groups(row.shard for row in rows):
             chosen = [rows[place] for place in group.places]
-            entities = sorted({Key(row.shard, row.entity_id) for row in chosen})
+            entities = sorted({EntityKey(row.shard, row.entity_id) for row in chosen})
             async with self._database.transaction("unsent") as session:
                 await touch_entities(session, entities, group.shards)
                 await session.fetch(
                     "unsent", *_keys(chosen), delay, error, int(counts), *group.shards
                 )
 
-    async def quarantine(self, row: Outgoing, *, error: str) -> None:
-        key = Key(row.shard, row.entity_id)
+    async def quarantine(self, row: OutboxRow, *, error: str) -> None:
+        key = EntityKey(row.shard, row.entity_id)
         async with self._database.transaction("quarantine") as session:
             await touch_entities(session, [key], self._database.only(key.shard))
             await session.fetch("save_quarantine", *key, row.sink, row.n, error)
 
-    async def backlog(self) -> Sequence[Backlog]:
+    async def backlog(self) -> Sequence[SinkBacklog]:
         rows = await self._database.fetch_wide("backlog")
         return [
-            Backlog(sink=sink, count=count, oldest_at=at, error=error, quarantined=quarantined)
+            SinkBacklog(sink=sink, count=count, oldest_at=at, error=error, quarantined=quarantined)
             for sink, count, at, error, quarantined in rows
         ]
 
 
-def _keys(rows: Sequence[Outgoing]) -> tuple[list[object], ...]:
+def _keys(rows: Sequence[OutboxRow]) -> tuple[list[object], ...]:
     return (
         [row.shard for row in rows],
         [row.entity_id for row in rows],

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from gnomon.contracts.store.entities import Commit, Offer, StateWrite
+from gnomon.contracts.store.entities import Commit, Enqueue, StateWrite
 from gnomon.model.ids import save_key
-from gnomon.stores.postgres.entities.saving import RELAY, Key, Note, Publication, StateSave
+from gnomon.stores.postgres.entities.versions import (
+    RELAY,
+    EntityKey,
+    OutboxEntry,
+    StateRow,
+    VersionRow,
+)
 
 
-def key_of(part: Commit) -> Key:
+def key_of(part: Commit) -> EntityKey:
     """Which entity it is about."""
-    return Key(part.shard, part.entity_id)
+    return EntityKey(part.shard, part.entity_id)
 
 
 def counts(part: Commit) -> bool:
@@ -30,18 +36,18 @@ def version_count(parts: Sequence[Commit]) -> int:
     return sum(part.doc is not None for part in parts)
 
 
-def note_of(part: Commit, now: datetime) -> Note:
+def note_of(part: Commit, now: datetime) -> VersionRow:
     """The note of a new version."""
-    return Note(
+    return VersionRow(
         key_of(part), part.epoch, part.version + 1, part.paths, _author(part), part.root,
         part.depth, now,
     )  # fmt: skip
 
 
-def states_of(parts: Sequence[Commit]) -> list[StateSave]:
+def states_of(parts: Sequence[Commit]) -> list[StateRow]:
     """The new states."""
     return [
-        StateSave(key_of(part), part.stage, part.state_version + 1, part.state)
+        StateRow(key_of(part), part.stage, part.state_version + 1, part.state)
         for part in parts
         if isinstance(part.state, StateWrite)
     ]
@@ -49,7 +55,7 @@ def states_of(parts: Sequence[Commit]) -> list[StateSave]:
 
 def publications_of(
     parts: Sequence[Commit], now: datetime, *, has_relay: bool
-) -> list[Publication]:
+) -> list[OutboxEntry]:
     """What goes out of the parts of one commit."""
     saves = [part for part in parts if counts(part)]
     found = []
@@ -61,7 +67,7 @@ def publications_of(
         doc = last_doc(saves[: place + 1]) if after else None
         key, author, save = key_of(part), _author(part), save_key_of(part)
         tail = (part.root, part.paths, save, now, doc, version_count(after), len(after))
-        found += [Publication(key, sink, part.stage, author, *tail) for sink in sinks]
+        found += [OutboxEntry(key, sink, part.stage, author, *tail) for sink in sinks]
     return found
 
 
@@ -73,10 +79,10 @@ def save_key_of(part: Commit) -> str:
     return save_key(part.entity_id, part.epoch, version, state=state)
 
 
-def timer_alone(part: Commit) -> Offer:
+def timer_alone(part: Commit) -> Enqueue:
     """For a stage that has no row, though it wants to be woken."""
     assert isinstance(part.wake, datetime)
-    return Offer(
+    return Enqueue(
         stage=part.stage, reason="", root=part.root, depth=part.depth, ready=False, wake=part.wake
     )
 

@@ -8,16 +8,16 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.clock import Entropy
-from gnomon.contracts.store import Holding
+from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.entities import RowStatus, StageLane
-from gnomon.contracts.store.register import Attendance, Opening, StageRecord
+from gnomon.contracts.store.register import StageAttendance, StageRecord, UnservedShard
 from gnomon.model.stage.graph import Reach
-from gnomon.model.stage.merging import REASONS_MAX
+from gnomon.model.stage.queue_merge import REASONS_MAX
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.rows import text_of, texts_of
-from gnomon.stores.postgres.entities.saving import (
-    Entry,
-    Key,
+from gnomon.stores.postgres.entities.versions import (
+    AuditRow,
+    EntityKey,
     columns,
     lock_entities,
     touch_entities,
@@ -72,7 +72,7 @@ async def declare(
 async def _free_saves(database: Database, session: Session, raised: Sequence[str]) -> None:
     """Undelivered saves of stages are due. Before their queues: entities are locked first."""
     rows = await session.fetch("entities_undelivered", raised) if raised else ()
-    keys = [Key(*row) for row in rows]
+    keys = [EntityKey(*row) for row in rows]
     for group in database.groups(key.shard for key in keys):
         chosen = [keys[place] for place in group.places]
         await touch_entities(session, chosen, group.shards)
@@ -130,13 +130,13 @@ async def attend(
     worker: UUID,
     *,
     serves: Collection[str],
-    holdings: Sequence[Holding],
+    holdings: Sequence[HeldShard],
     alive_for: timedelta,
-) -> Attendance:
+) -> StageAttendance:
     rows = await database.fetch("stages_list")
     if not rows and not serves:  # there are no stages at all
         [(now,)] = await database.fetch("now")
-        return Attendance(now=now, register=(), servers={}, openings=())
+        return StageAttendance(now=now, register=(), servers={}, openings=())
     mine = sorted(serves)
     await database.fetch("servers_note", worker, mine)
     await database.fetch("servers_drop", worker, mine, SERVERS_KEPT_FOR)
@@ -146,15 +146,15 @@ async def attend(
         servers[stage].add(server)
     openings = await database.fetch("openings", mine) if mine else ()
     now = rows[0][7] if rows else (await database.fetch("now"))[0][0]
-    return Attendance(
+    return StageAttendance(
         now=now,
         register=[_record_of(row, {}) for row in rows],
         servers={stage: frozenset(workers) for stage, workers in servers.items()},
-        openings=[Opening(*row) for row in openings],
+        openings=[UnservedShard(*row) for row in openings],
     )
 
 
-async def _note_owner(database: Database, worker: UUID, holdings: Sequence[Holding]) -> None:
+async def _note_owner(database: Database, worker: UUID, holdings: Sequence[HeldShard]) -> None:
     """Only what is not known yet: leases are kept for long."""
     rows = await database.fetch("owners_known", worker)
     known = {(shard, lease_guid) for shard, lease_guid in rows}
@@ -171,7 +171,7 @@ def _kind(status: str, lane: int) -> str:
     return "sleeping" if status == RowStatus.SLEEPING else "parked"
 
 
-async def forget(database: Database, stage: str, *, entry: Entry) -> int:
+async def forget(database: Database, stage: str, *, entry: AuditRow) -> int:
     gone = 0
     async with database.transaction("forget") as session:
         for shard in range(await database.shard_count(session)):
@@ -191,7 +191,7 @@ async def begin_sweep(
     *,
     reason: str,
     unless_within: timedelta | None,
-    entry: Entry | None,
+    entry: AuditRow | None,
 ) -> bool:
     async with database.transaction("begin_sweep") as session:
         began = bool(await session.fetch("sweep_begin", stage, reason, unless_within))
@@ -217,7 +217,7 @@ async def purge(database: Database, *, limit: int) -> int:
 async def _purge_states(database: Database, limit: int, only: tuple[int, ...]) -> int:
     async with database.transaction("purge_entities") as session:
         rows = await session.fetch("tombstones", STATES_KEPT_FOR, limit, *only)
-        keys = [Key(*row) for row in rows]
+        keys = [EntityKey(*row) for row in rows]
         if not keys:
             return 0
         locked = await lock_entities(session, keys, only)

@@ -14,7 +14,7 @@ from gnomon.contracts.store.entities import (
     StageLane,
     StageState,
 )
-from gnomon.contracts.store.outbox import Outgoing
+from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.stores.postgres.connection import Row
 
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])
@@ -95,8 +95,8 @@ def queue_rows_of(row: Row, at: int, entity_id: str) -> dict[str, QueueRow]:
     return found
 
 
-def outgoing_of(row: Row) -> Outgoing:
-    return Outgoing(
+def outgoing_of(row: Row) -> OutboxRow:
+    return OutboxRow(
         shard=row[0], n=row[1], sink=row[2], entity_id=row[3], epoch=row[4], version=row[5],
         author=row[6], paths=texts_of(row[7]), doc=row[8], state=state_of(row, 9), key=row[13],
         attempts=row[14], at=row[15], root=row[16],

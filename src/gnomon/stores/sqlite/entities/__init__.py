@@ -6,14 +6,14 @@ compared in Python, and rows are written one by one.
 
 from __future__ import annotations
 
+from gnomon.stores.sqlite.entities.backfill import SqliteBackfill
 from gnomon.stores.sqlite.entities.commits import SqliteCommits
-from gnomon.stores.sqlite.entities.outside import SqliteOutside
 from gnomon.stores.sqlite.entities.owner import SqliteOwner
 from gnomon.stores.sqlite.entities.register import SqliteRegister
-from gnomon.stores.sqlite.entities.sweeps import SqliteSweeps
+from gnomon.stores.sqlite.entities.writes import SqliteWrites
 
 __all__ = ["SqliteEntities"]
 
 
-class SqliteEntities(SqliteOutside, SqliteRegister, SqliteOwner, SqliteCommits, SqliteSweeps):
+class SqliteEntities(SqliteWrites, SqliteRegister, SqliteOwner, SqliteCommits, SqliteBackfill):
     """The `EntityStore` of this engine."""

@@ -9,18 +9,18 @@ from gnomon.contracts.store.entities import (
     ChangeNote,
     Commit,
     CommitKind,
-    Committed,
-    Keep,
-    Offer,
+    CommitResult,
+    Enqueue,
+    Release,
     RowStatus,
-    SetBack,
+    Unchanged,
 )
 from gnomon.model.ids import save_key
-from gnomon.model.stage.merging import READY, SLEEPING, earlier
+from gnomon.model.stage.queue_merge import READY, SLEEPING, earlier
 from gnomon.stores.sqlite.entities.offers import asleep, load_row, replace_row
-from gnomon.stores.sqlite.entities.outbox import Save
-from gnomon.stores.sqlite.entities.picture import Picture
-from gnomon.stores.sqlite.entities.rows import Connection, Leases, StoredRow, note_of
+from gnomon.stores.sqlite.entities.outbox import OutboxSave
+from gnomon.stores.sqlite.entities.rows import Connection, GoodLeases, StoredRow, note_of
+from gnomon.stores.sqlite.entities.snapshot import CommitSnapshot
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, micros_or_none
@@ -29,25 +29,25 @@ from gnomon.stores.sqlite.rows import duration_us, micros_or_none
 class SqliteCommits(EntityVerbs):
     """The part of the `EntityStore` that writes what became of claims."""
 
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[Committed]:
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
         return await self._runner.write(lambda connection: self._commit(connection, commits))
 
-    def _commit(self, connection: Connection, commits: Sequence[Commit]) -> list[Committed]:
-        leases = Leases(connection)
+    def _commit(self, connection: Connection, commits: Sequence[Commit]) -> list[CommitResult]:
+        leases = GoodLeases(connection)
         keys = [(part.entity_id, part.stage) for commit in commits for part in commit.parts]
-        picture = Picture(connection, keys, now_us=self._now_us(), seq=self._new_seq())
+        picture = CommitSnapshot(connection, keys, now_us=self._now_us(), seq=self._new_seq())
         answers = [
             _commit(connection, picture, commit)
             if leases.holds(commit.shard, commit.lease_guid)
-            else Committed(kind=CommitKind.LOST)
+            else CommitResult(kind=CommitKind.LOST)
             for commit in commits
         ]
         picture.write_back()
         return answers
 
-    async def set_back(self, rows: Sequence[SetBack]) -> Sequence[bool]:
+    async def set_back(self, rows: Sequence[Release]) -> Sequence[bool]:
         def call(connection: Connection) -> list[bool]:
-            leases = Leases(connection)
+            leases = GoodLeases(connection)
             now_us = self._now_us()
             return [
                 leases.holds(row.shard, row.lease_guid) and _set_back(connection, row, now_us)
@@ -60,49 +60,49 @@ class SqliteCommits(EntityVerbs):
 # -- commit ---------------------------------------------------------------------------------------
 
 
-def _commit(connection: Connection, picture: Picture, commit: Commit) -> Committed:
+def _commit(connection: Connection, picture: CommitSnapshot, commit: Commit) -> CommitResult:
     entity = picture.entities.get(commit.entity_id)
     if entity is None or entity.epoch != commit.epoch:
-        return Committed(kind=CommitKind.GONE)
+        return CommitResult(kind=CommitKind.GONE)
     if entity.version != commit.version:
         picture.write_back()  # it may have been moved by this very batch
         return _moved(connection, commit)
     if not all(_has_state(picture, part) for part in commit.parts):
-        return Committed(kind=CommitKind.STATE_MOVED)
+        return CommitResult(kind=CommitKind.STATE_MOVED)
     for part in commit.parts:
         _save(connection, picture, part)
     made = picture.offer_all(commit.offers, shard=commit.shard, entity_id=commit.entity_id)
-    return Committed(kind=CommitKind.SAVED, made=made)
+    return CommitResult(kind=CommitKind.SAVED, made=made)
 
 
-def _has_state(picture: Picture, commit: Commit) -> bool:
+def _has_state(picture: CommitSnapshot, commit: Commit) -> bool:
     """Whether the stage's state is still the one that was loaded."""
     state = picture.states.get((commit.entity_id, commit.stage))
     return commit.state_version == (0 if state is None else state.version)
 
 
-def _moved(connection: Connection, commit: Commit) -> Committed:
+def _moved(connection: Connection, commit: Commit) -> CommitResult:
     wanted = {"id": commit.entity_id, "epoch": commit.epoch, "since": commit.version}
     since: tuple[ChangeNote, ...] = tuple(
         note_of(row) for row in connection.execute(SQL["changes_since"], wanted)
     )
     entity = load_entity(connection, commit.entity_id)
-    return Committed(kind=CommitKind.MOVED, entity=entity, since=since)
+    return CommitResult(kind=CommitKind.MOVED, entity=entity, since=since)
 
 
-def _save(connection: Connection, picture: Picture, commit: Commit) -> None:
+def _save(connection: Connection, picture: CommitSnapshot, commit: Commit) -> None:
     if commit.doc is not None:
         picture.change(commit, commit.doc)
-    if not isinstance(commit.state, Keep):
+    if not isinstance(commit.state, Unchanged):
         key = (commit.entity_id, commit.stage)
         picture.put_state(commit.state, key, shard=commit.shard)
     _finish_row(picture, commit)
     sinks = [""] * picture.has_relay + [commit.stage] * commit.after_save
-    if sinks and (commit.doc is not None or not isinstance(commit.state, Keep)):
+    if sinks and (commit.doc is not None or not isinstance(commit.state, Unchanged)):
         picture.publish(_save_of(connection, picture, commit), sinks)
 
 
-def _finish_row(picture: Picture, commit: Commit) -> None:
+def _finish_row(picture: CommitSnapshot, commit: Commit) -> None:
     """The claimed row goes, or sleeps if a timer is left; but not if something came meanwhile. What
     sleeps anyway is as good as claimed."""
     key = (commit.entity_id, commit.stage)
@@ -119,24 +119,24 @@ def _finish_row(picture: Picture, commit: Commit) -> None:
         picture.put_row(asleep(row)._replace(timer_at=timer_at, note=note))
 
 
-def _timer_alone(commit: Commit) -> Offer:
+def _timer_alone(commit: Commit) -> Enqueue:
     """For a row that is gone, though its stage wants to be woken."""
     wake = commit.wake if isinstance(commit.wake, datetime) else None
-    return Offer(
+    return Enqueue(
         stage=commit.stage, reason="", root=commit.root, depth=commit.depth, ready=False, wake=wake
     )
 
 
-def _timer(wake: datetime | Keep | None, before: int | None) -> int | None:
-    return before if isinstance(wake, Keep) else micros_or_none(wake)
+def _timer(wake: datetime | Unchanged | None, before: int | None) -> int | None:
+    return before if isinstance(wake, Unchanged) else micros_or_none(wake)
 
 
-def _save_of(connection: Connection, picture: Picture, commit: Commit) -> Save:
+def _save_of(connection: Connection, picture: CommitSnapshot, commit: Commit) -> OutboxSave:
     """What goes out: document and state as they are now."""
     version = picture.entities[commit.entity_id].version
     state = picture.states.get((commit.entity_id, commit.stage))
-    is_new = state is not None and not isinstance(commit.state, Keep)
-    return Save(
+    is_new = state is not None and not isinstance(commit.state, Unchanged)
+    return OutboxSave(
         shard=commit.shard,
         entity_id=commit.entity_id,
         n=0,
@@ -157,7 +157,7 @@ def _save_of(connection: Connection, picture: Picture, commit: Commit) -> Save:
     )
 
 
-def _document(connection: Connection, picture: Picture, commit: Commit) -> str | None:
+def _document(connection: Connection, picture: CommitSnapshot, commit: Commit) -> str | None:
     """The document that a commit left as it was."""
     picture.write_back()  # it may have been saved by this very batch
     entity = load_entity(connection, commit.entity_id)
@@ -171,7 +171,7 @@ def author_of(stage: str) -> str:
 # -- set back -------------------------------------------------------------------------------------
 
 
-def _set_back(connection: Connection, back: SetBack, now_us: int) -> bool:
+def _set_back(connection: Connection, back: Release, now_us: int) -> bool:
     row = load_row(connection, back.shard, back.entity_id, back.stage)
     if row is None:
         return False
@@ -187,7 +187,7 @@ def _set_back(connection: Connection, back: SetBack, now_us: int) -> bool:
     return True
 
 
-def _put_back(row: StoredRow, back: SetBack, now_us: int) -> StoredRow | None:
+def _put_back(row: StoredRow, back: Release, now_us: int) -> StoredRow | None:
     match back.status:
         case RowStatus.READY:
             return row._replace(status=READY, ready_at=now_us + duration_us(back.delay))

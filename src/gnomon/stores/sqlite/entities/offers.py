@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from gnomon.contracts.store.entities import Offer, StageLane
-from gnomon.model.stage import merging
-from gnomon.model.stage.merging import SLEEPING, Waiting, Wanted
+from gnomon.contracts.store.entities import Enqueue, StageLane
+from gnomon.model.stage import queue_merge
+from gnomon.model.stage.queue_merge import SLEEPING, EnqueueRule, QueuedEntity
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     StoredRow,
@@ -20,23 +20,23 @@ from gnomon.stores.sqlite.rows import duration_us, micros_or_none
 
 
 def offered(
-    row: StoredRow | None, offer: Offer, *, shard: int, entity_id: str, now_us: int, seq: int
+    row: StoredRow | None, offer: Enqueue, *, shard: int, entity_id: str, now_us: int, seq: int
 ) -> StoredRow | None:
     """What an offer makes of a row, or of none: then `seq` is the new one's."""
     if row is not None:
         return merged(row, offer, now_us)
-    new = merging.made(wanted_of(offer), now_us, seq)
+    new = queue_merge.made(wanted_of(offer), now_us, seq)
     return None if new is None else _stored((entity_id, offer.stage, shard), new, note=None)
 
 
-def merged(row: StoredRow, offer: Offer, now_us: int) -> StoredRow:
+def merged(row: StoredRow, offer: Enqueue, now_us: int) -> StoredRow:
     """What an offer makes of a row that is there."""
-    was = Waiting(*row[3:10], decode_texts(row.reasons), row.root, row.depth, row.error)
-    return _stored(row.key(), merging.merged(was, wanted_of(offer), now_us), note=row.note)
+    was = QueuedEntity(*row[3:10], decode_texts(row.reasons), row.root, row.depth, row.error)
+    return _stored(row.key(), queue_merge.merged(was, wanted_of(offer), now_us), note=row.note)
 
 
-def wanted_of(offer: Offer) -> Wanted:
-    return Wanted(
+def wanted_of(offer: Enqueue) -> EnqueueRule:
+    return EnqueueRule(
         reason=offer.reason,
         root=offer.root,
         depth=offer.depth,
@@ -50,7 +50,7 @@ def wanted_of(offer: Offer) -> Wanted:
     )
 
 
-def _stored(key: tuple[Any, ...], row: Waiting, *, note: str | None) -> StoredRow:
+def _stored(key: tuple[Any, ...], row: QueuedEntity, *, note: str | None) -> StoredRow:
     reasons = encode_texts(row.reasons)
     return StoredRow._make((*key, *row[:7], reasons, row.root, row.depth, row.error, note))
 
@@ -60,9 +60,9 @@ def asleep(row: StoredRow) -> StoredRow:
     return row._replace(status=SLEEPING, ready_at=None, attempts=0, reasons="[]", error=None)
 
 
-def freeing(stage: str, reason: str, root: UUID, lane: StageLane) -> Offer:
+def freeing(stage: str, reason: str, root: UUID, lane: StageLane) -> Enqueue:
     """What frees a parked row without anybody having been asked."""
-    return Offer(stage=stage, reason=reason, root=root, lane=lane, frees=True)
+    return Enqueue(stage=stage, reason=reason, root=root, lane=lane, frees=True)
 
 
 # -- rows -----------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from gnomon.contracts.store import Holding
+from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.entities import StageState
-from gnomon.contracts.store.outbox import Backlog, Outgoing, Waiting
+from gnomon.contracts.store.outbox import OutboxRow, SinkBacklog, SinkQueue
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     Parameters,
@@ -28,7 +28,7 @@ from gnomon.stores.sqlite.rows import duration_us, moment
 _NEXT = "\x01"  # less than whatever may follow in a stage's name
 
 
-class Save(NamedTuple):
+class OutboxSave(NamedTuple):
     """What goes out with a save, whoever it goes to."""
 
     shard: int
@@ -48,23 +48,23 @@ class Save(NamedTuple):
 class SqliteOutbox(EntityVerbs):
     """The `OutboxStore` of this engine."""
 
-    async def survey(self, holdings: Sequence[Holding]) -> Sequence[Waiting]:
-        def call(connection: Connection) -> list[Waiting]:
+    async def survey(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
+        def call(connection: Connection) -> list[SinkQueue]:
             return _survey(connection, held_shards(connection, holdings), self._now_us())
 
         return await self._runner.read(call)
 
     async def outgoing(
-        self, holdings: Sequence[Holding], sink: str, *, limit: int
-    ) -> Sequence[Outgoing]:
-        def call(connection: Connection) -> list[Outgoing]:
+        self, holdings: Sequence[HeldShard], sink: str, *, limit: int
+    ) -> Sequence[OutboxRow]:
+        def call(connection: Connection) -> list[OutboxRow]:
             shards, now = held_shards(connection, holdings), self._now_us()
             rows = first_of(connection, "outgoing", shards, limit=limit, sink=sink, now=now)
             return _load(connection, sink, [(entity_id, n) for _, n, entity_id in rows])
 
         return await self._runner.read(call)
 
-    async def sent(self, rows: Sequence[Outgoing]) -> None:
+    async def sent(self, rows: Sequence[OutboxRow]) -> None:
         gone = [_key(row) for row in rows]
 
         def call(connection: Connection) -> None:  # a cursor must not leave the writer's thread
@@ -73,7 +73,7 @@ class SqliteOutbox(EntityVerbs):
         await self._runner.write(call)
 
     async def unsent(
-        self, rows: Sequence[Outgoing], *, delay: timedelta, error: str, counts: bool
+        self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         def call(connection: Connection) -> None:
             ready_at = self._now_us() + duration_us(delay)
@@ -84,7 +84,7 @@ class SqliteOutbox(EntityVerbs):
 
         await self._runner.write(call)
 
-    async def quarantine(self, row: Outgoing, *, error: str) -> None:
+    async def quarantine(self, row: OutboxRow, *, error: str) -> None:
         values = _key(row) | {"error": error, "counts": 1}
 
         def call(connection: Connection) -> None:
@@ -93,21 +93,21 @@ class SqliteOutbox(EntityVerbs):
 
         await self._runner.write(call)
 
-    async def backlog(self) -> Sequence[Backlog]:
+    async def backlog(self) -> Sequence[SinkBacklog]:
         rows = await self._runner.browse(
             lambda connection: connection.execute(SQL["backlog"]).fetchall()
         )
         return [
-            Backlog(
+            SinkBacklog(
                 sink=sink, count=count, oldest_at=moment(at), error=error, quarantined=quarantined
             )
             for sink, count, at, error, quarantined in rows
         ]
 
 
-def _load(connection: Connection, sink: str, keys: Sequence[tuple[str, int]]) -> list[Outgoing]:
+def _load(connection: Connection, sink: str, keys: Sequence[tuple[str, int]]) -> list[OutboxRow]:
     """Up to the bound: the cursor is lazy."""
-    found: list[Outgoing] = []
+    found: list[OutboxRow] = []
     size = 0
     cursor = connection.execute(SQL["load_outgoing"], {"sink": sink, "keys": encode_ids(keys)})
     for row in cursor:
@@ -119,7 +119,7 @@ def _load(connection: Connection, sink: str, keys: Sequence[tuple[str, int]]) ->
     return found
 
 
-def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[Waiting]:
+def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[SinkQueue]:
     """The earliest of each sink in all of the shards."""
     found: dict[str, tuple[int, int]] = {}
     for shard in shards:
@@ -130,7 +130,7 @@ def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[
             found[sink] = (min(ready_at, known_ready_at), min(oldest_at, known_oldest_at))
             wanted["sink"] = sink + _NEXT
     return [
-        Waiting(
+        SinkQueue(
             sink,
             age=timedelta(microseconds=now_us - oldest_at),
             due_in=timedelta(microseconds=ready_at - now_us),
@@ -139,7 +139,7 @@ def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[
     ]
 
 
-def outgoing_rows(save: Save, sinks: Sequence[str]) -> list[Parameters]:
+def outgoing_rows(save: OutboxSave, sinks: Sequence[str]) -> list[Parameters]:
     """The outbox rows of a save, one for each sink."""
     state = save.state
     row: Parameters = {
@@ -162,16 +162,16 @@ def outgoing_rows(save: Save, sinks: Sequence[str]) -> list[Parameters]:
     return [row | {"sink": sink} for sink in sinks]
 
 
-def _key(row: Outgoing) -> Parameters:
+def _key(row: OutboxRow) -> Parameters:
     return {"id": row.entity_id, "sink": row.sink, "n": row.n}
 
 
-def _outgoing_of(row: tuple[Any, ...]) -> Outgoing:
+def _outgoing_of(row: tuple[Any, ...]) -> OutboxRow:
     (
         n, entity_id, sink, shard, epoch, version, root, author, paths, key, attempts, at,
         state_version, *state, doc,
     ) = row  # fmt: skip
-    return Outgoing(
+    return OutboxRow(
         shard=shard,
         n=n,
         sink=sink,

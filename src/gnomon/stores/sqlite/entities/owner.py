@@ -8,30 +8,29 @@ from heapq import merge
 from operator import itemgetter
 from typing import NamedTuple
 
-from gnomon.contracts.store import Holding
+from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
 from gnomon.contracts.store.entities import (
-    Asked,
+    ChangedEntity,
     ChangeNote,
-    Claim,
+    ClaimedEntity,
+    Enqueue,
     Entity,
-    Fed,
-    Made,
-    Next,
-    Offer,
-    Peeked,
+    LaneHead,
+    NewRow,
+    NextDue,
+    NextWork,
+    Routing,
     RowStatus,
     StageLane,
     StageState,
-    Survey,
 )
-from gnomon.model.stage.merging import SLEEPING
+from gnomon.model.stage.queue_merge import SLEEPING
 from gnomon.stores.sqlite.entities.offers import merged
-from gnomon.stores.sqlite.entities.picture import Picture
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     EntityRow,
-    Leases,
+    GoodLeases,
     StoredRow,
     encode_ids,
     first_of,
@@ -40,6 +39,7 @@ from gnomon.stores.sqlite.entities.rows import (
     read_rows,
     state_of,
 )
+from gnomon.stores.sqlite.entities.snapshot import CommitSnapshot
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros, moment, moment_or_none
@@ -47,7 +47,7 @@ from gnomon.stores.sqlite.rows import micros, moment, moment_or_none
 TIMER = "timer"
 
 
-class Loaded(NamedTuple):
+class LoadedEntities(NamedTuple):
     """Living entities by id, with all that belongs to them."""
 
     entities: Mapping[str, Entity]
@@ -59,15 +59,15 @@ class Loaded(NamedTuple):
 class SqliteOwner(EntityVerbs):
     """The part of the `EntityStore` by which an owner finds its work."""
 
-    async def survey(self, holdings: Sequence[Holding]) -> Survey:
+    async def survey(self, holdings: Sequence[HeldShard]) -> NextWork:
         return await self._runner.read(lambda connection: self._survey(connection, holdings))
 
-    def _survey(self, connection: Connection, holdings: Sequence[Holding]) -> Survey:
+    def _survey(self, connection: Connection, holdings: Sequence[HeldShard]) -> NextWork:
         shards = [holding.shard for holding in holdings]
         wanted = {"shards": encode_ids(shards)}
         found = connection.execute(SQL["survey_times"], wanted).fetchall()
         timers = [timer_at for timer_at, _ in found if timer_at is not None]
-        return Survey(
+        return NextWork(
             now=self._clock.now(),
             ready=_lanes(connection, shards),
             timer_at=moment_or_none(min(timers, default=None)),
@@ -77,16 +77,16 @@ class SqliteOwner(EntityVerbs):
 
     # -- timers -----------------------------------------------------------------------------------
 
-    async def fire(self, holdings: Sequence[Holding], *, limit: int) -> int:
+    async def fire(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         def call(connection: Connection) -> int:
             now_us = self._now_us()
             shards = held_shards(connection, holdings)
             due = first_of(connection, "due_timers", shards, limit=limit, now=now_us)
             keys = [(entity_id, stage) for _, entity_id, stage, _ in due]
-            picture = Picture(connection, keys, now_us=now_us, seq=self._new_seq())
+            picture = CommitSnapshot(connection, keys, now_us=now_us, seq=self._new_seq())
             for key in keys:
                 row = picture.rows[key]._replace(timer_at=None)
-                offer = Offer(stage=row.stage, reason=TIMER, root=self._entropy.token())
+                offer = Enqueue(stage=row.stage, reason=TIMER, root=self._entropy.token())
                 picture.put_row(merged(row, offer, now_us))
             picture.write_back()
             return len(due)
@@ -96,15 +96,15 @@ class SqliteOwner(EntityVerbs):
     # -- feed -------------------------------------------------------------------------------------
 
     async def feed(
-        self, holdings: Sequence[Holding], *, limit: int, skip: Collection[str]
-    ) -> Sequence[Fed]:
+        self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
+    ) -> Sequence[ChangedEntity]:
         return await self._runner.read(
             lambda connection: _feed(connection, held_shards(connection, holdings), limit, skip)
         )
 
-    async def asked(self, answers: Sequence[Asked]) -> Sequence[tuple[Made, ...] | None]:
-        def call(connection: Connection) -> list[tuple[Made, ...] | None]:
-            leases = Leases(connection)
+    async def asked(self, answers: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
+        def call(connection: Connection) -> list[tuple[NewRow, ...] | None]:
+            leases = GoodLeases(connection)
             held = [leases.holds(answer.shard, answer.lease_guid) for answer in answers]
             told = [answer for answer, is_held in zip(answers, held, strict=True) if is_held]
             stored = store_offers(connection, told, now_us=self._now_us(), seq=self._new_seq())
@@ -118,14 +118,14 @@ class SqliteOwner(EntityVerbs):
 
     async def peek(
         self,
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         stage: str,
         lane: StageLane,
         *,
         limit: int,
         skip: Collection[str],
-    ) -> Peeked:
-        def call(connection: Connection) -> Peeked:
+    ) -> LaneHead:
+        def call(connection: Connection) -> LaneHead:
             now_us = self._now_us()
             heads = first_of(
                 connection, "peek", held_shards(connection, holdings), limit=limit, skip=skip,
@@ -135,12 +135,14 @@ class SqliteOwner(EntityVerbs):
             claims, count = self._claims(connection, due, stage)
             is_all = count == len(heads) < limit
             next_at = None if is_all else moment(heads[min(count, len(heads) - 1)][0])
-            return Peeked(claims, next_at)
+            return LaneHead(claims, next_at)
 
         return await self._runner.read(call)
 
-    async def claim_of(self, holding: Holding, entity_id: str, stage: str) -> Claim | None:
-        def call(connection: Connection) -> Claim | None:
+    async def claim_of(
+        self, holding: HeldShard, entity_id: str, stage: str
+    ) -> ClaimedEntity | None:
+        def call(connection: Connection) -> ClaimedEntity | None:
             if not held_shards(connection, [holding]):
                 return None
             claims, _ = self._claims(connection, [entity_id], stage)
@@ -150,7 +152,7 @@ class SqliteOwner(EntityVerbs):
 
     def _claims(
         self, connection: Connection, ids: Sequence[str], stage: str
-    ) -> tuple[list[Claim], int]:
+    ) -> tuple[list[ClaimedEntity], int]:
         """Claims of those that are ready for the stage, and how many of the ids were looked at."""
         now = self._clock.now()
         loaded = load(connection, ids)
@@ -158,13 +160,13 @@ class SqliteOwner(EntityVerbs):
         return [claim for claim in found if claim is not None], loaded.looked_at
 
 
-def load(connection: Connection, ids: Sequence[str]) -> Loaded:
+def load(connection: Connection, ids: Sequence[str]) -> LoadedEntities:
     """Those of the entities that live: three statements, however many there are."""
     entities, states, count = _load_documents(connection, ids)
     rows: dict[str, dict[str, StoredRow]] = {}
     for row in read_rows(connection, "load_rows", {"ids": encode_ids(ids[:count])}):
         rows.setdefault(row.entity_id, {})[row.stage] = row
-    return Loaded(entities, states, rows, count)
+    return LoadedEntities(entities, states, rows, count)
 
 
 def _load_documents(
@@ -193,7 +195,9 @@ def _load_documents(
     return entities, states, count
 
 
-def _claim(loaded: Loaded, entity_id: str, stage: str, now: datetime) -> Claim | None:
+def _claim(
+    loaded: LoadedEntities, entity_id: str, stage: str, now: datetime
+) -> ClaimedEntity | None:
     rows = loaded.rows.get(entity_id, {})
     row = rows.get(stage)
     if entity_id not in loaded.entities or row is None or row.status != RowStatus.READY:
@@ -206,7 +210,7 @@ def _claim(loaded: Loaded, entity_id: str, stage: str, now: datetime) -> Claim |
         if other.ready_at is not None and other.ready_at <= now_us
     }
     due, place = frozenset(ready), (row.ready_at or 0, stage)
-    return Claim(
+    return ClaimedEntity(
         entity=loaded.entities[entity_id],
         row=row.queue_row(),
         states=loaded.states.get(entity_id, {}),
@@ -218,13 +222,13 @@ def _claim(loaded: Loaded, entity_id: str, stage: str, now: datetime) -> Claim |
 
 
 def store_offers(
-    connection: Connection, answers: Sequence[Asked], *, now_us: int, seq: int
-) -> dict[int, tuple[Made, ...]]:
+    connection: Connection, answers: Sequence[Routing], *, now_us: int, seq: int
+) -> dict[int, tuple[NewRow, ...]]:
     """Store what the stages want of the entities that are still those they were asked about; the
     rows made, by the places of these."""
     keys = [(answer.entity_id, "") for answer in answers]
-    picture = Picture(connection, keys, now_us=now_us, seq=seq)
-    made: dict[int, tuple[Made, ...]] = {}
+    picture = CommitSnapshot(connection, keys, now_us=now_us, seq=seq)
+    made: dict[int, tuple[NewRow, ...]] = {}
     for place, answer in enumerate(answers):
         entity = picture.entities.get(answer.entity_id)
         if entity is None or entity.epoch != answer.epoch:
@@ -236,7 +240,7 @@ def store_offers(
     return made
 
 
-def _answer_feed(connection: Connection, answers: Sequence[Asked]) -> None:
+def _answer_feed(connection: Connection, answers: Sequence[Routing]) -> None:
     """Nothing is left to ask, or only what came after this version."""
     rows = [
         {
@@ -253,7 +257,7 @@ def _answer_feed(connection: Connection, answers: Sequence[Asked]) -> None:
 
 def _feed(
     connection: Connection, shards: Sequence[int], limit: int, skip: Collection[str]
-) -> list[Fed]:
+) -> list[ChangedEntity]:
     found = first_of(connection, "feed", shards, limit=limit, skip=skip)
     loaded = load(connection, [entity_id for _, entity_id, *_ in found])
     fed = []
@@ -266,9 +270,9 @@ def _feed(
 
 
 def fed_of(
-    loaded: Loaded, entity_id: str, *, seq: int = 0, changes: tuple[ChangeNote, ...] = ()
-) -> Fed:
-    return Fed(
+    loaded: LoadedEntities, entity_id: str, *, seq: int = 0, changes: tuple[ChangeNote, ...] = ()
+) -> ChangedEntity:
+    return ChangedEntity(
         entity=loaded.entities[entity_id],
         seq=seq,
         changes=changes,
@@ -277,7 +281,7 @@ def fed_of(
     )
 
 
-def _lanes(connection: Connection, shards: Sequence[int]) -> list[Next]:
+def _lanes(connection: Connection, shards: Sequence[int]) -> list[NextDue]:
     """The earliest of each lane in all of the shards."""
     earliest: dict[tuple[str, int], int] = {}
     for shard in shards:
@@ -288,5 +292,6 @@ def _lanes(connection: Connection, shards: Sequence[int]) -> list[Next]:
             lane = (row[0], row[1])
             earliest[lane] = min(row[2], earliest.get(lane, row[2]))
     return [
-        Next(stage, StageLane(lane), moment(at)) for (stage, lane), at in sorted(earliest.items())
+        NextDue(stage, StageLane(lane), moment(at))
+        for (stage, lane), at in sorted(earliest.items())
     ]

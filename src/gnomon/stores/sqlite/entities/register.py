@@ -7,21 +7,21 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from gnomon.contracts.store import LOCAL, Holding
+from gnomon.contracts.store import LOCAL, HeldShard
 from gnomon.contracts.store.entities import StageLane
-from gnomon.contracts.store.register import Attendance, Opening, StageRecord
+from gnomon.contracts.store.register import StageAttendance, StageRecord, UnservedShard
 from gnomon.model.stage.graph import Reach
+from gnomon.stores.sqlite.entities.backfill import start_sweep
 from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
-    Leases,
+    GoodLeases,
     Parameters,
     decode_texts,
     encode_ids,
     encode_texts,
     read_rows,
 )
-from gnomon.stores.sqlite.entities.sweeps import start_sweep
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
@@ -83,14 +83,14 @@ class SqliteRegister(EntityVerbs):
         worker: UUID,
         *,
         serves: Collection[str],
-        holdings: Sequence[Holding],
+        holdings: Sequence[HeldShard],
         alive_for: timedelta,
-    ) -> Attendance:
+    ) -> StageAttendance:
         register = await self.registered()
         if not register and not serves:  # there are no stages at all
-            return Attendance(now=self._clock.now(), register=(), servers={}, openings=())
+            return StageAttendance(now=self._clock.now(), register=(), servers={}, openings=())
 
-        def call(connection: Connection) -> Attendance:
+        def call(connection: Connection) -> StageAttendance:
             now_us = self._now_us()
             _note_worker(connection, worker, serves, holdings, now_us)
             return _attendance(connection, serves, now_us, alive_for)
@@ -138,7 +138,7 @@ def _note_worker(
     connection: Connection,
     worker: UUID,
     serves: Collection[str],
-    holdings: Sequence[Holding],
+    holdings: Sequence[HeldShard],
     now_us: int,
 ) -> None:
     mine: Parameters = {"worker": worker.bytes, "now": now_us}
@@ -148,7 +148,7 @@ def _note_worker(
     connection.execute(
         SQL["drop_servers"], {**mine, "stages": encode_ids(serves), "long_ago": long_ago}
     )
-    leases = Leases(connection)
+    leases = GoodLeases(connection)
     for each in holdings:
         if leases.holds(each.shard, each.lease_guid):
             row = {**mine, "shard": each.shard, "lease_guid": each.lease_guid.bytes}
@@ -157,17 +157,17 @@ def _note_worker(
 
 def _attendance(
     connection: Connection, serves: Collection[str], now_us: int, alive_for: timedelta
-) -> Attendance:
+) -> StageAttendance:
     servers: dict[str, set[UUID]] = {}
     since = {"since": now_us - duration_us(alive_for)}
     for stage, worker in connection.execute(SQL["servers"], since):
         servers.setdefault(stage, set()).add(UUID(bytes=worker))
     openings = connection.execute(SQL["openings"], {"stages": encode_ids(serves)})
-    return Attendance(
+    return StageAttendance(
         now=moment(now_us),
         register=_records(connection, "registered"),
         servers={stage: frozenset(workers) for stage, workers in servers.items()},
-        openings=[Opening(stage, shard, UUID(bytes=guid)) for stage, shard, guid in openings],
+        openings=[UnservedShard(stage, shard, UUID(bytes=guid)) for stage, shard, guid in openings],
     )
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import Holding
+from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.entities import (
     ChangeNote,
     Entity,
@@ -136,7 +136,7 @@ def note_of(row: tuple[Any, ...]) -> ChangeNote:
     )
 
 
-class Leases:
+class GoodLeases:
     """Which leases are good, each looked up once in a transaction."""
 
     def __init__(self, connection: Connection) -> None:
@@ -158,8 +158,8 @@ def has_relay(connection: Connection) -> bool:
     return bool(found)
 
 
-def held_shards(connection: Connection, holdings: Sequence[Holding]) -> list[int]:
-    leases = Leases(connection)
+def held_shards(connection: Connection, holdings: Sequence[HeldShard]) -> list[int]:
+    leases = GoodLeases(connection)
     return [each.shard for each in holdings if leases.holds(each.shard, each.lease_guid)]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import Holding, Store
-from gnomon.contracts.store.register import Attendance, Opening
+from gnomon.contracts.store import HeldShard, Store
+from gnomon.contracts.store.register import StageAttendance, UnservedShard
 from gnomon.model.stage.graph import Reach
 from gnomon.testing.store_suite.entities.given import OTHER_STAGE, STAGE
 from gnomon.testing.store_suite.entities.registering import declared
@@ -64,7 +64,7 @@ class TestAttendance:
 
         found = await attended(store, GUEST, STAGE, OTHER_STAGE)
 
-        wanted = [Opening(OTHER_STAGE, each.shard, each.lease_guid) for each in held]
+        wanted = [UnservedShard(OTHER_STAGE, each.shard, each.lease_guid) for each in held]
         assert sorted(wanted) == sorted(found.openings)
 
     async def test_a_lease_that_is_another_by_now_opens_nothing(
@@ -94,8 +94,8 @@ class TestAttendance:
 
 
 async def attended(
-    store: Store, worker: UUID, *serves: str, holdings: list[Holding] | None = None
-) -> Attendance:
+    store: Store, worker: UUID, *serves: str, holdings: list[HeldShard] | None = None
+) -> StageAttendance:
     return await store.entities.attend(
         worker, serves=serves, holdings=holdings or [], alive_for=ALIVE_FOR
     )

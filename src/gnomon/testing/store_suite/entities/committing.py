@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import Claim, CommitKind, RowStatus, StateWrite
+from gnomon.contracts.store.entities import ClaimedEntity, CommitKind, RowStatus, StateWrite
 from gnomon.testing.store_suite.entities.given import (
     DOC,
     OTHER_DOC,
@@ -301,7 +301,7 @@ class TestClaimedRow:
         assert {OTHER_STAGE: other} == await entities.rows("ad")
 
 
-async def assert_untouched(entities: GivenEntities, claim: Claim) -> None:
+async def assert_untouched(entities: GivenEntities, claim: ClaimedEntity) -> None:
     """Nothing of a commit that was fenced off was written."""
     name = claim.entity.id
     assert {claim.row.stage: claim.row} == await entities.rows(name)

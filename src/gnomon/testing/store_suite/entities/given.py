@@ -9,25 +9,25 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import Holding, Store
+from gnomon.contracts.store import HeldShard, Store
 from gnomon.contracts.store.entities import (
-    Asked,
-    Claim,
+    ChangedEntity,
+    ClaimedEntity,
     Commit,
     CommitKind,
-    Committed,
+    CommitResult,
+    Enqueue,
     Entity,
     EntityWrite,
-    Fed,
-    Offer,
     QueueRow,
+    Release,
+    Routing,
     RowStatus,
-    SetBack,
     StageLane,
     StageState,
     StateWrite,
 )
-from gnomon.contracts.store.outbox import RELAY_SINK, Outgoing, Waiting
+from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, SinkQueue
 from gnomon.contracts.store.register import RELAY_REVISION
 from gnomon.testing.store_suite.given import Given, polls
 
@@ -109,20 +109,20 @@ class GivenEntities:
 
     # -- the queue --------------------------------------------------------------------------------
 
-    def offer(self, stage: str = STAGE, *, reason: str = "change", **fields: Any) -> Offer:
+    def offer(self, stage: str = STAGE, *, reason: str = "change", **fields: Any) -> Enqueue:
         values: dict[str, Any] = {"root": self.given.entropy.token()} | fields
-        return Offer(stage=stage, reason=reason, **values)
+        return Enqueue(stage=stage, reason=reason, **values)
 
-    async def fed(self, *, limit: int = LIMIT, skip: Sequence[str] = ()) -> Sequence[Fed]:
+    async def fed(self, *, limit: int = LIMIT, skip: Sequence[str] = ()) -> Sequence[ChangedEntity]:
         return await self.store.entities.feed(
             await self.given.holdings(), limit=limit, skip=frozenset(skip)
         )
 
-    async def fed_of(self, name: str) -> Fed:
+    async def fed_of(self, name: str) -> ChangedEntity:
         return next(fed for fed in await self.fed() if fed.entity.id == name)
 
-    async def answer_of(self, fed: Fed, *offers: Offer) -> Asked:
-        return Asked(
+    async def answer_of(self, fed: ChangedEntity, *offers: Enqueue) -> Routing:
+        return Routing(
             entity_id=fed.entity.id,
             shard=fed.entity.shard,
             lease_guid=(await self.given.holding(fed.entity.shard)).lease_guid,
@@ -132,19 +132,21 @@ class GivenEntities:
             offers=offers,
         )
 
-    async def asked(self, name: str, *offers: Offer) -> None:
+    async def asked(self, name: str, *offers: Enqueue) -> None:
         """The stages have been asked about all changes, and want this."""
         fed = await self.fed_of(name)
         assert None not in await self.store.entities.asked([await self.answer_of(fed, *offers)])
 
-    async def offered(self, name: str, *offers: Offer) -> None:
+    async def offered(self, name: str, *offers: Enqueue) -> None:
         """The same, for an entity that nothing was to be asked about: no fence but the lease."""
         entity = await self.entity(name)
-        fed = Fed(entity=entity, seq=0, changes=(), states={}, waiting={})
+        fed = ChangedEntity(entity=entity, seq=0, changes=(), states={}, waiting={})
         answer = msgspec.structs.replace(await self.answer_of(fed, *offers), version=0)
         assert None not in await self.store.entities.asked([answer])
 
-    async def queued(self, name: str | None = None, stage: str = STAGE, **offer: Any) -> Claim:
+    async def queued(
+        self, name: str | None = None, stage: str = STAGE, **offer: Any
+    ) -> ClaimedEntity:
         """A new entity that waits in a stage's queue, as its owner gets it."""
         entity = await self.written(name)
         await self.asked(entity.id, self.offer(stage, **offer))
@@ -178,7 +180,7 @@ class GivenEntities:
         *,
         limit: int = LIMIT,
         skip: Sequence[str] = (),
-        holdings: Sequence[Holding] | None = None,
+        holdings: Sequence[HeldShard] | None = None,
     ) -> list[str]:
         """The ids at the head of a lane."""
         peeked = await self.store.entities.peek(
@@ -187,7 +189,7 @@ class GivenEntities:
         )  # fmt: skip
         return [claim.entity.id for claim in peeked.claims]
 
-    async def claim(self, name: str, stage: str = STAGE) -> Claim:
+    async def claim(self, name: str, stage: str = STAGE) -> ClaimedEntity:
         holding = await self.given.holding(self.given.shard_of(name))
         claim = await self.store.entities.claim_of(holding, name, stage)
         assert claim is not None, f"{name} is not ready for {stage}"
@@ -198,7 +200,9 @@ class GivenEntities:
 
     # -- what becomes of claims -------------------------------------------------------------------
 
-    async def commit_of(self, claim: Claim, *, relay: bool = False, **fields: Any) -> Commit:
+    async def commit_of(
+        self, claim: ClaimedEntity, *, relay: bool = False, **fields: Any
+    ) -> Commit:
         """A claim as it was loaded, with nothing new unless said."""
         if relay:
             await self.has_relay()
@@ -219,14 +223,16 @@ class GivenEntities:
             shard=entity.shard, entity_id=entity.id, stage=row.stage, **values | fields
         )  # fmt: skip
 
-    async def committed(self, claim: Claim, **fields: Any) -> Committed:
+    async def committed(self, claim: ClaimedEntity, **fields: Any) -> CommitResult:
         commit = await self.commit_of(claim, **fields)
         return (await self.store.entities.commit([commit]))[0]
 
-    async def set_back_of(self, claim: Claim, status: RowStatus | None, **fields: Any) -> SetBack:
+    async def set_back_of(
+        self, claim: ClaimedEntity, status: RowStatus | None, **fields: Any
+    ) -> Release:
         holding = await self.given.holding(claim.entity.shard)
         values: dict[str, Any] = {"lease_guid": holding.lease_guid, "seq": claim.row.seq} | fields
-        return SetBack(
+        return Release(
             shard=claim.entity.shard,
             entity_id=claim.entity.id,
             stage=claim.row.stage,
@@ -234,7 +240,7 @@ class GivenEntities:
             **values,
         )
 
-    async def set_back(self, claim: Claim, status: RowStatus | None, **fields: Any) -> bool:
+    async def set_back(self, claim: ClaimedEntity, status: RowStatus | None, **fields: Any) -> bool:
         row = await self.set_back_of(claim, status, **fields)
         return (await self.store.entities.set_back([row]))[0]
 
@@ -255,7 +261,7 @@ class GivenEntities:
         done = await self.committed(claim, doc=OTHER_DOC, state=state, after_save=True)
         assert CommitKind.SAVED is done.kind
 
-    async def undelivered(self, name: str, stage: str = STAGE) -> Outgoing:
+    async def undelivered(self, name: str, stage: str = STAGE) -> OutboxRow:
         """A new entity with a save that the stage did not take."""
         await self.written(name)
         await self.saved_by(name, stage)
@@ -263,23 +269,23 @@ class GivenEntities:
         await self.store.outbox.quarantine(row, error="no")
         return row
 
-    async def outgoing_soon(self, *, limit: int = LIMIT) -> Sequence[Outgoing]:
+    async def outgoing_soon(self, *, limit: int = LIMIT) -> Sequence[OutboxRow]:
         """What is due to leave, as soon as something is."""
         async for _ in polls():
             if rows := await self.outgoing(limit=limit):
                 return rows
         raise AssertionError("nothing came due")
 
-    async def outgoing(self, sink: str | None = None, *, limit: int = LIMIT) -> Sequence[Outgoing]:
+    async def outgoing(self, sink: str | None = None, *, limit: int = LIMIT) -> Sequence[OutboxRow]:
         """What is due to leave, to one sink or to all of them, one after the other."""
         holdings = await self.given.holdings()
         sinks = [each.sink for each in await self.waiting()] if sink is None else [sink]
-        found: list[Outgoing] = []
+        found: list[OutboxRow] = []
         for each in sinks:
             found += await self.store.outbox.outgoing(holdings, each, limit=limit)
         return found
 
-    async def waiting(self) -> Sequence[Waiting]:
+    async def waiting(self) -> Sequence[SinkQueue]:
         return await self.store.outbox.survey(await self.given.holdings())
 
     async def root_of(self, entity: Entity) -> UUID:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import Claim, Commit, CommitKind, RowStatus, StateWrite
+from gnomon.contracts.store.entities import ClaimedEntity, Commit, CommitKind, RowStatus, StateWrite
 from gnomon.testing.store_suite.entities.given import STAGE, GivenEntities
 from gnomon.testing.store_suite.given import HOUR
 
@@ -17,7 +17,7 @@ FIRST, SECOND, THIRD = '{"n": 1}', '{"n": 2}', '{"n": 3}'
 
 
 async def pass_of(
-    entities: GivenEntities, claim: Claim, *parts: dict[str, Any], **head: Any
+    entities: GivenEntities, claim: ClaimedEntity, *parts: dict[str, Any], **head: Any
 ) -> Commit:
     """A pass that begins with a claim; of the parts at least the stage is given."""
     values: dict[str, Any] = {"doc": FIRST} | head

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import Asked, CommitKind, Entity, RowStatus
+from gnomon.contracts.store.entities import CommitKind, Entity, Routing, RowStatus
 from gnomon.testing.store_suite.entities.given import OTHER_DOC, GivenEntities
 from gnomon.testing.store_suite.given import HOUR, Given
 from gnomon.testing.store_suite.races import rivals
@@ -154,10 +154,10 @@ class TestEntityRaces:
         assert [] == list(await store.installation.doctor())
 
 
-async def offering(entities: GivenEntities, made: Sequence[Entity]) -> list[Asked]:
+async def offering(entities: GivenEntities, made: Sequence[Entity]) -> list[Routing]:
     """The stage wants all of them; no feed row is answered by it."""
     return [
-        Asked(
+        Routing(
             entity_id=entity.id,
             shard=entity.shard,
             lease_guid=(await entities.given.holding(entity.shard)).lease_guid,

@@ -1,4 +1,4 @@
-"""Part of the suite: every engine merges offers as `gnomon.model.stage.merging` says.
+"""Part of the suite: every engine merges offers as `gnomon.model.stage.queue_merge` says.
 
 Random walks of one queue row: offers, failures, timers, releases. Each step is compared with the
 rule. The present that a statement saw is told by a witness: a row of another stage that the same
@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import Offer, QueueRow, RowStatus, StageLane
-from gnomon.model.stage.merging import REASONS_MAX, Waiting, Wanted, made, merged
+from gnomon.contracts.store.entities import Enqueue, QueueRow, RowStatus, StageLane
+from gnomon.model.stage.queue_merge import REASONS_MAX, EnqueueRule, QueuedEntity, made, merged
 from gnomon.testing.store_suite.entities.given import STAGE, GivenEntities
 from gnomon.testing.store_suite.given import HOUR, SECOND
 
@@ -31,7 +31,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TestMergeRule:
-    """`Offer`, `fire` and `release`: one rule, whatever the engine."""
+    """`Enqueue`, `fire` and `release`: one rule, whatever the engine."""
 
     async def test_an_offer_does_what_the_rule_says(self, entities: GivenEntities) -> None:
         """To whatever row it finds, or to none."""
@@ -110,7 +110,7 @@ async def fire_timers(entities: GivenEntities, prefix: str, random: Random) -> N
     assert {"ready", "sleeping"} == fired
 
 
-def any_offer(entities: GivenEntities, random: Random, now: datetime) -> Offer:
+def any_offer(entities: GivenEntities, random: Random, now: datetime) -> Enqueue:
     """Of any kind; each kind often enough to meet every kind of row."""
     wake = random.choice(WAKES)
     fields: dict[str, Any] = {
@@ -127,7 +127,9 @@ def any_offer(entities: GivenEntities, random: Random, now: datetime) -> Offer:
     return entities.offer(**fields)
 
 
-async def offer_with_witness(entities: GivenEntities, name: str, offer: Offer, number: int) -> int:
+async def offer_with_witness(
+    entities: GivenEntities, name: str, offer: Enqueue, number: int
+) -> int:
     """Make it, and the same to another stage by the same statement; the present it saw."""
     witness = f"witness-{number}"
     fields = {"stage": witness, "ready": True, "wake": None, "looping": None}
@@ -137,7 +139,11 @@ async def offer_with_witness(entities: GivenEntities, name: str, offer: Offer, n
 
 
 def assert_as_ruled(
-    before: Waiting | None, offer: Wanted, now: int, after: Waiting | None, which: object
+    before: QueuedEntity | None,
+    offer: EnqueueRule,
+    now: int,
+    after: QueuedEntity | None,
+    which: object,
 ) -> None:
     if before is not None:
         assert merged(before, offer, now) == after, which
@@ -165,13 +171,13 @@ async def disturb(entities: GivenEntities, name: str, random: Random) -> None:
         await random.choices(choices, weights=(6, 3, 1))[0]()
 
 
-async def row_of(entities: GivenEntities, name: str = "ad") -> Waiting | None:
+async def row_of(entities: GivenEntities, name: str = "ad") -> QueuedEntity | None:
     row = (await entities.rows(name)).get(STAGE)
     return None if row is None else waiting_of(row)
 
 
-def waiting_of(row: QueueRow) -> Waiting:
-    return Waiting(
+def waiting_of(row: QueueRow) -> QueuedEntity:
+    return QueuedEntity(
         lane=row.lane,
         status=row.status,
         ready_at=None if row.ready_at is None else micros(row.ready_at),
@@ -186,8 +192,8 @@ def waiting_of(row: QueueRow) -> Waiting:
     )
 
 
-def wanted_of(offer: Offer) -> Wanted:
-    return Wanted(
+def wanted_of(offer: Enqueue) -> EnqueueRule:
+    return EnqueueRule(
         reason=offer.reason,
         root=offer.root,
         depth=offer.depth,

@@ -1,0 +1,110 @@
+"""What a save, or an answer, makes ready at once: a claim out of memory, the store is not asked.
+
+Its fences are those of any claim. If somebody has changed the entity, the state or the row since,
+the commit says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from gnomon.contracts.store.entities import (
+    ChangedEntity,
+    ClaimedEntity,
+    Commit,
+    Enqueue,
+    Entity,
+    NewRow,
+    QueueRow,
+    RowStatus,
+    StageState,
+    StateWrite,
+)
+
+
+def claims_after_save(
+    claim: ClaimedEntity, commit: Commit, made: Sequence[NewRow]
+) -> Iterator[ClaimedEntity]:
+    """Claims of the rows that a commit made. It has a document: else it had no offers."""
+    states, entity = claim.states, claim.entity
+    for part in commit.parts:
+        states, entity = states_after(states, part), entity_after(entity, part, claim.now)
+    held_back = claim.held_back.union(
+        offer.stage for offer in commit.offers if offer.ready and not offer.is_at_once
+    )
+    for row, others in _fresh_rows(commit.offers, made, claim.waiting, entity.id):
+        yield ClaimedEntity(
+            entity=replace(entity, changed_at=row.first_at),
+            row=row,
+            states=states,
+            waiting=others,
+            held_back=held_back,
+            now=row.first_at,
+        )
+
+
+def entity_after(entity: Entity, commit: Commit, now: datetime) -> Entity:
+    """What a save made of an entity."""
+    if commit.doc is None:
+        return entity
+    return Entity(
+        id=entity.id,
+        shard=entity.shard,
+        epoch=entity.epoch,
+        version=commit.version + 1,
+        doc=commit.doc,
+        changed_at=now,
+    )
+
+
+def states_after(states: Mapping[str, StageState], commit: Commit) -> Mapping[str, StageState]:
+    """What it made of the states."""
+    if not isinstance(commit.state, StateWrite):
+        return states
+    return {**states, commit.stage: _stored(commit.state, commit.state_version + 1)}
+
+
+def claims_after_asking(
+    fed: ChangedEntity, offers: Sequence[Enqueue], made: Sequence[NewRow]
+) -> Iterator[ClaimedEntity]:
+    """Claims of the rows that the answers about a change made."""
+    waiting = frozenset(name for name, row in fed.waiting.items() if row.status is RowStatus.READY)
+    held_back = frozenset(
+        name
+        for name, row in fed.waiting.items()
+        if row.status is not RowStatus.READY and row.status is not RowStatus.SLEEPING
+    )
+    for row, others in _fresh_rows(offers, made, waiting, fed.entity.id):
+        yield ClaimedEntity(
+            entity=fed.entity,
+            row=row,
+            states=fed.states,
+            waiting=others,
+            held_back=held_back,
+            now=row.first_at,
+        )
+
+
+def _fresh_rows(
+    offers: Sequence[Enqueue], made: Sequence[NewRow], waiting: frozenset[str], entity_id: str
+) -> Iterator[tuple[QueueRow, frozenset[str]]]:
+    """The rows that are ready now, each with the other stages in whose queue the entity is."""
+    by_stage: Mapping[str, Enqueue] = {offer.stage: offer for offer in offers}
+    ready = waiting.union(offer.stage for offer in offers if offer.is_at_once)
+    for stage, seq, at in made:
+        offer = by_stage[stage]
+        if not offer.is_at_once:
+            continue
+        row = QueueRow(
+            entity_id=entity_id, stage=stage, lane=offer.lane, status=RowStatus.READY,
+            ready_at=at, timer_at=None, first_at=at, seq=seq, attempts=0,
+            reasons=(offer.reason,), root=offer.root, depth=offer.depth,
+        )  # fmt: skip
+        yield row, ready - {stage}
+
+
+def _stored(state: StateWrite, version: int) -> StageState:
+    return StageState(version=version, revision=state.revision, body=state.body, type=state.type)

@@ -1,0 +1,105 @@
+"""Offers: entities into the queues of stages, at most once each. The merging is
+`model.stage.merging`, in SQL; the store suite compares the two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from gnomon.contracts.store.entities import Enqueue, NewRow
+from gnomon.model.stage.queue_merge import BACKOFF_FLOOR, REASONS_MAX, SETTLES_MAX
+from gnomon.stores.postgres.connection import Row, Session
+from gnomon.stores.postgres.entities.versions import EntityKey, apart, columns, sparse
+
+
+class EnqueueRow(NamedTuple):
+    """An offer about an entity, which is locked and lives."""
+
+    key: EntityKey
+    offer: Enqueue
+
+
+RowsMade = dict[str, tuple[NewRow, ...]]  # by entity
+
+
+async def make_offers(
+    session: Session, offered: Sequence[EnqueueRow], only: tuple[int, ...]
+) -> RowsMade:
+    """One statement for each kind of offer, unless one (entity, stage) has several."""
+    made: RowsMade = {}
+    batches = list(apart(offered, lambda each: (each.key, each.offer.stage)))
+    for batch in batches:
+        await _arm(session, [each for each in batch if each.offer.wake is not None], only)
+        await _park(session, [each for each in batch if each.offer.looping is not None], only)
+        for kind, ready in _ready_kinds(batch).items():
+            for name, *row, is_new in await _ready(session, kind, ready, only):
+                if is_new and len(batches) == 1:  # else what was made may have been merged since
+                    made[name] = (*made.get(name, ()), NewRow(*row))
+    return made
+
+
+class EnqueueBatch(NamedTuple):
+    """What the offers of one statement have in common."""
+
+    frees: bool
+    settle: timedelta
+
+
+def _ready_kinds(offered: Sequence[EnqueueRow]) -> dict[EnqueueBatch, list[EnqueueRow]]:
+    kinds: dict[EnqueueBatch, list[EnqueueRow]] = {}
+    for each in offered:
+        offer = each.offer
+        if offer.ready and offer.looping is None:
+            kinds.setdefault(EnqueueBatch(offer.frees, offer.settle), []).append(each)
+    return kinds
+
+
+async def _ready(
+    session: Session, kind: EnqueueBatch, offered: Sequence[EnqueueRow], only: tuple[int, ...]
+) -> Sequence[Row]:
+    return await session.fetch(
+        "offer_ready",
+        *columns([each.key for each in offered]),
+        [each.offer.stage for each in offered],
+        sparse([each.offer.lane or None for each in offered]),
+        sparse([max(each.offer.delay, kind.settle) or None for each in offered]),
+        [each.offer.reason for each in offered],
+        [each.offer.root for each in offered],
+        [each.offer.depth for each in offered],
+        kind.frees,
+        BACKOFF_FLOOR,
+        kind.settle,
+        SETTLES_MAX * kind.settle,
+        REASONS_MAX,
+        *only,
+    )
+
+
+async def _arm(session: Session, offered: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
+    if offered:
+        await session.fetch(
+            "offer_timer",
+            *columns([each.key for each in offered]),
+            [each.offer.stage for each in offered],
+            [each.offer.wake for each in offered],
+            [each.offer.root for each in offered],
+            [each.offer.depth for each in offered],
+            *only,
+        )
+
+
+async def _park(session: Session, offered: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
+    if offered:
+        await session.fetch(
+            "offer_looping",
+            *columns([each.key for each in offered]),
+            [each.offer.stage for each in offered],
+            [each.offer.lane for each in offered],
+            [each.offer.reason for each in offered],
+            [each.offer.root for each in offered],
+            [each.offer.depth for each in offered],
+            [each.offer.looping for each in offered],
+            REASONS_MAX,
+            *only,
+        )

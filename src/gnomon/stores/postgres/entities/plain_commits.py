@@ -1,0 +1,193 @@
+"""Commits that nobody is in the way of, which is nearly all of them: in one statement.
+
+It is for plain PostgreSQL, where a statement may write several tables and shards. What it leaves
+out is decided under locks, see `committing`, in a transaction of its own: within one transaction
+entities are locked in one order only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from gnomon.contracts.store.entities import (
+    Commit,
+    CommitKind,
+    CommitResult,
+    Enqueue,
+    NewRow,
+    StateWrite,
+    Unchanged,
+)
+from gnomon.stores.postgres.connection import Database, Row, Session
+from gnomon.stores.postgres.entities.claimed import lock_claims, settle_commits
+from gnomon.stores.postgres.entities.enqueues import EnqueueRow, make_offers
+from gnomon.stores.postgres.entities.parts import (
+    counts,
+    key_of,
+    last_doc,
+    publications_of,
+    save_key_of,
+    states_of,
+    timer_alone,
+    version_count,
+)
+from gnomon.stores.postgres.entities.rows import text_of
+from gnomon.stores.postgres.entities.versions import (
+    columns,
+    publish,
+    save_states,
+    sparse,
+)
+
+
+async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[int, CommitResult]:
+    """Save what can be saved so; the answers to those that were, by their places."""
+    places = _candidates(commits)
+    if not places:
+        return {}
+    async with database.transaction("commit") as session:
+        rows = await session.fetch("commit_plain", *_arguments([commits[each] for each in places]))
+        saved = sorted(places[row[0] - 1] for row in rows if row[0] is not None)
+        made = {row[2]: NewRow(row[3], row[4], row[5]) for row in rows if row[0] is None}
+        chosen = [commits[place] for place in saved]
+        if rows and rows[0][1] < len(saved):
+            await _settle_others(session, chosen)
+        passes = [each for each in chosen if each.then]
+        timers = await _write_rest(session, passes, rows[0]) if passes else []
+        others = await make_offers(session, [*_offers_left(chosen, made), *timers], ())
+        fed = [each for each in chosen if each.doc is not None and each.feed]
+        if fed:
+            keys = columns([key_of(each) for each in fed])
+            epochs = [each.epoch for each in fed]
+            await session.fetch("feed_add", *keys, epochs, [each.version for each in fed])
+    answers = {}
+    for place in saved:
+        name = commits[place].entity_id
+        told = (made[name], *others.get(name, ())) if name in made else others.get(name, ())
+        answers[place] = CommitResult(kind=CommitKind.SAVED, made=told)
+    return answers
+
+
+def _offers_left(commits: Sequence[Commit], made: Mapping[str, NewRow]) -> list[EnqueueRow]:
+    """The offers that are not made yet: one more than the first, or not as plain, or others."""
+    return [
+        EnqueueRow(key_of(commit), offer)
+        for commit in commits
+        for offer in commit.offers
+        if commit.entity_id not in made or made[commit.entity_id].stage != offer.stage
+    ]
+
+
+async def _write_rest(session: Session, passes: Sequence[Commit], told_of: Row) -> list[EnqueueRow]:
+    """What further stages made in the same passes, whose entities and notes are saved: all but
+    that. Timers are left for those that have no row."""
+    now, has_relay = told_of[6], told_of[7]
+    then = [part for each in passes for part in each.then]
+    await save_states(session, states_of(then), ())
+    outgoing = [
+        each
+        for commit in passes
+        for each in publications_of(commit.parts, now, has_relay=has_relay)
+    ]
+    await publish(session, outgoing, ())
+    told = [part for part in then if part.note or not isinstance(part.wake, Unchanged)]
+    if not told:
+        return []  # nearly always: a row that sleeps stays as it is
+    facts = await lock_claims(session, told, ())
+    await settle_commits(session, list(zip(told, facts, strict=True)), ())
+    return [
+        EnqueueRow(key_of(part), timer_alone(part))
+        for part, each in zip(told, facts, strict=True)
+        if each.queue_row is None and isinstance(part.wake, datetime)
+    ]
+
+
+async def _settle_others(session: Session, commits: Sequence[Commit]) -> None:
+    """Some of the claimed rows were just being written by somebody: now they can be settled."""
+    facts = await lock_claims(session, commits, ())
+    await settle_commits(session, list(zip(commits, facts, strict=True)), ())
+
+
+def _candidates(commits: Sequence[Commit]) -> list[int]:
+    """In the order of locking, the first of each entity."""
+    first: dict[tuple[int, str], int] = {}
+    for place, commit in enumerate(commits):
+        first.setdefault((commit.shard, commit.entity_id), place)
+    return [first[key] for key in sorted(first) if _is_plain(commits[first[key]])]
+
+
+def _is_plain(commit: Commit) -> bool:
+    """An offer needs the entity locked; whoever changes nothing does not lock it."""
+    return commit.doc is not None or isinstance(commit.state, StateWrite) or not commit.offers
+
+
+def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
+    offers = [_plain_offer(each) for each in commits]
+    states = [each.state if isinstance(each.state, StateWrite) else None for each in commits]
+    alone = [None if each.then else each for each in commits]  # what goes out of a pass comes later
+    outgoing = [each if each and counts(each) else None for each in alone]
+    return (
+        [each.shard for each in commits],
+        [each.lease_guid for each in commits],
+        [each.entity_id for each in commits],
+        [each.stage for each in commits],
+        [each.seq for each in commits],
+        [each.epoch for each in commits],
+        [each.version for each in commits],
+        sparse([each.state_version or None for each in commits]),
+        sparse([last_doc(each.parts) if each.then else each.doc for each in commits]),
+        [text_of(each.paths) for each in commits],
+        [each.root for each in commits],
+        [each.depth for each in commits],
+        sparse([None if isinstance(each.wake, Unchanged) else True for each in commits]),
+        sparse([None if isinstance(each.wake, Unchanged) else each.wake for each in commits]),
+        sparse([each.note or None for each in commits]),
+        sparse([None if each is None else save_key_of(each) for each in outgoing]),
+        sparse([None if each is None else each.after_save or None for each in outgoing]),
+        sparse([None if state is None else state.revision for state in states]),
+        sparse([None if state is None else state.type for state in states]),
+        sparse([None if state is None else state.body for state in states]),
+        sparse([None if offer is None else offer.stage for offer in offers]),
+        sparse([None if offer is None else offer.reason for offer in offers]),
+        sparse([version_count(each.then) or None for each in commits]),
+        sparse([sum(map(counts, each.then)) or None for each in commits]),
+        *_then(commits),
+    )
+
+
+def _then(commits: Sequence[Commit]) -> tuple[Sequence[str | None], ...]:
+    """What further stages made: a text for each commit, a line for each stage."""
+    if not any(commit.then for commit in commits):
+        return ((),) * 5
+    return (
+        [_lines(part.stage for part in commit.then) for commit in commits],
+        [_lines(str(part.state_version) for part in commit.then) for commit in commits],
+        [
+            _lines(
+                "" if part.doc is None else str(part.version - commit.version)
+                for part in commit.then
+            )
+            for commit in commits
+        ],
+        [_lines(text_of(part.paths) for part in commit.then) for commit in commits],
+        [_lines(str(part.depth) for part in commit.then) for commit in commits],
+    )
+
+
+def _lines(texts: Iterable[str]) -> str | None:
+    return "\n".join(texts) or None
+
+
+def _plain_offer(commit: Commit) -> Enqueue | None:
+    """The first one, if it says no more than that another stage is to see this very change."""
+    if not commit.offers:
+        return None
+    offer = commit.offers[0]
+    is_plain = (
+        offer.is_at_once
+        and (offer.root, offer.depth) == (commit.root, commit.depth)
+        and offer.stage != commit.stage
+        and all(offer.stage != other.stage for other in commit.offers[1:])
+    )
+    return offer if is_plain else None

@@ -1,0 +1,190 @@
+"""What saves consist of: locks in one order, notes, the feed, states, the outbox.
+
+Everything here happens inside a transaction that has locked the entities concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from gnomon.contracts.store.entities import StateWrite
+from gnomon.stores.postgres.connection import Session
+from gnomon.stores.postgres.entities.rows import text_of
+
+T = TypeVar("T")
+
+RowId = tuple[int, int]  # where a locked row is
+RELAY = ""  # the sink that is no stage's
+
+
+class AuditRow(NamedTuple):
+    """Who did what to an entity or a stage, for the audit."""
+
+    verb: str
+    actor: str
+    name: str
+    guid: UUID
+
+
+async def write_entry(session: Session, entry: AuditRow, shard: int) -> None:
+    """An entry of the audit."""
+    verb, actor, name, guid = entry
+    now = (await session.fetch("now"))[0][0]
+    await session.fetch("audit", now, guid, shard, 1, verb, actor, name)
+
+
+class EntityKey(NamedTuple):
+    """Which entity, in the order of locking."""
+
+    shard: int
+    id: str
+
+
+class LockedEntity(NamedTuple):
+    """An entity's row, locked."""
+
+    row_id: RowId
+    epoch: int
+    version: int
+    lives: bool
+
+
+class VersionRow(NamedTuple):
+    """A new version of an entity."""
+
+    key: EntityKey
+    epoch: int
+    version: int
+    paths: Sequence[str]
+    author: str
+    root: UUID
+    depth: int
+    at: datetime
+
+
+class OutboxEntry(NamedTuple):
+    """A save on its way out, with the state of a stage if one is named."""
+
+    key: EntityKey
+    sink: str
+    stage: str | None
+    author: str
+    root: UUID
+    paths: Sequence[str]
+    save_key: str
+    at: datetime
+    doc: str | None = None  # None: as it is now
+    versions_after: int = 0  # by other stages, in the same pass
+    saves_after: int = 0  # likewise
+
+
+class StateRow(NamedTuple):
+    """A new state; `version` is its own."""
+
+    key: EntityKey
+    stage: str
+    version: int
+    state: StateWrite
+
+
+def apart(things: Iterable[T], key_of: Callable[[T], Hashable]) -> Iterator[list[T]]:
+    """Split so that no key is twice in a batch, and each finds what the one before it left."""
+    left = list(things)
+    while left:
+        batch: dict[Hashable, T] = {}
+        others = [thing for thing in left if batch.setdefault(key_of(thing), thing) is not thing]
+        yield list(batch.values())
+        left = others
+
+
+async def lock_entities(
+    session: Session, keys: Sequence[EntityKey], only: tuple[int, ...]
+) -> list[LockedEntity | None]:
+    """The row of each, None where there is none. The keys are sorted, whoever calls."""
+    found: list[LockedEntity | None] = [None] * len(keys)
+    for place, *row in await session.fetch("entity_lock", *columns(keys), *only):
+        found[place - 1] = LockedEntity(*row)
+    return found
+
+
+async def touch_entities(
+    session: Session, keys: Sequence[EntityKey], only: tuple[int, ...]
+) -> None:
+    """Lock them and write their rows, so that a commit that has not seen it is not made plainly."""
+    locked = await lock_entities(session, keys, only)
+    await session.fetch("entity_touch", [row.row_id for row in locked if row is not None], *only)
+
+
+async def write_notes(session: Session, notes: Sequence[VersionRow], only: tuple[int, ...]) -> None:
+    if notes:
+        await session.fetch(
+            "entity_note",
+            *columns([note.key for note in notes]),
+            [note.epoch for note in notes],
+            [note.version for note in notes],
+            [text_of(note.paths) for note in notes],
+            [note.author for note in notes],
+            [note.root for note in notes],
+            [note.depth for note in notes],
+            [note.at for note in notes],
+            *only,
+        )
+
+
+async def add_to_feed(session: Session, notes: Sequence[VersionRow], only: tuple[int, ...]) -> None:
+    """The stages are to be asked about these changes."""
+    if notes:
+        await session.fetch(
+            "feed_add",
+            *columns([note.key for note in notes]),
+            [note.epoch for note in notes],
+            [note.version - 1 for note in notes],
+            *only,
+        )
+
+
+async def save_states(session: Session, saves: Sequence[StateRow], only: tuple[int, ...]) -> None:
+    if saves:
+        await session.fetch(
+            "state_save",
+            *columns([save.key for save in saves]),
+            [save.stage for save in saves],
+            [save.version for save in saves],
+            [save.state.revision for save in saves],
+            [save.state.type for save in saves],
+            [save.state.body for save in saves],
+            *only,
+        )
+
+
+async def publish(
+    session: Session, publications: Sequence[OutboxEntry], only: tuple[int, ...]
+) -> None:
+    if publications:
+        await session.fetch(
+            "publish",
+            *columns([each.key for each in publications]),
+            [each.sink for each in publications],
+            [each.stage for each in publications],
+            [each.author for each in publications],
+            [each.root for each in publications],
+            [text_of(each.paths) for each in publications],
+            [each.save_key for each in publications],
+            [each.at for each in publications],
+            sparse([each.doc for each in publications]),
+            sparse([each.versions_after or None for each in publications]),
+            sparse([each.saves_after or None for each in publications]),
+            *only,
+        )
+
+
+def columns(keys: Sequence[EntityKey]) -> tuple[list[int], list[str]]:
+    return [key.shard for key in keys], [key.id for key in keys]
+
+
+def sparse(column: list[Any]) -> list[Any]:
+    """A column that has nothing but None is as good as empty: `unnest` fills it up."""
+    return [] if column.count(None) == len(column) else column

@@ -1,0 +1,249 @@
+"""Changes from outside: documents, deletes, states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from gnomon.contracts.store.entities import Enqueue, Entity, EntityWrite, StageState, StateWrite
+from gnomon.model.ids import save_key
+from gnomon.model.stage.queue_merge import REASONS_MAX
+from gnomon.stores.entity_audit import audited
+from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.entities.enqueues import EnqueueRow, make_offers
+from gnomon.stores.postgres.entities.versions import (
+    RELAY,
+    AuditRow,
+    EntityKey,
+    LockedEntity,
+    OutboxEntry,
+    RowId,
+    StateRow,
+    VersionRow,
+    add_to_feed,
+    apart,
+    columns,
+    lock_entities,
+    publish,
+    save_states,
+    touch_entities,
+    write_entry,
+    write_notes,
+)
+
+
+class AdmittedWrite(NamedTuple):
+    """A write that may be made, and what it makes."""
+
+    place: int  # in the caller's list
+    write: EntityWrite
+    key: EntityKey
+    epoch: int
+    version: int
+    row_id: RowId | None  # None: the id was never used
+
+
+class StoredWrite(NamedTuple):
+    """A write that was made."""
+
+    put: AdmittedWrite
+    at: datetime
+    has_relay: bool  # whether the register knows one
+
+
+async def write(database: Database, writes: Sequence[EntityWrite]) -> list[Entity | None]:
+    answers: list[Entity | None] = [None] * len(writes)
+    for group in database.groups(each.shard for each in writes):
+        async with database.transaction("write") as session:
+            stored: list[StoredWrite] = []
+            for places in apart(group.places, lambda place: _key(writes[place])):
+                stored += await _write(session, writes, places, group.shards)
+            await _audit_writes(session, stored)
+        for each in stored:
+            answers[each.put.place] = _entity(each)
+    return answers
+
+
+async def _audit_writes(session: Session, stored: Sequence[StoredWrite]) -> None:
+    """One entry for all that one author put or deleted."""
+    if not stored:
+        return
+    at = stored[0].at
+    for (author, verb), some in audited(each.put.write for each in stored).items():
+        first = some[0]
+        await session.fetch(
+            "audit", at, first.root, first.shard, len(some), verb, author, first.id
+        )  # fmt: skip
+
+
+async def _write(
+    session: Session, writes: Sequence[EntityWrite], places: list[int], only: tuple[int, ...]
+) -> list[StoredWrite]:
+    places.sort(key=lambda place: _key(writes[place]))
+    keys = [_key(writes[place]) for place in places]
+    locked = await lock_entities(session, keys, only)
+    puts = [
+        put
+        for place, key, found in zip(places, keys, locked, strict=True)
+        if (put := _put(place, writes[place], key, found)) is not None
+    ]
+    stored = await _create(session, [put for put in puts if put.row_id is None], only)
+    stored += await _change(session, [put for put in puts if put.row_id is not None], only)
+    await _follow(session, stored, only)
+    return stored
+
+
+def _put(
+    place: int, write: EntityWrite, key: EntityKey, found: LockedEntity | None
+) -> AdmittedWrite | None:
+    """What a write makes of an entity; None where its base is another."""
+    if found is not None and found.lives:
+        if write.base != (found.epoch, found.version):
+            return None
+        return AdmittedWrite(place, write, key, found.epoch, found.version + 1, found.row_id)
+    if write.base is not None or write.doc is None:
+        return None
+    if found is None:
+        return AdmittedWrite(place, write, key, 1, 1, None)
+    return AdmittedWrite(place, write, key, found.epoch + 1, 1, found.row_id)
+
+
+async def _create(
+    session: Session, puts: Sequence[AdmittedWrite], only: tuple[int, ...]
+) -> list[StoredWrite]:
+    if not puts:
+        return []
+    docs = [put.write.doc for put in puts]
+    rows = await session.fetch("entity_create", *columns([put.key for put in puts]), docs, *only)
+    made = {name: (at, has_relay) for name, at, has_relay in rows}
+    # Without those that somebody made just now.
+    return [StoredWrite(put, *made[put.key.id]) for put in puts if put.key.id in made]
+
+
+async def _change(
+    session: Session, puts: Sequence[AdmittedWrite], only: tuple[int, ...]
+) -> list[StoredWrite]:
+    if not puts:
+        return []
+    rows = await session.fetch(
+        "entity_put",
+        [put.row_id for put in puts],
+        [put.epoch for put in puts],
+        [put.version for put in puts],
+        [put.write.doc for put in puts],
+        *only,
+    )
+    made = {name: (at, has_relay) for name, at, has_relay in rows}
+    return [StoredWrite(put, *made[put.key.id]) for put in puts]
+
+
+async def _follow(session: Session, stored: Sequence[StoredWrite], only: tuple[int, ...]) -> None:
+    """All that comes with a new version: its note, rows that go, who is to be asked and told."""
+    notes = [_note(each) for each in stored]
+    await write_notes(session, notes, only)
+    gone = [each for each in stored if each.put.write.doc is None]
+    publications = [_publication(each, RELAY) for each in stored if each.has_relay]
+    if gone:
+        publications += await _clear(session, gone, only)
+    revived = [each.put.key for each in stored if each.put.epoch > 1 and each.put.version == 1]
+    if revived:
+        await session.fetch("states_drop", *columns(revived), *only)
+    living = [
+        note for note, each in zip(notes, stored, strict=True) if each.put.write.doc is not None
+    ]
+    await add_to_feed(session, living, only)
+    await publish(session, publications, only)
+
+
+async def _clear(
+    session: Session, gone: Sequence[StoredWrite], only: tuple[int, ...]
+) -> list[OutboxEntry]:
+    """Entities leave all queues; their stages that have a state are to be told."""
+    keys = columns([each.put.key for each in gone])
+    rows = await session.fetch("queue_lock_all", *keys, *only)
+    if rows:
+        await session.fetch("queue_remove", [row[0] for row in rows], *only)
+    await session.fetch("feed_drop", *keys, *only)
+    stated = await session.fetch("stages_with_state", *keys, *only)
+    return [_publication(gone[place - 1], stage) for place, stage in stated]
+
+
+def _publication(stored: StoredWrite, sink: str) -> OutboxEntry:
+    put = stored.put
+    return OutboxEntry(
+        put.key,
+        sink,
+        sink or None,
+        put.write.author,
+        put.write.root,
+        put.write.paths,
+        save_key(put.key.id, put.epoch, put.version),
+        stored.at,
+    )
+
+
+def _note(stored: StoredWrite) -> VersionRow:
+    put = stored.put
+    write = put.write
+    return VersionRow(
+        put.key, put.epoch, put.version, write.paths, write.author, write.root, 0, stored.at
+    )
+
+
+def _entity(stored: StoredWrite) -> Entity:
+    put = stored.put
+    return Entity(
+        id=put.key.id,
+        shard=put.key.shard,
+        epoch=put.epoch,
+        version=put.version,
+        doc=put.write.doc,
+        changed_at=stored.at,
+    )
+
+
+def _key(write: EntityWrite) -> EntityKey:
+    return EntityKey(write.shard, write.id)
+
+
+async def swap_state(
+    database: Database,
+    key: EntityKey,
+    stage: str,
+    *,
+    epoch: int,
+    version: int,
+    state: StateWrite,
+    offer: Enqueue | None,
+    entry: AuditRow,
+) -> StageState | None:
+    only = database.only(key.shard)
+    async with database.transaction("swap_state") as session:
+        (locked,) = await lock_entities(session, [key], only)
+        if locked is None or not locked.lives or locked.epoch != epoch:
+            return None
+        rows = await session.fetch("state_versions", *columns([key]), [stage], *only)
+        if version != (rows[0][0] if rows else 0):
+            return None
+        await session.fetch("entity_touch", [locked.row_id], *only)
+        await save_states(session, [StateRow(key, stage, version + 1, state)], only)
+        await make_offers(session, [] if offer is None else [EnqueueRow(key, offer)], only)
+        await write_entry(session, entry, key.shard)
+    return StageState(
+        version=version + 1, revision=state.revision, body=state.body, type=state.type
+    )
+
+
+async def release(
+    database: Database, key: EntityKey, stage: str | None, *, root: UUID, entry: AuditRow
+) -> int:
+    only = database.only(key.shard)
+    async with database.transaction("release") as session:
+        await touch_entities(session, [key], only)
+        freed = len(await session.fetch("release_parked", *key, stage, root, REASONS_MAX))
+        freed += len({sink for (sink,) in await session.fetch("saves_free", *key, stage)})
+        if freed:
+            await write_entry(session, entry, key.shard)
+        return freed

@@ -1,0 +1,369 @@
+"""Entities from outside: write, read, states, what is parked, upkeep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
+
+from gnomon.contracts.store import LOCAL
+from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
+from gnomon.contracts.store.entities import (
+    ChangeNote,
+    Enqueue,
+    Entity,
+    EntityBatch,
+    EntityWrite,
+    QueueRow,
+    StageLane,
+    StageState,
+    StateWrite,
+)
+from gnomon.model.ids import save_key
+from gnomon.stores.entity_audit import audited
+from gnomon.stores.entity_pages import parked_page
+from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
+from gnomon.stores.sqlite.entities.outbox import OutboxSave, outgoing_rows
+from gnomon.stores.sqlite.entities.rows import (
+    Connection,
+    EntityRow,
+    Parameters,
+    encode_ids,
+    encode_texts,
+    has_relay,
+    note_of,
+    read_rows,
+    state_of,
+)
+from gnomon.stores.sqlite.entities.snapshot import CommitSnapshot
+from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity, write_entry
+from gnomon.stores.sqlite.purge import purge_rows
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.rows import duration_us, moment
+
+BY_HAND = "by hand"
+PARKED = ("quarantined", "looping")
+CHANGES_KEPT_FOR = timedelta(hours=1)
+STATES_KEPT_FOR = timedelta(days=7)  # of tombstones
+TOMBSTONES_AT_ONCE = 50  # in one transaction; each may keep a state of every stage
+_LAST_CHAR = "\U0010ffff"
+
+
+class StoredWrite(NamedTuple):
+    """A change that was stored; `saves` numbers what goes out with it."""
+
+    epoch: int
+    version: int
+    saves: int
+
+
+class SqliteWrites(EntityVerbs):
+    """The part of the `EntityStore` that everybody may use."""
+
+    # -- write ------------------------------------------------------------------------------------
+
+    async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
+        def call(connection: Connection) -> list[Entity | None]:
+            now_us, seq = self._now_us(), self._new_seq()
+            answers = [_write(connection, write, now_us, seq) for write in writes]
+            _audit_writes(connection, writes, answers, now_us)
+            return answers
+
+        return await self._runner.write(call)
+
+    # -- read -------------------------------------------------------------------------------------
+
+    async def get(self, entity_id: str, *, shard: int) -> Entity | None:
+        del shard  # it follows from the id
+        return await self._runner.read(lambda connection: load_entity(connection, entity_id))
+
+    async def get_many(self, entity_ids: Mapping[str, int]) -> EntityBatch:
+        return await self._runner.read(lambda connection: _get_many(connection, entity_ids))
+
+    async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
+        wanted: Parameters = {
+            "after": after or "",
+            "since": max(after or "", prefix),
+            "prefix_end": prefix + _LAST_CHAR,
+            "limit": limit,
+        }
+        return await self._runner.browse(
+            lambda connection: [
+                EntityRow._make(row).entity()
+                for row in connection.execute(SQL["list_entities"], wanted)
+            ]
+        )
+
+    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
+        wanted = {"shard": shard, "id": entity_id}
+        return await self._runner.read(
+            lambda connection: [
+                row.queue_row()
+                for query in ("rows", "undelivered")
+                for row in read_rows(connection, query, wanted)
+            ]
+        )
+
+    async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
+        del shard
+        wanted = {"id": entity_id, "limit": limit}
+        return await self._runner.read(
+            lambda connection: [note_of(row) for row in connection.execute(SQL["changes"], wanted)]
+        )
+
+    # -- states -----------------------------------------------------------------------------------
+
+    async def state(
+        self, entity_id: str, stage: str, *, shard: int
+    ) -> tuple[Entity | None, StageState | None]:
+        del shard
+        return await self._runner.read(
+            lambda connection: (
+                load_entity(connection, entity_id),
+                _state(connection, entity_id, stage),
+            )
+        )
+
+    async def swap_state(
+        self,
+        entity_id: str,
+        stage: str,
+        *,
+        shard: int,
+        epoch: int,
+        version: int,
+        state: StateWrite,
+        offer: Enqueue | None,
+        actor: str = LOCAL,
+    ) -> StageState | None:
+        key = (entity_id, stage)
+
+        def call(connection: Connection) -> StageState | None:
+            picture = CommitSnapshot(connection, [key], now_us=self._now_us(), seq=self._new_seq())
+            entity, found = picture.entities.get(entity_id), picture.states.get(key)
+            if entity is None or entity.epoch != epoch:
+                return None
+            if version != (0 if found is None else found.version):
+                return None
+            picture.put_state(state, key, shard=shard)
+            if offer is not None:
+                picture.offer(offer, shard=shard, entity_id=entity_id)
+            picture.write_back()
+            self._audit(connection, "swap_state", actor, entity_id)
+            return picture.states[key]
+
+        return await self._runner.write(call)
+
+    # -- parked -----------------------------------------------------------------------------------
+
+    async def parked(
+        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
+    ) -> Sequence[QueueRow]:
+        after_entity, after_stage = after or ("", "")
+        wanted: Parameters = {
+            "stage": stage,
+            "after_entity": after_entity,
+            "after_stage": after_stage,
+            "limit": limit,
+        }
+
+        def call(connection: Connection) -> list[QueueRow]:
+            queued = read_rows(connection, "parked", wanted)
+            undelivered = read_rows(connection, "undelivered_page", wanted)
+            return parked_page([row.queue_row() for row in [*queued, *undelivered]], limit)
+
+        return await self._runner.browse(call)
+
+    async def release(
+        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
+    ) -> int:
+        wanted = {"shard": shard, "id": entity_id}
+
+        def call(connection: Connection) -> int:
+            parked = [
+                row
+                for row in read_rows(connection, "rows", wanted)
+                if row.status in PARKED and stage in (None, row.stage)
+            ]
+            now_us = self._now_us()
+            for row in parked:
+                offer = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
+                replace_row(connection, row, merged(row, offer, now_us))
+            freed = len(parked) + _free_saves(connection, entity_id, stage, now_us)
+            if freed:
+                self._audit(connection, "release_entity", actor, entity_id)
+            return freed
+
+        return await self._runner.write(call)
+
+    # -- upkeep -----------------------------------------------------------------------------------
+
+    async def purge_entities(self, *, limit: int) -> int:
+        now_us = self._now_us()
+        notes = {"changed_before": now_us - duration_us(CHANGES_KEPT_FOR)}
+        gone = await purge_rows(self._runner, SQL["purge_changes"], notes, limit=limit)
+        deleted_before = now_us - duration_us(STATES_KEPT_FOR)
+        emptied = 0
+        while emptied < limit:
+            tombstones = {
+                "deleted_before": deleted_before,
+                "limit": min(TOMBSTONES_AT_ONCE, limit - emptied),
+            }
+            found, states = await self._runner.write(partial(_empty, tombstones=tombstones))
+            emptied, gone = emptied + found, gone + states
+            if found < tombstones["limit"]:
+                break
+        return gone
+
+
+def _get_many(connection: Connection, entity_ids: Mapping[str, int]) -> EntityBatch:
+    """Up to the bound: the cursor is lazy."""
+    entities: dict[str, Entity] = {}
+    left: dict[str, int] = {}
+    size = 0
+    cursor = connection.execute(SQL["get_entities"], {"ids": encode_ids(entity_ids)})
+    for place, *row in cursor:
+        if size >= BATCH_BYTES_MAX:
+            left = dict(list(entity_ids.items())[place:])
+            break
+        entity = EntityRow._make(row).entity()
+        entities[entity.id] = entity
+        size += bytes_of(entity.doc)
+    cursor.close()
+    return EntityBatch(entities, left)
+
+
+def _empty(connection: Connection, tombstones: Parameters) -> tuple[int, int]:
+    """Of how many tombstones how many states went."""
+    found = connection.execute(SQL["purge_kept"], tombstones).fetchall()
+    gone = 0
+    for (entity_id,) in found:
+        gone += connection.execute(SQL["clear_states"], {"id": entity_id}).rowcount
+        connection.execute(SQL["keep_no_states"], {"id": entity_id})
+    return len(found), gone
+
+
+def _state(connection: Connection, entity_id: str, stage: str) -> StageState | None:
+    wanted = {"id": entity_id, "stage": stage}
+    found = connection.execute(SQL["get_state"], wanted).fetchone()
+    return None if found is None else state_of(*found)
+
+
+def _free_saves(connection: Connection, entity_id: str, stage: str | None, now_us: int) -> int:
+    """Let undelivered saves of one stage or of all go out; of how many stages."""
+    undelivered = read_rows(connection, "undelivered", {"id": entity_id})
+    stages = [row.stage for row in undelivered if stage in (None, row.stage)]
+    for each in stages:
+        connection.execute(SQL["free_saves"], {"id": entity_id, "stage": each, "now": now_us})
+    return len(stages)
+
+
+def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) -> Entity | None:
+    """One change, with all that follows from it."""
+    goes_out = has_relay(connection)
+    written = _compare_and_set(connection, write, now_us, counts=goes_out)
+    if written is None:
+        return None
+    epoch, version, _ = written
+    row = _change_row(write, written, now_us, seq)
+    note = ("shard", "id", "epoch", "version", "depth", "now", "root", "author", "paths")
+    connection.execute(SQL["note_change"], [row[name] for name in note])
+    if write.doc is None:
+        _bury(connection, write, written, now_us)
+    else:
+        connection.execute(SQL["feed_entity"], row)
+        if version == 1:
+            connection.execute(SQL["clear_states"], row)
+    if goes_out:
+        _put_outgoing(connection, _save_of(write, written, now_us), "")
+    return Entity(
+        id=write.id,
+        shard=write.shard,
+        epoch=epoch,
+        version=version,
+        doc=write.doc,
+        changed_at=moment(now_us),
+    )
+
+
+def _audit_writes(
+    connection: Connection,
+    writes: Sequence[EntityWrite],
+    answers: Sequence[Entity | None],
+    now_us: int,
+) -> None:
+    """One entry for all that one author put or deleted."""
+    stored = [write for write, entity in zip(writes, answers, strict=True) if entity is not None]
+    for (author, verb), some in audited(stored).items():
+        first = some[0]
+        write_entry(
+            connection, verb, author, first.id, at=now_us, guid=first.root, count=len(some)
+        )  # fmt: skip
+
+
+def _compare_and_set(
+    connection: Connection, write: EntityWrite, now_us: int, *, counts: bool
+) -> StoredWrite | None:
+    """What was written; None if the base is not what is there."""
+    row: Parameters = {
+        "id": write.id,
+        "shard": write.shard,
+        "doc": write.doc,
+        "now": now_us,
+        "saves": counts or write.doc is None,
+    }
+    if write.base is None:
+        if write.doc is None:
+            return None
+        found = connection.execute(SQL["create_entity"], row).fetchall()
+    else:
+        row["epoch"], row["version"] = write.base
+        found = connection.execute(SQL["change_entity"], row).fetchall()
+    return StoredWrite._make(found[0]) if found else None
+
+
+def _change_row(write: EntityWrite, written: StoredWrite, now_us: int, seq: int) -> Parameters:
+    return {
+        "shard": write.shard,
+        "id": write.id,
+        "epoch": written.epoch,
+        "version": written.version,
+        "depth": 0,
+        "now": now_us,
+        "root": write.root.bytes,
+        "author": write.author,
+        "paths": encode_texts(write.paths),
+        "seq": seq,
+    }
+
+
+def _bury(connection: Connection, write: EntityWrite, written: StoredWrite, now_us: int) -> None:
+    """Nothing waits for it any more; the stages that have a state there shall know."""
+    gone = {"shard": write.shard, "id": write.id}
+    connection.execute(SQL["clear_queue"], gone)
+    connection.execute(SQL["clear_feed"], gone)
+    save = _save_of(write, written, now_us)
+    for stage, *state in connection.execute(SQL["states_of"], gone).fetchall():
+        _put_outgoing(connection, save._replace(state=state_of(*state)), stage)
+
+
+def _put_outgoing(connection: Connection, save: OutboxSave, sink: str) -> None:
+    connection.executemany(SQL["put_outgoing"], outgoing_rows(save, [sink]))
+
+
+def _save_of(write: EntityWrite, written: StoredWrite, now_us: int) -> OutboxSave:
+    return OutboxSave(
+        shard=write.shard,
+        entity_id=write.id,
+        n=written.saves,
+        epoch=written.epoch,
+        version=written.version,
+        author=write.author,
+        root=write.root,
+        paths=write.paths,
+        doc=write.doc,
+        state=None,
+        key=save_key(write.id, written.epoch, written.version),
+        now_us=now_us,
+    )

@@ -1,0 +1,302 @@
+"""What the table and its sessions share: where it is, its statements, its own connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from psycopg import Error as PsycopgError
+from psycopg import pq
+
+from gnomon.contracts.env import Env
+from gnomon.model.errors import ConfigurationError, InvalidSpec, Unavailable
+from gnomon.model.secret import Secret
+from gnomon.model.task import Outcome, Task
+from gnomon.model.task.conf import TaskEntry
+from gnomon.model.task.repeat import next_cron, read_cron
+from gnomon.tasks.postgres.control import (
+    BEGIN,
+    COMMIT,
+    NO_PARAMS,
+    ControlConnection,
+    StatementRefused,
+)
+from gnomon.tasks.postgres.group_forecast import GroupForecast
+from gnomon.tasks.postgres.queries import TableNames, quoted, statements
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, taken_from
+from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
+
+TAKEN_OVER = "taken over, now with "
+TAKEN_OVER_STATE = "22P02"
+OPTION_BYTES_MAX = 256  # a longer group is set by a statement: the first message is short
+OF_EVERY_TASK = ("begin", "constraints", "take", "finish", "commit", "reset", "reset_role")
+TRUE, FALSE = b"t", b"f"
+# What a task can ask for, and so can what it inserts. `group` and `id` are its own.
+DEFAULTS = {
+    "active": "1 hour", "count": "0", "delete": "on", "delimiter": "\t", "drift": "off",
+    "escape": "", "header": "on", "live": "0 sec", "max": "0", "null": "\\N",
+    "plan": "statement_timestamp()", "quote": "", "repeat": "0 sec", "save": "off",
+    "string": "on", "timeout": "0 sec",
+}  # fmt: skip
+LOCK_MS = 50
+LOCKED_STATE = "55P03"
+LOCKED_FIRST_S, LOCKED_MAX_S = 0.05, 1.0
+# Whatever the statistics say, a table of any size is read by its indexes, and in their order.
+PLANNER = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off"
+# However the login's tasks begin, what we write about them is written.
+WRITING = "-c default_transaction_read_only=off"
+
+
+class FinishOutcome(NamedTuple):
+    """What a finish came to."""
+
+    is_recorded: bool
+    next: TakenTask | None
+
+
+NOT_RECORDED = FinishOutcome(is_recorded=False, next=None)
+
+
+class AttemptEnd(NamedTuple):
+    """How an attempt ended, on which backend, and when by the database's clock."""
+
+    taken: TakenTask
+    outcome: Outcome
+    pid: int
+    now: datetime
+    shares: bool  # the input is in the transaction that records it
+    is_last: bool = False  # no repeat follows: it could not be written
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but a result to be written: no error, and no pause."""
+        return self.outcome.error is None and self.taken.task.max >= 0
+
+    @property
+    def next_cron(self) -> bytes | None:
+        """When its cron has the task come again."""
+        cron = self.taken.cron
+        return None if cron is None else next_cron_of(cron, max(self.taken.task.plan, self.now))
+
+
+class NextTask(NamedTuple):
+    """A row that is to be taken, and by whom."""
+
+    id: int
+    pid: int
+    lease_guid: UUID
+    name: bytes | None = None  # of a session that takes it for itself, and is to be known by that
+    foreseen: bytes | None = None  # what its input is thought to be
+
+    @property
+    def params(self) -> tuple[bytes | None, bytes | None, bytes | None, bytes | None]:
+        return b"%d" % self.id, b"%d" % self.pid, self.lease_guid.hex.encode(), self.name
+
+
+NOTHING = (None, None, None, None)
+
+
+class TableAccess:
+    """One task table, as its login sees it."""
+
+    def __init__(self, dsn: Secret, entry: TaskEntry, *, env: Env, result_bytes_max: int) -> None:
+        self.entry = entry
+        self.env = env
+        self.result_bytes_max = result_bytes_max
+        self._dsn = dsn
+        self.pids: set[int] = set()  # of our own sessions
+        self._configured: frozenset[str] = frozenset()  # names that role or database set
+        self.foreseen = GroupForecast()
+        self.suspects: set[int] = set()  # rows with which the end of another could not be written
+        self.names = TableNames(entry.schema, entry.table, f"{quoted(entry.schema)}.state")
+        self.statements: Mapping[str, Statement] = statements(self.names)
+        # For ends of tasks that have no session here.
+        self.results = ControlConnection(self.results_options, clock=env.clock)
+
+    # -- connecting -------------------------------------------------------------------------------
+
+    def options(self) -> dict[str, str]:
+        """How the table's login connects."""
+        found = {**parsed(self._dsn.reveal()), "dbname": self.entry.data, "user": self.entry.user}
+        if self.entry.password is not None:
+            found["password"] = self.entry.password.reveal()
+        found["client_encoding"] = "UTF8"
+        found.setdefault("gssencmode", "disable")  # asking for it costs a round trip
+        return found
+
+    def control_options(self) -> dict[str, str]:
+        """The same for statements of ours."""
+        found = self.options()
+        found["application_name"] = f"gnomon tasks {self.entry.schema}.{self.entry.table}"
+        found["options"] = _joined(found.get("options"), PLANNER, WRITING)
+        return found
+
+    def results_options(self) -> dict[str, str]:
+        """The same for what many tasks share: none of them waits long for a row's lock."""
+        found = self.control_options()
+        found["options"] = _joined(found["options"], f"-c lock_timeout={LOCK_MS}")
+        return found
+
+    def session_options(self, group: str | None) -> dict[str, str]:
+        """The same for tasks: the server ends a task whose client is gone."""
+        found = self.options()
+        found["application_name"] = self.application_name(group or "")
+        found["options"] = _joined(
+            found.get("options"),
+            "-c client_connection_check_interval=1000",
+            self._default_options(),
+            self.task_options(group),
+        )
+        return found
+
+    def _default_options(self) -> str:
+        """The original's settings with their values, where neither role nor database has them."""
+        return " ".join(
+            f"-c pg_task.{name}={_option(value)}"
+            for name, value in DEFAULTS.items()
+            if f"pg_task.{name}" not in self._configured
+        )
+
+    def learn(self, settings: Iterable[bytes]) -> None:
+        """What role and database set, as `name=value`."""
+        self._configured = frozenset(
+            entry.partition(b"=")[0].decode("utf-8", "replace") for entry in settings
+        )
+
+    def task_options(self, group: str | None) -> str:
+        """What a task can ask about itself, for a connection's beginning."""
+        parts = [
+            f"-c pg_task.schema={_option(self.entry.schema)}",
+            f"-c pg_task.table={_option(self.entry.table)}",
+        ]
+        if group is not None and len(group.encode("utf-8", "replace")) <= OPTION_BYTES_MAX:
+            parts.append(f"-c pg_task.group={_option(group)}")
+        return " ".join(parts)
+
+    def application_name(self, group: str) -> str:
+        """Under which a task is seen in the server's list of activities; as long as it may be."""
+        name = f"pg_task {self.entry.schema} {self.entry.table} {group}".rstrip()
+        return name.encode()[:63].decode("utf-8", "ignore")
+
+    # -- statements -------------------------------------------------------------------------------
+
+    def know(self, state_type: str) -> None:
+        """Note of what type the column `state` is."""
+        self.names = self.names._replace(state_type=state_type)
+        self.statements = statements(self.names)
+
+    def take_step(self, following: NextTask, *, alone: bool) -> Step:
+        """Take a task; `alone` in a transaction of its own."""
+        return self.statements["take"], (*following.params, TRUE if alone else FALSE)
+
+    def finish_steps(self, end: AttemptEnd, following: NextTask | None) -> list[Step]:
+        """Record how a task ended, and take the one that follows; `recorded_by` reads it."""
+        task, outcome, known = end.taken.task, end.outcome, self.statements
+        output = None if outcome.output is None else as_bytes(outcome.output)
+        start, shares = task.start.isoformat(" ").encode(), TRUE if end.shares else FALSE
+        task_id, pid = b"%d" % task.id, b"%d" % end.pid
+        if end.is_plain:
+            then, _, lease, name = following.params if following else NOTHING
+            foreseen = following.foreseen if following else None
+            fence = (task_id, pid, lease, name, then, start, shares)
+            steps: list[Step] = [(known["finish"], (*fence, output, end.next_cron, foreseen))]
+        else:
+            error = None if outcome.error is None else as_bytes(outcome.error)
+            is_last = TRUE if end.is_last else FALSE
+            params = (task_id, pid, error, output, end.next_cron, start, shares, is_last)
+            steps = [(known["finish_otherwise"], params)]
+            if following is not None:
+                steps.append(self.take_step(following, alone=False))
+        if outcome.output is None and outcome.error is None:
+            steps.append((known["remove"], (task_id, pid, start)))
+        return steps
+
+    async def finish_apart(self, end: AttemptEnd, following: NextTask | None) -> FinishOutcome:
+        """Record a task that its session cannot record itself. Errors: Unavailable, Refused."""
+        steps = self.finish_steps(end, following)
+        try:
+            results = await self.insist([(BEGIN, NO_PARAMS), *steps, (COMMIT, NO_PARAMS)])
+        except StatementRefused as exc:
+            if is_taken_over(exc.sqlstate, exc.words):
+                return NOT_RECORDED
+            raise
+        return recorded_by(results[1:], end, following)
+
+    async def insist(self, steps: Sequence[Step]) -> list[Result]:
+        """Statements on the connection that all remote tasks share: a row that somebody has locked
+        is tried again, and does not keep the others waiting. Errors: Unavailable, Refused."""
+        wait_s = LOCKED_FIRST_S
+        while True:
+            try:
+                return await self.results.together(steps)
+            except StatementRefused as exc:
+                if exc.sqlstate != LOCKED_STATE:
+                    raise
+            await asyncio.sleep(wait_s)
+            wait_s = min(LOCKED_MAX_S, wait_s * 2)
+
+    async def terminate(self, pid: int) -> None:
+        """End a backend that does not listen. Never raises."""
+        with suppress(Unavailable, StatementRefused, TimeoutError):
+            async with asyncio.timeout(2):
+                await self.results.rows(self.statements["terminate"], as_bytes(pid))
+
+
+def recorded_by(
+    results: Sequence[Result], end: AttemptEnd, following: NextTask | None
+) -> FinishOutcome:
+    """What became of `finish_steps`."""
+    if not end.is_plain:
+        taken = None if following is None else taken_from(results[1], following.id)
+        return FinishOutcome(results[0].ntuples > 0, taken)
+    taken = None if following is None else taken_from(results[0], following.id)
+    return FinishOutcome(results[0].ntuples > (taken is not None), taken)
+
+
+def is_taken_over(sqlstate: str, words: str) -> bool:
+    """Whether `finish` met a row that is another attempt's."""
+    return sqlstate == TAKEN_OVER_STATE and TAKEN_OVER in words
+
+
+def next_cron_of(cron: str | None, after: datetime) -> bytes | None:
+    """When a cron has its task come again; never, if it cannot be read."""
+    try:
+        known = read_cron(cron)
+    except InvalidSpec:
+        return None
+    moment = None if known is None else next_cron(known, after=after)
+    return None if moment is None else as_bytes(moment.isoformat(" "))
+
+
+def present(task: Task, elapsed_s: float) -> datetime:
+    """The database's present, so long after the task was taken."""
+    return task.start + timedelta(seconds=elapsed_s)
+
+
+def parsed(conninfo: str) -> dict[str, str]:
+    """A connection string or URL, taken apart. Errors: ConfigurationError, without the string."""
+    try:
+        options = pq.Conninfo.parse(conninfo.encode())
+    except (PsycopgError, UnicodeError):
+        raise ConfigurationError("tasks.dsn", "is not a connection string") from None
+    return {
+        option.keyword.decode(): option.val.decode() for option in options if option.val is not None
+    }
+
+
+def _joined(*options: str | None) -> str:
+    return " ".join(option for option in options if option)
+
+
+def _option(value: str) -> str:
+    """A value within `options`, where blanks divide."""
+    return "".join("\\" + char if char == "\\" or char.isspace() else char for char in value)
+
+
+async def warm(wire: Wire, known: Mapping[str, Statement]) -> None:
+    """Prepare what every session needs. Errors: WireLost."""
+    await wire.prepare([known[name] for name in OF_EVERY_TASK])

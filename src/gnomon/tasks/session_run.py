@@ -1,0 +1,305 @@
+"""One session's life: connect, take, perform, record, and on to the next task that may follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+from uuid import UUID
+
+from gnomon.contracts.task_table import TaskSession
+from gnomon.model.errors import Unavailable
+from gnomon.model.task import (
+    DueTask,
+    GroupKey,
+    Outcome,
+    RemoteRefused,
+    RowRefused,
+    SessionLost,
+    Task,
+)
+from gnomon.model.task.admission import Slot
+from gnomon.tasks.owned_table import OwnedTable
+
+LOCKED_FIRST_S = 0.05
+LOCKED_MAX_S = 1.0
+
+
+class SessionContext(Protocol):
+    """Whom a session tells what happens to its rows."""
+
+    def used(self, key: GroupKey) -> None:
+        """A row that waited was started."""
+        ...
+
+    def lost(self, key: GroupKey, task_id: int, words: str, *, is_performed: bool) -> None:
+        """The connection broke while it had this row."""
+        ...
+
+    def give_back(self, key: GroupKey, task_id: int) -> None:
+        """The row was not begun: it waits as before."""
+        ...
+
+    def ended(self, task: Task) -> None:
+        """A task was performed to its end."""
+        ...
+
+    def set_aside(self, key: GroupKey, task_id: int, words: str) -> None:
+        """The row cannot be changed, and why not."""
+        ...
+
+    def unavailable(self, trouble: Unavailable) -> None:
+        """No connection could be made, through nobody's fault."""
+        ...
+
+
+class SessionRun:
+    """A session, from the row that it is opened for to its end."""
+
+    def __init__(
+        self, tenure: OwnedTable, around: SessionContext, slot: Slot, row: DueTask
+    ) -> None:
+        self._tenure = tenure
+        self._table = tenure.table
+        self._admission = tenure.admission
+        self._around = around
+        self._slot = slot
+        self._key = slot.key
+        self._row: int | None = row.id  # that it has now
+        self._following: int | None = None  # asked for together with the end of the other
+        self._session: TaskSession | None = None
+        self._is_given_up = False
+
+    @property
+    def is_remote(self) -> bool:
+        return self._key.remote is not None
+
+    async def serve(self) -> None:
+        """Until no task follows. The slot is free when the connection is closed, not before."""
+        try:
+            if await self._connect():
+                await self._perform_all()
+        finally:
+            if self._session is not None:
+                await self._session.close()
+            self._admission.end(self._slot)
+
+    async def give_up(self) -> None:
+        """Stop what is performed and record nothing: the row goes back to PLAN."""
+        self._is_given_up = True
+        if self._session is not None:
+            await self._session.cancel()
+
+    async def cut(self) -> None:
+        """End the connection, whatever it does."""
+        self._is_given_up = True
+        if self._session is not None:
+            await self._session.close()
+
+    # -- connecting -------------------------------------------------------------------------------
+
+    async def _connect(self) -> bool:
+        try:
+            if not await self._mark():
+                return False
+            self._session = await self._open()
+        except RemoteRefused as exc:
+            await self._refuse(str(exc))
+            return False
+        except RowRefused as exc:
+            self._set_aside(str(exc))
+            return False
+        except Unavailable as exc:
+            self._around.unavailable(exc)
+            await self._give_back()
+            return False
+        self._slot.opened_at = self._tenure.now()
+        return True
+
+    async def _mark(self) -> bool:
+        """The way to a `remote` may be long, so its row says TAKE meanwhile; False if no row of the
+        group is to be had: stopped, planned for later, expired."""
+        while self.is_remote and self._row is not None:
+            lease_guid = self._tenure.lease_guid
+            if await self._table.mark_taken([self._row], lease_guid=lease_guid):
+                break
+            self._release()
+            self._next_first()
+        return self._row is not None
+
+    async def _open(self) -> TaskSession:
+        if not self.is_remote:
+            return await self._table.open(self._key)
+        self._tenure.connecting_count += 1
+        try:
+            return await self._table.open(self._key)
+        finally:
+            self._tenure.connecting_count -= 1
+
+    async def _refuse(self, error: str) -> None:
+        """No way to where the row wants to be sent, or to take it: that is the task's own error."""
+        row, lease_guid = self._row, self._tenure.lease_guid
+        assert row is not None
+        try:
+            await self._insist(
+                lambda: self._table.refuse(row, error, lease_guid=lease_guid), lease_guid
+            )
+            self._tenure.count("tasks_finished", state="FAIL")
+            self._release()
+        except RowRefused as exc:
+            self._set_aside(str(exc))
+        except Unavailable:
+            await self._give_back()
+
+    def _set_aside(self, words: str) -> None:
+        assert self._row is not None
+        self._around.set_aside(self._key, self._row, words)
+        self._row = None
+
+    async def _insist(self, call: Callable[[], Awaitable[bool]], lease_guid: UUID) -> None:
+        """Again while somebody has the row locked, and as long as the table is ours."""
+        wait_s, tenure = LOCKED_FIRST_S, self._tenure
+        while not await call() and tenure.is_ours and tenure.lease_guid == lease_guid:
+            await asyncio.sleep(wait_s)
+            wait_s = min(LOCKED_MAX_S, wait_s * 2)
+
+    async def _put_back(self) -> None:
+        """The row is PLAN again; where that cannot be now, after a rescue."""
+        row, lease_guid = self._row, self._tenure.lease_guid
+        assert row is not None
+
+        async def untaken() -> bool:
+            return not await self._table.untake([row], lease_guid=lease_guid)
+
+        with suppress(Unavailable):
+            await self._insist(untaken, lease_guid)
+
+    # -- performing -------------------------------------------------------------------------------
+
+    async def _perform_all(self) -> None:
+        is_performed = False
+        try:
+            task = await self._take_first()
+            while task is not None:
+                self._note_start(task)
+                is_performed = True
+                outcome = await self._perform(task)
+                if self._is_given_up:
+                    await self._untake()
+                    return
+                task = await self._finish(task, outcome)
+                is_performed = False
+        except RowRefused as exc:
+            await self._refuse_taken(str(exc))
+        except SessionLost as exc:
+            self._note_loss(str(exc), is_performed=is_performed)
+
+    async def _refuse_taken(self, words: str) -> None:
+        """The row cannot be taken for a reason that is its own, or its login's: so it fails."""
+        assert self._row is not None
+        self._tenure.event("task_row_refused", id=self._row, problem=words)
+        await self._refuse(words)
+
+    async def _perform(self, task: Task) -> Outcome:
+        assert self._session is not None
+        return await self._session.perform(task)
+
+    async def _take_first(self) -> Task | None:
+        """The first row of the group that is still to be had."""
+        while self._row is not None:
+            if not self._tenure.may_take:
+                await self._give_back()
+                return None
+            task = await self._take(self._row)
+            if task is not None:
+                return task
+            self._release()
+            self._next_first()
+        return None
+
+    def _next_first(self) -> None:
+        found = self._admission.another(self._slot, self._tenure.now())
+        if found is not None:
+            self._row = found.id
+            self._around.used(self._key)
+
+    async def _take(self, task_id: int) -> Task | None:
+        assert self._session is not None
+        return await self._session.take(task_id, lease_guid=self._tenure.lease_guid)
+
+    async def _finish(self, task: Task, outcome: Outcome) -> Task | None:
+        """Record it and take what follows, in one step if it is still there."""
+        assert self._session is not None
+        self._slot.done += 1
+        self._choose(task)
+        finished = await self._session.finish(
+            task, outcome, then=self._following, lease_guid=self._tenure.lease_guid
+        )
+        self._note_end(task, outcome, recorded=finished.recorded)
+        self._release()
+        following = finished.next
+        while self._advance():
+            if following is not None:
+                return following
+            self._release()  # it was deleted, stopped or planned for later meanwhile
+            self._choose(task)
+            following = await self._take_following()
+        return None
+
+    def _advance(self) -> bool:
+        """The row that was to follow is the one that the session has."""
+        self._row, self._following = self._following, None
+        return self._row is not None
+
+    async def _take_following(self) -> Task | None:
+        return None if self._following is None else await self._take(self._following)
+
+    def _choose(self, ended: Task) -> None:
+        """What this session performs next, if anything."""
+        if not self._tenure.may_take:
+            return
+        found = self._admission.reuse(self._slot, ended, self._tenure.now())
+        if found is not None:
+            self._following = found.id
+            self._around.used(self._key)
+
+    # -- what became of the row -------------------------------------------------------------------
+
+    def _release(self) -> None:
+        if self._row is not None:
+            self._admission.release(self._key, self._row)
+            self._row = None
+
+    async def _give_back(self) -> None:
+        assert self._row is not None
+        if self.is_remote:
+            await self._put_back()
+        self._around.give_back(self._key, self._row)
+        self._row = None
+
+    async def _untake(self) -> None:
+        assert self._row is not None
+        assert self._session is not None
+        await self._session.close()
+        await self._put_back()
+        self._release()
+
+    def _note_loss(self, words: str, *, is_performed: bool) -> None:
+        for task_id in (self._row, self._following):
+            if task_id is not None:
+                is_own = is_performed and task_id == self._row and not self._is_given_up
+                self._around.lost(self._key, task_id, words, is_performed=is_own)
+        self._row = self._following = None
+
+    def _note_start(self, task: Task) -> None:
+        late_s = (task.start - task.plan).total_seconds()
+        self._tenure.observe("task_lateness_seconds", max(0.0, late_s))
+
+    def _note_end(self, task: Task, outcome: Outcome, *, recorded: bool) -> None:
+        tenure = self._tenure
+        self._around.ended(task)
+        if not recorded:
+            tenure.event("task_result_dropped", id=task.id)
+            return
+        tenure.count("tasks_finished", state="DONE" if outcome.error is None else "FAIL")

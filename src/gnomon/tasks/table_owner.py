@@ -1,0 +1,188 @@
+"""The owner of one task table: holds its lease, and performs its tasks while it does.
+
+Any number of processes may want a table; the lease in the database says whose it is. It is kept by
+a beat and not trusted beyond it: who could not beat in time takes nothing more. What is being
+performed then goes on to its end, for each row says itself whose it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.task_table import TaskTable
+from gnomon.model.errors import Unavailable
+from gnomon.model.task.conf import TaskEntry
+from gnomon.tasks.config import TasksConfig
+from gnomon.tasks.owned_table import OwnedTable
+from gnomon.tasks.sessions import Drain, Sessions
+
+AGAIN_FIRST_S = 0.1
+AGAIN_MAX_S = 2.0
+
+
+class TableOwner:
+    """Owns a table whenever it can, until it is told to stop."""
+
+    def __init__(
+        self, table: TaskTable, entry: TaskEntry, *, config: TasksConfig, env: Env, owner: str
+    ) -> None:
+        self._table = table
+        self._config = config
+        self._owner = owner
+        self._tenure = OwnedTable(table, entry, env=env)
+        self._sessions = Sessions(self._tenure, on_failure=self._note_failure)
+        self._trusted_until = 0.0
+        self._failure: BaseException | None = None
+        self._failed = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"Owner({self._tenure!r})"
+
+    @property
+    def entry(self) -> TaskEntry:
+        return self._tenure.entry
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the table is this process's at the moment."""
+        return self._tenure.is_ours
+
+    def change(self, entry: TaskEntry) -> None:
+        """Other settings for the same table, from now on."""
+        self._tenure.change(entry)
+        self._sessions.finder.hint()
+        self._sessions.rescuer.wake()
+        self._sessions.start()
+
+    async def serve(self, stop: asyncio.Event, *, drain: Drain) -> None:
+        """Own it until `stop`; then let tasks end, at most for `drain`, and give it back."""
+        again_s = AGAIN_FIRST_S
+        try:
+            while not stop.is_set():
+                try:
+                    if await self._acquire():
+                        again_s = AGAIN_FIRST_S
+                        await self._own(stop, drain)
+                    else:
+                        await _pause(stop, self._config.beat.total_seconds())
+                except Unavailable as exc:
+                    self._note_trouble(exc)
+                    await _pause(stop, again_s)
+                    again_s = min(AGAIN_MAX_S, again_s * 2)
+        finally:
+            self._tenure.is_closing = True
+            await self._sessions.drain(drain)
+
+    def _note_trouble(self, problem: Unavailable) -> None:
+        self._lose()
+        self._sessions.rescuer.server_lost()
+        self._tenure.event("task_table_unavailable", problem=str(problem))
+
+    # -- the lease --------------------------------------------------------------------------------
+
+    async def _acquire(self) -> bool:
+        asked_at = self._tenure.now()
+        lease_guid = await self._table.acquire(self._owner, lease=self._config.lease)
+        if lease_guid is None:
+            return False
+        self._tenure.lease_guid = lease_guid
+        self._tenure.is_ours = True
+        self._trusted_until = asked_at + self._trust_s
+        self._tenure.event("task_table_owned")
+        return True
+
+    @property
+    def _trust_s(self) -> float:
+        """A beat less than the lease: who cannot beat must not find out later than the others."""
+        return (self._config.lease - self._config.beat).total_seconds()
+
+    async def _beat(self) -> None:
+        """Keep the lease; returns when it is lost."""
+        while True:
+            await asyncio.sleep(self._config.beat.total_seconds())
+            self._sessions.show()
+            asked_at = self._tenure.now()
+            try:
+                async with asyncio.timeout(max(0.0, self._trusted_until - asked_at)):
+                    if not await self._table.beat(self._tenure.lease_guid):
+                        return
+            except Unavailable:
+                if self._tenure.now() >= self._trusted_until:
+                    return
+                continue
+            except TimeoutError:
+                return
+            self._trusted_until = asked_at + self._trust_s
+
+    def _lose(self) -> None:
+        if self._tenure.is_ours:
+            self._tenure.is_ours = False
+            self._tenure.admission.clear()
+            self._sessions.rescuer.forget()
+            self._tenure.event("task_table_lost")
+
+    # -- owning -----------------------------------------------------------------------------------
+
+    async def _own(self, stop: asyncio.Event, drain: Drain) -> None:
+        """Perform tasks until stopped, or until the table is not ours any more."""
+        finder, rescuer = self._sessions.finder, self._sessions.rescuer
+        loops = [_begun(self._beat()), _begun(finder.find()), _begun(rescuer.watch())]
+        others = [
+            _begun(self._table.listen(finder.hint)),
+            _begun(stop.wait()),
+            _begun(self._failed.wait()),
+        ]
+        try:
+            await asyncio.wait([*loops, *others[1:]], return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set() and self._failure is None:
+                self._tenure.is_closing = True
+                await self._sessions.drain(drain)
+                await self._release()
+                return
+            self._lose()
+            self._raise_failure(loops)
+            await self._sessions.give_up_remote()
+        finally:
+            await _cancel([*loops, *others])
+
+    async def _release(self) -> None:
+        """Let the next owner begin at once."""
+        with suppress(Unavailable):  # else it ends by itself
+            await self._table.release(self._tenure.lease_guid)
+        self._tenure.is_ours = False
+
+    def _raise_failure(self, loops: Sequence[asyncio.Task[Any]]) -> None:
+        """Whatever ended a loop or a session, if it was an error."""
+        failure, self._failure = self._failure, None
+        self._failed.clear()
+        if failure is not None:
+            raise failure
+        for loop in loops:
+            if loop.done():
+                loop.result()
+
+    def _note_failure(self, error: BaseException) -> None:
+        self._failure = error
+        self._failed.set()
+
+
+def _begun(part: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    return asyncio.get_running_loop().create_task(part)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,117 @@
+"""Where heartbeats come from: their own thread and connection, or, in simulation, the loop.
+
+User code may block the event loop for seconds. The heart goes on beating through that as long
+as the loop has ticked within a third of the lease; a loop that is stuck for longer loses its
+shards, as it should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import suppress
+
+from gnomon.contracts.observer import Observer
+from gnomon.contracts.store import HeartbeatResult, Store
+from gnomon.model.errors import Unavailable
+from gnomon.telemetry.watchdog import Watchdog
+from gnomon.worker.leases import WorkerLeases
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+STOP_POLL_S = 0.02
+
+
+class Heartbeat:
+    """Beats until it is stopped."""
+
+    def __init__(
+        self,
+        leases: WorkerLeases,
+        *,
+        interval_s: float,
+        observer: Observer,
+        felt: Callable[[HeartbeatResult], None],
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        self._leases = leases
+        self._interval_s = interval_s
+        self._observer = observer
+        self._felt = felt
+        self._watchdog = watchdog
+
+    async def beat_in_loop(self, store: Store) -> None:
+        """Beat on the caller's own loop until cancelled."""
+        while True:
+            pulse = await self._beat(store)
+            if pulse is not None:
+                self._felt(pulse)
+            await asyncio.sleep(self._interval_s)
+
+    async def beat_in_thread(self, open_store: OpenStore) -> None:
+        """Beat in a thread of its own, with a store of its own, until cancelled.
+
+        Whatever ends the beating raises here: a worker must not live on without its heart.
+        """
+        loop = asyncio.get_running_loop()
+        beating: Future[None] = Future()
+        stop = threading.Event()
+
+        def body() -> None:
+            try:
+                asyncio.run(self._thread_body(open_store, loop, stop))
+            except BaseException as exc:  # noqa: BLE001 - the thread's end: told to who waits for it
+                beating.set_exception(exc)
+            else:
+                beating.set_result(None)
+
+        threading.Thread(target=body, name="gnomon-heart", daemon=True).start()
+        ended = asyncio.wrap_future(beating)
+        try:
+            await asyncio.shield(ended)
+        finally:
+            stop.set()
+            await asyncio.wait([ended])
+
+    async def _thread_body(
+        self, open_store: OpenStore, loop: asyncio.AbstractEventLoop, stop: threading.Event
+    ) -> None:
+        beats = asyncio.create_task(self._keep_beating(open_store, loop), name="beats")
+        while not stop.is_set() and not beats.done():
+            await asyncio.wait([beats], timeout=STOP_POLL_S)
+            if self._watchdog is not None:
+                self._watchdog.look(self._leases.ticked_at)
+        beats.cancel()  # also one that waits for a database that does not answer
+        with suppress(asyncio.CancelledError):
+            await beats
+
+    async def _keep_beating(self, open_store: OpenStore, loop: asyncio.AbstractEventLoop) -> None:
+        store = await self._opened(open_store)
+        try:
+            while True:
+                pulse = await self._beat(store)
+                if pulse is not None:
+                    with suppress(RuntimeError):  # the loop may be closed already
+                        loop.call_soon_threadsafe(self._felt, pulse)
+                await asyncio.sleep(self._interval_s)
+        finally:
+            await store.close()
+
+    async def _opened(self, open_store: OpenStore) -> Store:
+        """The heart's own store; one that is away is waited for, as everywhere else."""
+        while True:
+            try:
+                return await open_store()
+            except Unavailable as exc:
+                self._observer.event("heartbeat_failed", error=str(exc))
+                await asyncio.sleep(self._interval_s)
+
+    async def _beat(self, store: Store) -> HeartbeatResult | None:
+        try:
+            return await self._leases.beat(store.leases)
+        except Unavailable as exc:
+            self._observer.count("store_errors", operation="heartbeat")
+            self._observer.event("heartbeat_failed", error=str(exc))
+            return None

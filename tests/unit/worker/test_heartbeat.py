@@ -1,0 +1,93 @@
+"""The heart in its own thread: it waits for the database, and never dies unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, cast
+
+import pytest
+
+from gnomon.contracts.store import HeartbeatResult, LeaseStore, Store
+from gnomon.model.errors import BugError, StoreUnavailable
+from gnomon.worker.heartbeat import Heartbeat
+from gnomon.worker.leases import WorkerLeases
+from tests.unit.worker.surroundings import EPOCH, Audience
+
+PULSE = HeartbeatResult(held=frozenset(), workers_alive=1, now=EPOCH)
+
+
+class Doors:
+    """A store that opens as the test says, and leases that beat as it says."""
+
+    def __init__(self, *, refusals: int = 0, error: Exception | None = None) -> None:
+        self.refusals = refusals
+        self.error = error
+        self.hangs = False
+        self.is_beating = threading.Event()
+        self.is_closed = False
+        self.leases = self
+
+    async def open(self) -> Store:
+        if self.refusals:
+            self.refusals -= 1
+            raise StoreUnavailable("away")
+        return cast("Store", self)
+
+    async def beat(self, _store: LeaseStore) -> HeartbeatResult:
+        self.is_beating.set()
+        if self.error is not None:
+            raise self.error
+        if self.hangs:
+            await asyncio.Event().wait()
+        return PULSE
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def heart_with(doors: Doors) -> tuple[Heartbeat, Audience, asyncio.Event]:
+    audience, felt = Audience(), asyncio.Event()
+    heart = Heartbeat(
+        cast("WorkerLeases", doors),
+        interval_s=0.01,
+        observer=audience,
+        felt=lambda _pulse: felt.set(),
+    )
+    return heart, audience, felt
+
+
+async def _end(beating: asyncio.Task[None]) -> None:
+    beating.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(beating, 5.0)
+
+
+async def test_a_database_that_is_away_at_first_is_waited_for() -> None:
+    """A worker whose heart found no database once would lose every shard for ever."""
+    doors = Doors(refusals=3)
+    heart, audience, felt = heart_with(doors)
+    beating = asyncio.create_task(heart.beat_in_thread(doors.open))
+    await asyncio.wait_for(felt.wait(), 5.0)
+    assert ["heartbeat_failed"] * 3 == audience.events
+    await _end(beating)
+    assert doors.is_closed
+
+
+async def test_a_heart_that_stops_is_told() -> None:
+    """A bug in the heart ends the worker instead of leaving it without one."""
+    doors = Doors(error=BugError("broken"))
+    heart, _, _ = heart_with(doors)
+    with pytest.raises(BugError):
+        await asyncio.wait_for(heart.beat_in_thread(doors.open), 5.0)
+
+
+async def test_a_beat_that_gets_no_answer_does_not_hold_up_the_end() -> None:
+    """A shutdown while the database is silent is no reason to wait for it."""
+    doors = Doors()
+    doors.hangs = True
+    heart, _, _ = heart_with(doors)
+    beating: asyncio.Task[Any] = asyncio.create_task(heart.beat_in_thread(doors.open))
+    assert await asyncio.to_thread(doors.is_beating.wait, 5.0)
+    await _end(beating)
+    assert doors.is_closed
