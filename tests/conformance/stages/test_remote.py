@@ -295,7 +295,7 @@ async def test_a_state_changed_from_outside_wakes_it(strange: StrangeStage) -> N
                 kind=pb.FAILURE_KIND_RETRY, message="busy", retry_after=Duration(seconds=300)
             ),
             "ready",
-            "Retry: busy",
+            "RetryLater: busy",
         ),
         (
             pb.Failure(kind=pb.FAILURE_KIND_QUARANTINE, message="a person"),

@@ -123,7 +123,7 @@ async def test_it_does_the_same_here_and_there() -> None:
     ("error", "shown"),
     [
         (ValueError("never"), "RemoteError: ValueError: never"),
-        (RetryLater("slow", after=timedelta(minutes=5)), "Retry: slow"),
+        (RetryLater("slow", after=timedelta(minutes=5)), "RetryLater: slow"),
         (Quarantine("a person"), "Quarantine: a person"),
     ],
 )

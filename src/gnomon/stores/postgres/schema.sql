@@ -1013,7 +1013,8 @@ CREATE TABLE gnomon.scheduled_action (
     spec text NOT NULL,
     last_attempt text,
     creator text COLLATE pg_catalog."C",
-    series uuid
+    series uuid,
+    CONSTRAINT scheduled_action_values_check CHECK ((((timeout_us >= 1) AND (timeout_us <= '86400000000'::bigint)) AND ((retention_us >= 0) AND (retention_us <= '31622400000000'::bigint)) AND (state = ANY (ARRAY['active'::text, 'paused'::text]))))
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.shard_lock (
