@@ -18,7 +18,7 @@ from gnomon.executors.http import HttpConfig, HttpExecutor, HttpTarget
 from gnomon.model.outcome import Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Http
-from gnomon.testing.executor_suite import order_of
+from tests.conformance.executor.suite import order_of
 
 Call = Callable[[], Awaitable[None]]
 

@@ -22,8 +22,8 @@ from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Sql
 from gnomon.stores.postgres.logins import scram_verifier
-from gnomon.testing.executor_suite import order_of
 from tests.acceptance.test_cli import Shell
+from tests.conformance.executor.suite import order_of
 from tests.fixtures.postgres import PostgresSchema
 
 pytestmark = pytest.mark.acceptance

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PROMISE = ROOT / "docs" / "explain" / "promise.md"
-NAMED = re.compile(r"`((?:tests|src/gnomon/testing)/[\w/]+\.py)::(?:(\w+)::)?(\w+)`")
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::(?:(\w+)::)?(\w+)`")
 
 
 def promises() -> list[str]:

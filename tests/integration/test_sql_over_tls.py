@@ -17,7 +17,7 @@ from gnomon.executors.sql import SqlExecutor, SqlTarget
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Sql
-from gnomon.testing.executor_suite import order_of
+from tests.conformance.executor.suite import order_of
 from tests.fixtures.postgres import PostgresMissing, PostgresServer
 
 SECURE = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"

@@ -16,7 +16,7 @@ from gnomon.executors.sql import SqlExecutor, SqlTarget
 from gnomon.model.outcome import Failed, Interrupted, Outcome
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Sql
-from gnomon.testing.executor_suite import is_storable, order_of
+from tests.conformance.executor.suite import is_storable, order_of
 from tests.fixtures.rogue import ROGUES, rogue_server
 
 PASSWORD = "canary-password"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-pytest.register_assert_rewrite("gnomon.testing.executor_suite")
+pytest.register_assert_rewrite("tests.conformance.executor.suite")
 
 from tests.fixtures.receiver import Receiver, receiving  # noqa: E402 - after the registration
 

@@ -19,7 +19,7 @@ from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Grpc
-from gnomon.testing.executor_suite import ExecutorSuite, order_of
+from tests.conformance.executor.suite import ExecutorSuite, order_of
 from tests.fixtures.handler import Handler, handling
 from tests.fixtures.postgres import free_port
 

@@ -13,7 +13,7 @@ from gnomon.executors.rabbitmq import RabbitmqExecutor, RabbitmqTarget
 from gnomon.model.outcome import Failed
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Kafka, Rabbitmq
-from gnomon.testing.executor_suite import order_of
+from tests.conformance.executor.suite import order_of
 from tests.fixtures.amqp_tap import AmqpTap
 from tests.fixtures.kafka import MockKafka
 from tests.fixtures.rabbitmq import RabbitmqServer

@@ -14,7 +14,7 @@ from gnomon.executors.http import ANSWER_BYTES_MAX, HttpConfig, HttpExecutor, re
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.spec import Effect, Http
-from gnomon.testing.executor_suite import ExecutorSuite, order_of
+from tests.conformance.executor.suite import ExecutorSuite, order_of
 from tests.fixtures.postgres import free_port
 from tests.fixtures.receiver import Receiver, speaking
 

@@ -13,7 +13,7 @@ from gnomon.executors.http import HttpConfig, HttpExecutor
 from gnomon.executors.http.bounded_handler import BYTES_MAX, MESSAGES_MAX, BoundedHandler
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.spec import Http
-from gnomon.testing.executor_suite import order_of
+from tests.conformance.executor.suite import order_of
 from tests.fixtures.bombs import Bombs
 from tests.fixtures.receiver import speaking
 from tests.fixtures.serving import serving

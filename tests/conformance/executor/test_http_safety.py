@@ -19,7 +19,7 @@ from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.signature import verify
 from gnomon.model.spec import Http
-from gnomon.testing.executor_suite import order_of
+from tests.conformance.executor.suite import order_of
 from tests.fixtures.receiver import Receiver
 
 KEY = "whsec_" + base64.b64encode(b"k" * 32).decode()

@@ -19,7 +19,7 @@ from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Kafka
-from gnomon.testing.executor_suite import ExecutorSuite, Stand, order_of
+from tests.conformance.executor.suite import ExecutorSuite, Stand, order_of
 from tests.fixtures.kafka import MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, MockKafka
 from tests.fixtures.postgres import free_port
 

@@ -11,7 +11,7 @@ from gnomon.contracts.executor import AttemptRequest
 from gnomon.executors.mock import MockExecutor
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.spec import Effect, Mock
-from gnomon.testing.executor_suite import ExecutorSuite, order_of
+from tests.conformance.executor.suite import ExecutorSuite, order_of
 
 
 class CountingMock(MockExecutor):

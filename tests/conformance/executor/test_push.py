@@ -16,7 +16,7 @@ from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Push
-from gnomon.testing.executor_suite import SCHEDULED_AT, ExecutorSuite, order_of
+from tests.conformance.executor.suite import SCHEDULED_AT, ExecutorSuite, order_of
 from tests.fixtures.receiver import Receiver, speaking
 
 TTL = timedelta(minutes=5)

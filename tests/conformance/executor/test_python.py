@@ -16,7 +16,7 @@ from gnomon.executors.python import AttemptContext, PythonExecutor, Registry
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Cancel, Cancelled, Fail, Failed, Outcome, Succeeded
 from gnomon.model.spec import Effect, Python
-from gnomon.testing.executor_suite import ExecutorSuite, order_of
+from tests.conformance.executor.suite import ExecutorSuite, order_of
 
 
 class UnprintableError(Exception):

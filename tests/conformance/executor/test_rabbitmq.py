@@ -26,7 +26,7 @@ from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Rabbitmq
-from gnomon.testing.executor_suite import ExecutorSuite, Stand, order_of
+from tests.conformance.executor.suite import ExecutorSuite, Stand, order_of
 from tests.fixtures.amqp_tap import AmqpTap
 from tests.fixtures.postgres import free_port
 from tests.fixtures.rabbitmq import RabbitmqServer, StopMode

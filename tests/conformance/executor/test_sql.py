@@ -16,7 +16,7 @@ from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Sql
-from gnomon.testing.executor_suite import ExecutorSuite, order_of
+from tests.conformance.executor.suite import ExecutorSuite, order_of
 from tests.fixtures.postgres import PostgresSchema
 
 DSN = "postgresql://shop:canary@db.example/shop"

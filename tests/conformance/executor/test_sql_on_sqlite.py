@@ -22,7 +22,7 @@ from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Sql
 from gnomon.sqlite_box import BoxResult, SqliteBox
-from gnomon.testing.executor_suite import ExecutorSuite, order_of
+from tests.conformance.executor.suite import ExecutorSuite, order_of
 
 ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r"
 INSERT = "INSERT INTO effect VALUES (1)"

@@ -21,7 +21,7 @@ from gnomon.executors.rabbitmq import RabbitmqExecutor, RabbitmqTarget
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Kafka, Rabbitmq
-from gnomon.testing.executor_suite import order_of
+from tests.conformance.executor.suite import order_of
 from tests.fixtures.authority import Authority
 from tests.fixtures.kafka import MockKafka
 from tests.fixtures.kafka_tls import kafka_behind_tls

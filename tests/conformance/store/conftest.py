@@ -16,10 +16,10 @@ from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.store import Store
 from tests.fixtures.installed import INSTALLED_SHARD_COUNT
 
-pytest.register_assert_rewrite("gnomon.testing.store_suite")
+pytest.register_assert_rewrite("tests.conformance.store.suite")
 
-from gnomon.testing.store_suite.entities.given import GivenEntities  # noqa: E402 - after it
-from gnomon.testing.store_suite.given import Caller, Given  # noqa: E402 - after the registration
+from tests.conformance.store.suite.entities.given import GivenEntities  # noqa: E402 - after it
+from tests.conformance.store.suite.given import Caller, Given  # noqa: E402 - after the registration
 
 SHARD_COUNT = INSTALLED_SHARD_COUNT
 

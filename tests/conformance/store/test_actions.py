@@ -1,9 +1,9 @@
 """Every engine keeps the contract of `ActionStore`."""
 
-from gnomon.testing.store_suite.changing import TestDelete, TestReplace
-from gnomon.testing.store_suite.creating import TestCreate
-from gnomon.testing.store_suite.pausing import TestPause, TestResume, TestRunNow
-from gnomon.testing.store_suite.showing import TestAttempts, TestCount, TestGet, TestList
+from tests.conformance.store.suite.changing import TestDelete, TestReplace
+from tests.conformance.store.suite.creating import TestCreate
+from tests.conformance.store.suite.pausing import TestPause, TestResume, TestRunNow
+from tests.conformance.store.suite.showing import TestAttempts, TestCount, TestGet, TestList
 
 __all__ = [
     "TestAttempts",

@@ -1,9 +1,9 @@
 """Every engine: races, wake-ups, sizes, callers' transactions, refusals."""
 
-from gnomon.testing.store_suite.limits import TestJoining, TestRefusals, TestSizes
-from gnomon.testing.store_suite.races import TestRaces, TestWakeups
-from gnomon.testing.store_suite.spoiling import TestUnreadable
-from gnomon.testing.store_suite.storming import TestStorm
+from tests.conformance.store.suite.limits import TestJoining, TestRefusals, TestSizes
+from tests.conformance.store.suite.races import TestRaces, TestWakeups
+from tests.conformance.store.suite.spoiling import TestUnreadable
+from tests.conformance.store.suite.storming import TestStorm
 
 __all__ = [
     "TestJoining",

@@ -4,34 +4,34 @@ from pathlib import Path
 
 import pytest
 
-from gnomon.testing.store_suite.entities.attending import TestAttendance
-from gnomon.testing.store_suite.entities.auditing import TestEntityAudit
-from gnomon.testing.store_suite.entities.committing import TestClaimedRow, TestCommit
-from gnomon.testing.store_suite.entities.deleting import TestDelete
-from gnomon.testing.store_suite.entities.feeding import TestFeed
-from gnomon.testing.store_suite.entities.leaving import TestOutbox, TestOutboxSurvey
-from gnomon.testing.store_suite.entities.offering import TestMerging, TestOffers
-from gnomon.testing.store_suite.entities.parking import TestParked
-from gnomon.testing.store_suite.entities.passing import TestPass
-from gnomon.testing.store_suite.entities.peeking import TestEntitySurvey, TestPeek
-from gnomon.testing.store_suite.entities.purging import TestEntityDoctor, TestPurgeEntities
-from gnomon.testing.store_suite.entities.racing import TestEntityRaces
-from gnomon.testing.store_suite.entities.reading import TestList, TestStates
-from gnomon.testing.store_suite.entities.registering import TestRegister
-from gnomon.testing.store_suite.entities.returning import TestSetBack
-from gnomon.testing.store_suite.entities.ruling import TestMergeRule
-from gnomon.testing.store_suite.entities.saving import (
+from tests.conformance.store.conftest import SHARED_STATEMENTS, Engine, engine_of
+from tests.conformance.store.suite.entities.attending import TestAttendance
+from tests.conformance.store.suite.entities.auditing import TestEntityAudit
+from tests.conformance.store.suite.entities.committing import TestClaimedRow, TestCommit
+from tests.conformance.store.suite.entities.deleting import TestDelete
+from tests.conformance.store.suite.entities.feeding import TestFeed
+from tests.conformance.store.suite.entities.leaving import TestOutbox, TestOutboxSurvey
+from tests.conformance.store.suite.entities.offering import TestMerging, TestOffers
+from tests.conformance.store.suite.entities.parking import TestParked
+from tests.conformance.store.suite.entities.passing import TestPass
+from tests.conformance.store.suite.entities.peeking import TestEntitySurvey, TestPeek
+from tests.conformance.store.suite.entities.purging import TestEntityDoctor, TestPurgeEntities
+from tests.conformance.store.suite.entities.racing import TestEntityRaces
+from tests.conformance.store.suite.entities.reading import TestList, TestStates
+from tests.conformance.store.suite.entities.registering import TestRegister
+from tests.conformance.store.suite.entities.returning import TestSetBack
+from tests.conformance.store.suite.entities.ruling import TestMergeRule
+from tests.conformance.store.suite.entities.saving import (
     TestCommitOffers,
     TestCommitOutbox,
     TestCommitRepeats,
 )
-from gnomon.testing.store_suite.entities.settling import TestSettling
-from gnomon.testing.store_suite.entities.sweeping import TestSweeps
-from gnomon.testing.store_suite.entities.undelivered import TestUndelivered
-from gnomon.testing.store_suite.entities.waking import TestTimers
-from gnomon.testing.store_suite.entities.weighing import TestWeights
-from gnomon.testing.store_suite.entities.writing import TestWrite
-from tests.conformance.store.conftest import SHARED_STATEMENTS, Engine, engine_of
+from tests.conformance.store.suite.entities.settling import TestSettling
+from tests.conformance.store.suite.entities.sweeping import TestSweeps
+from tests.conformance.store.suite.entities.undelivered import TestUndelivered
+from tests.conformance.store.suite.entities.waking import TestTimers
+from tests.conformance.store.suite.entities.weighing import TestWeights
+from tests.conformance.store.suite.entities.writing import TestWrite
 
 
 @pytest.fixture(params=SHARED_STATEMENTS)

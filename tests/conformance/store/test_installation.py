@@ -1,6 +1,6 @@
 """Every engine keeps the contract of `InstallationStore`."""
 
-from gnomon.testing.store_suite.installing import (
+from tests.conformance.store.suite.installing import (
     TestDoctor,
     TestIdentity,
     TestInstallation,

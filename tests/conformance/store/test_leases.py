@@ -1,5 +1,5 @@
 """Every engine keeps the contract of `LeaseStore`."""
 
-from gnomon.testing.store_suite.leasing import TestAcquire, TestHeartbeat, TestLocks, TestRelease
+from tests.conformance.store.suite.leasing import TestAcquire, TestHeartbeat, TestLocks, TestRelease
 
 __all__ = ["TestAcquire", "TestHeartbeat", "TestLocks", "TestRelease"]

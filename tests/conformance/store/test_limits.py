@@ -1,5 +1,5 @@
 """Every engine keeps the contract of `LimitStore`."""
 
-from gnomon.testing.store_suite.sharing import TestLimits, TestShares
+from tests.conformance.store.suite.sharing import TestLimits, TestShares
 
 __all__ = ["TestLimits", "TestShares"]

@@ -14,8 +14,8 @@ import pytest
 
 from gnomon.contracts.store import Recorded, Selection, Store
 from gnomon.model.outcome import Failed
-from gnomon.testing.store_suite.given import NOTHING, OWNER, SECOND, Given, polls
 from tests.conformance.store.conftest import STATEMENTS, Engine, engine_of
+from tests.conformance.store.suite.given import NOTHING, OWNER, SECOND, Given, polls
 
 BAD = "bad"
 LARGE = 1 << 20

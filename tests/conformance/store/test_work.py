@@ -1,25 +1,25 @@
 """Every engine keeps the contract of `WorkStore`."""
 
-from gnomon.testing.store_suite.arriving import TestArrive
-from gnomon.testing.store_suite.beginning import (
+from tests.conformance.store.suite.arriving import TestArrive
+from tests.conformance.store.suite.beginning import (
     TestBegin,
     TestExtend,
     TestHelping,
     TestRecall,
     TestRefusing,
 )
-from gnomon.testing.store_suite.holding import TestHeld
-from gnomon.testing.store_suite.lapsing import TestLapsed, TestSettle
-from gnomon.testing.store_suite.moving import (
+from tests.conformance.store.suite.holding import TestHeld
+from tests.conformance.store.suite.lapsing import TestLapsed, TestSettle
+from tests.conformance.store.suite.moving import (
     TestClockSetBack,
     TestMove,
     TestMoveSilent,
     TestSurvey,
     TestWaiting,
 )
-from gnomon.testing.store_suite.orphaning import TestInterrupting, TestOrphans, TestWorkers
-from gnomon.testing.store_suite.recording import TestFinish, TestRepeats, TestTakingBack
-from gnomon.testing.store_suite.superseding import TestBlockedHead, TestSeries, TestSuperseded
+from tests.conformance.store.suite.orphaning import TestInterrupting, TestOrphans, TestWorkers
+from tests.conformance.store.suite.recording import TestFinish, TestRepeats, TestTakingBack
+from tests.conformance.store.suite.superseding import TestBlockedHead, TestSeries, TestSuperseded
 
 __all__ = [
     "TestArrive",

@@ -17,7 +17,7 @@ from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Http
-from gnomon.testing.executor_suite import order_of
+from tests.conformance.executor.suite import order_of
 from tests.fixtures.authority import Authority
 from tests.fixtures.egress import Egress
 from tests.fixtures.postgres import free_port

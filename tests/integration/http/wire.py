@@ -29,7 +29,7 @@ from aiohttp import web
 from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.http import HttpConfig, HttpExecutor
 from gnomon.model.spec import Http
-from gnomon.testing.executor_suite import order_of
+from tests.conformance.executor.suite import order_of
 
 PORTS = (80, 443)
 SETTLE_S = 0.02  # a packet on its way is counted by then

@@ -11,7 +11,7 @@ import pytest
 from gnomon.clock import SystemEntropy
 from gnomon.contracts.store import Store
 from gnomon.model.errors import StoreUnavailable
-from gnomon.testing.store_suite.given import HOUR, OWNER, Given
+from tests.conformance.store.suite.given import HOUR, OWNER, Given
 from tests.fixtures.postgres import PostgresSchema
 
 Isolation = Literal["repeatable_read", "serializable"]

@@ -20,7 +20,7 @@ from gnomon.model.ids import shard_of
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Sql
-from gnomon.testing.executor_suite import order_of
+from tests.conformance.executor.suite import order_of
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import SHARD_COUNT, Drafter
 
