@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
 from tests.architecture.sources import PACKAGE, ROOT, Module, source_modules
 
@@ -42,7 +42,7 @@ def words_in(name: str) -> list[str]:
     return [part.lower() for part in WORD.findall(name)]
 
 
-def is_among(word: str, known: Iterable[str]) -> bool:
+def is_among(word: str, known: Collection[str]) -> bool:
     """Whether it is one of them, or the plural of one."""
     singular = {word, word.removesuffix("s"), word.removesuffix("es")}
     if word.endswith("ies"):
@@ -76,7 +76,7 @@ def contract_verbs(module: Module) -> Iterator[tuple[str, ast.AST]]:
                 yield node.name, node
 
 
-def name_findings(module: Module, known: Mapping[str, object] | frozenset[str]) -> list[str]:
+def name_findings(module: Module, known: Collection[str]) -> list[str]:
     """Class names and contract verbs with a word that is in neither list."""
     names = [(node.name, node) for node in public_classes(module)]
     verbs = list(contract_verbs(module)) if module.is_in("contracts") else []
