@@ -1,7 +1,8 @@
-"""The real clock and the real dice: the only module that asks the machine for either."""
+"""The machine's clock and random numbers: the only module that asks it for either."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import time
@@ -40,6 +41,15 @@ def uuid7(unix_ms: int, random_bytes: bytes) -> UUID:
     value = value & ~(0xF << 76) | 7 << 76
     value = value & ~(0b11 << 62) | 0b10 << 62
     return UUID(int=value)
+
+
+async def wait_set(event: asyncio.Event, timeout_s: float | None) -> bool:
+    """Wait until an event is set, at most so long; False when the time is up. None: for ever."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 class DatabaseClock:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from datetime import timedelta
 
+from gnomon.clock import wait_set
 from gnomon.config import Settings, environment_of
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import Capabilities
@@ -98,8 +99,4 @@ class _Keeper:
         return await ended
 
     async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stop.wait()
-        except TimeoutError:
-            pass
+        await wait_set(self._stop, seconds)

@@ -13,7 +13,7 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -29,12 +29,14 @@ from gnomon.executors._kafka_client import (
     Record,
     Refusal,
 )
+from gnomon.executors._tls import tls_context
 from gnomon.model.effects import validate_record
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Kafka
+from gnomon.model.timestamp import rfc3339
 
 IN_FLIGHT_MAX = 10_000
 DETAIL_CHARS_MAX = 200
@@ -95,15 +97,12 @@ class KafkaTarget:
         )
 
     def _ssl_context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.certificate_file is not None:
-                context.load_cert_chain(self.certificate_file, self.key_file)
-        except OSError as exc:  # missing files, and what OpenSSL cannot read
-            raise ConfigurationError(
-                f"targets.{self.name}", f"the files for TLS cannot be loaded: {exc.strerror}"
-            ) from exc
-        return context
+        return tls_context(
+            self.name,
+            ca_file=self.ca_file,
+            certificate_file=self.certificate_file,
+            key_file=self.key_file,
+        )
 
 
 class _KafkaLink:
@@ -189,8 +188,8 @@ def record_of(order: AttemptRequest, effect: Kafka, now: datetime) -> Record:
         "gnomon-key": order.key,
         "gnomon-attempt": str(order.attempt_no),
         "gnomon-attempt-id": str(order.attempt_id),
-        "gnomon-scheduled-at": _rfc3339(order.scheduled_at),
-        "gnomon-expires-at": _rfc3339(order.deadline),
+        "gnomon-scheduled-at": rfc3339(order.scheduled_at),
+        "gnomon-expires-at": rfc3339(order.deadline),
     }
     return Record(
         topic=effect.topic,
@@ -199,7 +198,3 @@ def record_of(order: AttemptRequest, effect: Kafka, now: datetime) -> Record:
         headers=tuple((name, text.encode()) for name, text in headers.items()),
         timestamp_ms=int(now.timestamp() * 1000),
     )
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -28,6 +28,7 @@ from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret, hide
 from gnomon.model.spec import Push
+from gnomon.model.timestamp import rfc3339
 
 CONNECTIONS_MAX = 100
 KEEP_ALIVE_S = 4.0  # below the five seconds after which common servers hang up
@@ -179,7 +180,7 @@ def body_of(order: AttemptRequest, effect: Push) -> bytes:
     if effect.device is not None:
         body["device"] = effect.device
     body["payload"] = effect.payload
-    body["expires_at"] = _rfc3339(order.scheduled_at + effect.ttl)
+    body["expires_at"] = rfc3339(order.scheduled_at + effect.ttl)
     return msgspec.json.encode(body)
 
 
@@ -218,10 +219,6 @@ async def _read(response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> str
     if not response.content.at_eof():
         response.close()  # what is still to come would have to be read before any reuse
     return found.decode("utf-8", "replace")
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _error_of(exc: Exception) -> str:

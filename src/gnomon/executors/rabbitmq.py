@@ -21,7 +21,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -41,12 +41,14 @@ from aiormq.exceptions import ChannelAccessRefused
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
+from gnomon.executors._tls import tls_context
 from gnomon.model.effects import validate_message
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Rabbitmq
+from gnomon.model.timestamp import rfc3339
 
 IN_FLIGHT_MAX = 1_000  # each may need a channel, and brokers allow 2,047 of them
 IDLE_CHANNELS_MAX = 100
@@ -105,15 +107,12 @@ class RabbitmqTarget:
         """Certificates are always verified; None when the target is not spoken to with TLS."""
         if not self.url.reveal().startswith("amqps"):
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.ca_file)
-            if self.certificate_file is not None:
-                context.load_cert_chain(self.certificate_file, self.key_file)
-        except OSError as exc:  # missing files, and what OpenSSL cannot read
-            raise ConfigurationError(
-                f"targets.{self.name}", f"the files for TLS cannot be loaded: {exc.strerror}"
-            ) from exc
-        return context
+        return tls_context(
+            self.name,
+            ca_file=self.ca_file,
+            certificate_file=self.certificate_file,
+            key_file=self.key_file,
+        )
 
 
 class RabbitmqExecutor:
@@ -193,8 +192,8 @@ def message_of(
             **effect.headers,
             "gnomon-attempt": str(order.attempt_no),
             "gnomon-attempt-id": str(order.attempt_id),
-            "gnomon-scheduled-at": _rfc3339(order.scheduled_at),
-            "gnomon-expires-at": _rfc3339(order.deadline),
+            "gnomon-scheduled-at": rfc3339(order.scheduled_at),
+            "gnomon-expires-at": rfc3339(order.deadline),
         },
         content_type=content_type,
         delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
@@ -203,10 +202,6 @@ def message_of(
         expiration=expiration,
         app_id="gnomon",
     )
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 # -- connection and channels ----------------------------------------------------------------------

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
+from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import LimitStore
 from gnomon.contracts.store.limits import LimitRequest
@@ -77,9 +78,7 @@ class StageLimits:
         if denied:
             await asyncio.sleep(ASK_DENIED_S)
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(ASK_S):
-                await self._wake.wait()
+        await wait_set(self._wake, ASK_S)
         self._wake.clear()
 
     async def _write_once(self) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from gnomon.clock import DatabaseClock
+from gnomon.clock import DatabaseClock, wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.leased_service import Ownership
 from gnomon.contracts.store import HeldShard
@@ -231,9 +230,7 @@ class Reconciler:
             line.capacity.share = shards / self._shard_count
 
     async def _rest(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._rest_s()):
-                await self.claims.woken.wait()
+        await wait_set(self.claims.woken, self._rest_s())
 
     def _rest_s(self) -> float:
         now, time = self._clock.monotonic(), self.time.now()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.leased_service import Ownership
 from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, OutboxStore, SinkQueue
@@ -95,9 +95,7 @@ class Relay:
             except Unavailable as exc:
                 self._observer.count("store_errors", operation="relay")
                 self._observer.event("relay_failed", error=str(exc))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_s):
-                    await self._wake.wait()
+            await wait_set(self._wake, self._poll_s)
 
     async def _look(self) -> list[Sender]:
         """Learn what waits; the senders that have something due."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypedDict, TypeVar
@@ -19,6 +18,7 @@ from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError, Message
 
 from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
+from gnomon.clock import wait_set
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store.batches import bytes_of
 from gnomon.contracts.store.outbox import OutboxRow
@@ -186,9 +186,7 @@ class GrpcStage:
             if await self.describe(observer):
                 changed(self.info.name)
             if self.info.revision and self._refused is None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(DESCRIBE_EVERY_S):
-                        await self._was_away.wait()
+                await wait_set(self._was_away, DESCRIBE_EVERY_S)
             await asyncio.sleep(DESCRIBE_AGAIN_S)
 
     async def describe(self, observer: Observer) -> bool:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from datetime import datetime
 
-from gnomon.clock import DatabaseClock
+from gnomon.clock import DatabaseClock, wait_set
 from gnomon.contracts.task_table import PollMark, TaskPoll
 from gnomon.model.task import GroupKey
 from gnomon.tasks.owned_table import OwnedTable
@@ -236,11 +236,7 @@ class Finder:
         """Until a look or a load is due, or somebody wakes us."""
         self._woken.clear()
         wait_s = min(self._look_at(), self._load_at()) - self._tenure.now()
-        try:
-            async with asyncio.timeout(max(0.0, wait_s)):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+        await wait_set(self._woken, max(0.0, wait_s))
 
     def _load_at(self) -> float:
         if self._refills:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from gnomon.clock import wait_set
 from gnomon.contracts.task_table import RescueResult
 from gnomon.model.task import GroupKey, RowRefused
 from gnomon.tasks.owned_table import OwnedTable
@@ -91,11 +92,7 @@ class Rescuer:
         return not self._tenure.connecting_count
 
     async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+        await wait_set(self._woken, seconds)
 
     async def _rescue(self, *, is_reset: bool) -> RescueResult:
         self._woken.clear()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.task_table import TaskTable
 from gnomon.model.errors import ConfigurationError, Unavailable
@@ -182,8 +183,4 @@ class _Part:
         await self._owner.serve(self.stop, drain=lambda: self.drain)
 
     async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self.stop.wait()
-        except TimeoutError:
-            pass
+        await wait_set(self.stop, seconds)

@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.task_table import TaskTable
 from gnomon.model.errors import Unavailable
@@ -181,8 +182,4 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass
+    await wait_set(stop, seconds)

@@ -25,6 +25,7 @@ from contextlib import suppress
 from functools import partial
 from uuid import UUID
 
+from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeartbeatResult, LimitRequest, LimitStore
 from gnomon.model.errors import Unavailable
@@ -135,9 +136,7 @@ class LimitGates:
         """Until the next question: when something hurries, soon; without limits, for ever."""
         gates = list(self._gates())
         pause_s = ASK_DENIED_S if any(gate.is_denied for gate in gates) else ASK_S
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s if gates else None):
-                await self._wake.wait()
+        await wait_set(self._wake, pause_s if gates else None)
         too_soon_s = self._asked_at + ASK_MIN_S - self._clock.monotonic()
         if too_soon_s > 0:
             await asyncio.sleep(too_soon_s)

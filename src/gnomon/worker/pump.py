@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from gnomon.clock import DatabaseClock
+from gnomon.clock import DatabaseClock, wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import (
     BeginRequest,
@@ -141,9 +141,7 @@ class Pump:
         return await self._settle() or more or begun
 
     async def _rest(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._rest_s()):
-                await self._wake.wait()
+        await wait_set(self._wake, self._rest_s())
 
     def _rest_s(self) -> float:
         now = self._clock.monotonic()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
+from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor
 from gnomon.contracts.leased_service import LeasedService, Ownership
@@ -254,9 +255,7 @@ class Worker:
             with Round(self._observer, "balance"):
                 await self._balance_once()
             self._balance.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(interval_s):
-                    await self._balance.wait()
+            await wait_set(self._balance, interval_s)
 
     async def _balance_once(self) -> None:
         await self.leases.release()

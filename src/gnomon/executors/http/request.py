@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from gnomon.executors.http.targets import Keys
 from gnomon.model.secret import SECRET_PREFIX, Secret, secret_name
 from gnomon.model.signature import signature_headers
 from gnomon.model.spec import Http
+from gnomon.model.timestamp import rfc3339
 
 
 class SecretRefusedError(Exception):
@@ -71,7 +72,7 @@ class RequestBuilder:
             "Gnomon-Attempt": str(order.attempt_no),
             "Gnomon-Expires": str(expires),
             "Gnomon-Attempt-Id": str(order.attempt_id),
-            "Gnomon-Scheduled-At": _rfc3339(order.scheduled_at),
+            "Gnomon-Scheduled-At": rfc3339(order.scheduled_at),
         })  # fmt: skip
         if there.keys:
             headers.update(
@@ -117,7 +118,3 @@ def _body_of(effect: Http, headers: CIMultiDict[str]) -> bytes | None:
         headers["Content-Type"] = "text/plain; charset=utf-8"
         return effect.body.encode()
     return None
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.internal import api_implementation
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from gnomon.clock import SystemClock
+from gnomon.clock import SystemClock, wait_set
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.config import ServerConfig
@@ -89,10 +89,7 @@ class GrpcServer:
         await self._server.start()
         try:
             while not stop.is_set():
-                try:
-                    async with asyncio.timeout(HEALTH_EVERY_S):
-                        await stop.wait()
-                except TimeoutError:
+                if not await wait_set(stop, HEALTH_EVERY_S):
                     await self._tell_health()
             self._watchers.stopping.set()
             await self._health.enter_graceful_shutdown()

@@ -11,6 +11,7 @@ from collections.abc import Generator
 import uvicorn
 from litestar import Litestar
 
+from gnomon.clock import wait_set
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.rest.heads import TimedProtocol
 from gnomon.model.errors import ConfigurationError
@@ -42,9 +43,7 @@ class _Server(uvicorn.Server):
         count = 0
         while not await self.on_tick(count):
             count = (count + 1) % TICKS_MAX
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
-                    await self._leaving.wait()
+            await wait_set(self._leaving, TICK_S)
 
 
 def bind(config: ServerConfig) -> socket.socket:

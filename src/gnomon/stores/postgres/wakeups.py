@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import asyncpg
 
+from gnomon.clock import wait_set
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.model.errors import GnomonError
 from gnomon.stores.postgres.connection import CONNECT_TIMEOUT_S, Database
@@ -93,9 +94,7 @@ class PostgresWakeups:
             if announce:
                 callback(frozenset())
             while not ended.is_set():
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(ended.wait(), CHECK_S)
-                if not ended.is_set():
+                if not await wait_set(ended, CHECK_S):
                     await connection.fetchval(self._database.queries["now"])
         finally:
             connection.terminate()
