@@ -109,7 +109,9 @@ async def balanced(app: App, worker_count: int) -> None:
     end = time.monotonic() + BALANCED_S
     share = app.installation.shard_count // worker_count
     while time.monotonic() < end:
-        owners = Counter(lock.owner for lock in await app.store.leases.locks() if lock.lease_guid)
+        owners = Counter(
+            lock.owner for lock in await app.store.leases.list_locks() if lock.lease_guid
+        )
         if sum(owners.values()) == app.installation.shard_count and all(
             abs(owned - share) <= 1 for owned in owners.values()
         ):
@@ -123,7 +125,7 @@ async def held(app: App, shards: Iterable[int]) -> AsyncIterator[list[HeldShard]
     """Hold shards for a while, as a worker would; nobody else may work meanwhile."""
     leases = app.store.leases
     wanted, holdings = frozenset(shards), []
-    for lock in await leases.locks():
+    for lock in await leases.list_locks():
         if lock.shard not in wanted:
             continue
         lease_guid, lease_for = app.env.entropy.token(), timedelta(seconds=10)

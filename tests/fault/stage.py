@@ -230,5 +230,5 @@ async def owners(app: App) -> Counter[int | None]:
     """How many shards each process holds; None: free."""
     return Counter(
         None if lock.owner is None else int(lock.owner.split("/")[-2])
-        for lock in await app.store.leases.locks()
+        for lock in await app.store.leases.list_locks()
     )

@@ -155,7 +155,7 @@ async def test_workers_go_on_through_a_bad_network(postgres_stage: Stage) -> Non
         proxy.black_hole()
 
         async def free() -> bool:
-            locks = await app.store.leases.locks()
+            locks = await app.store.leases.list_locks()
             return all(
                 lock.silent_for is None or lock.silent_for.total_seconds() > 2.5 for lock in locks
             )

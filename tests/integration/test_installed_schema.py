@@ -42,7 +42,7 @@ async def test_rows_are_taken_out_and_the_installation_stays(installed: Installe
         assert {} == {state: n for state, n in (await app.store.actions.count()).items() if n}
         assert None is await app.store.installation.verify_identity()
         assert [None] * INSTALLED_SHARD_COUNT == [
-            lock.owner for lock in await app.store.leases.locks()
+            lock.owner for lock in await app.store.leases.list_locks()
         ]
 
 

@@ -116,7 +116,7 @@ async def test_without_a_schema_every_verb_names_the_remedy(path: Path) -> None:
     """Opening needs no schema; using it does, and says what to do."""
     store = opened_store(path)
     try:
-        for call in (store.installation.open(), store.actions.get("a"), store.leases.locks()):
+        for call in (store.installation.open(), store.actions.get("a"), store.leases.list_locks()):
             with pytest.raises(SchemaMismatch, match="gnomon migrate"):
                 await call
     finally:

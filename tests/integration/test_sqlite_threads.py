@@ -113,7 +113,7 @@ LARGE: dict[str, Verb] = {
     "doctor": lambda store: store.installation.doctor(),
     "list": lambda store: store.actions.list(Selection(), after=None, limit=5),
     "count": lambda store: store.actions.count(),
-    "audit": lambda store: store.tokens.audit(AuditSelection(), limit=5),
+    "list_audit": lambda store: store.tokens.list_audit(AuditSelection(), limit=5),
     "entities": lambda store: store.entities.list(after=None, prefix="", limit=5),
     "parked": lambda store: store.entities.parked(stage=None, after=None, limit=5),
     "stages": lambda store: store.entities.stages(),
@@ -124,14 +124,14 @@ URGENT: dict[str, Verb] = {
         NOBODY, owner="me", holdings=[], alive_for=timedelta(1)
     ),
     "release": lambda store: store.leases.release([HeldShard(shard=0, lease_guid=NOBODY)]),
-    "leave": lambda store: store.leases.leave(NOBODY),
+    "remove_worker": lambda store: store.leases.remove_worker(NOBODY),
 }
 SMALL: dict[str, Verb] = {
-    "locks": lambda store: store.leases.locks(),
-    "waiting": lambda store: store.work.waiting([HeldShard(shard=0, lease_guid=NOBODY)]),
-    "survey": lambda store: store.work.survey([HeldShard(shard=0, lease_guid=NOBODY)]),
+    "list_locks": lambda store: store.leases.list_locks(),
+    "poll": lambda store: store.work.poll([HeldShard(shard=0, lease_guid=NOBODY)]),
+    "list_lanes": lambda store: store.work.list_lanes([HeldShard(shard=0, lease_guid=NOBODY)]),
     "get": lambda store: store.actions.get("x"),
-    "limits": lambda store: store.limits.table(),
+    "limits": lambda store: store.limits.list(),
 }
 WAYS = {
     **{(name, "browse"): verb for name, verb in LARGE.items()},

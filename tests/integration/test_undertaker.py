@@ -75,7 +75,7 @@ class Ground(NamedTuple):
         return list(await self._begun(holdings, owner))
 
     async def _held(self, shard: int, owner: str) -> HeldShard:
-        lock = next(one for one in await self.store.leases.locks() if one.shard == shard)
+        lock = next(one for one in await self.store.leases.list_locks() if one.shard == shard)
         held = await self.store.leases.acquire(
             shard, self.entropy.token(), owner=owner, seen=lock, lease_for=HOUR
         )
@@ -84,7 +84,7 @@ class Ground(NamedTuple):
 
     async def _begun(self, holdings: list[HeldShard], owner: str) -> list[BegunAttempt]:
         leases = {held.shard: held.lease_guid for held in holdings}
-        lanes = await self.store.work.survey(holdings)
+        lanes = await self.store.work.list_lanes(holdings)
         demands = [
             BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=99) for lane in lanes
         ]
@@ -108,7 +108,7 @@ class Ground(NamedTuple):
         )
 
     async def owners(self) -> set[str | None]:
-        return {lock.owner for lock in await self.store.leases.locks()}
+        return {lock.owner for lock in await self.store.leases.list_locks()}
 
     async def running(self, begun: list[BegunAttempt]) -> list[bool]:
         found = [await self.store.actions.get(one.id) for one in begun]
@@ -139,10 +139,10 @@ async def test_what_a_dead_process_left_is_freed(ground: Ground) -> None:
 
     assert [False, False] == await ground.running(begun)
     for one in begun:
-        (attempt,) = await ground.store.actions.attempts(one.id, limit=9)
+        (attempt,) = await ground.store.actions.list_attempts(one.id, limit=9)
         assert ("interrupted", "the worker's process ended") == (attempt.outcome, attempt.error)
     assert {None} == await ground.owners()
-    assert [] == list(await ground.store.leases.workers())
+    assert [] == list(await ground.store.leases.list_workers())
     assert ["worker_buried"] == ground.audience.events
     assert [] == list(await ground.store.installation.doctor())
 
@@ -156,7 +156,7 @@ async def test_what_goes_on_elsewhere_keeps_its_reservation(ground: Ground) -> N
 
     assert [True] == await ground.running([call])
     assert {None} == await ground.owners()
-    assert [] == list(await ground.store.leases.workers())
+    assert [] == list(await ground.store.leases.list_workers())
 
 
 @pytest.mark.parametrize("process", [ALIVE, ELSEWHERE, None])
@@ -171,7 +171,7 @@ async def test_who_is_not_provably_dead_keeps_everything(
 
     assert [True] == await ground.running(begun)
     assert {"host/7/dead"} == await ground.owners()
-    assert 1 == len(await ground.store.leases.workers())
+    assert 1 == len(await ground.store.leases.list_workers())
 
 
 async def test_who_beats_is_not_asked_about(ground: Ground) -> None:
@@ -258,14 +258,14 @@ async def test_its_part_of_a_limit_is_free_unless_a_call_goes_on(
     limit = Limit(kind=key.kind, name=key.name, parallel=3)
     await ground.store.limits.set(limit, guid=ground.entropy.guid())
     await ground.left(DEAD, effect)
-    (row,) = await ground.store.leases.workers()
+    (row,) = await ground.store.leases.list_workers()
     claim = {key: LimitRequest(held=0, wanted=3)}
     assert {key: 3} == dict(await ground.store.limits.share(row.worker, claim, alive_for=HOUR))
     ground.clock.seconds += SILENT_S
 
     await ground.look()
 
-    (use,) = (await ground.store.limits.table()).uses
+    (use,) = (await ground.store.limits.list()).uses
     assert granted == use.granted
 
 
@@ -273,15 +273,15 @@ async def test_who_sees_that_another_buried_looks_at_its_own_shards(ground: Grou
     """The dead may have worked in them, and nobody else says that something is due there now."""
     await ground.left(DEAD)
     await ground.look()
-    (lock, *_) = await ground.store.leases.locks()
+    (lock, *_) = await ground.store.leases.list_locks()
     assert lock.lease_guid is not None
     await ground.store.leases.release([HeldShard(shard=lock.shard, lease_guid=lock.lease_guid)])
     assert [lock.shard] == [held.shard for held in await ground.worker.leases.take()]
     draft = ground._draft(Mock(), {}, shard=lock.shard)
     await ground.store.actions.create([draft])
     await ground.store.work.move(ground.worker.leases.trusted(), limit=9, full=True)
-    (row,) = await ground.store.leases.workers()
-    await ground.store.leases.leave(row.worker)
+    (row,) = await ground.store.leases.list_workers()
+    await ground.store.leases.remove_worker(row.worker)
     assert [] == list(ground.worker.pump.timeline.lanes())
 
     await ground.look()

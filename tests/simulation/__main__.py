@@ -29,7 +29,7 @@ FLOORS = {
     "steal": 400,
     "begun on arrival": 400,
     "helper begin": 200,
-    "lost answer of arrive": 20,
+    "lost answer of move_and_begin": 20,
     "lost answer of begin": 80,
     "lost answer of finish": 100,
     "lost answer of create": 80,

@@ -130,7 +130,7 @@ class Around:
 class AroundWork(Around):
     """The work role; the short way of arrivals is made of the verbs that may be replaced."""
 
-    async def arrive(
+    async def move_and_begin(
         self, holdings: Sequence[HeldShard], *, limit: int, room: Mapping[str, int], **named: Any
     ) -> ArrivalResult:
         moved: MoveResult = await self.move(holdings, limit=limit, full=False)
@@ -245,8 +245,8 @@ class BlindSettle(AroundWork):
 class HastyInterruption(AroundWork):
     """What goes on elsewhere is taken to end with the process, too."""
 
-    async def orphans(self, owners: Collection[str], **named: Any) -> Sequence[LapsedRow]:
-        found: Sequence[LapsedRow] = await self._inner.orphans(owners, **named)
+    async def list_orphans(self, owners: Collection[str], **named: Any) -> Sequence[LapsedRow]:
+        found: Sequence[LapsedRow] = await self._inner.list_orphans(owners, **named)
         return [
             msgspec.structs.replace(
                 orphan, spec=msgspec.structs.replace(orphan.spec, action=Mock())
@@ -329,16 +329,16 @@ class BlindRelease(Around):
 class EagerAcquire(Around):
     """A lease is taken over whether or not its owner lives."""
 
-    async def locks(self) -> Sequence[ShardLock]:
+    async def list_locks(self) -> Sequence[ShardLock]:
         return [
             msgspec.structs.replace(lock, lease_guid=None, silent_for=None)
-            for lock in await self._inner.locks()
+            for lock in await self._inner.list_locks()
         ]
 
     async def acquire(
         self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
     ) -> HeldShard | None:
-        present = {lock.shard: lock for lock in await self._inner.locks()}[shard]
+        present = {lock.shard: lock for lock in await self._inner.list_locks()}[shard]
         result: HeldShard | None = await self._inner.acquire(
             shard, lease_guid, owner=owner, seen=present, lease_for=-lease_for
         )

@@ -99,10 +99,10 @@ class CrowdedWork:
 
     # -- arrivals ---------------------------------------------------------------------------------
 
-    async def waiting(self, holdings: Sequence[HeldShard]) -> PollResult:
+    async def poll(self, holdings: Sequence[HeldShard]) -> PollResult:
         crowd = self._crowd
         with crowd.without("incoming_queue", self._behind(holdings)):
-            found: PollResult = await self._inner.waiting(holdings)
+            found: PollResult = await self._inner.poll(holdings)
         numbers = OpenTransactions(
             ids=tuple(crowd.open), start=crowd.next_number, stop=crowd.next_number
         )
@@ -114,7 +114,7 @@ class CrowdedWork:
             moved: MoveResult = await self._inner.move(holdings, limit=limit, full=full)
             return msgspec.structs.replace(moved, marks=self._marks(moved, before))
 
-    async def arrive(
+    async def move_and_begin(
         self, holdings: Sequence[HeldShard], *, limit: int, **named: Any
     ) -> ArrivalResult:
         if self._arriving_held(holdings):
@@ -122,7 +122,9 @@ class CrowdedWork:
         with self._crowd.without("incoming_queue", self._behind(holdings)):
             before = self._heads(holdings, limit)
             with self._crowd.without("processing_queue", self._take_held()[0]):
-                arrived: ArrivalResult = await self._inner.arrive(holdings, limit=limit, **named)
+                arrived: ArrivalResult = await self._inner.move_and_begin(
+                    holdings, limit=limit, **named
+                )
             moved = msgspec.structs.replace(arrived.moved, marks=self._marks(arrived.moved, before))
             return msgspec.structs.replace(arrived, moved=moved)
 

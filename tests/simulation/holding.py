@@ -116,11 +116,11 @@ class HeldWork:
         self._holds.history.reach("passed over", bool(hidden and result.refused))
         return result
 
-    async def arrive(
+    async def move_and_begin(
         self, holdings: Sequence[HeldShard], *, limit: int, room: Mapping[str, int], **named: Any
     ) -> ArrivalResult:
         if not self._holds.held:
-            arrived: ArrivalResult = await self._inner.arrive(
+            arrived: ArrivalResult = await self._inner.move_and_begin(
                 holdings, limit=limit, room=room, **named
             )
             return arrived
@@ -151,8 +151,10 @@ class HeldWork:
         is_locked = finish.id in self._holds.held
         return is_locked and self._execute(IS_MINE, keys).fetchone() is not None
 
-    async def lapsed(self, holdings: Sequence[HeldShard], *, limit: int) -> Sequence[LapsedRow]:
-        found: Sequence[LapsedRow] = await self._inner.lapsed(holdings, limit=limit)
+    async def list_lapsed(
+        self, holdings: Sequence[HeldShard], *, limit: int
+    ) -> Sequence[LapsedRow]:
+        found: Sequence[LapsedRow] = await self._inner.list_lapsed(holdings, limit=limit)
         free = [one for one in found if one.id not in self._holds.held]
         self._holds.history.reach("held and lapsed", len(free) < len(found))
         return free

@@ -276,7 +276,7 @@ class Rules:
             lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
             self._begun(who, demands[lane], begun)
 
-    def on_arrive(self, who: str, arguments: Arguments, result: ArrivalResult) -> None:
+    def on_move_and_begin(self, who: str, arguments: Arguments, result: ArrivalResult) -> None:
         leases = {held.shard: held.lease_guid for held in arguments.args[0]}
         for begun in result.begun:
             lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
@@ -333,7 +333,7 @@ class Rules:
         """The answer that would have said what was begun got lost."""
         self.forgotten.update(one.attempt_id for one in begun)
 
-    def on_recall(self, who: str, arguments: Arguments, result: list[BegunAttempt]) -> None:
+    def on_find_begun(self, who: str, arguments: Arguments, result: list[BegunAttempt]) -> None:
         for begun in result:
             made = self.generations[begun.guid]
             self._check(begun.attempt_id == made.attempt_id, "recalled_another", who, made)

@@ -237,7 +237,7 @@ class Stage:
 
     async def drop(self, kind: str, name: str) -> None:
         key = LimitKey(LimitKind(kind), name)
-        assert await self.store.limits.drop(key, guid=self.entropy.guid())
+        assert await self.store.limits.delete(key, guid=self.entropy.guid())
 
 
 def play(scene: Callable[[Stage], Coroutine[Any, Any, None]], **stage: Any) -> None:

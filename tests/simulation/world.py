@@ -50,12 +50,12 @@ CHECK_EVERY_S = 1.0
 ROUNDS_MAX = 1_000  # of the loop in a virtual second: more is a process that never sleeps
 # How dangerous a verb is, as a factor: what writes is where a fault hurts.
 FACTORS = {
-    "arrive": 1.0,
+    "move_and_begin": 1.0,
     "begin": 1.0,
     "finish": 1.0,
     "move": 1.0,
     "settle": 1.0,
-    "lapsed": 1.0,
+    "list_lapsed": 1.0,
     "extend": 1.0,
     "acquire": 1.0,
     "between": 5.0,
@@ -539,7 +539,7 @@ class World(Watcher):
     def lost(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
         self._count_failure(store, verb)
         began = isinstance(result, BeginResult | ArrivalResult)
-        if verb in ("arrive", "begin", "recall"):
+        if verb in ("move_and_begin", "begin", "find_begun"):
             self.rules.forget(result.begun if began else result)
         if verb in ("create", "finish") or (began and result.begun):
             self.history.reach(f"lost answer of {verb}")

@@ -38,15 +38,15 @@ class _Ignorant:
         result: BeginResult = await self._inner.begin(*args, **named)
         return msgspec.structs.replace(result, begun=_spoilt(result.begun))
 
-    async def arrive(self, *args: Any, **named: Any) -> ArrivalResult:
-        result: ArrivalResult = await self._inner.arrive(*args, **named)
+    async def move_and_begin(self, *args: Any, **named: Any) -> ArrivalResult:
+        result: ArrivalResult = await self._inner.move_and_begin(*args, **named)
         return msgspec.structs.replace(result, begun=_spoilt(result.begun))
 
-    async def recall(self, *args: Any, **named: Any) -> Sequence[BegunAttempt]:
-        return _spoilt(await self._inner.recall(*args, **named))
+    async def find_begun(self, *args: Any, **named: Any) -> Sequence[BegunAttempt]:
+        return _spoilt(await self._inner.find_begun(*args, **named))
 
-    async def lapsed(self, *args: Any, **named: Any) -> Sequence[LapsedRow]:
-        return _spoilt(await self._inner.lapsed(*args, **named))
+    async def list_lapsed(self, *args: Any, **named: Any) -> Sequence[LapsedRow]:
+        return _spoilt(await self._inner.list_lapsed(*args, **named))
 
 
 def _spoilt(rows: Sequence[Row]) -> list[Row]:

@@ -64,4 +64,4 @@ def list_entries(
 
 async def _look(settings: Settings, selection: AuditSelection, limit: int) -> Sequence[AuditEntry]:
     async with open_database(settings) as app:
-        return await app.store.tokens.audit(selection, limit=limit)
+        return await app.store.tokens.list_audit(selection, limit=limit)

@@ -21,6 +21,6 @@ def authorizer_of(app: App) -> Authorizer:
 
 async def callers_text(app: App) -> str:
     """A line that says whether a token is needed."""
-    if await app.store.tokens.any():
+    if await app.store.tokens.has_any():
         return ONE_IS_NEEDED
     return THERE_IS_NONE if app.settings.server.auth == "token" else NOBODY_NEEDS_ONE

@@ -62,7 +62,7 @@ async def _let_call_itself(app: App) -> None:
     settings = app.settings
     is_set = settings.source_of("http.allow_loopback") != "default"
     is_shared = settings.database.engine != "sqlite" or not is_loopback(settings.server.host)
-    if is_set or is_shared or settings.server.auth == "token" or await app.store.tokens.any():
+    if is_set or is_shared or settings.server.auth == "token" or await app.store.tokens.has_any():
         return
     app.settings = replace(settings, http=replace(settings.http, allow_loopback=True))
 

@@ -185,7 +185,7 @@ class Authorizer:
         if not self._is_required and (
             self._looked_at is None or now - self._looked_at >= self._trusted_s
         ):
-            self._is_required = await self._tokens.any()
+            self._is_required = await self._tokens.has_any()
             self._looked_at = now
         return self._is_required
 
@@ -256,7 +256,7 @@ class Authorizer:
         known = self._counts.get(principal.name)
         is_over = known is not None and known.live + count > most
         if known is None or now - known.at >= (RECOUNT_S if is_over else self._trusted_s):
-            live = await self._tokens.live_count(principal.name, limit=most)
+            live = await self._tokens.count_live(principal.name, limit=most)
             known = self._counts[principal.name] = _Count(live, now)
         if known.live + count > most:
             raise Exhausted("token.live_max", value=most, retry_after_s=RECOUNT_S)

@@ -236,7 +236,7 @@ class Scheduler:
         """The recorded attempts of an action, newest first."""
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
-        return await self.store.actions.attempts(action_id(id), limit=limit)
+        return await self.store.actions.list_attempts(action_id(id), limit=limit)
 
     async def watch(self, id: str) -> AsyncIterator[Action]:
         """The action now, and again after every visible change until it has ended; what comes and
@@ -267,7 +267,9 @@ class Scheduler:
     async def drop_limit(self, kind: str, name: str, *, actor: str = LOCAL) -> LimitUse:
         """Have no such limit any more; as it was. Errors: NotFound."""
         use = await self.get_limit(kind, name)
-        if not await self.store.limits.drop(use.limit.key, guid=self._entropy.guid(), actor=actor):
+        if not await self.store.limits.delete(
+            use.limit.key, guid=self._entropy.guid(), actor=actor
+        ):
             raise NotFound("limit", str(use.limit.key))
         return use
 
@@ -281,7 +283,7 @@ class Scheduler:
 
     async def limits(self) -> Sequence[LimitUse]:
         """All limits by kind and name."""
-        return (await self.store.limits.table()).uses
+        return (await self.store.limits.list()).uses
 
     # -- inside ---------------------------------------------------------------------------------
 
@@ -312,7 +314,7 @@ class Scheduler:
         for pause_s in pauses():
             if await self._now() >= flight.deadline + BARRIER_GRACE:
                 break
-            log = await self.store.actions.attempts(changed.action.meta.id, limit=PAGE_MAX)
+            log = await self.store.actions.list_attempts(changed.action.meta.id, limit=PAGE_MAX)
             found = [entry for entry in log if entry.attempt_id == flight.attempt_id]
             if found and found[0].outcome not in ("running", "superseded"):
                 break

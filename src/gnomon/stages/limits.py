@@ -96,7 +96,7 @@ class StageLimits:
         if now < self._read_at:
             return
         self._read_at = now + READ_EVERY_S
-        limits = {use.limit.key: use.limit for use in (await self._store.table()).uses}
+        limits = {use.limit.key: use.limit for use in (await self._store.list()).uses}
         for name, line in self._lines.items():
             limit = limits.get(_key(name))
             line.capacity.limit = None if limit is None else limit.parallel

@@ -244,7 +244,7 @@ class Bench:
             return self._worker
         await self.store.installation.migrate(shard_count=SHARD_COUNT)
         self._installation = await self.store.installation.open()
-        for lock in await self.store.leases.locks():
+        for lock in await self.store.leases.list_locks():
             if lock.shard in self._ownership.holdings:
                 continue
             held = await self.store.leases.acquire(

@@ -78,7 +78,7 @@ class DeadWorkers:
 
     async def look(self) -> None:
         """Bury whoever is dead, and see what is due now that somebody else may have buried."""
-        rows = await self._store.leases.workers()
+        rows = await self._store.leases.list_workers()
         ended = [row for row in rows if self._has_ended(row)][:BURIED_MAX]
         owners = {row.owner for row in ended} | self._due_again()
         if owners:
@@ -110,7 +110,7 @@ class DeadWorkers:
         for row in ended:
             if row.owner not in elsewhere:
                 await self._give_back(row)
-            await self._store.leases.leave(row.worker)
+            await self._store.leases.remove_worker(row.worker)
             self._again_at.setdefault(row.owner, self._clock.monotonic() + AGAIN_AFTER_S)
         # The count of the living is a heartbeat old: without this, shards would wait for the next.
         self._leases.lose(sum(row.silent_for < self._lease for row in ended))
@@ -129,7 +129,7 @@ class DeadWorkers:
         """Interrupt what ended; how many, and whose attempts may go on elsewhere."""
         count, elsewhere, after = 0, set[str](), None
         for _ in range(PAGES_MAX):
-            page = await self._store.work.orphans(
+            page = await self._store.work.list_orphans(
                 owners, shards=self._leases.all_shards, after=after, limit=PAGE
             )
             over = [orphan for orphan in page if ends_with_process(orphan.spec.action)]
@@ -156,7 +156,7 @@ class DeadWorkers:
     async def _release(self, owners: Collection[str]) -> int:
         held = [
             HeldShard(shard=lock.shard, lease_guid=lock.lease_guid)
-            for lock in await self._store.leases.locks()
+            for lock in await self._store.leases.list_locks()
             if lock.owner in owners and lock.lease_guid is not None
         ]
         if held:
@@ -165,7 +165,7 @@ class DeadWorkers:
 
     async def _give_back(self, row: WorkerRow) -> None:
         """Its part of the limits on attempts: none of them is under way any more."""
-        table = await self._store.limits.table()
+        table = await self._store.limits.list()
         nothing = LimitRequest(held=0, wanted=0)
         claims = {
             use.limit.key: nothing

@@ -131,7 +131,7 @@ class WorkerLeases:
             process=self._process,
         )
         if self._left.is_set():  # meanwhile: the beat has made it one of the living again
-            await store.leave(self.worker)
+            await store.remove_worker(self.worker)
             return None
         for held in beaten:
             if held.holding.shard in pulse.held:
@@ -195,7 +195,7 @@ class WorkerLeases:
 
     async def take(self) -> list[HeldShard]:
         """Take free and abandoned shards up to the fair share, longest-waiting first."""
-        locks = await self._store.locks()
+        locks = await self._store.list_locks()
         self._watch(locks)
         free = [lock for lock in locks if lock.shard not in self._held and self._is_free(lock)]
         wanted = free[: max(0, self.share - len(self._held))]
@@ -218,7 +218,7 @@ class WorkerLeases:
 
     async def locks(self) -> Sequence[ShardLock]:
         """All locks, watched."""
-        locks = await self._store.locks()
+        locks = await self._store.list_locks()
         self._watch(locks)
         return locks
 
@@ -226,7 +226,7 @@ class WorkerLeases:
         """Give everything back and say goodbye: no more heartbeats, so the others share anew."""
         self._left.set()
         await self.give_back(list(self._held))
-        await self._store.leave(self.worker)
+        await self._store.remove_worker(self.worker)
 
     async def _acquire(self, lock: ShardLock) -> HeldShard | None:
         started = self._clock.monotonic()

@@ -90,7 +90,7 @@ class LimitGates:
 
     async def _read(self, slots: Slots) -> None:
         """Learn which limits there are."""
-        table = await self._store.table()
+        table = await self._store.list()
         limits = {
             use.limit.key: use.limit
             for use in table.uses

@@ -101,7 +101,7 @@ class Pump:
     async def adopt(self, holdings: Sequence[HeldShard]) -> None:
         """Shards were taken: learn what is in them."""
         shards, asked = [held.shard for held in holdings], self.timeline.asked()
-        self.timeline.replace(shards, await self._store.survey(holdings), asked=asked)
+        self.timeline.replace(shards, await self._store.list_lanes(holdings), asked=asked)
         self._look_back.ask(holdings, EARLIEST)  # what came late while nobody held them
         self.hint(shards)
 
@@ -187,10 +187,10 @@ class Pump:
         self._survey_at = self._clock.monotonic() + 1.0
         if holdings:
             shards, asked = [held.shard for held in holdings], self.timeline.asked()
-            self.timeline.replace(shards, await self._store.survey(holdings), asked=asked)
+            self.timeline.replace(shards, await self._store.list_lanes(holdings), asked=asked)
 
     async def _poll(self, holdings: Sequence[HeldShard]) -> None:
-        found = await self._store.waiting(holdings)
+        found = await self._store.poll(holdings)
         self.time.observe(found.now)  # also when its clock was set
         self._arrivals.update(found.shards)
         since = self._latecomers.observe(found)
@@ -286,7 +286,7 @@ class Pump:
     ) -> MoveResult:
         batch, asked_at = self._entropy.token(), self._clock.monotonic()
         try:
-            arrived = await self._store.arrive(
+            arrived = await self._store.move_and_begin(
                 holdings,
                 limit=limit,
                 room=room,
@@ -298,9 +298,9 @@ class Pump:
         except Unavailable:
             self._arrivals.update(held.shard for held in holdings)
             with suppress(Unavailable):
-                lanes = await self._store.survey(holdings)
+                lanes = await self._store.list_lanes(holdings)
                 demands = [BeginRequest(lane=lane, lease_guid=None, limit=0) for lane in lanes]
-                self._take(await self._store.recall(demands, batch=batch), asked_at, promise)
+                self._take(await self._store.find_begun(demands, batch=batch), asked_at, promise)
             raise
         self._take(arrived.begun, asked_at, promise)
         return arrived.moved
@@ -359,7 +359,7 @@ class Pump:
         except Unavailable:
             # What it began may still be performed, if it is found.
             with suppress(Unavailable):
-                self._take(await self._store.recall(demands, batch=batch), asked_at, promise)
+                self._take(await self._store.find_begun(demands, batch=batch), asked_at, promise)
             raise
         self._take(result.begun, asked_at, promise)
         return result
@@ -471,7 +471,7 @@ class Pump:
         return more
 
     async def _settle_lapsed(self, holdings: Sequence[HeldShard]) -> bool:
-        found = await self._store.lapsed(holdings, limit=LAPSED_MAX)
+        found = await self._store.list_lapsed(holdings, limit=LAPSED_MAX)
         others = await self._reservations.keep_own(found)
         settlements = [settlement_of(lapsed) for lapsed in others]
         for settle in settlements:
@@ -487,7 +487,7 @@ class Pump:
 
     async def _drop_stale(self, holdings: Sequence[HeldShard]) -> bool:
         """Until nothing is left: only the heads of the lanes are looked at."""
-        dropped = await self._store.drop_stale(holdings, limit=STALE_MAX)
+        dropped = await self._store.delete_stale(holdings, limit=STALE_MAX)
         if dropped:
             self._observer.event("stale_dropped", count=dropped)
             self.timeline.doubts.hurry({held.shard for held in holdings}, self._clock.monotonic())

@@ -334,7 +334,7 @@ class Worker:
         )
         self._observer.count("actions_moved", moved.count)
         holdings = [HeldShard(shard=shard, lease_guid=NOBODY) for shard in shards]
-        lanes = await self._store.work.survey(holdings)
+        lanes = await self._store.work.list_lanes(holdings)
         overdue = [lane for lane, at in lanes.items() if at < self.pump.time.now()]
         overdue.sort(key=lambda lane: lane.priority)
         await self._help_begin(overdue)

@@ -321,7 +321,7 @@ async def test_the_audit_names_who_it_was(guarded: Guarded) -> None:
     for method, path, body in CHANGES:
         await guarded.ask(token, method, path, body)
     await guarded.ask(token, "POST", "/v1/actions/a/retry")
-    entries = await guarded.app.store.tokens.audit(AuditSelection(), limit=100)
+    entries = await guarded.app.store.tokens.list_audit(AuditSelection(), limit=100)
     assert [
         ("local", "create", "zero"), ("shop", "create", "new"), ("shop", "replace", "a"),
         ("shop", "run_now", "a"), ("shop", "pause", "a"), ("shop", "resume", "a"),

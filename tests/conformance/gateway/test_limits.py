@@ -76,7 +76,9 @@ async def test_only_an_operator_changes_limits(tmp_path: Path) -> None:
         assert 200 == (await guarded.ask(admin, "PUT", PATH, {"parallel": 1})).status
         assert 200 == (await guarded.ask(reader, "GET", PATH)).status
         assert 200 == (await guarded.ask(admin, "DELETE", PATH)).status
-        entries = await guarded.app.store.tokens.audit(AuditSelection(id="queue/mail"), limit=9)
+        entries = await guarded.app.store.tokens.list_audit(
+            AuditSelection(id="queue/mail"), limit=9
+        )
         assert [("admin", "drop_limit"), ("admin", "set_limit")] == [
             (entry.actor, entry.verb) for entry in entries
         ]

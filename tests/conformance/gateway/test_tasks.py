@@ -173,7 +173,7 @@ async def test_every_change_is_in_the_audit(caller: Caller) -> None:
     await caller.call("POST", f"/tasks/{task_id}/stop")
     await caller.call("POST", f"/tasks/{task_id}/plan")
     await caller.look("POST", f"{TABLE}/tasks/{task_id}/stop")
-    found = await caller.server.app.store.tokens.audit(AuditSelection(), limit=10)
+    found = await caller.server.app.store.tokens.list_audit(AuditSelection(), limit=10)
     assert [
         ("writer", "plan task", f"shop/{task_id}"),
         ("writer", "stop task", f"shop/{task_id}"),

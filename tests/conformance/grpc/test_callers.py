@@ -145,7 +145,7 @@ async def test_changes_are_audited_under_the_tokens_name(served: Served, stub: A
     for name, request in WRITES:
         if name != "BulkCreate":
             await getattr(stub, name)(request, metadata=writer)
-    entries = await served.app.store.tokens.audit(AuditSelection(actor="bob"), limit=100)
+    entries = await served.app.store.tokens.list_audit(AuditSelection(actor="bob"), limit=100)
     assert ["create", "replace", "pause", "resume", "run_now", "delete", "retry"] == [
         entry.verb for entry in reversed(entries)
     ]

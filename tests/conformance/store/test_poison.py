@@ -73,7 +73,7 @@ class TestPoison:
         """The good one begins on arrival."""
         good = await _both_created(given)
         await spoil()
-        arrived = await store.work.arrive(
+        arrived = await store.work.move_and_begin(
             await given.holdings(),
             limit=100,
             room={"default": 100},
@@ -92,7 +92,7 @@ class TestPoison:
         demands, batch = await given.demands(), given.entropy.token()
         result = await given.begin(demands, batch=batch)
         assert good in {begun.id for begun in result.begun}
-        assert good in {begun.id for begun in await store.work.recall(demands, batch=batch)}
+        assert good in {begun.id for begun in await store.work.find_begun(demands, batch=batch)}
 
     async def test_extend_and_finish(self, store: Store, given: Given, spoil: Spoil) -> None:
         """The good one is prolonged and recorded, in one call with the bad one; this is recorded,
@@ -133,7 +133,7 @@ class TestPoison:
         found = await store.actions.get_many([good, BAD])
         assert [good, BAD] == [action.meta.id for action in found if action is not None]
         assert 2 == sum((await store.actions.count()).values())
-        await store.actions.attempts(BAD, limit=10)
+        await store.actions.list_attempts(BAD, limit=10)
         await store.installation.doctor()
 
     @pytest.mark.parametrize("verb", ["pause", "run_now", "replace", "delete"])

@@ -64,7 +64,7 @@ def cancel(
 
 async def arrive(store: Store, given: Given) -> list[str]:
     """Begin what has just been created, the short way."""
-    arrived = await store.work.arrive(
+    arrived = await store.work.move_and_begin(
         await given.holdings(), limit=10, room={"default": 10}, batch=given.entropy.token(),
         owner=OWNER, grace=HOUR, window=HOUR,
     )  # fmt: skip

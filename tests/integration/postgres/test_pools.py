@@ -87,7 +87,7 @@ async def test_leases_do_not_wait_behind_slow_reads(postgres_schema: PostgresSch
     try:
         async with meanwhile(*lists) as slow:
             await until_waiting(postgres_schema.dsn, WIDE_POOL_SIZE, FOR_EVER)
-            assert await PostgresLeases(database.for_leases()).locks()
+            assert await PostgresLeases(database.for_leases()).list_locks()
             assert not any(task.done() for task in slow)
     finally:
         await database.close()
@@ -107,8 +107,8 @@ async def test_work_and_leases_do_not_wait_behind_verbs_that_wait(
     try:
         async with meanwhile(*deletes) as waiting:
             await until_waiting(postgres_schema.dsn, POOL_SIZE, "%scheduled_action%")
-            await small_store.work.waiting([HeldShard(shard=0, lease_guid=NOBODY)])
-            await small_store.leases.locks()
+            await small_store.work.poll([HeldShard(shard=0, lease_guid=NOBODY)])
+            await small_store.leases.list_locks()
             assert not any(task.done() for task in waiting)
     finally:
         await transaction.rollback()

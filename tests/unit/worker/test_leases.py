@@ -24,7 +24,7 @@ class Locks:
         self.alive = 1
         self.released: list[int] = []
 
-    async def locks(self) -> Sequence[ShardLock]:
+    async def list_locks(self) -> Sequence[ShardLock]:
         return list(self.rows.values())
 
     async def acquire(
@@ -52,10 +52,10 @@ class Locks:
     async def release(self, holdings: Sequence[HeldShard]) -> None:
         self.released += [held.shard for held in holdings]
 
-    async def leave(self, worker: UUID) -> None:
+    async def remove_worker(self, worker: UUID) -> None:
         assert worker == ME
 
-    async def workers(self) -> Sequence[WorkerRow]:
+    async def list_workers(self) -> Sequence[WorkerRow]:
         return []
 
 
@@ -221,10 +221,10 @@ async def test_a_beat_that_crosses_the_goodbye_is_taken_back() -> None:
         await leases.leave()
         return HeartbeatResult(held=frozenset(), workers_alive=1, now=EPOCH)
 
-    async def leave(worker: UUID) -> None:
+    async def remove_worker(worker: UUID) -> None:
         goodbyes.append(worker)
 
     store.heartbeat = crossing  # type: ignore[method-assign]
-    store.leave = leave  # type: ignore[method-assign]
+    store.remove_worker = remove_worker  # type: ignore[method-assign]
     assert await leases.beat(store) is None
     assert [ME, ME] == goodbyes

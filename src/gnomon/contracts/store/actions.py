@@ -149,7 +149,7 @@ class ActionStore(Protocol):
         """
         ...
 
-    async def attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
+    async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
         """The recorded attempts of an id, newest first. The first-time success of a one-shot is
         shown from its own row; every other attempt has a row in the attempt log."""
         ...

@@ -44,7 +44,7 @@ class WorkerRow(Value, frozen=True):
 class LeaseStore(Protocol):
     """Who owns which shard. A lease is a means against contention; the rows are the fence."""
 
-    async def locks(self) -> Sequence[ShardLock]:
+    async def list_locks(self) -> Sequence[ShardLock]:
         """All shard locks, smallest last_processing_start_at first."""
         ...
 
@@ -86,7 +86,7 @@ class LeaseStore(Protocol):
         """
         ...
 
-    async def leave(self, worker: UUID) -> None:
+    async def remove_worker(self, worker: UUID) -> None:
         """Remove the worker from the living, so that the others need not wait for its silence.
 
         Of a worker whose process has provably ended this is the last step: until then anybody
@@ -94,6 +94,6 @@ class LeaseStore(Protocol):
         """
         ...
 
-    async def workers(self) -> Sequence[WorkerRow]:
+    async def list_workers(self) -> Sequence[WorkerRow]:
         """All workers that said they live and did not leave, also those silent for long."""
         ...

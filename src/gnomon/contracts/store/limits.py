@@ -42,11 +42,11 @@ class LimitStore(Protocol):
         `set_limit` with this guid, unless the limit was the same already."""
         ...
 
-    async def drop(self, key: LimitKey, *, guid: UUID, actor: str = LOCAL) -> bool:
+    async def delete(self, key: LimitKey, *, guid: UUID, actor: str = LOCAL) -> bool:
         """Remove a limit and what was granted of it; False if there is none. Audited."""
         ...
 
-    async def table(self) -> LimitTable:
+    async def list(self) -> LimitTable:
         """All limits in order of kind and name. Every heartbeat's answer has the version too."""
         ...
 

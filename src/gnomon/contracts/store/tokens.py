@@ -85,19 +85,19 @@ class TokenStore(Protocol):
         """The valid token with this digest; None if there is none, it expired or was revoked."""
         ...
 
-    async def any(self) -> bool:
+    async def has_any(self) -> bool:
         """Whether a token was ever created."""
         ...
 
-    async def live_count(self, name: str, *, limit: int) -> int:
+    async def count_live(self, name: str, *, limit: int) -> int:
         """How many active and paused actions this name created, counted up to `limit`."""
         ...
 
-    async def note(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
+    async def write_audit(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
         """Write an entry of the audit for a change that is made elsewhere: before it, so that there
         is none without its entry."""
         ...
 
-    async def audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
+    async def list_audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
         """What was changed, newest first."""
         ...

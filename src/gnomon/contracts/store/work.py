@@ -182,7 +182,7 @@ class WorkStore(Protocol):
         action's any more are dropped. A mark that the database's clock has not come to, because it
         was set back, counts as a mark of the present. With `full` the marks are ignored, so rows of
         transactions that committed late are found. New marks lag behind the present, but pass rows
-        of transactions that are open for longer: see `waiting`.
+        of transactions that are open for longer: see `poll`.
         """
         ...
 
@@ -196,7 +196,7 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def arrive(
+    async def move_and_begin(
         self,
         holdings: Sequence[HeldShard],
         *,
@@ -211,7 +211,7 @@ class WorkStore(Protocol):
 
         Moves like `move` (not full); of each queue in `room` up to that many of the rows moved
         are begun, by the rules of `begin`, in the same transaction where the engine can. The
-        others are moved only. An unknown outcome is found out by `recall`, as for `begin`.
+        others are moved only. An unknown outcome is found out by `find_begun`, as for `begin`.
         """
         ...
 
@@ -243,7 +243,7 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def recall(
+    async def find_begun(
         self, demands: Sequence[BeginRequest], *, batch: UUID
     ) -> Sequence[BegunAttempt]:
         """What a `begin` with this batch began, when its answer was lost. Slow; changes nothing."""
@@ -276,12 +276,14 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def lapsed(self, holdings: Sequence[HeldShard], *, limit: int) -> Sequence[LapsedRow]:
+    async def list_lapsed(
+        self, holdings: Sequence[HeldShard], *, limit: int
+    ) -> Sequence[LapsedRow]:
         """Due rows of the held shards that `begin` refuses: running past their reservation, or
         expired. Not those whose action somebody holds just now: they are found again."""
         ...
 
-    async def drop_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
+    async def delete_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         """Remove due rows of old generations from the held shards, up to about `limit`; how many.
 
         A change takes its own row away, so there are few: rows that were being moved when their
@@ -289,7 +291,7 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def orphans(
+    async def list_orphans(
         self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
     ) -> Sequence[LapsedRow]:
         """Running attempts that these owners began, in order of guid, from behind `after` on.
@@ -310,11 +312,11 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def survey(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
+    async def list_lanes(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
         """Every lane with rows in the held shards' processing queues and its earliest time."""
         ...
 
-    async def waiting(self, holdings: Sequence[HeldShard]) -> PollResult:
+    async def poll(self, holdings: Sequence[HeldShard]) -> PollResult:
         """Which of the held shards have incoming rows behind their mark: a cheap poll.
 
         With it, which transactions are in progress: all that may have written rows that are not to

@@ -124,7 +124,7 @@ async def _admit(request: AnyRequest, rows: TaskRows) -> None:
 
 async def _note(request: AnyRequest, state: State, verb: str, id: str) -> None:
     """The table may lie in another database than the audit: the entry is committed first."""
-    await scheduler_of(state).store.tokens.note(
+    await scheduler_of(state).store.tokens.write_audit(
         actor=principal_of(request).name, verb=verb, id=id, guid=SystemEntropy().guid()
     )
 

@@ -135,7 +135,7 @@ class PostgresActions:
     async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
         return await list_page(self._database, self._decoder, selection, after=after, limit=limit)
 
-    async def attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
+    async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
         place = await self._place(id)
         logged = await self._database.fetch("attempts", place.shard, id, limit)
         plain = await self._database.fetch("attempts_finished", place.shard, id, limit)

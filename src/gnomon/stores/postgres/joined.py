@@ -179,7 +179,7 @@ class JoinedActions:
     async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
         _refuse("list", selection, after, limit)
 
-    async def attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
+    async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
         _refuse("attempts", id, limit)
 
     async def count(self) -> Mapping[State, int]:

@@ -16,7 +16,7 @@ class PostgresLeases:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def locks(self) -> Sequence[ShardLock]:
+    async def list_locks(self) -> Sequence[ShardLock]:
         return [
             ShardLock(
                 shard=row[0],
@@ -70,10 +70,10 @@ class PostgresLeases:
         for group in self._database.groups(holding.shard for holding in holdings):
             await self._database.fetch("release", *holding_columns(holdings, group), *group.shards)
 
-    async def leave(self, worker: UUID) -> None:
+    async def remove_worker(self, worker: UUID) -> None:
         await self._database.fetch("leave", worker)
 
-    async def workers(self) -> Sequence[WorkerRow]:
+    async def list_workers(self) -> Sequence[WorkerRow]:
         return [
             WorkerRow(worker=row[0], owner=row[1], process=row[2], silent_for=row[3])
             for row in await self._database.fetch("workers")

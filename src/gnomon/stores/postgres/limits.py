@@ -29,7 +29,7 @@ class PostgresLimits:
                 await session.fetch("clear_grants", *limit.key)
             await _note_change(session, "set_limit", limit.key, guid, actor)
 
-    async def drop(self, key: LimitKey, *, guid: UUID, actor: str = LOCAL) -> bool:
+    async def delete(self, key: LimitKey, *, guid: UUID, actor: str = LOCAL) -> bool:
         async with self._database.transaction("drop_limit") as session:
             if not await session.fetch("drop_limit", *key):
                 return False
@@ -37,7 +37,7 @@ class PostgresLimits:
             await _note_change(session, "drop_limit", key, guid, actor)
         return True
 
-    async def table(self) -> LimitTable:
+    async def list(self) -> LimitTable:
         # The version first: a change that comes between is read twice, and not missed.
         version = (await self._database.fetch("limits_version"))[0][0]
         rows = await self._database.fetch("limits", SHOWN_FOR)

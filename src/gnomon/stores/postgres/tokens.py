@@ -50,16 +50,16 @@ class PostgresTokens:
         rows = await self._database.fetch("find_token", digest)
         return _token_of(rows[0]) if rows else None
 
-    async def any(self) -> bool:
+    async def has_any(self) -> bool:
         return bool((await self._database.fetch("any_token"))[0][0])
 
-    async def live_count(self, name: str, *, limit: int) -> int:
+    async def count_live(self, name: str, *, limit: int) -> int:
         return int((await self._database.fetch("live_count", name, limit))[0][0])
 
-    async def note(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
+    async def write_audit(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
         await self._database.fetch("note", guid, verb, actor, id)
 
-    async def audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
+    async def list_audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
         rows = await self._database.fetch_wide(
             "audit_entries", selection.actor, selection.id, selection.before, limit
         )

@@ -41,7 +41,7 @@ class PostgresWork:
     ) -> MoveResult:
         return await move.move_silent(self._database, shards, limit=limit, silent=silent)
 
-    async def arrive(
+    async def move_and_begin(
         self,
         holdings: Sequence[HeldShard],
         *,
@@ -68,7 +68,7 @@ class PostgresWork:
         terms = begin.BeginTerms(batch, owner, grace, window, silent)
         return await begin.begin(self._database, self._decoder, demands, terms)
 
-    async def recall(
+    async def find_begun(
         self, demands: Sequence[BeginRequest], *, batch: UUID
     ) -> Sequence[BegunAttempt]:
         return await begin.recall(self._database, self._decoder, demands, batch)
@@ -81,13 +81,15 @@ class PostgresWork:
     async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
         return await finish.finish(self._database, finishes, owner)
 
-    async def lapsed(self, holdings: Sequence[HeldShard], *, limit: int) -> Sequence[LapsedRow]:
+    async def list_lapsed(
+        self, holdings: Sequence[HeldShard], *, limit: int
+    ) -> Sequence[LapsedRow]:
         return await settle.lapsed(self._database, self._decoder, holdings, limit)
 
-    async def drop_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
+    async def delete_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         return await settle.drop_stale(self._database, holdings, limit)
 
-    async def orphans(
+    async def list_orphans(
         self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
     ) -> Sequence[LapsedRow]:
         return await settle.orphans(
@@ -97,7 +99,7 @@ class PostgresWork:
     async def settle(self, settlements: Sequence[SettleRequest]) -> int:
         return await settle.settle(self._database, settlements)
 
-    async def survey(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
+    async def list_lanes(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
         found: dict[Lane, datetime] = {}
         for group in self._database.groups(holding.shard for holding in holdings):
             shards = [holdings[place].shard for place in group.places]
@@ -105,5 +107,5 @@ class PostgresWork:
                 found[Lane(row[0], row[1], row[2])] = row[3]
         return found
 
-    async def waiting(self, holdings: Sequence[HeldShard]) -> PollResult:
+    async def poll(self, holdings: Sequence[HeldShard]) -> PollResult:
         return await move.waiting(self._database, holdings)

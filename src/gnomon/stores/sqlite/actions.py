@@ -277,7 +277,7 @@ class SqliteActions:
             )
         )
 
-    async def attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
+    async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
         wanted = {"id": id, "limit": limit, "now": micros(self._clock.now())}
         rows = await self._runner.read(
             lambda connection: connection.execute(SQL["attempts"], wanted).fetchall()

@@ -29,7 +29,7 @@ class SqliteLeases:
         self._runner = runner
         self._clock = clock
 
-    async def locks(self) -> Sequence[ShardLock]:
+    async def list_locks(self) -> Sequence[ShardLock]:
         return await self._runner.read(self._locks)
 
     def _locks(self, connection: Connection) -> list[ShardLock]:
@@ -124,7 +124,7 @@ class SqliteLeases:
 
         await self._runner.write(call, urgent=True)
 
-    async def leave(self, worker: UUID) -> None:
+    async def remove_worker(self, worker: UUID) -> None:
         gone = {"worker": worker.bytes}
 
         def call(connection: sqlite3.Connection) -> None:
@@ -132,7 +132,7 @@ class SqliteLeases:
 
         await self._runner.write(call, urgent=True)
 
-    async def workers(self) -> Sequence[WorkerRow]:
+    async def list_workers(self) -> Sequence[WorkerRow]:
         def call(connection: sqlite3.Connection) -> list[WorkerRow]:
             now = self._clock.now()
             return [

@@ -37,7 +37,7 @@ class SqliteLimits:
 
         await self._runner.write(call)
 
-    async def drop(self, key: LimitKey, *, guid: UUID, actor: str = LOCAL) -> bool:
+    async def delete(self, key: LimitKey, *, guid: UUID, actor: str = LOCAL) -> bool:
         def call(connection: Connection) -> bool:
             if not connection.execute(SQL["drop_limit"], _named(key)).rowcount:
                 return False
@@ -54,7 +54,7 @@ class SqliteLimits:
         entry = {"guid": guid.bytes, "count": 1, "verb": verb, "actor": actor, "id": str(key)}
         connection.execute(SQL["audit"], entry | {"at": micros(self._clock.now())})
 
-    async def table(self) -> LimitTable:
+    async def list(self) -> LimitTable:
         def call(connection: Connection) -> LimitTable:
             # The version first: a change that comes between is read twice, and not missed.
             (version,) = connection.execute(SQL["limits_version"]).fetchone()

@@ -92,7 +92,7 @@ class SqliteMoving(SqliteResults):
         connection.execute(SQL["move_delete"], head)
         return moved
 
-    async def waiting(self, holdings: Sequence[HeldShard]) -> PollResult:
+    async def poll(self, holdings: Sequence[HeldShard]) -> PollResult:
         held = [holding.shard for holding in holdings]
         shards = await self._runner.read(lambda connection: _waiting(connection, held))
         return PollResult(shards=shards, now=self._clock.now(), open=OpenTransactions())

@@ -66,13 +66,13 @@ class SqliteTokens:
         rows = await self._fetch("find_token", wanted)
         return _token_of(rows[0]) if rows else None
 
-    async def any(self) -> bool:
+    async def has_any(self) -> bool:
         return bool((await self._fetch("any_token", {}))[0][0])
 
-    async def live_count(self, name: str, *, limit: int) -> int:
+    async def count_live(self, name: str, *, limit: int) -> int:
         return int((await self._fetch("live_count", {"name": name, "limit": limit}))[0][0])
 
-    async def note(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
+    async def write_audit(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
         entry = {"guid": guid.bytes, "count": 1, "verb": verb, "actor": actor, "id": id}
 
         def note(connection: Connection) -> None:
@@ -80,7 +80,7 @@ class SqliteTokens:
 
         await self._runner.write(note)
 
-    async def audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
+    async def list_audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
         wanted = {
             "actor": selection.actor,
             "id": selection.id,

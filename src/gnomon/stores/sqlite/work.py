@@ -205,7 +205,7 @@ class SqliteWork(SqliteMoving):
         row = connection.execute(SQL["next_due"], lane_row(lane) | {"after": after}).fetchone()
         return None if row is None else moment(row[0])
 
-    async def arrive(
+    async def move_and_begin(
         self,
         holdings: Sequence[HeldShard],
         *,
@@ -251,7 +251,7 @@ class SqliteWork(SqliteMoving):
             lanes.pop(lane) if rest is None else lanes.update({lane: rest})
         return ArrivalResult(moved=msgspec.structs.replace(moved, lanes=lanes), begun=begun)
 
-    async def recall(
+    async def find_begun(
         self, demands: Sequence[BeginRequest], *, batch: UUID
     ) -> Sequence[BegunAttempt]:
         return await self._runner.write(
@@ -287,7 +287,9 @@ class SqliteWork(SqliteMoving):
 
     # -- lapsed -----------------------------------------------------------------------------------
 
-    async def lapsed(self, holdings: Sequence[HeldShard], *, limit: int) -> Sequence[LapsedRow]:
+    async def list_lapsed(
+        self, holdings: Sequence[HeldShard], *, limit: int
+    ) -> Sequence[LapsedRow]:
         return await self._runner.write(
             lambda connection: self._lapsed(connection, holdings, limit)
         )
@@ -308,7 +310,7 @@ class SqliteWork(SqliteMoving):
                 found += [lapsed_of(row, now) for row in connection.execute(SQL[query], wanted)]
         return found[:limit]
 
-    async def drop_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
+    async def delete_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         return await self._runner.write(
             lambda connection: self._drop_stale(connection, holdings, limit)
         )
@@ -325,7 +327,7 @@ class SqliteWork(SqliteMoving):
                     count += connection.execute(SQL["drop_stale"], head).rowcount
         return count
 
-    async def orphans(
+    async def list_orphans(
         self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
     ) -> Sequence[LapsedRow]:
         wanted = {
@@ -341,7 +343,7 @@ class SqliteWork(SqliteMoving):
 
         return await self._runner.read(call)
 
-    async def survey(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
+    async def list_lanes(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
         return await self._runner.read(
             lambda connection: {
                 lane: moment(earliest)

@@ -19,7 +19,7 @@ async def arrive(
     limit: int = 100,
     batch: UUID | None = None,
 ) -> ArrivalResult:
-    return await store.work.arrive(
+    return await store.work.move_and_begin(
         holdings,
         limit=limit,
         room={"default": 100} if room is None else room,
@@ -130,7 +130,7 @@ class TestArrive:
         holdings = await given.holdings()
 
         assert [] == list((await arrive(store, holdings)).begun)
-        lapsed = await store.work.lapsed(holdings, limit=10)
+        lapsed = await store.work.list_lapsed(holdings, limit=10)
         assert [action.meta.id] == [each.id for each in lapsed]
 
     async def test_a_lost_answer_is_recalled(self, store: Store, given: Given) -> None:
@@ -140,5 +140,5 @@ class TestArrive:
 
         arrived = await arrive(store, await given.holdings(), batch=batch)
 
-        recalled = await store.work.recall(await given.demands(), batch=batch)
+        recalled = await store.work.find_begun(await given.demands(), batch=batch)
         assert [arrived.begun[0].attempt_id] == [begun.attempt_id for begun in recalled]

@@ -298,7 +298,7 @@ class TestRecall:
         demands = await given.demands()
         begun = (await given.begin(demands, batch=batch)).begun
 
-        found = await store.work.recall(demands, batch=batch)
+        found = await store.work.find_begun(demands, batch=batch)
 
         def essence(attempts: Sequence[BegunAttempt]) -> list[tuple[Any, ...]]:
             return sorted(
@@ -307,7 +307,7 @@ class TestRecall:
                 for each in attempts
             )  # fmt: skip
 
-        again = await store.work.recall(demands, batch=batch)
+        again = await store.work.find_begun(demands, batch=batch)
         assert 2 == len(begun)
         assert essence(begun) == essence(found)
         assert essence(begun) == essence(again)
@@ -316,7 +316,7 @@ class TestRecall:
         """A batch that never arrived is found to be nothing."""
         await given.begun()
 
-        found = await store.work.recall(await given.demands(), batch=given.entropy.token())
+        found = await store.work.find_begun(await given.demands(), batch=given.entropy.token())
 
         assert [] == list(found)
 
@@ -330,7 +330,7 @@ class TestRecall:
         (begun,) = (await given.begin(demands, batch=batch)).begun
         await given.recorded(begun)
 
-        assert [] == list(await store.work.recall(demands, batch=batch))
+        assert [] == list(await store.work.find_begun(demands, batch=batch))
 
 
 class TestExtend:
@@ -344,8 +344,8 @@ class TestExtend:
 
         assert {begun.attempt_id} == set(kept)
         holdings = await given.holdings()
-        assert [] == list(await store.work.lapsed(holdings, limit=10))
-        (due,) = (await store.work.survey(holdings)).values()
+        assert [] == list(await store.work.list_lapsed(holdings, limit=10))
+        (due,) = (await store.work.list_lanes(holdings)).values()
         assert HOUR < due - begun.began_at < HOUR + HOUR
 
     async def test_the_lost_are_not_among_the_kept(self, store: Store, given: Given) -> None:

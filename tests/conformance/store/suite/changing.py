@@ -126,7 +126,7 @@ class TestReplace:
         begun = await given.begun("plan")
         await given.replaced("plan")
 
-        (logged,) = await store.actions.attempts("plan", limit=10)
+        (logged,) = await store.actions.list_attempts("plan", limit=10)
 
         assert begun.attempt_id == logged.attempt_id
         assert "superseded" == logged.outcome
@@ -140,7 +140,7 @@ class TestReplace:
 
         assert Recorded.LATE is await given.recorded(begun)
         assert changed.action == await store.actions.get("plan")
-        (logged,) = await store.actions.attempts("plan", limit=10)
+        (logged,) = await store.actions.list_attempts("plan", limit=10)
         assert "late_succeeded" == logged.outcome
 
     async def test_a_keyed_repeat_changes_nothing(self, store: Store, given: Given) -> None:

@@ -150,7 +150,9 @@ class Given:
     async def holding(self, shard: int) -> HeldShard:
         """The shard, held by us."""
         if shard not in self._holdings:
-            seen = next(lock for lock in await self.store.leases.locks() if lock.shard == shard)
+            seen = next(
+                lock for lock in await self.store.leases.list_locks() if lock.shard == shard
+            )
             held = await self.store.leases.acquire(
                 shard, self.entropy.token(), owner=OWNER, seen=seen, lease_for=HOUR
             )
@@ -185,7 +187,7 @@ class Given:
     async def demands(self, *, limit: int = 100) -> list[BeginRequest]:
         """All that is in the queues of all shards."""
         holdings = {holding.shard: holding for holding in await self.holdings()}
-        lanes = await self.store.work.survey(list(holdings.values()))
+        lanes = await self.store.work.list_lanes(list(holdings.values()))
         return [
             BeginRequest(lane=lane, lease_guid=holdings[lane.shard].lease_guid, limit=limit)
             for lane in sorted(lanes)
@@ -288,7 +290,7 @@ class Given:
     async def lapsed(self, name: str) -> LapsedRow:
         """The action's row as `lapsed` reports it, as soon as it does."""
         async for _ in polls():
-            for found in await self.store.work.lapsed(await self.holdings(), limit=100):
+            for found in await self.store.work.list_lapsed(await self.holdings(), limit=100):
                 if found.id == name:
                     return found
         raise AssertionError(f"{name} did not lapse")

@@ -71,7 +71,7 @@ class TestHeld:
             assert [Recorded.HELD] == list(await store.work.finish([finish], owner=OWNER))
             await transaction.roll_back()
 
-        assert [] == list(await store.work.lapsed(await given.holdings(), limit=10))
+        assert [] == list(await store.work.list_lapsed(await given.holdings(), limit=10))
         assert [Recorded.APPLIED] == list(await store.work.finish([finish], owner=OWNER))
 
     async def test_held_rows_are_not_settled_and_the_others_are(
@@ -87,12 +87,12 @@ class TestHeld:
         async with _deleting(store, given, "ran", "late") as transaction:
             if transaction is None:
                 return
-            found = await store.work.lapsed(await given.holdings(), limit=10)
+            found = await store.work.list_lapsed(await given.holdings(), limit=10)
             assert {"ran-too", "late-too"} == {one.id for one in found}
             assert 2 == await store.work.settle(settlements)
             await transaction.roll_back()
 
-        found = await store.work.lapsed(await given.holdings(), limit=10)
+        found = await store.work.list_lapsed(await given.holdings(), limit=10)
         assert {"ran", "late"} == {one.id for one in found}
         assert [] == list(await store.installation.doctor())
 
@@ -124,7 +124,7 @@ class TestHeld:
             assert {begun.attempt_id} == set(kept)
             await transaction.roll_back()
 
-        assert [] == list(await store.work.lapsed(await given.holdings(), limit=10))
+        assert [] == list(await store.work.list_lapsed(await given.holdings(), limit=10))
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ class TestInstallation:
 
         assert [] == list(again)
         assert given.installation == await store.installation.open()
-        assert given.installation.shard_count == len(await store.leases.locks())
+        assert given.installation.shard_count == len(await store.leases.list_locks())
 
     async def test_several_may_migrate_at_once(self, given: Given) -> None:
         """Each from its own connection; the schema is made once."""
@@ -188,7 +188,7 @@ class TestDoctor:
         await given.execute_raw("DELETE FROM scheduled_action")
 
         assert {"shard 1"} == await subjects(store)
-        await store.work.drop_stale(await given.holdings(), limit=10)
+        await store.work.delete_stale(await given.holdings(), limit=10)
         assert set() == await subjects(store)
 
 

@@ -36,7 +36,7 @@ class TestLapsed:
         await given.moved()
         await given.moved(due_in=HOUR, expires_in=-SECOND)
 
-        assert [] == list(await store.work.lapsed(await given.holdings(), limit=10))
+        assert [] == list(await store.work.list_lapsed(await given.holdings(), limit=10))
 
     async def test_the_expired_lapse(self, given: Given) -> None:
         """Due, not begun, and too late for it."""
@@ -52,14 +52,14 @@ class TestLapsed:
         """What others hold is theirs."""
         await given.moved(given.name_in(0), expires_in=-SECOND)
 
-        assert [] == list(await store.work.lapsed([await given.holding(1)], limit=10))
+        assert [] == list(await store.work.list_lapsed([await given.holding(1)], limit=10))
 
     async def test_no_more_than_the_limit(self, store: Store, given: Given) -> None:
         """The rest comes next time."""
         for _ in range(3):
             await given.moved(given.name_in(0), expires_in=-SECOND)
 
-        assert 2 == len(await store.work.lapsed([await given.holding(0)], limit=2))
+        assert 2 == len(await store.work.list_lapsed([await given.holding(0)], limit=2))
 
 
 class TestSettle:
@@ -156,7 +156,7 @@ class TestSettle:
         status = (await given.action("late")).status
         assert State.EXPIRED is status.state
         assert 0 == status.attempts
-        assert [] == list(await store.actions.attempts("late", limit=10))
+        assert [] == list(await store.actions.list_attempts("late", limit=10))
         assert 0 == await given.queue_row_count()
 
     async def test_an_expired_periodic_action_goes_on(self, store: Store, given: Given) -> None:
@@ -177,7 +177,7 @@ class TestSettle:
         begun = await given.swept("poison", interruptions_max=0)
 
         status = (await given.action("poison")).status
-        (logged,) = await store.actions.attempts("poison", limit=10)
+        (logged,) = await store.actions.list_attempts("poison", limit=10)
         assert State.DEAD is status.state
         assert (1, 1) == (status.attempts, status.interrupted)
         assert "interrupted" == logged.outcome

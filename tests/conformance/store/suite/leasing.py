@@ -20,7 +20,7 @@ class TestLocks:
         self, store: Store, given: Given
     ) -> None:
         """All rows exist from the installation on."""
-        locks = await store.leases.locks()
+        locks = await store.leases.list_locks()
 
         assert set(range(given.installation.shard_count)) == {lock.shard for lock in locks}
         assert {None} == {lock.lease_guid for lock in locks}
@@ -31,7 +31,7 @@ class TestLocks:
         for shard in (2, 0, 1):
             await given.holding(shard)
 
-        order = [lock.shard for lock in await store.leases.locks()]
+        order = [lock.shard for lock in await store.leases.list_locks()]
 
         assert [2, 0, 1] == order[-3:]
 
@@ -209,8 +209,8 @@ class TestHeartbeat:
         """The others need not wait for its silence; leaving twice is no error."""
         gone = given.entropy.token()
         await beat(store, gone, [])
-        await store.leases.leave(gone)
-        await store.leases.leave(gone)
+        await store.leases.remove_worker(gone)
+        await store.leases.remove_worker(gone)
 
         pulse = await store.leases.heartbeat(
             given.entropy.token(), owner="w", holdings=[], alive_for=HOUR
@@ -242,7 +242,7 @@ class TestRelease:
 
 
 async def lock_of(store: Store, shard: int) -> ShardLock:
-    return next(lock for lock in await store.leases.locks() if lock.shard == shard)
+    return next(lock for lock in await store.leases.list_locks() if lock.shard == shard)
 
 
 async def take(

@@ -32,7 +32,7 @@ class TestSizes:
         await given.recorded(begun)
 
         assert name == (await given.action(name)).meta.id
-        assert 1 == len(await store.actions.attempts(name, limit=10))
+        assert 1 == len(await store.actions.list_attempts(name, limit=10))
 
     async def test_a_thousand_drafts_are_one_call(self, store: Store, given: Given) -> None:
         """All of them are stored, moved, begun and finished."""

@@ -142,9 +142,9 @@ class TestWaiting:
         await given.created(given.name_in(1))
         holdings = [await given.holding(shard) for shard in (0, 2)]
 
-        before = set((await store.work.waiting(holdings)).shards)
+        before = set((await store.work.poll(holdings)).shards)
         await given.move()
-        after = set((await store.work.waiting(holdings)).shards)
+        after = set((await store.work.poll(holdings)).shards)
 
         assert {0} == before
         assert set() == after
@@ -159,9 +159,9 @@ class TestWaiting:
         async with given.caller_transaction() as transaction:
             draft = await given.draft(given.name_in(0))
             await store.joining(transaction.connection).create([draft])
-            before = await store.work.waiting([holding])
+            before = await store.work.poll([holding])
             await transaction.commit()
-        after = await store.work.waiting([holding])
+        after = await store.work.poll([holding])
 
         assert ([], [0]) == (list(before.shards), list(after.shards))
         assert before.now <= after.now
@@ -238,7 +238,7 @@ class TestClockSetBack:
         """What is created from now on is found."""
         await given.created(given.name_in(0))
 
-        assert [0] == list((await store.work.waiting([await self.ahead(given)])).shards)
+        assert [0] == list((await store.work.poll([await self.ahead(given)])).shards)
 
     async def test_a_move_mends_a_mark_ahead_of_the_clock(self, store: Store, given: Given) -> None:
         """It finds what is there, and its new mark is of the present."""
@@ -272,7 +272,7 @@ class TestSurvey:
         await given.created(given.name_in(1))
         await given.move()
 
-        lanes = await store.work.survey([await given.holding(0), await given.holding(3)])
+        lanes = await store.work.list_lanes([await given.holding(0), await given.holding(3)])
 
         assert {
             Lane(0, "b", 9): first.status.scheduled_at,

@@ -68,8 +68,8 @@ class TestOrphans:
         await given.moved(given.name_in(0))
         await given.begin(owner=DEAD)
 
-        assert [] == list(await store.work.orphans([DEAD], shards=[1], after=None, limit=9))
-        assert 1 == len(await store.work.orphans([DEAD], shards=[1, 0], after=None, limit=9))
+        assert [] == list(await store.work.list_orphans([DEAD], shards=[1], after=None, limit=9))
+        assert 1 == len(await store.work.list_orphans([DEAD], shards=[1, 0], after=None, limit=9))
 
 
 class TestInterrupting:
@@ -85,7 +85,7 @@ class TestInterrupting:
 
         status = (await given.action("cut")).status
         assert (State.ACTIVE, 1, 1) == (status.state, status.attempts, status.interrupted)
-        (logged,) = await store.actions.attempts("cut", limit=9)
+        (logged,) = await store.actions.list_attempts("cut", limit=9)
         assert ("interrupted", "it ended") == (logged.outcome, logged.error)
         assert DEAD == logged.owner
         assert 2 == (await given.begun_again("cut")).status.attempts
@@ -134,14 +134,14 @@ class TestWorkers:
                 worker, owner=f"w/{worker}", holdings=[], alive_for=SECOND, process=process
             )
 
-        rows = await store.leases.workers()
+        rows = await store.leases.list_workers()
 
         assert [(first, f"w/{first}", "linux 1 2"), (second, f"w/{second}", None)] == [
             (row.worker, row.owner, row.process) for row in rows
         ]
         assert all(row.silent_for < HOUR for row in rows)
-        await store.leases.leave(first)
-        assert [second] == [row.worker for row in await store.leases.workers()]
+        await store.leases.remove_worker(first)
+        assert [second] == [row.worker for row in await store.leases.list_workers()]
 
     async def test_a_heartbeat_ends_the_silence(self, store: Store, given: Given) -> None:
         """Silence is counted by the database's clock, from the last heartbeat."""
@@ -154,7 +154,7 @@ class TestWorkers:
         before = await given.now()
         await beat()
 
-        (row,) = await store.leases.workers()
+        (row,) = await store.leases.list_workers()
         assert row.silent_for <= await given.now() - before
 
 
@@ -168,7 +168,7 @@ async def orphans(
 ) -> list[LapsedRow]:
     shards = range(given.installation.shard_count)
     names = [DEAD] if owners is None else owners
-    return list(await store.work.orphans(names, shards=shards, after=after, limit=limit))
+    return list(await store.work.list_orphans(names, shards=shards, after=after, limit=limit))
 
 
 async def interrupt(store: Store, orphan: LapsedRow) -> int:

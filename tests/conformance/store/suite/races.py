@@ -71,7 +71,7 @@ class TestRaces:
 
     async def test_a_shard_is_acquired_by_one(self, store: Store, given: Given) -> None:
         """All saw it free; one has it."""
-        seen = next(lock for lock in await store.leases.locks() if lock.shard == 0)
+        seen = next(lock for lock in await store.leases.list_locks() if lock.shard == 0)
 
         held = await asyncio.gather(
             *(

@@ -53,7 +53,7 @@ class TestFinish:
         await store.work.finish([finish], owner=OWNER)
 
         status = (await given.action("try")).status
-        (logged,) = await store.actions.attempts("try", limit=10)
+        (logged,) = await store.actions.list_attempts("try", limit=10)
         assert State.ACTIVE is status.state
         assert 1 == status.occurrence_no
         assert (1, 1, 1, 1) == (
@@ -77,7 +77,7 @@ class TestFinish:
         finish = msgspec.structs.replace(finish, ended_at=ended_at, verdict=verdict)
         await store.work.finish([finish], owner=OWNER)
 
-        (logged,) = await store.actions.attempts("try", limit=10)
+        (logged,) = await store.actions.list_attempts("try", limit=10)
         status = (await given.action("try")).status
         assert status.last_attempt is not None
         assert {ended_at} == {logged.ended_at, status.last_attempt.ended_at}
@@ -90,7 +90,7 @@ class TestFinish:
         finish = msgspec.structs.replace(finish, ended_at=begun.began_at + HOUR)
         await store.work.finish([finish], owner=OWNER)
 
-        (logged,) = await store.actions.attempts("try", limit=10)
+        (logged,) = await store.actions.list_attempts("try", limit=10)
         assert logged.ended_at is not None
         assert begun.began_at <= logged.ended_at <= await given.now()
 
@@ -193,7 +193,7 @@ class TestRepeats:
 
         assert [Recorded.APPLIED, Recorded.REPEATED] == [*first, *second]
         assert 1 == (await given.action("once")).status.succeeded
-        assert 1 == len(await store.actions.attempts("once", limit=10))
+        assert 1 == len(await store.actions.list_attempts("once", limit=10))
 
     async def test_a_repeated_success_of_a_periodic_action(
         self, store: Store, given: Given
@@ -216,7 +216,7 @@ class TestRepeats:
 
         assert [Recorded.REPEATED] == list(await store.work.finish([finish], owner=OWNER))
         assert 1 == (await given.action("try")).status.failed
-        assert 1 == len(await store.actions.attempts("try", limit=10))
+        assert 1 == len(await store.actions.list_attempts("try", limit=10))
 
     async def test_a_repeat_after_the_next_attempt_began(self, store: Store, given: Given) -> None:
         """The newer attempt runs on undisturbed."""
@@ -235,7 +235,7 @@ class TestRepeats:
         await given.recorded(begun)
 
         assert Recorded.APPLIED is not await given.recorded(begun)
-        assert 1 == len(await store.actions.attempts("plan", limit=10))
+        assert 1 == len(await store.actions.list_attempts("plan", limit=10))
 
 
 class TestTakingBack:
@@ -251,7 +251,7 @@ class TestTakingBack:
         assert Recorded.APPLIED is await given.recorded(begun, Succeeded(answer="yes"))
 
         status = (await given.action("slow")).status
-        (logged,) = await store.actions.attempts("slow", limit=10)
+        (logged,) = await store.actions.list_attempts("slow", limit=10)
         assert State.DONE is status.state
         assert (1, 1, 0) == (status.attempts, status.succeeded, status.interrupted)
         assert "succeeded" == logged.outcome
@@ -264,7 +264,7 @@ class TestTakingBack:
         assert Recorded.APPLIED is await given.recorded(begun)
 
         status = (await given.action("slow")).status
-        (logged,) = await store.actions.attempts("slow", limit=10)
+        (logged,) = await store.actions.list_attempts("slow", limit=10)
         assert (1, 1, 0) == (status.attempts, status.succeeded, status.interrupted)
         assert "succeeded" == logged.outcome
 
@@ -305,7 +305,7 @@ class TestTakingBack:
 
         assert Recorded.LATE is await given.recorded(begun)
 
-        (logged,) = await store.actions.attempts("slow", limit=10)
+        (logged,) = await store.actions.list_attempts("slow", limit=10)
         assert "late_succeeded" == logged.outcome
         assert before == await given.action("slow")
         assert Recorded.APPLIED is await given.recorded(newer)

@@ -65,7 +65,7 @@ class TestLimits:
 
     async def test_there_are_no_limits_at_first(self, store: Store) -> None:
         """And no version but the first."""
-        table = await store.limits.table()
+        table = await store.limits.list()
         assert ([], 0) == (list(table.uses), table.version)
 
     async def test_what_is_set_is_shown_in_order(self, store: Store, given: Given) -> None:
@@ -75,7 +75,7 @@ class TestLimits:
         for limit in reversed(wanted):
             await set_limit(given, limit)
 
-        table = await store.limits.table()
+        table = await store.limits.list()
 
         assert wanted == [use.limit for use in table.uses]
         assert 3 == table.version
@@ -85,33 +85,33 @@ class TestLimits:
         await set_limit(given, mail(5, rate=50.0))
         await set_limit(given, mail(7))
 
-        assert [mail(7)] == [use.limit for use in (await store.limits.table()).uses]
+        assert [mail(7)] == [use.limit for use in (await store.limits.list()).uses]
 
     async def test_setting_the_same_again_is_no_change(self, store: Store, given: Given) -> None:
         """Neither for the version nor for the audit."""
         await set_limit(given, mail(5, rate=0.1))
         await set_limit(given, mail(5, rate=0.1))
 
-        assert 1 == (await store.limits.table()).version
-        assert 1 == len(await store.tokens.audit(AuditSelection(id="queue/mail"), limit=9))
+        assert 1 == (await store.limits.list()).version
+        assert 1 == len(await store.tokens.list_audit(AuditSelection(id="queue/mail"), limit=9))
 
     async def test_dropping_says_whether_there_was_one(self, store: Store, given: Given) -> None:
         """The second time there is nothing to drop."""
         await set_limit(given, mail(5))
         guid = given.entropy.guid()
 
-        assert await store.limits.drop(MAIL, guid=guid)
-        assert not await store.limits.drop(MAIL, guid=guid)
-        table = await store.limits.table()
+        assert await store.limits.delete(MAIL, guid=guid)
+        assert not await store.limits.delete(MAIL, guid=guid)
+        table = await store.limits.list()
         assert ([], 2) == (list(table.uses), table.version)
 
     async def test_changes_are_in_the_audit(self, store: Store, given: Given) -> None:
         """Who, what, and which limit, written by the change's own transaction."""
         await set_limit(given, mail(5), actor="anna")
         guid = given.entropy.guid()
-        await store.limits.drop(MAIL, guid=guid, actor="bert")
+        await store.limits.delete(MAIL, guid=guid, actor="bert")
 
-        entries = await store.tokens.audit(AuditSelection(id="queue/mail"), limit=9)
+        entries = await store.tokens.list_audit(AuditSelection(id="queue/mail"), limit=9)
 
         told = [(entry.actor, entry.verb) for entry in entries]
         assert [("bert", "drop_limit"), ("anna", "set_limit")] == told
@@ -243,11 +243,11 @@ class TestShares:
         one, two = await members.living(2, 2)
         await set_limit(given, mail(3))
         await members.ask(one, WANTS_ALL)
-        assert 3 == (await store.limits.table()).uses[0].granted
+        assert 3 == (await store.limits.list()).uses[0].granted
 
         await members.ask(one, GIVES_BACK)
 
-        assert 0 == (await store.limits.table()).uses[0].granted
+        assert 0 == (await store.limits.list()).uses[0].granted
         assert 3 == await members.ask(two, WANTS_ALL)
         assert [(1,)] == [
             tuple(row) for row in await given.execute_raw("SELECT count(*) FROM limit_grant")
@@ -329,7 +329,7 @@ class TestShares:
         one, two = await members.living(2, 2)
         await set_limit(given, mail(3))
         assert 3 == await members.ask(one, WANTS_ALL)
-        await store.limits.drop(MAIL, guid=given.entropy.guid())
+        await store.limits.delete(MAIL, guid=given.entropy.guid())
         await set_limit(given, mail(3))
 
         assert 3 == await members.ask(two, WANTS_ALL)

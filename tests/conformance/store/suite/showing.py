@@ -186,7 +186,7 @@ class TestAttempts:
 
     async def test_nobody_has_no_attempts(self, store: Store) -> None:
         """An unknown id has an empty history."""
-        assert [] == list(await store.actions.attempts("nobody", limit=10))
+        assert [] == list(await store.actions.list_attempts("nobody", limit=10))
 
     async def test_the_first_success_of_a_one_shot_is_shown(
         self, store: Store, given: Given
@@ -195,7 +195,7 @@ class TestAttempts:
         begun = await given.begun("done")
         await given.recorded(begun)
 
-        (attempt,) = await store.actions.attempts("done", limit=10)
+        (attempt,) = await store.actions.list_attempts("done", limit=10)
 
         assert begun.attempt_id == attempt.attempt_id
         assert 1 == attempt.attempt_no
@@ -207,7 +207,7 @@ class TestAttempts:
         """Also of a first-time success."""
         await given.recorded(await given.begun("done"), Succeeded(answer="thanks"))
 
-        (attempt,) = await store.actions.attempts("done", limit=10)
+        (attempt,) = await store.actions.list_attempts("done", limit=10)
         shown = (await given.action("done")).status.last_attempt
 
         assert "thanks" == attempt.answer
@@ -222,8 +222,8 @@ class TestAttempts:
         await given.move()
         await given.recorded(await given.begun_once_due("beat"))
 
-        history = await store.actions.attempts("beat", limit=10)
-        newest = await store.actions.attempts("beat", limit=1)
+        history = await store.actions.list_attempts("beat", limit=10)
+        newest = await store.actions.list_attempts("beat", limit=1)
 
         assert ["succeeded", "failed"] == [attempt.outcome for attempt in history]
         assert [None, "one"] == [attempt.error for attempt in history]
@@ -234,7 +234,7 @@ class TestAttempts:
         """With its reason."""
         begun = await given.swept("cut")
 
-        (attempt,) = await store.actions.attempts("cut", limit=10)
+        (attempt,) = await store.actions.list_attempts("cut", limit=10)
 
         assert begun.attempt_id == attempt.attempt_id
         assert "interrupted" == attempt.outcome

@@ -129,9 +129,9 @@ class _Storm:
             ]
             self._dice.shuffle(finishes)
             await store.work.finish(finishes, owner=OWNER)
-            lapsed = await store.work.lapsed(holdings, limit=100)
+            lapsed = await store.work.list_lapsed(holdings, limit=100)
             await store.work.settle([await given.settlement(one) for one in lapsed])
-            await store.work.drop_stale(holdings, limit=100)
+            await store.work.delete_stale(holdings, limit=100)
 
     async def calm_down(self, store: Store) -> None:
         """Every action can still be written."""

@@ -83,8 +83,8 @@ class TestSuperseded:
         await given.lapsed("plan")
         await store.actions.delete(begun.id, if_match=None)
 
-        assert [] == list(await store.work.lapsed(await given.holdings(), limit=10))
-        assert 1 == await store.work.drop_stale(await given.holdings(), limit=10)
+        assert [] == list(await store.work.list_lapsed(await given.holdings(), limit=10))
+        assert 1 == await store.work.delete_stale(await given.holdings(), limit=10)
         assert 0 == await given.queue_row_count()
 
     async def test_what_was_left_behind_is_dropped_when_it_is_due(
@@ -96,11 +96,11 @@ class TestSuperseded:
         await _leave_behind(given)
         assert 4 == await given.queue_row_count()
 
-        dropped = await store.work.drop_stale(await given.holdings(), limit=10)
+        dropped = await store.work.delete_stale(await given.holdings(), limit=10)
 
         assert 1 == dropped
         assert 3 == await given.queue_row_count()
-        assert 0 == await store.work.drop_stale(await given.holdings(), limit=10)
+        assert 0 == await store.work.delete_stale(await given.holdings(), limit=10)
 
 
 class TestSeries:
@@ -148,13 +148,13 @@ class TestSeries:
         await store.actions.pause("plan", given.entropy.guid(), if_match=None)
         await _resume(store, given, "plan")
         batch = given.entropy.token()
-        arrived = await store.work.arrive(
+        arrived = await store.work.move_and_begin(
             await given.holdings(), limit=10, room={"default": 10}, batch=batch, owner=OWNER,
             grace=HOUR, window=HOUR,
         )  # fmt: skip
 
         (begun,) = arrived.begun
-        (recalled,) = await store.work.recall(await given.demands(), batch=batch)
+        (recalled,) = await store.work.find_begun(await given.demands(), batch=batch)
 
         assert action.meta.guid == begun.series
         assert action.meta.guid == recalled.series
@@ -209,7 +209,7 @@ class TestBlockedHead:
         await given.move()
 
         rounds = 0
-        while found := await store.work.lapsed(await given.holdings(), limit=200):
+        while found := await store.work.list_lapsed(await given.holdings(), limit=200):
             settlements = [await given.settlement(lapsed) for lapsed in found]
             assert len(found) == await store.work.settle(settlements)
             rounds += 1

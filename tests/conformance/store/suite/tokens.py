@@ -24,7 +24,7 @@ def token(given: Given, name: str = "shop", **fields: Any) -> TokenDraft:
 
 async def entries(store: Store, **wanted: Any) -> list[AuditEntry]:
     """Oldest first, as things happened."""
-    found = await store.tokens.audit(AuditSelection(**wanted), limit=100)
+    found = await store.tokens.list_audit(AuditSelection(**wanted), limit=100)
     return list(reversed(found))
 
 
@@ -62,11 +62,11 @@ class TestTokens:
 
     async def test_there_is_any_from_the_first_on(self, store: Store, given: Given) -> None:
         """A revoked one counts: a server must not open its doors when the last one goes."""
-        assert not await store.tokens.any()
+        assert not await store.tokens.has_any()
         await store.tokens.create(token(given))
-        assert await store.tokens.any()
+        assert await store.tokens.has_any()
         await store.tokens.revoke("shop")
-        assert await store.tokens.any()
+        assert await store.tokens.has_any()
 
     async def test_expired_tokens_are_not_found(self, store: Store, given: Given) -> None:
         """They stay in the list, and their name can be used again."""
@@ -167,16 +167,16 @@ class TestTokens:
         await actions.replace(await given.draft("a3"), if_match=None, actor="shop")
         await actions.create([await given.draft("b")], actor="other")
         await actions.create([await given.draft("c")])
-        assert 4 == await store.tokens.live_count("shop", limit=100)
+        assert 4 == await store.tokens.count_live("shop", limit=100)
 
         await actions.pause("a0", given.entropy.guid(), if_match=None, actor="other")
         await actions.replace(await given.draft("a1"), if_match=None, actor="other")
         await actions.delete("a2", if_match=None, actor="other")
 
-        assert 3 == await store.tokens.live_count("shop", limit=100)
-        assert 2 == await store.tokens.live_count("shop", limit=2)
-        assert 1 == await store.tokens.live_count("other", limit=100)
-        assert 0 == await store.tokens.live_count(LOCAL, limit=100)
+        assert 3 == await store.tokens.count_live("shop", limit=100)
+        assert 2 == await store.tokens.count_live("shop", limit=2)
+        assert 1 == await store.tokens.count_live("other", limit=100)
+        assert 0 == await store.tokens.count_live(LOCAL, limit=100)
 
 
 class TestAudit:
@@ -294,7 +294,7 @@ class TestAudit:
 
         assert ["a0", "a2"] == [item.id for item in await entries(store, actor="ann")]
         assert ["bob"] == [item.actor for item in await entries(store, id="a3")]
-        newest = await store.tokens.audit(EVERYTHING, limit=2)
+        newest = await store.tokens.list_audit(EVERYTHING, limit=2)
         assert ["a3", "a2"] == [item.id for item in newest]
         older = await entries(store, before=newest[-1].at)
         assert ["a0", "a1"] == [item.id for item in older]
@@ -302,7 +302,7 @@ class TestAudit:
     async def test_a_change_made_elsewhere_can_be_noted(self, store: Store, given: Given) -> None:
         """As an entry like any other."""
         guid = given.entropy.guid()
-        await store.tokens.note(actor="ann", verb="stop task", id="shop/7", guid=guid)
+        await store.tokens.write_audit(actor="ann", verb="stop task", id="shop/7", guid=guid)
         [found] = await entries(store, actor="ann")
         assert ("stop task", "shop/7", guid, 1) == (found.verb, found.id, found.guid, found.count)
 

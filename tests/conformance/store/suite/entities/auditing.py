@@ -11,7 +11,7 @@ from tests.conformance.store.suite.entities.given import STAGE, GivenEntities
 
 async def entries(store: Store, name: str) -> Sequence[AuditEntry]:
     """What was done to it, oldest first."""
-    found = await store.tokens.audit(AuditSelection(id=name), limit=100)
+    found = await store.tokens.list_audit(AuditSelection(id=name), limit=100)
     return list(reversed(found))
 
 
@@ -39,7 +39,7 @@ class TestEntityAudit:
         writes = [entities.write_of(f"ad-{number}", author="shop") for number in range(20)]
         await store.entities.write([*writes, entities.write_of("other", author="desk")])
 
-        found = await store.tokens.audit(AuditSelection(actor="shop"), limit=100)
+        found = await store.tokens.list_audit(AuditSelection(actor="shop"), limit=100)
         assert 20 == sum(entry.count for entry in found)
         assert len(found) <= len({write.shard for write in writes})
         if store.capabilities.many_shards:
