@@ -24,7 +24,7 @@ from gnomon.stages import Done, Quarantine, Stage, Stages
 
 class Rank(Stage):
     name, watch, writes = "rank", ("price", "rank"), ("rank",)
-    settle = timedelta(milliseconds=20)
+    debounce = timedelta(milliseconds=20)
 
     async def process(self, it):
         if it.entity["price"] < 0:
@@ -94,7 +94,7 @@ def test_life_of_an_entity_on_a_database(shell: Shell) -> None:
     shell.run("entity", "delete", "ad-1", *target)
     shell.run("entity", "get", "ad-1", *target, code=3)
     assert {"stages": []} == shell.json("stage", "list", *target)
-    shell.run("stage", "sweep", "rank", *target, code=3)
+    shell.run("stage", "backfill", "rank", *target, code=3)
     audited = shell.json("audit", "list", "--id", "ad-1", *target)["entries"]
     assert ["delete_entity", *["put_entity"] * 3] == [entry["verb"] for entry in audited]
 
@@ -118,12 +118,12 @@ def test_stages_of_a_program_over_a_server(server: tuple[Shell, str]) -> None:
     assert "a price below zero" in told
     [stage] = shell.json("stage", "list", *remote)["stages"]
     assert ("rank", 1, 1) == (stage["name"], stage["revision"], stage["parked"])
-    assert ("PT0.02S", True) == (stage["settle"], stage["own_echo"])
+    assert ("PT0.02S", True) == (stage["debounce"], stage["own_echo"])
     table = shell.run("stage", "list", *remote).stdout
-    assert re.search(r"settle +own echo", table)
+    assert re.search(r"debounce +own echo", table)
     assert re.search(r"rank .* 20ms +yes", table)
     assert {"released": 1} == shell.json("entity", "release", "bad", *remote)
-    shell.run("stage", "sweep", "rank", *remote)
+    shell.run("stage", "backfill", "rank", *remote)
     refused = shell.run("stage", "forget", "rank", *remote, code=2)
     assert "--yes" in refused.stderr
     assert "removed" in shell.json("stage", "forget", "rank", "--yes", *remote)

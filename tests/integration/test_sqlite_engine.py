@@ -351,7 +351,7 @@ HOT = (
     "ask_since", "peek", "load_entities", "load_states", "load_rows", "load_versions",
     "load_states_of", "save_entity", "count_saves", "outgoing", "load_outgoing", "sent", "unsent",
     "hold_back", "put_outgoing", "quarantine", "undelivered", "undelivered_page", "free_saves",
-    "background_count", "sweep_page", "move_sweep", "purge_changes", "purge_kept",
+    "background_count", "backfill_page", "move_backfill", "purge_changes", "purge_kept",
 )  # fmt: skip
 BIG_TABLES = (
     r"(?:scheduled_action|processing_queue|incoming_queue|finished_action|attempt_log"

@@ -45,7 +45,7 @@ TABLES: Sizes = {
     "stage_queue": FEW,
     "stage_server": FEW,
     "stage_state": growing.ENTITIES,
-    "stage_sweep": growing.SHARD_COUNT,
+    "stage_backfill": growing.SHARD_COUNT,
     "token": 0,
     "work_limit": FEW,
     "worker": 1,

@@ -38,13 +38,13 @@ def list_stages(
         print_json({"stages": found})
         return
     columns = (
-        "name", "revision", "last served", "waiting", "background", "sleeping", "parked", "settle",
-        "own echo",
+        "name", "revision", "last served", "waiting", "background", "sleeping", "parked",
+        "debounce", "own echo",
     )  # fmt: skip
     rows = [
         (
             each.name, each.revision, from_now(each.last_seen_at), each.waiting, each.background,
-            each.sleeping, each.parked, format_duration(each.settle) if each.settle else None,
+            each.sleeping, each.parked, format_duration(each.debounce) if each.debounce else None,
             "yes" if each.own_echo else None,
         )
         for each in found
@@ -52,8 +52,8 @@ def list_stages(
     print_table(columns, rows)
 
 
-@noun.command("sweep", epilog=options.examples("gnomon stage sweep predict-price"))
-def sweep(
+@noun.command("backfill", epilog=options.examples("gnomon stage backfill predict-price"))
+def backfill(
     name: Name,
     server: options.Server = None,
     token: options.Token = None,
@@ -63,7 +63,7 @@ def sweep(
 ) -> None:
     """Let a stage walk over all entities again, in the background."""
     target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    call(target, lambda verbs: verbs.sweep(name))
+    call(target, lambda verbs: verbs.backfill(name))
     say(f"{name}: walks over all entities")
 
 

@@ -225,9 +225,9 @@ class EntityClient:
         """All stages, with what is in their queues."""
         return (await self._call("GET", "/v1/stages", _StagesAnswer)).stages
 
-    async def sweep(self, stage: str) -> None:
+    async def backfill(self, stage: str) -> None:
         """Let a stage walk over all entities, in the background. Errors: NotFound."""
-        await self._call("POST", f"/v1/stages/{_name(stage)}/sweep", dict[str, str])
+        await self._call("POST", f"/v1/stages/{_name(stage)}/backfill", dict[str, str])
 
     async def forget_stage(self, stage: str) -> int:
         """Remove a stage's queue, timers and states; how many rows. Errors: NotFound."""

@@ -36,7 +36,7 @@ ALIVE_FOR = timedelta(seconds=10)  # so long a worker counts as serving its stag
 TRUST_S = 7.0  # and so long a guest relies on being one
 UNSERVED_AFTER = timedelta(minutes=2)  # so long after its last sign nobody serves it, it is told
 TELL_EVERY_S = 60.0
-WALK_AFTER_S = 15.0  # by then an owner knows a new stage, or has lost its lease
+BACKFILL_AFTER_S = 15.0  # by then an owner knows a new stage, or has lost its lease
 LEAVE_S = 2.0
 
 
@@ -53,7 +53,7 @@ class UnservedStage:
             name=record.name,
             reach=Reach(watch=record.watch, writes=record.writes),
             revision=record.revision,
-            settle=record.settle,
+            debounce=record.debounce,
         )
 
     def ask(self, view: StageInput) -> bool | Wake:
@@ -171,12 +171,12 @@ class AttendanceWatch:
                 guests[stage][shard] = HeldShard(shard=shard, lease_guid=lease_guid)
         return dict(guests)
 
-    def may_walk(self, stage: str) -> bool:
+    def may_backfill(self, stage: str) -> bool:
         """Whether a walk may come by the shards of others: an owner that does not know the stage,
         or what it watches by now, would not tell it of what changes behind the walk."""
         now = self._clock.monotonic()
         seen = [at for (name, _), at in self._seen_at.items() if name == stage]
-        return bool(seen) and now - max(seen) >= WALK_AFTER_S
+        return bool(seen) and now - max(seen) >= BACKFILL_AFTER_S
 
     def _learn(self, register: Sequence[StageRecord]) -> bool:
         known = [_lasting(record) for record in register]

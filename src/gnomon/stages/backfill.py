@@ -43,19 +43,21 @@ class Backfiller:
         self._offered = offered
         self._turn = 0
 
-    async def walk(self, walks: Sequence[tuple[str, int]], now: datetime) -> bool:
+    async def advance(self, backfills: Sequence[tuple[str, int]], now: datetime) -> bool:
         """Go on with some of the walks by a page, in turn; True if any went on."""
-        ours = [(self._lines[stage], held) for stage, shard in walks
+        ours = [(self._lines[stage], held) for stage, shard in backfills
                 if stage in self._lines and (held := self._places.at(stage, shard))]  # fmt: skip
         if not ours or not self._background.may_begin(self._clock.monotonic()):
             return False
         self._background.began(self._clock.monotonic())
         try:
-            return await self._walk(ours, now)
+            return await self._advance(ours, now)
         finally:
             self._background.ended(self._clock.monotonic())
 
-    async def _walk(self, ours: Sequence[tuple[StagePipeline, HeldShard]], now: datetime) -> bool:
+    async def _advance(
+        self, ours: Sequence[tuple[StagePipeline, HeldShard]], now: datetime
+    ) -> bool:
         pages = 0
         for _ in range(min(LOOKS_AT_ONCE, len(ours))):
             line, held = ours[self._turn % len(ours)]
@@ -75,12 +77,12 @@ class Backfiller:
         # The queue can never overflow: the walk stops while the stage has enough to do.
         backlog_max = max(BACKLOG_MIN, 2 * info.batch * info.parallel // shards)
         size = PAGE if self._is_quiet else PAGE_BESIDE
-        page = await self._store.sweep_page(held, info.name, limit=size, backlog_max=backlog_max)
+        page = await self._store.backfill_page(held, info.name, limit=size, backlog_max=backlog_max)
         if page is None:
             return False
         answers = [self._asked(line, held, fed, page.reason, now) for fed in page.entities]
         wanted = [answer for answer in answers if answer.offers]
-        moved_on = await self._store.swept(
+        moved_on = await self._store.advance_backfill(
             held, info.name, started_at=page.started_at, cursor=page.cursor, answers=wanted
         )
         if moved_on:
@@ -91,7 +93,7 @@ class Backfiller:
     def _asked(
         self, line: StagePipeline, held: HeldShard, fed: ChangedEntity, reason: str, now: datetime
     ) -> Routing:
-        offer = self._asker.sweep_offer(
+        offer = self._asker.backfill_enqueue(
             line.served.info.name,
             view_of_fed(fed, now),
             reason=reason,

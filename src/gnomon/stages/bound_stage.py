@@ -25,9 +25,9 @@ from gnomon.stages.stage import KEEP, EntityView, Keep, SavedVersion, Stage, Upd
 from gnomon.telemetry.watchdog import Holder, watched
 
 BATCH_MAX = 1_000
-SETTLE_MAX = timedelta(days=1)
+DEBOUNCE_MAX = timedelta(days=1)
 SPREAD_MAX = timedelta(days=366)
-SWEEP_EVERY_MIN = timedelta(minutes=1)
+BACKFILL_EVERY_MIN = timedelta(minutes=1)
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)/(s|min|h)")
 _UNIT_S = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -81,9 +81,9 @@ class StageInfo:
     fuse: bool = False  # it may follow another stage before that one's work is saved
     backfill: bool = True
     formerly: str | None = None
-    settle: timedelta = timedelta(0)
+    debounce: timedelta = timedelta(0)
     spread: timedelta = timedelta(0)
-    sweep_every: timedelta | None = None
+    backfill_every: timedelta | None = None
     latest: bool = False
     wants_saves: bool = False  # it has an `after_save`
 
@@ -272,15 +272,15 @@ def info_of(stage: Stage[Any, Any]) -> StageInfo:
             isinstance(value, bool), f"{path}.{option}", f"must be True or False (got {value!r})"
         )
     _check(not (stage.fuse and stage.alongside), f"{path}.fuse", "does not go with alongside")
-    _check(not (stage.fuse and stage.settle), f"{path}.fuse", "does not go with settle")
+    _check(not (stage.fuse and stage.debounce), f"{path}.fuse", "does not go with debounce")
     _check(stage.batch <= BATCH_MAX, f"{path}.batch", f"must be 1 to {BATCH_MAX}")
-    check_settle(stage.settle, f"{path}.settle")
+    check_debounce(stage.debounce, f"{path}.debounce")
     spread: object = stage.spread
     holds = isinstance(spread, timedelta) and timedelta(0) <= spread <= SPREAD_MAX
     _check(holds, f"{path}.spread", f"must be a timedelta of 0 to {SPREAD_MAX.days} days")
-    every: object = stage.sweep_every
-    holds = every is None or (isinstance(every, timedelta) and every >= SWEEP_EVERY_MIN)
-    _check(holds, f"{path}.sweep_every", "must be a timedelta of at least a minute")
+    every: object = stage.backfill_every
+    holds = every is None or (isinstance(every, timedelta) and every >= BACKFILL_EVERY_MIN)
+    _check(holds, f"{path}.backfill_every", "must be a timedelta of at least a minute")
     for option in ("watch", "writes"):
         value = getattr(stage, option)
         holds = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
@@ -296,9 +296,9 @@ def info_of(stage: Stage[Any, Any]) -> StageInfo:
         fuse=stage.fuse,
         backfill=stage.backfill,
         formerly=stage.formerly,
-        settle=stage.settle,
+        debounce=stage.debounce,
         spread=stage.spread,
-        sweep_every=stage.sweep_every,
+        backfill_every=stage.backfill_every,
         latest=stage.latest,
         wants_saves=kind.after_save is not Stage.after_save,
     )
@@ -330,10 +330,10 @@ def parse_rate(text: object, path: str = "rate") -> float:
     return float(found[1]) / _UNIT_S[found[2]]
 
 
-def check_settle(settle: object, path: str) -> None:
+def check_debounce(debounce: object, path: str) -> None:
     """Errors: ConfigurationError."""
-    holds = isinstance(settle, timedelta) and timedelta(0) <= settle <= SETTLE_MAX
-    _check(holds, path, f"must be a timedelta of 0 to {SETTLE_MAX.days} day")
+    holds = isinstance(debounce, timedelta) and timedelta(0) <= debounce <= DEBOUNCE_MAX
+    _check(holds, path, f"must be a timedelta of 0 to {DEBOUNCE_MAX.days} day")
 
 
 def _check(holds: object, path: str, problem: str) -> None:
@@ -343,7 +343,7 @@ def _check(holds: object, path: str, problem: str) -> None:
 
 __all__ = [
     "BATCH_MAX",
-    "SETTLE_MAX",
+    "DEBOUNCE_MAX",
     "Answer",
     "BoundStage",
     "LocalStage",
@@ -353,7 +353,7 @@ __all__ = [
     "StageInput",
     "StageResult",
     "UndecodableError",
-    "check_settle",
+    "check_debounce",
     "info_of",
     "parse_rate",
 ]

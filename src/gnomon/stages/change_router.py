@@ -147,7 +147,7 @@ class ChangeRouter:
             offers = self.offers(view_of_fed(fed, now), change, waiting)
         return asked_of(fed, held, offers)
 
-    def sweep_offer(
+    def backfill_enqueue(
         self, name: str, view: StageInput, *, reason: str, root: UUID
     ) -> Enqueue | None:
         """What one stage wants of an entity that a walk came by."""
@@ -232,9 +232,8 @@ class ChangeRouter:
             depth=change.depth,
             lane=lane,
             delay=delay,
-            # A walk changes nothing, so nothing has to settle, and it frees nothing: what was given
-            # up stays given up.
-            settle=timedelta(0) if lane is StageLane.BACKGROUND else stage.info.settle,
+            # A backfill changes nothing: it need not wait for quiet, and frees no parked row.
+            debounce=timedelta(0) if lane is StageLane.BACKGROUND else stage.info.debounce,
             frees=lane == StageLane.MAIN,
         )
 
@@ -264,7 +263,7 @@ class ChangeRouter:
             depth=offer.depth,
             lane=offer.lane,
             delay=max(delay, offer.delay),
-            settle=offer.settle,
+            debounce=offer.debounce,
             frees=offer.frees,
             looping=proof,
         )

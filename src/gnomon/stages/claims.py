@@ -212,7 +212,7 @@ class StageClaims:
         for offer in offers:
             line = self.lines.get(offer.stage)
             if offer.ready and offer.looping is None and line is not None:
-                line.left(offer.lane, now + max(offer.delay, offer.settle))
+                line.left(offer.lane, now + max(offer.delay, offer.debounce))
             if offer.wake is not None:
                 self.is_stale = True
         self.woken.set()

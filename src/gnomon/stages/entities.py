@@ -288,13 +288,13 @@ class Entities:
         """All stages the register knows, with what is in their queues."""
         return [each for each in await self._entities.stages() if each.name != RELAY_SINK]
 
-    async def sweep(
+    async def backfill(
         self, stage: str, *, unless_within: timedelta | None = None, by: str = USER
     ) -> bool:
         """Walk the whole base for a stage, in the background lane. Errors: NotFound."""
         await self.registered(stage)
-        began = await self._entities.begin_sweep(
-            stage, reason="sweep by hand", unless_within=unless_within, actor=by
+        began = await self._entities.begin_backfill(
+            stage, reason="backfill by hand", unless_within=unless_within, actor=by
         )
         self._store.wakeups.hint(())
         return began
@@ -349,7 +349,7 @@ def _changed(was: str | None, text: str | None) -> tuple[str, ...]:
 async def declare_relay(register: StageRegister) -> None:
     """From now on every save goes to the relay, whoever makes it."""
     relay = {RELAY_SINK: RELAY_REVISION}
-    await register.declare(relay, formerly={}, backfill=(), settle={}, reach={})
+    await register.declare(relay, formerly={}, backfill=(), debounce={}, reach={})
 
 
 def _check_limit(limit: int) -> None:

@@ -152,16 +152,16 @@ def _waits_for(row: QueueRow, stage: StageRecord | None, now: datetime) -> str:
     if row.status is RowStatus.SLEEPING:
         return f"its timer in {_span(row.timer_at, now)}"
     if row.ready_at is not None and row.ready_at > now:
-        if _is_settling(row.ready_at, row, stage, now):
-            return f"settling until {row.ready_at:%Y-%m-%d %H:%M:%S}"
+        if _is_debouncing(row.ready_at, row, stage, now):
+            return f"debouncing until {row.ready_at:%Y-%m-%d %H:%M:%S}"
         what = "its next try" if row.attempts else "its time"
         return f"{what} in {_span(row.ready_at, now)}"
     return "its turn"
 
 
-def _is_settling(ready_at: datetime, row: QueueRow, stage: StageRecord, now: datetime) -> bool:
+def _is_debouncing(ready_at: datetime, row: QueueRow, stage: StageRecord, now: datetime) -> bool:
     """Whether it waits for no other reason: no failure, and no delay that is longer."""
-    return not row.attempts and row.error is None and ready_at - now <= stage.settle
+    return not row.attempts and row.error is None and ready_at - now <= stage.debounce
 
 
 def _span(at: datetime | None, now: datetime) -> str:

@@ -87,7 +87,7 @@ class Reconciler:
         self.claims.tell_saved = saved
         self.claims.in_order()
         self._lines: Mapping[str, StagePipeline] = self.claims.lines
-        self._walker = Backfiller(
+        self._backfiller = Backfiller(
             store,
             self.asker,
             self._lines,
@@ -103,7 +103,7 @@ class Reconciler:
         self._description = 0  # counts how often a stage has described itself anew
         self._announced = -1  # the description that the register and the log know
         self._fed = False
-        self._is_walking = False
+        self._is_backfilling = False
         self._is_held = False  # the background lane, and walks with it
         self._held: frozenset[int] = frozenset()
 
@@ -152,7 +152,7 @@ class Reconciler:
             {info.name: info.revision for info in infos} | relay,
             formerly={info.name: info.formerly for info in infos if info.formerly},
             backfill=[info.name for info in infos if info.backfill],
-            settle={info.name: info.settle for info in infos if info.settle},
+            debounce={info.name: info.debounce for info in infos if info.debounce},
             reach={info.name: info.reach for info in infos},
         )
         if self._announced != description:
@@ -184,9 +184,9 @@ class Reconciler:
         self._declare_at = now + DECLARE_EVERY_S
         for line in self._lines.values():
             info = line.served.info
-            if info.sweep_every is not None and info.revision:
-                await self._store.begin_sweep(
-                    info.name, reason="sweep in turn", unless_within=info.sweep_every
+            if info.backfill_every is not None and info.revision:
+                await self._store.begin_backfill(
+                    info.name, reason="backfill in turn", unless_within=info.backfill_every
                 )
 
     async def step(self) -> bool:
@@ -207,7 +207,7 @@ class Reconciler:
             if isinstance(each, BaseException):
                 raise each
             did = did or each
-        self._walk()
+        self._start_backfills()
         is_late = self._clock.monotonic() >= self._survey_at  # also when there is always something
         if is_late or (not did and self.claims.is_stale):
             did = await self._look(holdings) or did
@@ -287,13 +287,15 @@ class Reconciler:
         now = self._clock.monotonic()
         is_due = any(at <= survey.now for at in self._open_times(now))
         is_fired = survey.timer_at is not None and survey.timer_at <= survey.now
-        is_walking = not self._is_held and bool(survey.sweeps)
-        return is_due or survey.fed or is_fired or is_walking
+        is_backfilling = not self._is_held and bool(survey.backfills)
+        return is_due or survey.fed or is_fired or is_backfilling
 
     async def _surveyed(self, holdings: Sequence[HeldShard]) -> NextWork:
         """What there is in the shards held here; and, of the stages that are guests, elsewhere."""
         found = await self._store.survey(holdings)
-        survey = replace(found, sweeps=[each for each in found.sweeps if each[0] in self._lines])
+        survey = replace(
+            found, backfills=[each for each in found.backfills if each[0] in self._lines]
+        )
         guests = self.places.guests()
         shards = {shard: held for at in guests.values() for shard, held in at.items()}
         if not shards:
@@ -302,9 +304,9 @@ class Reconciler:
         return replace(
             survey,
             ready=[*survey.ready, *(each for each in there.ready if each.stage in guests)],
-            sweeps=[*survey.sweeps, *(
-                (stage, shard) for stage, shard in there.sweeps
-                if shard in guests.get(stage, ()) and self.attending.may_walk(stage)
+            backfills=[*survey.backfills, *(
+                (stage, shard) for stage, shard in there.backfills
+                if shard in guests.get(stage, ()) and self.attending.may_backfill(stage)
             )],
         )  # fmt: skip
 
@@ -344,20 +346,25 @@ class Reconciler:
         self.claims.asked([each for each, _ in ours], answers, stored)
         return True
 
-    def _walk(self) -> None:
+    def _start_backfills(self) -> None:
         """Let walks go on beside all this: what is fresh does not wait for them."""
-        if self._survey is None or not self._survey.sweeps or self._is_walking or self._is_held:
+        if (
+            self._survey is None
+            or not self._survey.backfills
+            or self._is_backfilling
+            or self._is_held
+        ):
             return
-        self._is_walking = True
-        self.claims.begin(self._walk_on(self._survey.sweeps), "stage-walk")
+        self._is_backfilling = True
+        self.claims.begin(self._run_backfills(self._survey.backfills), "stage-backfill")
 
-    async def _walk_on(self, walks: Sequence[tuple[str, int]]) -> None:
+    async def _run_backfills(self, backfills: Sequence[tuple[str, int]]) -> None:
         try:
-            if await self._walker.walk(walks, self.time.now()):
+            if await self._backfiller.advance(backfills, self.time.now()):
                 self.claims.is_stale = True
                 self.claims.woken.set()
         except Unavailable as exc:
-            self._observer.count("store_errors", operation="walk")
-            self._observer.event("walk_failed", error=str(exc))
+            self._observer.count("store_errors", operation="backfill")
+            self._observer.event("backfill_failed", error=str(exc))
         finally:
-            self._is_walking = False
+            self._is_backfilling = False

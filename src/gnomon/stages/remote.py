@@ -30,12 +30,12 @@ from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.paths import normal, outside
 from gnomon.stages.bound_stage import (
     BATCH_MAX,
-    SETTLE_MAX,
+    DEBOUNCE_MAX,
     Answer,
     OutageError,
     StageInfo,
     StageInput,
-    check_settle,
+    check_debounce,
     parse_rate,
 )
 from gnomon.stages.stage import Wake
@@ -94,9 +94,9 @@ class RemoteOptions(TypedDict, total=False):
     alongside: bool
     backfill: bool
     formerly: str | None
-    settle: timedelta | None
+    debounce: timedelta | None
     spread: timedelta
-    sweep_every: timedelta | None
+    backfill_every: timedelta | None
     latest: bool
 
 
@@ -109,9 +109,9 @@ class StageEndpoint(Endpoint):
     alongside: bool = False
     backfill: bool = True
     formerly: str | None = None
-    settle: timedelta | None = None  # None: as it describes itself
+    debounce: timedelta | None = None  # None: as it describes itself
     spread: timedelta = timedelta(0)
-    sweep_every: timedelta | None = None
+    backfill_every: timedelta | None = None
     latest: bool = False
 
     def __post_init__(self) -> None:
@@ -119,8 +119,8 @@ class StageEndpoint(Endpoint):
             self.refuse("name", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -")
         if self.parallel < 1:
             self.refuse("parallel", "must be at least 1")
-        if self.settle is not None:
-            check_settle(self.settle, f"{self.path}.settle")
+        if self.debounce is not None:
+            check_debounce(self.debounce, f"{self.path}.debounce")
         Endpoint.__post_init__(self)
 
     @property
@@ -139,9 +139,9 @@ class StageEndpoint(Endpoint):
             alongside=self.alongside,
             backfill=self.backfill,
             formerly=self.formerly,
-            settle=self.settle or timedelta(0),
+            debounce=self.debounce or timedelta(0),
             spread=self.spread,
-            sweep_every=self.sweep_every,
+            backfill_every=self.backfill_every,
             latest=self.latest,
         )
 
@@ -231,15 +231,15 @@ class GrpcStage:
         if lost:
             # Nobody would look after these fields any more, and nothing would tell.
             self._endpoint.refuse("writes", f"it does not write {', '.join(lost[:5])} any more")
-        settle = self._endpoint.settle
-        if settle is None:
-            settle = min(read_duration(told.settle), SETTLE_MAX)
+        debounce = self._endpoint.debounce
+        if debounce is None:
+            debounce = min(read_duration(told.debounce), DEBOUNCE_MAX)
         return replace(
             self.info,
             reach=reach,
             revision=told.revision,
             batch=max(1, min(told.max_batch, BATCH_MAX)),
-            settle=settle,
+            debounce=debounce,
             wants_saves=pb.STAGE_CAPABILITY_AFTER_SAVE in told.capabilities,
         )
 

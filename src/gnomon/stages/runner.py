@@ -229,7 +229,7 @@ class StageRunner:
         found = await self._store.claim_of(run.held, run.claim.entity.id, served.info.name)
         if found is None:
             return
-        noise = until_quiet(served.info.settle, found)
+        noise = until_quiet(served.info.debounce, found)
         if noise > timedelta(0) and committed.kind is CommitKind.MOVED:
             back = self._set_back(found, run.held, RowStatus.READY, delay=noise)
             await self._committer.set_back([back])

@@ -180,9 +180,9 @@ class Stages(Generic[E]):
         codec = self._codecs.get(stage) or StateCodec(Any, 1)
         return StateHandle(self.entities, stage, entity_id, codec)
 
-    async def sweep(self, stage: str) -> bool:
+    async def backfill(self, stage: str) -> bool:
         """Walk the whole base for a stage, in the background lane."""
-        return await self.entities.sweep(stage)
+        return await self.entities.backfill(stage)
 
     async def explain(self, entity_id: str) -> Explanation:
         """Why it is in which queue, by what chain, waiting for what."""

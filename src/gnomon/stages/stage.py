@@ -123,9 +123,9 @@ class Stage(Generic[E, S]):
     fuse: ClassVar[bool] = False  # quick: may be called with what another stage has just made
     backfill: ClassVar[bool] = True  # a new stage walks the whole base once
     formerly: ClassVar[str | None] = None  # the name it had before
-    settle: ClassVar[timedelta] = timedelta(0)  # after a change: wait until it is quiet so long
+    debounce: ClassVar[timedelta] = timedelta(0)  # after a change: wait until it is quiet so long
     spread: ClassVar[timedelta] = timedelta(0)  # timers get a stable delay of up to this
-    sweep_every: ClassVar[timedelta | None] = None  # walk the base again, so often
+    backfill_every: ClassVar[timedelta | None] = None  # walk the base again, so often
     latest: ClassVar[bool] = False  # after_save: only the newest of several saves
 
     def should_process(self, it: EntityView[E, S]) -> bool | Wake:  # noqa: ARG002 - for those who override

@@ -21,7 +21,7 @@ from gnomon.contracts.store.entities import Unchanged as KeepStored
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.stage.patch import apply_patch, touched_paths
 from gnomon.model.stage.paths import WHOLE, changed_paths, meet, outside
-from gnomon.model.stage.queue_merge import SETTLES_MAX
+from gnomon.model.stage.queue_merge import DEBOUNCES_MAX
 from gnomon.stages.bound_stage import Answer, BoundStage, StageInput, StageResult
 from gnomon.stages.change_router import ASK_FAILED, UNASKED
 from gnomon.stages.codec import decode_document, encode_document
@@ -92,9 +92,11 @@ def new_state(own: StageState | None, wanted: StateWrite | None) -> StateWrite |
     return KeepStored.KEEP
 
 
-def until_quiet(settle: timedelta, claim: ClaimedEntity) -> timedelta:
+def until_quiet(debounce: timedelta, claim: ClaimedEntity) -> timedelta:
     """How long a stage that settles waits yet after a change that came in its way."""
-    quiet_at = min(claim.entity.changed_at + settle, claim.row.first_at + SETTLES_MAX * settle)
+    quiet_at = min(
+        claim.entity.changed_at + debounce, claim.row.first_at + DEBOUNCES_MAX * debounce
+    )
     return quiet_at - claim.now
 
 

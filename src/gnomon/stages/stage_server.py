@@ -178,7 +178,7 @@ class StageServer:
             max_batch=info.batch,
             deadline=write_duration(self._options.deadline),
             capabilities=can,
-            settle=write_duration(info.settle) if info.settle else None,
+            debounce=write_duration(info.debounce) if info.debounce else None,
         )
 
     async def _should_process(self, request: pb.ShouldProcessRequest) -> pb.ShouldProcessResponse:

@@ -755,7 +755,7 @@ class StageRecord(_message.Message):
     BACKGROUND_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
     SLEEPING_FIELD_NUMBER: _builtins.int
-    SETTLE_FIELD_NUMBER: _builtins.int
+    DEBOUNCE_FIELD_NUMBER: _builtins.int
     OWN_ECHO_FIELD_NUMBER: _builtins.int
     WATCH_FIELD_NUMBER: _builtins.int
     WRITES_FIELD_NUMBER: _builtins.int
@@ -774,7 +774,7 @@ class StageRecord(_message.Message):
     @_builtins.property
     def last_seen_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
-    def settle(self) -> _duration_pb2.Duration:
+    def debounce(self) -> _duration_pb2.Duration:
         """How long it lets an entity become quiet after a change."""
 
     @_builtins.property
@@ -794,21 +794,21 @@ class StageRecord(_message.Message):
         background: _builtins.int = ...,
         parked: _builtins.int = ...,
         sleeping: _builtins.int = ...,
-        settle: _duration_pb2.Duration | None = ...,
+        debounce: _duration_pb2.Duration | None = ...,
         own_echo: _builtins.bool = ...,
         watch: _abc.Iterable[_builtins.str] | None = ...,
         writes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "settle", b"settle"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["debounce", b"debounce", "first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "name", b"name", "own_echo", b"own_echo", "parked", b"parked", "revision", b"revision", "settle", b"settle", "sleeping", b"sleeping", "waiting", b"waiting", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "debounce", b"debounce", "first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "name", b"name", "own_echo", b"own_echo", "parked", b"parked", "revision", b"revision", "sleeping", b"sleeping", "waiting", b"waiting", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StageRecord: _TypeAlias = StageRecord  # noqa: Y015
 
 @_typing.final
-class SweepStageRequest(_message.Message):
+class BackfillStageRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STAGE_FIELD_NUMBER: _builtins.int
@@ -824,10 +824,10 @@ class SweepStageRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SweepStageRequest: _TypeAlias = SweepStageRequest  # noqa: Y015
+Global___BackfillStageRequest: _TypeAlias = BackfillStageRequest  # noqa: Y015
 
 @_typing.final
-class SweepStageResponse(_message.Message):
+class BackfillStageResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -839,7 +839,7 @@ class SweepStageResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SweepStageResponse: _TypeAlias = SweepStageResponse  # noqa: Y015
+Global___BackfillStageResponse: _TypeAlias = BackfillStageResponse  # noqa: Y015
 
 @_typing.final
 class ForgetStageRequest(_message.Message):

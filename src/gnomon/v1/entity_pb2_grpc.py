@@ -85,10 +85,10 @@ class EntityServiceStub:
                 request_serializer=gnomon_dot_v1_dot_entity__pb2.ListStagesRequest.SerializeToString,
                 response_deserializer=gnomon_dot_v1_dot_entity__pb2.ListStagesResponse.FromString,
                 _registered_method=True)
-        self.SweepStage = channel.unary_unary(
-                '/gnomon.v1.EntityService/SweepStage',
-                request_serializer=gnomon_dot_v1_dot_entity__pb2.SweepStageRequest.SerializeToString,
-                response_deserializer=gnomon_dot_v1_dot_entity__pb2.SweepStageResponse.FromString,
+        self.BackfillStage = channel.unary_unary(
+                '/gnomon.v1.EntityService/BackfillStage',
+                request_serializer=gnomon_dot_v1_dot_entity__pb2.BackfillStageRequest.SerializeToString,
+                response_deserializer=gnomon_dot_v1_dot_entity__pb2.BackfillStageResponse.FromString,
                 _registered_method=True)
         self.ForgetStage = channel.unary_unary(
                 '/gnomon.v1.EntityService/ForgetStage',
@@ -170,8 +170,8 @@ class EntityServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SweepStage(self, request, context):
-        """Let a stage walk over all entities, in the background.
+    def BackfillStage(self, request, context):
+        """Let a stage go over all entities, in the background.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -237,10 +237,10 @@ def add_EntityServiceServicer_to_server(servicer, server):
                     request_deserializer=gnomon_dot_v1_dot_entity__pb2.ListStagesRequest.FromString,
                     response_serializer=gnomon_dot_v1_dot_entity__pb2.ListStagesResponse.SerializeToString,
             ),
-            'SweepStage': grpc.unary_unary_rpc_method_handler(
-                    servicer.SweepStage,
-                    request_deserializer=gnomon_dot_v1_dot_entity__pb2.SweepStageRequest.FromString,
-                    response_serializer=gnomon_dot_v1_dot_entity__pb2.SweepStageResponse.SerializeToString,
+            'BackfillStage': grpc.unary_unary_rpc_method_handler(
+                    servicer.BackfillStage,
+                    request_deserializer=gnomon_dot_v1_dot_entity__pb2.BackfillStageRequest.FromString,
+                    response_serializer=gnomon_dot_v1_dot_entity__pb2.BackfillStageResponse.SerializeToString,
             ),
             'ForgetStage': grpc.unary_unary_rpc_method_handler(
                     servicer.ForgetStage,
@@ -530,7 +530,7 @@ class EntityService:
             _registered_method=True)
 
     @staticmethod
-    def SweepStage(request,
+    def BackfillStage(request,
             target,
             options=(),
             channel_credentials=None,
@@ -543,9 +543,9 @@ class EntityService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/gnomon.v1.EntityService/SweepStage',
-            gnomon_dot_v1_dot_entity__pb2.SweepStageRequest.SerializeToString,
-            gnomon_dot_v1_dot_entity__pb2.SweepStageResponse.FromString,
+            '/gnomon.v1.EntityService/BackfillStage',
+            gnomon_dot_v1_dot_entity__pb2.BackfillStageRequest.SerializeToString,
+            gnomon_dot_v1_dot_entity__pb2.BackfillStageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,8 +52,8 @@ class EntityServiceStub:
     """What waits for a person: entities that failed too often, loops, and saves that a stage did not take."""
     ListStages: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ListStagesRequest, _entity_pb2.ListStagesResponse]
     """All stages that were ever served and not forgotten."""
-    SweepStage: _grpc.UnaryUnaryMultiCallable[_entity_pb2.SweepStageRequest, _entity_pb2.SweepStageResponse]
-    """Let a stage walk over all entities, in the background."""
+    BackfillStage: _grpc.UnaryUnaryMultiCallable[_entity_pb2.BackfillStageRequest, _entity_pb2.BackfillStageResponse]
+    """Let a stage go over all entities, in the background."""
     ForgetStage: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ForgetStageRequest, _entity_pb2.ForgetStageResponse]
     """Remove all that is stored of a stage: queue, timers, states. Needs the scope admin."""
 
@@ -81,8 +81,8 @@ class EntityServiceAsyncStub(EntityServiceStub):
     """What waits for a person: entities that failed too often, loops, and saves that a stage did not take."""
     ListStages: _aio.UnaryUnaryMultiCallable[_entity_pb2.ListStagesRequest, _entity_pb2.ListStagesResponse]  # type: ignore[assignment]
     """All stages that were ever served and not forgotten."""
-    SweepStage: _aio.UnaryUnaryMultiCallable[_entity_pb2.SweepStageRequest, _entity_pb2.SweepStageResponse]  # type: ignore[assignment]
-    """Let a stage walk over all entities, in the background."""
+    BackfillStage: _aio.UnaryUnaryMultiCallable[_entity_pb2.BackfillStageRequest, _entity_pb2.BackfillStageResponse]  # type: ignore[assignment]
+    """Let a stage go over all entities, in the background."""
     ForgetStage: _aio.UnaryUnaryMultiCallable[_entity_pb2.ForgetStageRequest, _entity_pb2.ForgetStageResponse]  # type: ignore[assignment]
     """Remove all that is stored of a stage: queue, timers, states. Needs the scope admin."""
 
@@ -169,12 +169,12 @@ class EntityServiceServicer(metaclass=_abc_1.ABCMeta):
         """All stages that were ever served and not forgotten."""
 
     @_abc_1.abstractmethod
-    def SweepStage(
+    def BackfillStage(
         self,
-        request: _entity_pb2.SweepStageRequest,
+        request: _entity_pb2.BackfillStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_entity_pb2.SweepStageResponse, _abc.Awaitable[_entity_pb2.SweepStageResponse]]:
-        """Let a stage walk over all entities, in the background."""
+    ) -> _typing.Union[_entity_pb2.BackfillStageResponse, _abc.Awaitable[_entity_pb2.BackfillStageResponse]]:
+        """Let a stage go over all entities, in the background."""
 
     @_abc_1.abstractmethod
     def ForgetStage(

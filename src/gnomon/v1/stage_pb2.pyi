@@ -215,10 +215,10 @@ class DescribeResponse(_message.Message):
     MAX_BATCH_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
-    SETTLE_FIELD_NUMBER: _builtins.int
+    DEBOUNCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     revision: _builtins.int
-    """From 1; a raised one lets the stage walk over all entities again."""
+    """From 1; a raised one lets the stage go over all entities again."""
     max_batch: _builtins.int
     """How many items a call may have; 1 if not set."""
     @_builtins.property
@@ -236,7 +236,7 @@ class DescribeResponse(_message.Message):
     @_builtins.property
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[Global___StageCapability.ValueType]: ...
     @_builtins.property
-    def settle(self) -> _duration_pb2.Duration:
+    def debounce(self) -> _duration_pb2.Duration:
         """How long an entity must have been quiet before it is given to Process; with each change it waits
         anew, up to ten times that. A day at most.
         """
@@ -251,11 +251,11 @@ class DescribeResponse(_message.Message):
         max_batch: _builtins.int = ...,
         deadline: _duration_pb2.Duration | None = ...,
         capabilities: _abc.Iterable[Global___StageCapability.ValueType] | None = ...,
-        settle: _duration_pb2.Duration | None = ...,
+        debounce: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "settle", b"settle"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "debounce", b"debounce"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "deadline", b"deadline", "max_batch", b"max_batch", "name", b"name", "revision", b"revision", "settle", b"settle", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "deadline", b"deadline", "debounce", b"debounce", "max_batch", b"max_batch", "name", b"name", "revision", b"revision", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,7 +35,7 @@ CHANGES: Calls = [
     ("DELETE", "/v1/entities/a", None),
     ("POST", "/v1/entities/a/release", None),
     ("PUT", "/v1/entities/a/states/s", {"version": 0, "state": 1}),
-    ("POST", "/v1/stages/s/sweep", None),
+    ("POST", "/v1/stages/s/backfill", None),
 ]
 LOOKS: Calls = [
     ("GET", "/v1/actions", None),

@@ -34,7 +34,9 @@ async def put(gateway: Gateway, document: object = None, *, path: str = PATH) ->
 
 async def declared(gateway: Gateway, **stages: int) -> None:
     """As if a worker served these."""
-    await gateway.app.store.entities.declare(stages, formerly={}, backfill=(), settle={}, reach={})
+    await gateway.app.store.entities.declare(
+        stages, formerly={}, backfill=(), debounce={}, reach={}
+    )
 
 
 # -- documents ------------------------------------------------------------------------------------
@@ -228,13 +230,13 @@ async def test_stages_are_listed_swept_and_forgotten(gateway: Gateway) -> None:
     await declared(gateway, photos=3)
     [shown] = (await gateway.call("GET", "/v1/stages")).json["stages"]
     assert ("photos", 3, 0) == (shown["name"], shown["revision"], shown["parked"])
-    assert 202 == (await gateway.call("POST", "/v1/stages/photos/sweep")).status
+    assert 202 == (await gateway.call("POST", "/v1/stages/photos/backfill")).status
     assert {"removed": 0} == (await gateway.call("DELETE", "/v1/stages/photos")).json
     assert {"stages": []} == (await gateway.call("GET", "/v1/stages")).json
-    for method, path in (("POST", "/v1/stages/photos/sweep"), ("DELETE", "/v1/stages/photos")):
+    for method, path in (("POST", "/v1/stages/photos/backfill"), ("DELETE", "/v1/stages/photos")):
         answer = await gateway.call(method, path)
         assert (404, "stage") == (answer.status, answer.json["kind"])
-    assert 400 == (await gateway.call("POST", "/v1/stages/no%20name/sweep")).status
+    assert 400 == (await gateway.call("POST", "/v1/stages/no%20name/backfill")).status
 
 
 async def test_what_was_given_up_is_listed_and_released(gateway: Gateway) -> None:
@@ -414,7 +416,7 @@ async def test_the_client_compares_and_sets(gateway: Gateway, client: Client) ->
         "photos", "ad-1"
     )
     assert ["photos"] == [each.name for each in await entities.stages()]
-    await entities.sweep("photos")
+    await entities.backfill("photos")
     assert 2 == await entities.forget_stage("photos")  # a row and a state
 
 
@@ -433,7 +435,7 @@ async def test_the_blocking_client_does_the_same(gateway: Gateway) -> None:
             assert entities.swap_state("photos", "ad-1", write, version=0)
             assert entities.state("photos", "ad-1")
             assert ["photos"] == [each.name for each in entities.stages()]
-            entities.sweep("photos")
+            entities.backfill("photos")
             assert ([], 0) == (list(entities.parked()), entities.release("ad-1"))
             assert 2 == entities.forget_stage("photos")
             entities.delete("ad-1")

@@ -56,9 +56,9 @@ class Both:
             return response.status, json.loads(text) if text else None
 
     async def declare(self, **stages: int) -> None:
-        settle = dict.fromkeys(stages, timedelta(seconds=5))
+        debounce = dict.fromkeys(stages, timedelta(seconds=5))
         await self.served.app.store.entities.declare(
-            stages, formerly={}, backfill=(), settle=settle, reach=dict.fromkeys(stages, ECHO)
+            stages, formerly={}, backfill=(), debounce=debounce, reach=dict.fromkeys(stages, ECHO)
         )
 
 
@@ -152,9 +152,9 @@ async def test_explanations_and_stages_are_the_same(both: Both) -> None:
     for name in ("watch", "writes"):
         assert [each[name] for each in listed["stages"]] == [[*getattr(s, name)] for s in stages]
     assert (["PT5S"], [5]) == (
-        [each["settle"] for each in listed["stages"]], [each.settle.seconds for each in stages],
+        [each["debounce"] for each in listed["stages"]], [each.debounce.seconds for each in stages],
     )  # fmt: skip
-    await both.entities.SweepStage(pb.SweepStageRequest(stage="photos"))
+    await both.entities.BackfillStage(pb.BackfillStageRequest(stage="photos"))
     forgotten = await both.entities.ForgetStage(pb.ForgetStageRequest(stage="photos"))
     assert 2 == forgotten.removed
     assert (200, {"stages": []}) == await both.rest("GET", "/v1/stages")
@@ -264,8 +264,16 @@ async def test_an_id_twice_in_a_bulk_is_a_mistake(both: Both) -> None:
         ),
         ("ListEntities", pb.ListEntitiesRequest(limit=0), ("GET", "/v1/entities?limit=0")),
         ("ListParked", pb.ListParkedRequest(after="x"), ("GET", "/v1/parked?after=x")),
-        ("SweepStage", pb.SweepStageRequest(stage="none"), ("POST", "/v1/stages/none/sweep")),
-        ("SweepStage", pb.SweepStageRequest(stage="a b"), ("POST", "/v1/stages/a%20b/sweep")),
+        (
+            "BackfillStage",
+            pb.BackfillStageRequest(stage="none"),
+            ("POST", "/v1/stages/none/backfill"),
+        ),
+        (
+            "BackfillStage",
+            pb.BackfillStageRequest(stage="a b"),
+            ("POST", "/v1/stages/a%20b/backfill"),
+        ),
         ("ForgetStage", pb.ForgetStageRequest(stage="none"), ("DELETE", "/v1/stages/none")),
         ("ExplainEntity", pb.ExplainEntityRequest(id="none"), ("GET", "/v1/entities/none/explain")),
     ],

@@ -66,7 +66,7 @@ def fuse_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def marked(made: Any) -> StageInfo:
         info = info_of(made)
-        return replace(info, fuse=not info.alongside and not info.settle)
+        return replace(info, fuse=not info.alongside and not info.debounce)
 
     monkeypatch.setattr(bound_stage, "info_of", marked)
 

@@ -163,7 +163,7 @@ async def slow(*_: object) -> bool:
         (declared(batch=True), "batch: must be a whole number"),
         (declared(fuse="yes"), "fuse: must be True or False"),
         (declared(spread=5), "spread: must be a timedelta"),
-        (declared(sweep_every=3600), "sweep_every: must be a timedelta"),
+        (declared(backfill_every=3600), "backfill_every: must be a timedelta"),
         (declared(watch="status"), "watch: must be a tuple"),
         (declared(writes=("a", 1)), "writes: must be a tuple"),
     ],

@@ -28,7 +28,7 @@ async def test_a_new_stage_walks_the_whole_base_in_the_background() -> None:
     late = stage("late")
     await served_anew(bench, late)
     assert sorted(MANY) == sorted(it.id for it in late.given)
-    assert {frozenset({"sweep r1"})} == {it.reasons for it in late.given}
+    assert {frozenset({"backfill r1"})} == {it.reasons for it in late.given}
 
 
 async def test_a_new_stage_may_refuse_the_walk() -> None:
@@ -74,7 +74,7 @@ async def test_a_walk_frees_nothing_that_was_given_up() -> None:
 
     bad = stage("bad", process=give_up)
     bench = await settled(bad, entities={"e": {}})
-    await bench.stages.sweep("bad")
+    await bench.stages.backfill("bad")
     await bench.settle()
     assert (1, 1) == (len(bad.given), len(await bench.parked()))
 

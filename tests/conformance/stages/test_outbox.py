@@ -131,7 +131,7 @@ async def test_while_the_broker_is_down_no_walk_goes_on_but_fresh_changes_do() -
     broker = Broker(up=False)
     late = stage("late", watch="n", writes="m", process=lambda it: Update({"m": it.entity["n"]}))
     bench = await behind(broker, late)
-    await bench.stages.sweep("late")
+    await bench.stages.backfill("late")
     await bench.put("fresh", {"n": 7})
     await bench.advance(minutes=10)
     assert ["fresh"] == [it.id for it in late.given]
@@ -154,7 +154,7 @@ async def test_background_rows_that_wait_already_are_held_too() -> None:
     await bench.stages.entities.put_many(MANY)
     await bench.advance(minutes=5)
     late.given.clear()
-    await bench.stages.sweep("late")
+    await bench.stages.backfill("late")
     await bench.settle()
     broker.is_up = False
     await bench.put("first", {})
@@ -190,7 +190,7 @@ async def test_what_is_being_looked_for_when_the_hold_begins_is_not_taken() -> N
             return getattr(bench.store.entities, verb)
 
     reconciler.claims._store = Slow()  # type: ignore[assignment]
-    await bench.stages.sweep("late")
+    await bench.stages.backfill("late")
     await bench.settle()
     assert [StageLane.BACKGROUND] == held
     assert [] == late.given
@@ -211,7 +211,7 @@ async def test_a_save_that_is_refused_holds_up_nothing_but_its_own_entity() -> N
     bench = await settled(one, entities={**MANY, "bad": {}})
     await bench.advance(hours=3)
     one.given.clear()
-    await bench.stages.sweep("one")
+    await bench.stages.backfill("one")
     await bench.settle()
     assert {*MANY, "bad"} == {it.id for it in one.given}
 

@@ -60,10 +60,10 @@ async def test_it_can_be_replaced_and_removed(bench: Bench) -> None:
 async def test_it_is_listed_walked_over_and_explained(bench: Bench) -> None:
     """Looking does not fail, and a walk over all entities comes to its end."""
     assert ["bad", "good"] == [entity.id for entity in await bench.stages.entities.list()]
-    await bench.stages.sweep("other")
+    await bench.stages.backfill("other")
     await bench.settle()
     assert "bad" == (await bench.explain("bad")).id
-    walks = "SELECT count(*) FROM stage_sweep WHERE NOT ended"
+    walks = "SELECT count(*) FROM stage_backfill WHERE NOT ended"
     assert (0,) == bench._runner.connection.execute(walks).fetchone()
 
 

@@ -88,8 +88,8 @@ async def test_it_describes_itself(strange: StrangeStage) -> None:
     ("described_s", "option", "found"),
     [
         (5, {}, timedelta(seconds=5)),
-        (5, {"settle": timedelta(seconds=1)}, timedelta(seconds=1)),
-        (5, {"settle": timedelta(0)}, timedelta(0)),
+        (5, {"debounce": timedelta(seconds=1)}, timedelta(seconds=1)),
+        (5, {"debounce": timedelta(0)}, timedelta(0)),
         (0, {}, timedelta(0)),
         (-5, {}, timedelta(0)),
         (1_000_000, {}, timedelta(days=1)),
@@ -99,9 +99,9 @@ async def test_how_long_it_settles_is_the_services_unless_the_caller_says(
     strange: StrangeStage, described_s: int, option: dict[str, Any], found: timedelta
 ) -> None:
     """From nothing to a day; and no entity is given to it before."""
-    strange.description.settle.seconds = described_s
+    strange.description.debounce.seconds = described_s
     remote = await described(strange, **option)
-    assert found == remote.info.settle
+    assert found == remote.info.debounce
 
     bench = await bench_of(strange, entities={"a": {"n": 1}}, remote=remote)
     assert (found == timedelta(0)) == bool(strange.given)
@@ -147,7 +147,7 @@ async def test_a_raised_revision_is_declared_and_sweeps(strange: StrangeStage) -
     again = [item for request in strange.given[before:] for item in request.items]
     assert {"a", "b"} == {item.entity.id for item in again}
     assert {2} == {request.revision for request in strange.given[before:]}
-    assert all("sweep r2" in item.reasons[0] for item in again)
+    assert all("backfill r2" in item.reasons[0] for item in again)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ async def test_a_state_as_it_was_is_no_save() -> None:
     told: list[SavedVersion[Any, Any]] = []
     one = stage("one", process=lambda _: Update(state=[7]), after=told.append)
     bench = await settled(one, entities={"e": {}})
-    await bench.stages.sweep("one")
+    await bench.stages.backfill("one")
     await bench.settle()
     assert (2, 1) == (len(one.given), len(told))
     assert ([7], 1) == await bench.stages.state("one", "e").read()

@@ -83,12 +83,12 @@ def make_rich(**options: Any) -> Any:
 
 async def test_it_is_described_as_it_is_declared() -> None:
     """Both capabilities only if the stage has them."""
-    settle = timedelta(milliseconds=1500)
-    async with served(make_rich(revision=4, after=lambda _: None, settle=settle)) as remote:
+    debounce = timedelta(milliseconds=1500)
+    async with served(make_rich(revision=4, after=lambda _: None, debounce=debounce)) as remote:
         assert await remote.describe(Recorder())
         info = remote.info
         assert (4, 10, True) == (info.revision, info.batch, info.wants_saves)
-        assert settle == info.settle
+        assert debounce == info.debounce
         assert (("n",), ("m",)) == (info.reach.watch, info.reach.writes)
 
     class Plain(Stage[dict[str, Any], None]):

@@ -7,7 +7,9 @@ import pytest
 from tests.conformance.store.conftest import SHARED_STATEMENTS, Engine, engine_of
 from tests.conformance.store.suite.entities.attending import TestAttendance
 from tests.conformance.store.suite.entities.auditing import TestEntityAudit
+from tests.conformance.store.suite.entities.backfilling import TestBackfills
 from tests.conformance.store.suite.entities.committing import TestClaimedRow, TestCommit
+from tests.conformance.store.suite.entities.debouncing import TestDebouncing
 from tests.conformance.store.suite.entities.deleting import TestDelete
 from tests.conformance.store.suite.entities.feeding import TestFeed
 from tests.conformance.store.suite.entities.leaving import TestOutbox, TestOutboxSurvey
@@ -26,8 +28,6 @@ from tests.conformance.store.suite.entities.saving import (
     TestCommitOutbox,
     TestCommitRepeats,
 )
-from tests.conformance.store.suite.entities.settling import TestSettling
-from tests.conformance.store.suite.entities.sweeping import TestSweeps
 from tests.conformance.store.suite.entities.undelivered import TestUndelivered
 from tests.conformance.store.suite.entities.waking import TestTimers
 from tests.conformance.store.suite.entities.weighing import TestWeights
@@ -41,11 +41,13 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
 
 __all__ = [
     "TestAttendance",
+    "TestBackfills",
     "TestClaimedRow",
     "TestCommit",
     "TestCommitOffers",
     "TestCommitOutbox",
     "TestCommitRepeats",
+    "TestDebouncing",
     "TestDelete",
     "TestEntityAudit",
     "TestEntityDoctor",
@@ -64,9 +66,7 @@ __all__ = [
     "TestPurgeEntities",
     "TestRegister",
     "TestSetBack",
-    "TestSettling",
     "TestStates",
-    "TestSweeps",
     "TestTimers",
     "TestUndelivered",
     "TestWeights",

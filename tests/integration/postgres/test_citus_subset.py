@@ -37,7 +37,7 @@ TABLES = (
     "stage_queue",
     "stage_feed",
     "stage_outbox",
-    "stage_sweep",
+    "stage_backfill",
 )
 
 

@@ -67,16 +67,16 @@ WANTED = {
         "stage_queue_ready_idx",
         "stage_queue_timer_idx",
         "stage_feed_first_idx",
-        "stage_sweep_pkey",
+        "stage_backfill_pkey",
     ],
     "survey_outbox": [
         "shard_lock_pkey",
         "stage_outbox_ready_idx",
         "stage_outbox_late_idx",
     ],
-    "sweep_at": ["stage_sweep_pkey", "shard_lock_pkey", "stage_queue_ready_idx"],
-    "sweep_ids": ["entity_pkey", "stage_state_pkey"],
-    "sweep_on": ["stage_sweep_pkey", "shard_lock_pkey"],
+    "backfill_at": ["stage_backfill_pkey", "shard_lock_pkey", "stage_queue_ready_idx"],
+    "backfill_ids": ["entity_pkey", "stage_state_pkey"],
+    "backfill_on": ["stage_backfill_pkey", "shard_lock_pkey"],
     "outgoing": ["shard_lock_pkey", "stage_outbox_ready_idx"],
     "sent": ["stage_outbox_pkey", "Tid Scan on stage_outbox"],
     "unsent": ["stage_outbox_pkey", "Tid Scan on stage_outbox"],
@@ -99,7 +99,7 @@ INSERT INTO stage_queue SELECT
 INSERT INTO stage_feed SELECT changed_at, 1, 1, 0, shard_id, id FROM entity;
 INSERT INTO stage_outbox SELECT '00000000-0000-0000-0000-000000000000', changed_at, changed_at, 1,
     1, 1, NULL, shard_id, 0, NULL, '', id, 'user', '[]', id FROM entity;
-INSERT INTO stage_sweep SELECT statement_timestamp(), n, false, 's', NULL, 'by hand'
+INSERT INTO stage_backfill SELECT statement_timestamp(), n, false, 's', NULL, 'by hand'
 FROM generate_series(0, 15) AS n;
 """
 

@@ -140,7 +140,7 @@ async def test_a_broker_that_is_down_stops_the_background_lane_and_raises_the_al
         await until(lambda: "outbox_late" in seen.events)
         assert seen.gauges["outbox_age_seconds", "relay"] > 0.6
         copy.given.clear()
-        await stages.sweep("copy")
+        await stages.backfill("copy")
         await stages.put("fresh", {"n": 1})
         await until(lambda: "fresh" in copy.told)
         await asyncio.sleep(5 * CONFIG.poll.total_seconds())  # time in which a walk would go on

@@ -111,13 +111,13 @@ class Enqueue(Value, frozen=True):
     Merged into a row that is ready: seq + 1, reasons joined to the `REASONS_MAX` newest, root and
     depth are the offer's, ready_at the earlier (in backoff, which is attempts > 0 and not yet due,
     no sooner than `BACKOFF_FLOOR` from now), lane the better; a row that changes lane is not ready
-    before now, so that it goes to the end of its new lane. With `settle` a row that is not due yet
-    is then moved on, to `settle` from now, but to no later than `SETTLES_MAX` times that after its
-    `first_at`; what is due stays so. A sleeping row becomes ready as if new, its timer stays. A
-    parked row is freed only if `frees` (a looping one only at depth 0 besides): as if new, attempts
-    0, reasons joined. With `looping` the row is parked so, unless it is ready (whatever readied it
-    is not lost). A timer alone changes nothing but `timer_at`. Entities that do not live get no
-    rows.
+    before now, so that it goes to the end of its new lane. With `debounce` a row that is not due
+    yet is then moved on, to `debounce` from now, but to no later than `DEBOUNCES_MAX` times that
+    after its `first_at`; what is due stays so. A sleeping row becomes ready as if new, its timer
+    stays. A parked row is freed only if `frees` (a looping one only at depth 0 besides): as if new,
+    attempts 0, reasons joined. With `looping` the row is parked so, unless it is ready (whatever
+    readied it is not lost). A timer alone changes nothing but `timer_at`. Entities that do not live
+    get no rows.
     """
 
     stage: str
@@ -128,7 +128,7 @@ class Enqueue(Value, frozen=True):
     lane: StageLane = StageLane.MAIN
     wake: datetime | None = None  # arm the timer at the earlier of the two
     delay: timedelta = timedelta(0)  # ready so much after the present
-    settle: timedelta = timedelta(0)  # likewise, and no sooner than so long after the last offer
+    debounce: timedelta = timedelta(0)  # likewise, and no sooner than so long after the last offer
     frees: bool = False  # a quarantined row too; a looping one if `depth` is 0
     looping: str | None = None  # park the row as looping, with this proof, instead of readying it
 
@@ -141,7 +141,7 @@ class Enqueue(Value, frozen=True):
             and self.wake is None
             and not self.lane  # the main one is 0
             and not self.delay
-            and not self.settle
+            and not self.debounce
         )
 
 
@@ -311,7 +311,7 @@ class NextWork(Value, frozen=True):
     ready: Sequence[NextDue]
     timer_at: datetime | None
     fed: bool
-    sweeps: Sequence[tuple[str, int]]  # (stage, shard) of held shards with an unfinished walk
+    backfills: Sequence[tuple[str, int]]  # (stage, shard) of held shards with an unfinished walk
 
 
 class EntityBatch(NamedTuple):
@@ -326,7 +326,7 @@ class EntityStore(StageRegister, Protocol):
     change from outside has an entry of the audit (a call of `write` one for each author).
 
     What loads many ends a batch with the one by which documents and states reach
-    `BATCH_BYTES_MAX`, whatever `limit` is: `get_many`, `feed`, `peek`, `sweep_page`."""
+    `BATCH_BYTES_MAX`, whatever `limit` is: `get_many`, `feed`, `peek`, `backfill_page`."""
 
     # -- from outside -----------------------------------------------------------------------------
 
@@ -462,14 +462,14 @@ class EntityStore(StageRegister, Protocol):
         """Write what became of claims without a commit; False where lease or `seq` did not hold."""
         ...
 
-    async def sweep_page(
+    async def backfill_page(
         self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
     ) -> BackfillPage | None:
         """The next entities of an unfinished walk; None if there is none, or while the stage's
         background lane of this shard holds more than `backlog_max` ready rows."""
         ...
 
-    async def swept(
+    async def advance_backfill(
         self,
         holding: HeldShard,
         stage: str,

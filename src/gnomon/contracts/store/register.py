@@ -26,7 +26,7 @@ class StageRecord(Value, frozen=True):
     background: int = 0
     parked: int = 0
     sleeping: int = 0
-    settle: timedelta = timedelta(0)  # as declared last
+    debounce: timedelta = timedelta(0)  # as declared last
     own_echo: bool = False  # whether it may write what it watches
     watch: tuple[str, ...] = ()  # as the highest revision declared it last; empty: everything
     writes: tuple[str, ...] = ()  # likewise; empty: nothing
@@ -58,18 +58,18 @@ class StageRegister(Protocol):
         *,
         formerly: Mapping[str, str],
         backfill: Collection[str],
-        settle: Mapping[str, timedelta],
+        debounce: Mapping[str, timedelta],
         reach: Mapping[str, Reach],
     ) -> Mapping[str, int | None]:
         """Say which stages (name to revision) are served here: the revision known before, or None
         for a new name. A higher revision is stored; `formerly` (new name to old) takes over the old
         name's revision, queue, timers, states, walks and outbox if the new one is not known yet. In
-        the same transaction a walk begins (reason `sweep r<revision>`) for a raised revision, and
-        for a new name that is in `backfill`; a raised revision also frees the stage's parked rows,
-        for the same reason: ready now in the background lane, attempts 0, depth 0, new root; its
-        undelivered saves are due now, attempts 0. `settle` (0 where it has none) is stored; so is
-        `reach` (everything where it has none), unless the revision is lower than what is known:
-        owners who do not serve the stage go by it."""
+        the same transaction a backfill begins (reason `backfill r<revision>`) for a raised
+        revision, and for a new name that is in `backfill`; a raised revision also frees the stage's
+        parked rows, for the same reason: ready now in the background lane, attempts 0, depth 0, new
+        root; its undelivered saves are due now, attempts 0. `debounce` (0 where it has none) is
+        stored; so is `reach` (everything where it has none), unless the revision is lower than what
+        is known: owners who do not serve the stage go by it."""
         ...
 
     async def attend(
@@ -101,7 +101,7 @@ class StageRegister(Protocol):
         of queue and states went."""
         ...
 
-    async def begin_sweep(
+    async def begin_backfill(
         self,
         stage: str,
         *,

@@ -81,11 +81,11 @@ class EntityRpcs:
         released = await self._entities.release(request.id, stage, by=caller.name)
         return pb.ReleaseEntityResponse(released=released)
 
-    async def sweep_stage(
-        self, request: pb.SweepStageRequest, caller: Caller
-    ) -> pb.SweepStageResponse:
-        await self._entities.sweep(stage_name(request.stage), by=caller.name)
-        return pb.SweepStageResponse()
+    async def backfill_stage(
+        self, request: pb.BackfillStageRequest, caller: Caller
+    ) -> pb.BackfillStageResponse:
+        await self._entities.backfill(stage_name(request.stage), by=caller.name)
+        return pb.BackfillStageResponse()
 
     async def forget_stage(
         self, request: pb.ForgetStageRequest, caller: Caller

@@ -180,11 +180,11 @@ class AllStages(litestar.Controller):
         found = await entities_of(state).stages()
         return answer_json({"stages": found})
 
-    @litestar.post("/{name:str}/sweep", status_code=202)
-    async def sweep(self, name: FromPath[str], request: AnyRequest, state: State) -> Bytes:
+    @litestar.post("/{name:str}/backfill", status_code=202)
+    async def backfill(self, name: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let it walk over all entities, in the background."""
         Query(request, known=())
-        await entities_of(state).sweep(stage_name(name), by=principal_of(request).name)
+        await entities_of(state).backfill(stage_name(name), by=principal_of(request).name)
         return answer_json({"stage": name}, status=202)
 
     @litestar.delete("/{name:str}", status_code=200, opt=FOR_OPERATORS)

@@ -195,10 +195,10 @@ def _stage_paths() -> Json:
                 {"200": answer("How many rows went.", "Removed"), **problems(400, 404)},
             ),
         },
-        "/v1/stages/{name}/sweep": {
+        "/v1/stages/{name}/backfill": {
             **named,
             "post": operation(
-                "sweep_stage", "Let it walk over all entities, in the background.",
+                "backfill_stage", "Let it walk over all entities, in the background.",
                 {"202": answer("It will.", "Swept"), **problems(400, 404)},
             ),
         },

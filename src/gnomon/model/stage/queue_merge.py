@@ -12,7 +12,9 @@ from uuid import UUID
 
 BACKOFF_FLOOR = timedelta(seconds=5)
 REASONS_MAX = 8
-SETTLES_MAX = 10  # so many times `settle` after it was first woken, a row is not moved on any more
+DEBOUNCES_MAX = (
+    10  # so many times `debounce` after it was first woken, a row is not moved on any more
+)
 READY, SLEEPING, LOOPING = "ready", "sleeping", "looping"
 
 _FLOOR_US = BACKOFF_FLOOR // timedelta(microseconds=1)
@@ -43,8 +45,8 @@ class EnqueueRule(NamedTuple):
     ready: bool
     lane: int
     wake: int | None
-    delay: int  # at least `settle`
-    settle: int
+    delay: int  # at least `debounce`
+    debounce: int
     frees: bool
     looping: str | None
 
@@ -102,8 +104,8 @@ def _joined(row: QueuedEntity, offer: EnqueueRule, now: int) -> QueuedEntity:
         offered_at = max(offered_at, now + _FLOOR_US)
     ready_at = min(row.ready_at, offered_at)
     if row.ready_at > now:  # until it is quiet long enough, or has waited for that long enough
-        settled_at = min(now + offer.settle, row.first_at + SETTLES_MAX * offer.settle)
-        ready_at = max(ready_at, settled_at)
+        debounced_at = min(now + offer.debounce, row.first_at + DEBOUNCES_MAX * offer.debounce)
+        ready_at = max(ready_at, debounced_at)
     if offer.lane < row.lane:
         ready_at = max(ready_at, now)
     return _told(row, offer)._replace(lane=min(row.lane, offer.lane), ready_at=ready_at)

@@ -48,7 +48,7 @@ DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
         "stage_queue",
         "stage_feed",
         "stage_outbox",
-        "stage_sweep",
+        "stage_backfill",
     ),
 }
 REFERENCE: Mapping[int, tuple[str, ...]] = {

@@ -1036,11 +1036,19 @@ CREATE TABLE gnomon.sql_success (
 CREATE TABLE gnomon.stage (
     first_seen_at timestamp with time zone NOT NULL,
     last_seen_at timestamp with time zone NOT NULL,
-    settle interval NOT NULL,
+    debounce interval NOT NULL,
     revision integer NOT NULL,
     name text NOT NULL COLLATE pg_catalog."C",
     watch text NOT NULL,
     writes text NOT NULL
+);
+CREATE TABLE gnomon.stage_backfill (
+    started_at timestamp with time zone NOT NULL,
+    shard_id integer NOT NULL,
+    ended boolean NOT NULL,
+    stage text NOT NULL COLLATE pg_catalog."C",
+    cursor text COLLATE pg_catalog."C",
+    reason text NOT NULL
 );
 CREATE TABLE gnomon.stage_feed (
     first_at timestamp with time zone NOT NULL,
@@ -1093,14 +1101,6 @@ CREATE TABLE gnomon.stage_state (
     body bytea NOT NULL
 )
 WITH (fillfactor='80');
-CREATE TABLE gnomon.stage_sweep (
-    started_at timestamp with time zone NOT NULL,
-    shard_id integer NOT NULL,
-    ended boolean NOT NULL,
-    stage text NOT NULL COLLATE pg_catalog."C",
-    cursor text COLLATE pg_catalog."C",
-    reason text NOT NULL
-);
 CREATE TABLE gnomon.target_login (
     target text NOT NULL COLLATE pg_catalog."C",
     role name NOT NULL
@@ -1205,6 +1205,8 @@ ALTER TABLE ONLY gnomon.shard_lock
     ADD CONSTRAINT shard_lock_pkey PRIMARY KEY (shard_id);
 ALTER TABLE ONLY gnomon.sql_success
     ADD CONSTRAINT sql_success_pkey PRIMARY KEY (guid, shard_id);
+ALTER TABLE ONLY gnomon.stage_backfill
+    ADD CONSTRAINT stage_backfill_pkey PRIMARY KEY (shard_id, stage);
 ALTER TABLE ONLY gnomon.stage_feed
     ADD CONSTRAINT stage_feed_pkey PRIMARY KEY (shard_id, entity_id);
 ALTER TABLE ONLY gnomon.stage_outbox
@@ -1219,8 +1221,6 @@ ALTER TABLE ONLY gnomon.stage_server
     ADD CONSTRAINT stage_server_pkey PRIMARY KEY (worker_id, stage);
 ALTER TABLE ONLY gnomon.stage_state
     ADD CONSTRAINT stage_state_pkey PRIMARY KEY (shard_id, entity_id, stage);
-ALTER TABLE ONLY gnomon.stage_sweep
-    ADD CONSTRAINT stage_sweep_pkey PRIMARY KEY (shard_id, stage);
 ALTER TABLE ONLY gnomon.target_login
     ADD CONSTRAINT target_login_pkey PRIMARY KEY (target, role);
 ALTER TABLE ONLY gnomon.token

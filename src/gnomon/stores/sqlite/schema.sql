@@ -199,9 +199,19 @@ CREATE TABLE stage (
     revision INTEGER NOT NULL,
     first_seen_at INTEGER NOT NULL,
     last_seen_at INTEGER NOT NULL,
-    settle INTEGER NOT NULL,
+    debounce INTEGER NOT NULL,
     watch TEXT NOT NULL,
     writes TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE stage_backfill (
+    shard_id INTEGER NOT NULL,
+    stage TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended INTEGER NOT NULL,
+    cursor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (shard_id, stage)
 ) WITHOUT ROWID;
 
 CREATE TABLE stage_feed (
@@ -280,16 +290,6 @@ CREATE TABLE stage_state (
     body BLOB NOT NULL,
     PRIMARY KEY (entity_id, stage)
 );
-
-CREATE TABLE stage_sweep (
-    shard_id INTEGER NOT NULL,
-    stage TEXT NOT NULL,
-    started_at INTEGER NOT NULL,
-    ended INTEGER NOT NULL,
-    cursor TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    PRIMARY KEY (shard_id, stage)
-) WITHOUT ROWID;
 
 CREATE TABLE token (
     token_id BLOB NOT NULL PRIMARY KEY,

@@ -137,12 +137,12 @@ class PostgresEntities:
         *,
         formerly: Mapping[str, str],
         backfill: Collection[str],
-        settle: Mapping[str, timedelta],
+        debounce: Mapping[str, timedelta],
         reach: Mapping[str, Reach],
     ) -> Mapping[str, int | None]:
         return await register.declare(
             self._database, self._entropy, stages, formerly=formerly, backfill=backfill,
-            settle=settle, reach=reach,
+            debounce=debounce, reach=reach,
         )  # fmt: skip
 
     async def attend(
@@ -167,7 +167,7 @@ class PostgresEntities:
         entry = self._entry("forget_stage", actor, stage)
         return await register.forget(self._database, stage, entry=entry)
 
-    async def begin_sweep(
+    async def begin_backfill(
         self,
         stage: str,
         *,
@@ -175,8 +175,8 @@ class PostgresEntities:
         unless_within: timedelta | None = None,
         actor: str | None = None,
     ) -> bool:
-        entry = None if actor is None else self._entry("sweep_stage", actor, stage)
-        return await register.begin_sweep(
+        entry = None if actor is None else self._entry("backfill_stage", actor, stage)
+        return await register.begin_backfill(
             self._database, stage, reason=reason, unless_within=unless_within, entry=entry
         )
 
@@ -219,14 +219,14 @@ class PostgresEntities:
     async def set_back(self, rows: Sequence[Release]) -> Sequence[bool]:
         return await claimed.set_back(self._work, rows)
 
-    async def sweep_page(
+    async def backfill_page(
         self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
     ) -> BackfillPage | None:
-        return await changed.sweep_page(
+        return await changed.backfill_page(
             self._work, holding, stage, limit=limit, backlog_max=backlog_max
         )
 
-    async def swept(
+    async def advance_backfill(
         self,
         holding: HeldShard,
         stage: str,
@@ -235,7 +235,7 @@ class PostgresEntities:
         cursor: str | None,
         answers: Sequence[Routing],
     ) -> bool:
-        return await changed.swept(
+        return await changed.advance_backfill(
             self._work,
             holding,
             stage,

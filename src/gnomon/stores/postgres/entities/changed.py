@@ -119,16 +119,16 @@ def _key(answer: Routing) -> EntityKey:
 # -- walks ---------------------------------------------------------------------------------------
 
 
-async def sweep_page(
+async def backfill_page(
     database: Database, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
 ) -> BackfillPage | None:
     shard, lease = holding.shard, holding.lease_guid
-    async with database.transaction("sweep_page") as session:
-        walks = await session.fetch("sweep_at", shard, lease, stage, backlog_max)
+    async with database.transaction("backfill_page") as session:
+        walks = await session.fetch("backfill_at", shard, lease, stage, backlog_max)
         if not walks:
             return None
         reason, started_at, after = walks[0]
-        sizes = await session.fetch("sweep_ids", shard, after, limit)
+        sizes = await session.fetch("backfill_ids", shard, after, limit)
         ids = [row[0] for row in sizes[: first_within(row[1] for row in sizes)]]
         rows = [(shard, name, 0, 0, 0) for name in ids]
         fed = await _fed(session, rows, {shard: lease}, database.only(shard)) if ids else {}
@@ -140,7 +140,7 @@ async def sweep_page(
     )
 
 
-async def swept(
+async def advance_backfill(
     database: Database,
     holding: HeldShard,
     stage: str,
@@ -150,8 +150,8 @@ async def swept(
     answers: Sequence[Routing],
 ) -> bool:
     shard, lease = holding.shard, holding.lease_guid
-    async with database.transaction("swept") as session:
-        rows = await session.fetch("sweep_on", shard, lease, stage, started_at, cursor)
+    async with database.transaction("advance_backfill") as session:
+        rows = await session.fetch("backfill_on", shard, lease, stage, started_at, cursor)
         if not rows:
             return False
         for batch in apart(answers, _key):

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from gnomon.contracts.store.entities import Enqueue, NewRow
-from gnomon.model.stage.queue_merge import BACKOFF_FLOOR, REASONS_MAX, SETTLES_MAX
+from gnomon.model.stage.queue_merge import BACKOFF_FLOOR, DEBOUNCES_MAX, REASONS_MAX
 from gnomon.stores.postgres.connection import Row, Session
 from gnomon.stores.postgres.entities.versions import EntityKey, apart, columns, sparse
 
@@ -43,7 +43,7 @@ class EnqueueBatch(NamedTuple):
     """What the offers of one statement have in common."""
 
     frees: bool
-    settle: timedelta
+    debounce: timedelta
 
 
 def _ready_kinds(offered: Sequence[EnqueueRow]) -> dict[EnqueueBatch, list[EnqueueRow]]:
@@ -51,7 +51,7 @@ def _ready_kinds(offered: Sequence[EnqueueRow]) -> dict[EnqueueBatch, list[Enque
     for each in offered:
         offer = each.offer
         if offer.ready and offer.looping is None:
-            kinds.setdefault(EnqueueBatch(offer.frees, offer.settle), []).append(each)
+            kinds.setdefault(EnqueueBatch(offer.frees, offer.debounce), []).append(each)
     return kinds
 
 
@@ -63,14 +63,14 @@ async def _ready(
         *columns([each.key for each in offered]),
         [each.offer.stage for each in offered],
         sparse([each.offer.lane or None for each in offered]),
-        sparse([max(each.offer.delay, kind.settle) or None for each in offered]),
+        sparse([max(each.offer.delay, kind.debounce) or None for each in offered]),
         [each.offer.reason for each in offered],
         [each.offer.root for each in offered],
         [each.offer.depth for each in offered],
         kind.frees,
         BACKOFF_FLOOR,
-        kind.settle,
-        SETTLES_MAX * kind.settle,
+        kind.debounce,
+        DEBOUNCES_MAX * kind.debounce,
         REASONS_MAX,
         *only,
     )

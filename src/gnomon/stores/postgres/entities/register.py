@@ -37,7 +37,7 @@ async def declare(
     *,
     formerly: Mapping[str, str],
     backfill: Collection[str],
-    settle: Mapping[str, timedelta],
+    debounce: Mapping[str, timedelta],
     reach: Mapping[str, Reach],
 ) -> dict[str, int | None]:
     async with database.transaction("declare") as session:
@@ -48,7 +48,7 @@ async def declare(
             "stages_declare",
             names,
             [stages[name] for name in names],
-            [settle.get(name, timedelta(0)) for name in names],
+            [debounce.get(name, timedelta(0)) for name in names],
             [text_of(reach[name].watch if name in reach else ()) for name in names],
             [text_of(reach[name].writes if name in reach else ()) for name in names],
             now,
@@ -59,12 +59,12 @@ async def declare(
         ]
         await _free_saves(database, session, raised)
         for name in names:
-            reason = f"sweep r{stages[name]}"
+            reason = f"backfill r{stages[name]}"
             if known[name] is None and name in backfill:
-                await session.fetch("sweep_begin", name, reason, None)
+                await session.fetch("backfill_begin", name, reason, None)
             elif name in raised:
                 await session.fetch("stage_raise", name, stages[name])
-                await session.fetch("sweep_begin", name, reason, None)
+                await session.fetch("backfill_begin", name, reason, None)
                 await session.fetch("stage_free", name, reason, entropy.token(), REASONS_MAX)
     return known
 
@@ -93,7 +93,7 @@ async def _take_over(database: Database, session: Session, formerly: Mapping[str
         if not await session.fetch("stage_rename", old, new):
             continue
         for shard in range(await database.shard_count(session)):
-            for table in ("queue", "states", "outbox", "sweep"):
+            for table in ("queue", "states", "outbox", "backfill"):
                 await session.fetch(f"{table}_rename", shard, old, new)
 
 
@@ -110,14 +110,14 @@ async def stages(database: Database) -> list[StageRecord]:
 
 
 def _record_of(row: Row, counts: Mapping[str, int]) -> StageRecord:
-    name, revision, first_seen_at, last_seen_at, settle, watch, writes, _ = row
+    name, revision, first_seen_at, last_seen_at, debounce, watch, writes, _ = row
     reach = Reach(watch=texts_of(watch), writes=texts_of(writes))
     return StageRecord(
         name=name,
         revision=revision,
         first_seen_at=first_seen_at,
         last_seen_at=last_seen_at,
-        settle=settle,
+        debounce=debounce,
         own_echo=bool(reach.own_echo),
         watch=reach.watch,
         writes=reach.writes,
@@ -178,14 +178,14 @@ async def forget(database: Database, stage: str, *, entry: AuditRow) -> int:
             gone += len(await session.fetch("queue_forget", shard, stage))
             gone += len(await session.fetch("states_forget", shard, stage))
             await session.fetch("outbox_forget", shard, stage)
-            await session.fetch("sweep_forget", shard, stage)
+            await session.fetch("backfill_forget", shard, stage)
         await session.fetch("servers_forget", stage)
         await session.fetch("stage_forget", stage)
         await write_entry(session, entry, AUDIT_SHARD)
     return gone
 
 
-async def begin_sweep(
+async def begin_backfill(
     database: Database,
     stage: str,
     *,
@@ -193,8 +193,8 @@ async def begin_sweep(
     unless_within: timedelta | None,
     entry: AuditRow | None,
 ) -> bool:
-    async with database.transaction("begin_sweep") as session:
-        began = bool(await session.fetch("sweep_begin", stage, reason, unless_within))
+    async with database.transaction("begin_backfill") as session:
+        began = bool(await session.fetch("backfill_begin", stage, reason, unless_within))
         if began and entry is not None:
             await write_entry(session, entry, AUDIT_SHARD)
     return began

@@ -171,7 +171,7 @@ async def survey(database: Database, holdings: Sequence[HeldShard]) -> NextWork:
         ready=[NextDue(stage, StageLane(lane), at) for (stage, lane), at in ready.items()],
         timer_at=_earliest(rows, "timer"),
         fed=_earliest(rows, "feed") is not None,
-        sweeps=[(row[1], row[2]) for row in rows if row[0] == "sweep"],
+        backfills=[(row[1], row[2]) for row in rows if row[0] == "backfill"],
     )
 
 

@@ -146,7 +146,7 @@ ALTER TABLE /*schema*/stage_outbox
 CREATE TABLE /*schema*/stage (
     first_seen_at timestamptz NOT NULL,
     last_seen_at  timestamptz NOT NULL,
-    settle        interval    NOT NULL,
+    debounce        interval    NOT NULL,
     revision      int         NOT NULL,
     name          text COLLATE "C" NOT NULL,
     watch         text        NOT NULL,
@@ -171,12 +171,12 @@ CREATE TABLE /*schema*/stage_owner (
 );
 
 -- Walks over the entities of a shard; one that has ended stays, to tell when it began.
-CREATE TABLE /*schema*/stage_sweep (
+CREATE TABLE /*schema*/stage_backfill (
     started_at timestamptz NOT NULL,
     shard_id   int         NOT NULL,
     ended      boolean     NOT NULL,
     stage      text COLLATE "C" NOT NULL,
     cursor     text COLLATE "C",
     reason     text        NOT NULL,
-    CONSTRAINT stage_sweep_pkey PRIMARY KEY (shard_id, stage)
+    CONSTRAINT stage_backfill_pkey PRIMARY KEY (shard_id, stage)
 );

@@ -6,14 +6,14 @@ SELECT s.name FROM /*schema*/stage AS s WHERE s.name = ANY ($1::text[]);
 
 -- name: stages_declare global
 -- Stages are served; the row of each is locked by it. Gives what was known, or that it is new.
--- $1 names, $2 revisions, $3 settle, $4 what they watch, $5 what they write, $6 the present
+-- $1 names, $2 revisions, $3 debounce, $4 what they watch, $5 what they write, $6 the present
 INSERT INTO /*schema*/stage AS s
-    (name, revision, settle, watch, writes, first_seen_at, last_seen_at)
-SELECT u.name, u.revision, u.settle, u.watch, u.writes, $6::timestamptz, $6::timestamptz
+    (name, revision, debounce, watch, writes, first_seen_at, last_seen_at)
+SELECT u.name, u.revision, u.debounce, u.watch, u.writes, $6::timestamptz, $6::timestamptz
 FROM unnest($1::text[], $2::int[], $3::interval[], $4::text[], $5::text[])
-    AS u (name, revision, settle, watch, writes)
+    AS u (name, revision, debounce, watch, writes)
 ON CONFLICT (name) DO UPDATE
-SET last_seen_at = excluded.last_seen_at, settle = excluded.settle,
+SET last_seen_at = excluded.last_seen_at, debounce = excluded.debounce,
     watch = CASE WHEN excluded.revision < s.revision THEN s.watch ELSE excluded.watch END,
     writes = CASE WHEN excluded.revision < s.revision THEN s.writes ELSE excluded.writes END
 RETURNING s.name, s.revision, s.xmax = 0;
@@ -41,9 +41,9 @@ WHERE s.shard_id = $1::int AND s.stage = $2::text;
 UPDATE /*schema*/stage_outbox AS o SET sink = $3::text
 WHERE o.shard_id = $1::int AND o.sink = $2::text;
 
--- name: sweep_rename shard-local
+-- name: backfill_rename shard-local
 -- $1 shard, $2 old name, $3 new name
-UPDATE /*schema*/stage_sweep AS w SET stage = $3::text
+UPDATE /*schema*/stage_backfill AS w SET stage = $3::text
 WHERE w.shard_id = $1::int AND w.stage = $2::text;
 
 -- name: queue_forget shard-local
@@ -62,9 +62,9 @@ RETURNING s.shard_id;
 -- $1 shard, $2 stage
 DELETE FROM /*schema*/stage_outbox AS o WHERE o.shard_id = $1::int AND o.sink = $2::text;
 
--- name: sweep_forget shard-local
+-- name: backfill_forget shard-local
 -- $1 shard, $2 stage
-DELETE FROM /*schema*/stage_sweep AS w WHERE w.shard_id = $1::int AND w.stage = $2::text;
+DELETE FROM /*schema*/stage_backfill AS w WHERE w.shard_id = $1::int AND w.stage = $2::text;
 
 -- name: servers_forget global
 -- $1 name
@@ -75,7 +75,7 @@ DELETE FROM /*schema*/stage_server AS v WHERE v.stage = $1::text;
 DELETE FROM /*schema*/stage AS s WHERE s.name = $1::text;
 
 -- name: stages_list global
-SELECT s.name, s.revision, s.first_seen_at, s.last_seen_at, s.settle, s.watch, s.writes,
+SELECT s.name, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes,
        statement_timestamp()
 FROM /*schema*/stage AS s
 ORDER BY s.name;
@@ -147,11 +147,11 @@ FROM /*schema*/stage_outbox AS o
 WHERE o.ready_at IS NULL
 GROUP BY o.sink;
 
--- name: sweep_begin global
+-- name: backfill_begin global
 -- Walk over all shards from the beginning, unless a walk began a short while ago. No two walks of a
 -- stage begin at the same time.
 -- $1 stage, $2 reason, $3 unless within (NULL: in any case)
-INSERT INTO /*schema*/stage_sweep AS w (shard_id, stage, reason, cursor, started_at, ended)
+INSERT INTO /*schema*/stage_backfill AS w (shard_id, stage, reason, cursor, started_at, ended)
 SELECT l.shard_id, $1::text, $2::text, NULL, statement_timestamp(), false
 FROM /*schema*/shard_lock AS l
 WHERE true

@@ -275,7 +275,7 @@ WHERE q.ctid = u.row_id /*one-shard: AND q.shard_id = $8*/;
 -- there: see `Offer`. `first_at` of what is offered is the present. See 0002 about `seq`. Gives the
 -- rows, and which are new: those that nobody has locked before (`xmax`).
 -- $1 shards, $2 ids, $3 stages, $4 lanes (NULL: main), $5 delays (NULL: none), $6 reasons, $7 roots,
--- $8 depths, $9 whether parked rows are freed, $10 floor in backoff, $11 settle (0: at once), $12 how
+-- $8 depths, $9 whether parked rows are freed, $10 floor in backoff, $11 debounce (0: at once), $12 how
 -- long after it was first woken a row is moved on by that, $13 reasons kept
 INSERT INTO /*schema*/stage_queue AS q (
     shard_id, entity_id, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root, depth
@@ -718,20 +718,20 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS f
 UNION ALL
-SELECT 'sweep', w.stage, w.shard_id, NULL, statement_timestamp()
+SELECT 'backfill', w.stage, w.shard_id, NULL, statement_timestamp()
 FROM held AS h
 CROSS JOIN LATERAL (
     SELECT n.stage, n.shard_id
-    FROM /*schema*/stage_sweep AS n
+    FROM /*schema*/stage_backfill AS n
     WHERE n.shard_id = h.shard_id AND NOT n.ended /*one-shard: AND n.shard_id = $3*/
     OFFSET 0
 ) AS w;
 
--- name: sweep_at shard-local
+-- name: backfill_at shard-local
 -- An unfinished walk of a held shard, unless the stage has enough to do there.
 -- $1 shard, $2 lease guid, $3 stage, $4 ready rows at most
 SELECT w.reason, w.started_at, coalesce(w.cursor, '')
-FROM /*schema*/stage_sweep AS w
+FROM /*schema*/stage_backfill AS w
 WHERE w.shard_id = $1::int AND w.stage = $3::text AND NOT w.ended
   AND EXISTS (
       SELECT 1 FROM /*schema*/shard_lock AS l
@@ -744,7 +744,7 @@ WHERE w.shard_id = $1::int AND w.stage = $3::text AND NOT w.ended
       OFFSET $4::int LIMIT 1
   );
 
--- name: sweep_ids shard-local
+-- name: backfill_ids shard-local
 -- The next living entities of a shard; bytes as in peek_ids.
 -- $1 shard, $2 after, $3 limit
 SELECT
@@ -763,10 +763,10 @@ FROM (
 ) AS t
 ORDER BY t.id;
 
--- name: sweep_on shard-local
+-- name: backfill_on shard-local
 -- Move a walk on, or end it, if it is still the one and the shard is still held.
 -- $1 shard, $2 lease guid, $3 stage, $4 which walk, $5 cursor (NULL: the end)
-UPDATE /*schema*/stage_sweep AS w
+UPDATE /*schema*/stage_backfill AS w
 SET cursor = $5::text, ended = $5::text IS NULL
 WHERE w.shard_id = $1::int AND w.stage = $3::text AND w.started_at = $4::timestamptz AND NOT w.ended
   AND EXISTS (

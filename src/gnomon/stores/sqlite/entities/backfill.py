@@ -17,7 +17,7 @@ from gnomon.stores.sqlite.rows import duration_us, micros, moment
 class SqliteBackfill(EntityVerbs):
     """The part of the `EntityStore` that walks."""
 
-    async def begin_sweep(
+    async def begin_backfill(
         self,
         stage: str,
         *,
@@ -28,17 +28,17 @@ class SqliteBackfill(EntityVerbs):
         def call(connection: Connection) -> bool:
             now_us = self._now_us()
             if unless_within is not None:
-                (began,) = connection.execute(SQL["last_sweep"], {"stage": stage}).fetchone()
+                (began,) = connection.execute(SQL["last_backfill"], {"stage": stage}).fetchone()
                 if began is not None and began > now_us - duration_us(unless_within):
                     return False
-            start_sweep(connection, stage, reason, now_us)
+            start_backfill(connection, stage, reason, now_us)
             if actor is not None:
-                self._audit(connection, "sweep_stage", actor, stage)
+                self._audit(connection, "backfill_stage", actor, stage)
             return True
 
         return await self._runner.write(call)
 
-    async def sweep_page(
+    async def backfill_page(
         self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
     ) -> BackfillPage | None:
         wanted: Parameters = {
@@ -53,7 +53,7 @@ class SqliteBackfill(EntityVerbs):
 
         return await self._runner.read(call)
 
-    async def swept(
+    async def advance_backfill(
         self,
         holding: HeldShard,
         stage: str,
@@ -72,7 +72,7 @@ class SqliteBackfill(EntityVerbs):
         def call(connection: Connection) -> bool:
             if not held_shards(connection, [holding]):
                 return False
-            if not connection.execute(SQL["move_sweep"], place).rowcount:
+            if not connection.execute(SQL["move_backfill"], place).rowcount:
                 return False
             store_offers(connection, answers, now_us=self._now_us(), seq=self._new_seq())
             return True
@@ -80,18 +80,18 @@ class SqliteBackfill(EntityVerbs):
         return await self._runner.write(call)
 
 
-def start_sweep(connection: Connection, stage: str, reason: str, now_us: int) -> None:
-    connection.execute(SQL["begin_sweep"], {"stage": stage, "reason": reason, "now": now_us})
+def start_backfill(connection: Connection, stage: str, reason: str, now_us: int) -> None:
+    connection.execute(SQL["begin_backfill"], {"stage": stage, "reason": reason, "now": now_us})
 
 
 def _page(connection: Connection, wanted: Parameters) -> BackfillPage | None:
-    found = connection.execute(SQL["get_sweep"], wanted).fetchone()
+    found = connection.execute(SQL["get_backfill"], wanted).fetchone()
     (backlog,) = connection.execute(SQL["background_count"], wanted).fetchone()
     if found is None or backlog > wanted["backlog_max"]:
         return None
     started_at, cursor, reason = found
     here = wanted | {"cursor": cursor}
-    ids = [entity_id for (entity_id,) in connection.execute(SQL["sweep_page"], here)]
+    ids = [entity_id for (entity_id,) in connection.execute(SQL["backfill_page"], here)]
     loaded = load(connection, ids)
     is_all = loaded.looked_at == len(ids) < wanted["limit"]
     ids = ids[: loaded.looked_at]

@@ -43,8 +43,8 @@ def wanted_of(offer: Enqueue) -> EnqueueRule:
         ready=offer.ready,
         lane=offer.lane,
         wake=micros_or_none(offer.wake),
-        delay=duration_us(max(offer.delay, offer.settle)),
-        settle=duration_us(offer.settle),
+        delay=duration_us(max(offer.delay, offer.debounce)),
+        debounce=duration_us(offer.debounce),
         frees=offer.frees,
         looping=offer.looping,
     )

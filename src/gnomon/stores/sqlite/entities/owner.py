@@ -72,7 +72,7 @@ class SqliteOwner(EntityVerbs):
             ready=_lanes(connection, shards),
             timer_at=moment_or_none(min(timers, default=None)),
             fed=any(is_fed for _, is_fed in found),
-            sweeps=connection.execute(SQL["survey_sweeps"], wanted).fetchall(),
+            backfills=connection.execute(SQL["survey_backfills"], wanted).fetchall(),
         )
 
     # -- timers -----------------------------------------------------------------------------------

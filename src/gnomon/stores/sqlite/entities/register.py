@@ -11,7 +11,7 @@ from gnomon.contracts.store import LOCAL, HeldShard
 from gnomon.contracts.store.entities import StageLane
 from gnomon.contracts.store.register import StageAttendance, StageRecord, UnservedShard
 from gnomon.model.stage.graph import Reach
-from gnomon.stores.sqlite.entities.backfill import start_sweep
+from gnomon.stores.sqlite.entities.backfill import start_backfill
 from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -27,7 +27,7 @@ from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
 
 SERVERS_KEPT_FOR = timedelta(minutes=10)
-RENAMES = ("rename_stage", "rename_queue", "rename_states", "rename_sweeps", "rename_outbox")
+RENAMES = ("rename_stage", "rename_queue", "rename_states", "rename_backfills", "rename_outbox")
 
 
 class SqliteRegister(EntityVerbs):
@@ -39,7 +39,7 @@ class SqliteRegister(EntityVerbs):
         *,
         formerly: Mapping[str, str],
         backfill: Collection[str],
-        settle: Mapping[str, timedelta],
+        debounce: Mapping[str, timedelta],
         reach: Mapping[str, Reach],
     ) -> Mapping[str, int | None]:
         def call(connection: Connection) -> dict[str, int | None]:
@@ -50,16 +50,16 @@ class SqliteRegister(EntityVerbs):
                     "stage": stage,
                     "revision": revision,
                     "now": now_us,
-                    "settle": duration_us(settle.get(stage, timedelta(0))),
+                    "debounce": duration_us(debounce.get(stage, timedelta(0))),
                     "watch": encode_texts(reach[stage].watch if stage in reach else ()),
                     "writes": encode_texts(reach[stage].writes if stage in reach else ()),
                 }
                 connection.execute(SQL["declare"], row)
                 before = known[stage]
                 if before is None and stage in backfill:
-                    start_sweep(connection, stage, _reason(revision), now_us)
+                    start_backfill(connection, stage, _reason(revision), now_us)
                 elif before is not None and before < revision:
-                    start_sweep(connection, stage, _reason(revision), now_us)
+                    start_backfill(connection, stage, _reason(revision), now_us)
                     self._free(connection, stage, _reason(revision), now_us)
             return known
 
@@ -102,7 +102,7 @@ class SqliteRegister(EntityVerbs):
             gone = {"stage": stage}
             rows: int = connection.execute(SQL["forget_queue"], gone).rowcount
             states: int = connection.execute(SQL["forget_states"], gone).rowcount
-            for query in ("forget_sweeps", "forget_outbox", "forget_servers", "forget"):
+            for query in ("forget_backfills", "forget_outbox", "forget_servers", "forget"):
                 connection.execute(SQL[query], gone)
             self._audit(connection, "forget_stage", actor, stage)
             return rows + states
@@ -115,7 +115,7 @@ def _records(connection: Connection, query: str) -> list[StageRecord]:
 
 
 def _record_of(row: tuple[Any, ...]) -> StageRecord:
-    name, revision, first_seen_at, last_seen_at, settle, watch, writes, *counts = row
+    name, revision, first_seen_at, last_seen_at, debounce, watch, writes, *counts = row
     waiting, background, parked, sleeping = counts
     reach = Reach(watch=decode_texts(watch), writes=decode_texts(writes))
     return StageRecord(
@@ -127,7 +127,7 @@ def _record_of(row: tuple[Any, ...]) -> StageRecord:
         background=background,
         parked=parked,
         sleeping=sleeping,
-        settle=timedelta(microseconds=settle),
+        debounce=timedelta(microseconds=debounce),
         own_echo=bool(reach.own_echo),
         watch=reach.watch,
         writes=reach.writes,
@@ -189,4 +189,4 @@ def _revision(connection: Connection, stage: str) -> int | None:
 
 
 def _reason(revision: int) -> str:
-    return f"sweep r{revision}"
+    return f"backfill r{revision}"

@@ -136,7 +136,7 @@ CREATE TABLE stage (
     revision INTEGER NOT NULL,
     first_seen_at INTEGER NOT NULL,
     last_seen_at INTEGER NOT NULL,
-    settle INTEGER NOT NULL,
+    debounce INTEGER NOT NULL,
     watch TEXT NOT NULL,
     writes TEXT NOT NULL
 ) WITHOUT ROWID;
@@ -157,7 +157,7 @@ CREATE TABLE stage_owner (
 ) WITHOUT ROWID;
 
 -- Walks over the entities of a shard; one that has ended stays, to tell when it began.
-CREATE TABLE stage_sweep (
+CREATE TABLE stage_backfill (
     shard_id INTEGER NOT NULL,
     stage TEXT NOT NULL,
     started_at INTEGER NOT NULL,

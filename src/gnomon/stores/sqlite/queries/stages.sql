@@ -18,10 +18,10 @@ SELECT
     EXISTS (SELECT 1 FROM stage_feed AS f WHERE f.shard_id = s.value)
 FROM json_each(:shards) AS s;
 
--- name: survey_sweeps
+-- name: survey_backfills
 SELECT w.stage, w.shard_id
 FROM json_each(:shards) AS s
-CROSS JOIN stage_sweep AS w
+CROSS JOIN stage_backfill AS w
 WHERE w.shard_id = s.value AND w.ended = 0
 ORDER BY w.stage, w.shard_id;
 
@@ -123,10 +123,10 @@ VALUES (
 SELECT revision FROM stage WHERE name = :stage;
 
 -- name: declare
-INSERT INTO stage (name, revision, first_seen_at, last_seen_at, settle, watch, writes)
-VALUES (:stage, :revision, :now, :now, :settle, :watch, :writes)
+INSERT INTO stage (name, revision, first_seen_at, last_seen_at, debounce, watch, writes)
+VALUES (:stage, :revision, :now, :now, :debounce, :watch, :writes)
 ON CONFLICT (name) DO UPDATE SET
-    revision = max(stage.revision, :revision), last_seen_at = :now, settle = :settle,
+    revision = max(stage.revision, :revision), last_seen_at = :now, debounce = :debounce,
     watch = iif(:revision < stage.revision, stage.watch, :watch),
     writes = iif(:revision < stage.revision, stage.writes, :writes);
 
@@ -135,7 +135,7 @@ SELECT EXISTS (SELECT 1 FROM stage WHERE name = '');
 
 -- name: registered
 SELECT
-    s.name, s.revision, s.first_seen_at, s.last_seen_at, s.settle, s.watch, s.writes, 0, 0, 0, 0
+    s.name, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes, 0, 0, 0, 0
 FROM stage AS s
 ORDER BY s.name;
 
@@ -180,15 +180,15 @@ UPDATE OR REPLACE stage_queue SET stage = :stage WHERE stage = :old;
 -- name: rename_states
 UPDATE OR REPLACE stage_state SET stage = :stage WHERE stage = :old;
 
--- name: rename_sweeps
-UPDATE OR REPLACE stage_sweep SET stage = :stage WHERE stage = :old;
+-- name: rename_backfills
+UPDATE OR REPLACE stage_backfill SET stage = :stage WHERE stage = :old;
 
 -- name: rename_outbox
 UPDATE OR REPLACE stage_outbox SET sink = :stage WHERE sink = :old;
 
 -- name: stages
 SELECT
-    s.name, s.revision, s.first_seen_at, s.last_seen_at, s.settle, s.watch, s.writes,
+    s.name, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes,
     coalesce(q.waiting, 0), coalesce(q.background, 0),
     coalesce(q.parked, 0) + coalesce(o.undelivered, 0), coalesce(q.sleeping, 0)
 FROM stage AS s
@@ -219,24 +219,24 @@ DELETE FROM stage_queue WHERE stage = :stage;
 -- name: forget_states
 DELETE FROM stage_state WHERE stage = :stage;
 
--- name: forget_sweeps
-DELETE FROM stage_sweep WHERE stage = :stage;
+-- name: forget_backfills
+DELETE FROM stage_backfill WHERE stage = :stage;
 
 -- name: forget_outbox
 DELETE FROM stage_outbox WHERE sink = :stage;
 
--- name: begin_sweep
+-- name: begin_backfill
 -- No two walks of a stage begin at the same time, even if the clock stands still.
-INSERT INTO stage_sweep (shard_id, stage, started_at, ended, cursor, reason)
+INSERT INTO stage_backfill (shard_id, stage, started_at, ended, cursor, reason)
 SELECT l.shard_id, :stage, :now, 0, '', :reason FROM shard_lock AS l WHERE true
 ON CONFLICT (shard_id, stage) DO UPDATE SET
-    started_at = max(:now, stage_sweep.started_at + 1), ended = 0, cursor = '', reason = :reason;
+    started_at = max(:now, stage_backfill.started_at + 1), ended = 0, cursor = '', reason = :reason;
 
--- name: last_sweep
-SELECT max(started_at) FROM stage_sweep WHERE stage = :stage;
+-- name: last_backfill
+SELECT max(started_at) FROM stage_backfill WHERE stage = :stage;
 
--- name: get_sweep
-SELECT started_at, cursor, reason FROM stage_sweep
+-- name: get_backfill
+SELECT started_at, cursor, reason FROM stage_backfill
 WHERE shard_id = :shard AND stage = :stage AND ended = 0;
 
 -- name: background_count
@@ -247,12 +247,12 @@ SELECT count(*) FROM (
     LIMIT :backlog_max + 1
 );
 
--- name: sweep_page
+-- name: backfill_page
 SELECT id FROM entity
 WHERE shard_id = :shard AND id > :cursor AND doc IS NOT NULL
 ORDER BY id
 LIMIT :limit;
 
--- name: move_sweep
-UPDATE stage_sweep SET cursor = coalesce(:cursor, cursor), ended = :cursor IS NULL
+-- name: move_backfill
+UPDATE stage_backfill SET cursor = coalesce(:cursor, cursor), ended = :cursor IS NULL
 WHERE shard_id = :shard AND stage = :stage AND started_at = :started_at AND ended = 0;

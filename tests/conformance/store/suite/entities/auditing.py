@@ -67,12 +67,14 @@ class TestEntityAudit:
 
     async def test_what_is_done_to_a_stage_is_in_the_audit(self, store: Store) -> None:
         """A walk that nobody asked for has no entry."""
-        await store.entities.declare({STAGE: 1}, formerly={}, backfill=(), settle={}, reach={})
-        await store.entities.begin_sweep(STAGE, reason="in turn")
-        await store.entities.begin_sweep(STAGE, reason="by hand", actor="ann")
+        await store.entities.declare({STAGE: 1}, formerly={}, backfill=(), debounce={}, reach={})
+        await store.entities.begin_backfill(STAGE, reason="in turn")
+        await store.entities.begin_backfill(STAGE, reason="by hand", actor="ann")
         await store.entities.forget(STAGE, actor="bob")
 
-        assert [("ann", "sweep_stage", 1), ("bob", "forget_stage", 1)] == await told(store, STAGE)
+        assert [("ann", "backfill_stage", 1), ("bob", "forget_stage", 1)] == await told(
+            store, STAGE
+        )
 
     async def test_what_a_stage_does_is_not(self, store: Store, entities: GivenEntities) -> None:
         """It has its change notes, and there are many."""

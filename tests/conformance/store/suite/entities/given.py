@@ -62,7 +62,7 @@ class GivenEntities:
     async def has_relay(self) -> None:
         """From now on there is a relay."""
         relay = {RELAY_SINK: RELAY_REVISION}
-        await self.store.entities.declare(relay, formerly={}, backfill=(), settle={}, reach={})
+        await self.store.entities.declare(relay, formerly={}, backfill=(), debounce={}, reach={})
 
     async def written(
         self, name: str | None = None, *, relay: bool = False, **fields: Any

@@ -131,7 +131,7 @@ class TestEntitySurvey:
 
         assert before <= survey.now <= await given.now()
         assert ([], None, False) == (list(survey.ready), survey.timer_at, survey.fed)
-        assert [] == list(survey.sweeps)
+        assert [] == list(survey.backfills)
 
     async def test_the_earliest_of_each_lane(
         self, store: Store, given: Given, entities: GivenEntities
@@ -161,14 +161,14 @@ class TestEntitySurvey:
         await entities.sleeping("z", wake=wake + HOUR)
         await entities.sleeping("ad", wake=wake)
         changed = await entities.changed(await entities.entity("ad"))
-        await store.entities.begin_sweep(STAGE, reason="by hand")
+        await store.entities.begin_backfill(STAGE, reason="by hand")
         holding = await given.holding(changed.shard)
         others = [each for each in await given.holdings() if each != holding]
 
         survey = await store.entities.survey([holding])
         assert (wake, True) == (survey.timer_at, survey.fed)
-        assert [(STAGE, holding.shard)] == list(survey.sweeps)
+        assert [(STAGE, holding.shard)] == list(survey.backfills)
 
         elsewhere = await store.entities.survey(others)
         assert not elsewhere.fed
-        assert {(STAGE, other.shard) for other in others} == set(elsewhere.sweeps)
+        assert {(STAGE, other.shard) for other in others} == set(elsewhere.backfills)

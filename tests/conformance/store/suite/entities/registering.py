@@ -40,41 +40,41 @@ class TestRegister:
     async def test_what_was_declared_last_is_shown(self, store: Store) -> None:
         """How long a stage settles, and whether it writes what it watches."""
         reach = {STAGE: Reach(watch=("a.b", "c"), writes=("a",))}
-        await declared(store, {STAGE: 1, OTHER_STAGE: 1}, settle={STAGE: 5 * SECOND}, reach=reach)
+        await declared(store, {STAGE: 1, OTHER_STAGE: 1}, debounce={STAGE: 5 * SECOND}, reach=reach)
         assert {STAGE: (5 * SECOND, True), OTHER_STAGE: (0 * SECOND, False)} == {
-            each.name: (each.settle, each.own_echo) for each in await store.entities.stages()
+            each.name: (each.debounce, each.own_echo) for each in await store.entities.stages()
         }
 
-        await declared(store, {STAGE: 1}, settle={STAGE: timedelta(milliseconds=1500)})
+        await declared(store, {STAGE: 1}, debounce={STAGE: timedelta(milliseconds=1500)})
 
         shown = {each.name: each for each in await store.entities.stages()}[STAGE]
-        assert (timedelta(milliseconds=1500), False) == (shown.settle, shown.own_echo)
+        assert (timedelta(milliseconds=1500), False) == (shown.debounce, shown.own_echo)
 
     async def test_a_raised_revision_begins_a_walk(self, store: Store, given: Given) -> None:
         """In all shards; the same or a lower one does not."""
         await declared(store, {STAGE: 3})
         await declared(store, {STAGE: 3}, backfill=[STAGE])
         await declared(store, {STAGE: 2}, backfill=[STAGE])
-        assert [] == list((await store.entities.survey(await given.holdings())).sweeps)
+        assert [] == list((await store.entities.survey(await given.holdings())).backfills)
 
         await declared(store, {STAGE: 4})
 
         survey = await store.entities.survey(await given.holdings())
         assert {(STAGE, shard) for shard in range(given.installation.shard_count)} == set(
-            survey.sweeps
+            survey.backfills
         )
-        page = await store.entities.sweep_page(
+        page = await store.entities.backfill_page(
             await given.holding(0), STAGE, limit=1, backlog_max=0
         )
         assert page is not None
-        assert "sweep r4" == page.reason
+        assert "backfill r4" == page.reason
 
     async def test_a_new_name_walks_if_it_wants_to(self, store: Store, given: Given) -> None:
         """`backfill` says so."""
         await declared(store, {STAGE: 1, OTHER_STAGE: 1}, backfill=[OTHER_STAGE])
 
         survey = await store.entities.survey(await given.holdings())
-        assert {OTHER_STAGE} == {stage for stage, _ in survey.sweeps}
+        assert {OTHER_STAGE} == {stage for stage, _ in survey.backfills}
 
     async def test_a_raised_revision_frees_what_is_parked(
         self, store: Store, entities: GivenEntities
@@ -92,7 +92,7 @@ class TestRegister:
         assert {"a", "b"} == set(await entities.peeked(lane=BACKGROUND))
         rows = [await entities.row(name) for name in ("a", "b")]
         for row in rows:
-            assert (0, 0, ("change", "sweep r2")) == (row.attempts, row.depth, row.reasons)
+            assert (0, 0, ("change", "backfill r2")) == (row.attempts, row.depth, row.reasons)
         assert 3 == len({before.root, *(row.root for row in rows)})
         assert RowStatus.QUARANTINED is (await entities.row("a", OTHER_STAGE)).status
 
@@ -120,7 +120,7 @@ class TestRegister:
         assert (1, b"mine") == (state.version, state.body)
         assert None is await entities.state("ad", "old")
         assert ["new"] == [row.sink for row in await entities.outgoing()]
-        assert [] == list((await store.entities.survey(await given.holdings())).sweeps)
+        assert [] == list((await store.entities.survey(await given.holdings())).backfills)
 
     async def test_a_renamed_stage_with_a_new_revision_walks(
         self, store: Store, given: Given
@@ -134,7 +134,7 @@ class TestRegister:
 
         assert {"new": 3, "newer": 1} == dict(known)
         survey = await store.entities.survey(await given.holdings())
-        assert {"new", "newer"} == {stage for stage, _ in survey.sweeps}
+        assert {"new", "newer"} == {stage for stage, _ in survey.backfills}
 
     async def test_a_name_that_is_known_takes_over_nothing(
         self, store: Store, entities: GivenEntities
@@ -192,7 +192,7 @@ class TestRegister:
         assert await entities.state("ad", OTHER_STAGE) is not None
         assert [OTHER_STAGE] == [record.name for record in await store.entities.stages()]
         assert [] == list(await entities.outgoing())
-        assert [] == list((await store.entities.survey(await given.holdings())).sweeps)
+        assert [] == list((await store.entities.survey(await given.holdings())).backfills)
         assert 0 == await store.entities.forget(STAGE)
         assert {STAGE: None} == dict(await declared(store, {STAGE: 1}))
 
@@ -203,7 +203,7 @@ async def declared(
     *,
     formerly: dict[str, str] | None = None,
     backfill: list[str] | None = None,
-    settle: dict[str, timedelta] | None = None,
+    debounce: dict[str, timedelta] | None = None,
     reach: dict[str, Reach] | None = None,
 ) -> dict[str, int | None]:
     return dict(
@@ -211,7 +211,7 @@ async def declared(
             stages,
             formerly=formerly or {},
             backfill=backfill or [],
-            settle=settle or {},
+            debounce=debounce or {},
             reach=reach or {},
         )
     )

@@ -120,7 +120,7 @@ def any_offer(entities: GivenEntities, random: Random, now: datetime) -> Enqueue
         "lane": random.choice(tuple(StageLane)),
         "wake": None if wake is None else now + wake,
         "delay": random.choice(DELAYS),
-        "settle": random.choice(SETTLES),
+        "debounce": random.choice(SETTLES),
         "frees": random.random() < 0.3,
         "looping": "a proof" if random.random() < 0.15 else None,
     }
@@ -200,8 +200,8 @@ def wanted_of(offer: Enqueue) -> EnqueueRule:
         ready=offer.ready,
         lane=offer.lane,
         wake=None if offer.wake is None else micros(offer.wake),
-        delay=max(offer.delay, offer.settle) // MICROSECOND,
-        settle=offer.settle // MICROSECOND,
+        delay=max(offer.delay, offer.debounce) // MICROSECOND,
+        debounce=offer.debounce // MICROSECOND,
         frees=offer.frees,
         looping=offer.looping,
     )

@@ -90,15 +90,15 @@ class TestWeights:
         names = sorted(entities.given.name_in(0) for _ in range(PART + 2))
         for name in names:
             await entities.written(name, doc=HUGE if name == names[-1] else LARGE)
-        await entities.store.entities.begin_sweep(STAGE, reason="sweep r2")
+        await entities.store.entities.begin_backfill(STAGE, reason="backfill r2")
         holding = await entities.given.holding(0)
         pages: list[list[str]] = []
 
-        while page := await entities.store.entities.sweep_page(
+        while page := await entities.store.entities.backfill_page(
             holding, STAGE, limit=LIMIT, backlog_max=LIMIT
         ):
             pages.append([fed.entity.id for fed in page.entities])
-            assert await entities.store.entities.swept(
+            assert await entities.store.entities.advance_backfill(
                 holding, STAGE, started_at=page.started_at, cursor=page.cursor, answers=()
             )
 

@@ -16,16 +16,16 @@ from tests.conformance.store.suite.given import HOUR, SECOND, Given
 MINUTE = timedelta(minutes=1)
 
 
-class TestSettling:
-    """`Offer.settle`: later with each offer, up to ten times that; what is due stays due."""
+class TestDebouncing:
+    """`Offer.debounce`: later with each offer, up to ten times that; what is due stays due."""
 
     async def test_a_new_row_is_ready_when_it_has_settled(
         self, given: Given, entities: GivenEntities
     ) -> None:
         """So long after the offer, or after its delay if that is longer."""
         before = await given.now()
-        claim = await entities.queued("ad", settle=HOUR, delay=MINUTE)
-        slow = await entities.queued("slow", settle=MINUTE, delay=HOUR)
+        claim = await entities.queued("ad", debounce=HOUR, delay=MINUTE)
+        slow = await entities.queued("slow", debounce=MINUTE, delay=HOUR)
         after = await given.now()
 
         for row in (claim.row, slow.row):
@@ -35,10 +35,10 @@ class TestSettling:
 
     async def test_another_offer_moves_it_on(self, given: Given, entities: GivenEntities) -> None:
         """It is ready so long after the last one; since when it waits is as it was."""
-        claim = await entities.queued("ad", settle=HOUR, reason="one")
+        claim = await entities.queued("ad", debounce=HOUR, reason="one")
         before = await given.now()
 
-        await entities.offered("ad", entities.offer(settle=HOUR, reason="two"))
+        await entities.offered("ad", entities.offer(debounce=HOUR, reason="two"))
 
         row = await entities.row("ad")
         assert row.ready_at is not None
@@ -50,7 +50,7 @@ class TestSettling:
         """From when it was first woken: whoever is never quiet is looked at all the same."""
         await self._waiting(entities, first_woken_ago=570 * MINUTE)
 
-        await entities.offered("ad", entities.offer(settle=HOUR))
+        await entities.offered("ad", entities.offer(debounce=HOUR))
 
         row = await entities.row("ad")
         assert row.first_at + 10 * HOUR == row.ready_at
@@ -59,7 +59,7 @@ class TestSettling:
         """Neither on nor back."""
         ready_at = await self._waiting(entities, first_woken_ago=11 * HOUR)
 
-        await entities.offered("ad", entities.offer(settle=HOUR))
+        await entities.offered("ad", entities.offer(debounce=HOUR))
 
         assert ready_at == (await entities.row("ad")).ready_at
 
@@ -67,7 +67,7 @@ class TestSettling:
         self, entities: GivenEntities, *, first_woken_ago: timedelta
     ) -> datetime | None:
         """`ad` waits for ten minutes more."""
-        claim = await entities.queued("ad", settle=HOUR)
+        claim = await entities.queued("ad", debounce=HOUR)
         await entities.age("stage_queue", "first_at", first_woken_ago)
         await entities.set_back(claim, RowStatus.READY, delay=10 * MINUTE)
         return (await entities.row("ad")).ready_at
@@ -76,15 +76,15 @@ class TestSettling:
         """It only waits for its turn: a timer's row, say."""
         claim = await entities.queued("ad")
 
-        await entities.offered("ad", entities.offer(settle=HOUR))
+        await entities.offered("ad", entities.offer(debounce=HOUR))
 
         assert claim.row.ready_at == (await entities.row("ad")).ready_at
         assert ["ad"] == await entities.peeked()
 
     async def test_what_does_not_settle_does_not_wait(self, entities: GivenEntities) -> None:
         """An offer without it, or a timer, brings the row forward."""
-        await entities.queued("told", settle=HOUR)
-        await entities.queued("timed", settle=HOUR, wake=await entities.earlier())
+        await entities.queued("told", debounce=HOUR)
+        await entities.queued("timed", debounce=HOUR, wake=await entities.earlier())
 
         await entities.offered("told", entities.offer())
         assert 1 == await entities.fire()
@@ -93,9 +93,9 @@ class TestSettling:
 
     async def test_a_delay_does_not_move_it_on(self, given: Given, entities: GivenEntities) -> None:
         """A wake-up that comes later itself is no reason to let others wait as long."""
-        await entities.queued("ad", settle=MINUTE)
+        await entities.queued("ad", debounce=MINUTE)
 
-        await entities.offered("ad", entities.offer(settle=MINUTE, delay=HOUR))
+        await entities.offered("ad", entities.offer(debounce=MINUTE, delay=HOUR))
 
         ready_at = (await entities.row("ad")).ready_at
         assert ready_at is not None
@@ -105,12 +105,12 @@ class TestSettling:
         self, given: Given, entities: GivenEntities
     ) -> None:
         """A row that failed comes once it has settled, and no sooner than in five seconds."""
-        for name, settle, soonest in (("ad", MINUTE, MINUTE), ("hasty", SECOND, 5 * SECOND)):
+        for name, debounce, soonest in (("ad", MINUTE, MINUTE), ("hasty", SECOND, 5 * SECOND)):
             claim = await entities.queued(name)
             await entities.set_back(claim, RowStatus.READY, delay=HOUR, counts=True)
             before = await given.now()
 
-            await entities.offered(name, entities.offer(settle=settle))
+            await entities.offered(name, entities.offer(debounce=debounce))
 
             row = await entities.row(name)
             assert row.ready_at is not None
@@ -125,7 +125,7 @@ class TestSettling:
         await entities.set_back(claim, RowStatus.READY, delay=MINUTE, counts=True)
         before = await given.now()
 
-        await entities.offered("ad", entities.offer(settle=HOUR))
+        await entities.offered("ad", entities.offer(debounce=HOUR))
 
         ready_at = (await entities.row("ad")).ready_at
         assert ready_at is not None
@@ -136,7 +136,7 @@ class TestSettling:
         await entities.queued("swept", lane=StageLane.BACKGROUND)
         await entities.queued("fresh")
 
-        await entities.offered("swept", entities.offer(settle=HOUR))
+        await entities.offered("swept", entities.offer(debounce=HOUR))
 
         assert ["fresh", "swept"] == await entities.peeked()
 
@@ -150,7 +150,7 @@ class TestSettling:
         before = await given.now()
 
         for name in ("asleep", "parked"):
-            await entities.offered(name, entities.offer(settle=HOUR, frees=True))
+            await entities.offered(name, entities.offer(debounce=HOUR, frees=True))
 
         for name, timer_at in (("asleep", wake), ("parked", None)):
             row = await entities.row(name)
@@ -167,17 +167,17 @@ class TestSettling:
         before = await given.now()
         await entities.asked(
             "ad",
-            entities.offer(STAGE, settle=HOUR),
-            entities.offer(OTHER_STAGE, settle=MINUTE),
+            entities.offer(STAGE, debounce=HOUR),
+            entities.offer(OTHER_STAGE, debounce=MINUTE),
             entities.offer("hasty"),
         )
         after = await given.now()
 
         rows = await entities.rows("ad")
-        for stage, settle in ((STAGE, HOUR), (OTHER_STAGE, MINUTE), ("hasty", 0 * SECOND)):
+        for stage, debounce in ((STAGE, HOUR), (OTHER_STAGE, MINUTE), ("hasty", 0 * SECOND)):
             ready_at = rows[stage].ready_at
             assert ready_at is not None
-            assert before + settle <= ready_at <= after + settle
+            assert before + debounce <= ready_at <= after + debounce
 
     async def test_offers_of_a_commit_settle_likewise(
         self, given: Given, entities: GivenEntities
@@ -185,10 +185,10 @@ class TestSettling:
         """Beside one that does not."""
         claim = await entities.queued("ad")
         before = await given.now()
-        offers = (entities.offer(OTHER_STAGE, settle=HOUR), entities.offer("hasty"))
+        offers = (entities.offer(OTHER_STAGE, debounce=HOUR), entities.offer("hasty"))
         assert CommitKind.SAVED is (await entities.committed(claim, doc=DOC, offers=offers)).kind
         settling = await entities.row("ad", OTHER_STAGE)
-        await entities.offered("ad", entities.offer(OTHER_STAGE, settle=HOUR))
+        await entities.offered("ad", entities.offer(OTHER_STAGE, debounce=HOUR))
 
         assert ["ad"] == await entities.peeked("hasty")
         assert [] == await entities.peeked(OTHER_STAGE)

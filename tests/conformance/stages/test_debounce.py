@@ -1,4 +1,4 @@
-"""`settle`: a stage waits until an entity has been quiet for a while (stages.md 4.7)."""
+"""`debounce`: a stage waits until an entity has been quiet for a while (stages.md 4.7)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnomon.testing.stage_laws import check_stage
 from tests.conformance.stages.given import It, settled, stage, times_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-SETTLE = timedelta(seconds=5)
+DEBOUNCE = timedelta(seconds=5)
 
 
 def seconds_of(made: Any) -> list[float]:
@@ -24,7 +24,7 @@ def seconds_of(made: Any) -> list[float]:
 
 async def test_a_stage_waits_until_the_entity_is_quiet() -> None:
     """Each change that it watches begins the wait anew; it sees the newest document, once."""
-    slow = stage("slow", watch="n", settle=SETTLE)
+    slow = stage("slow", watch="n", debounce=DEBOUNCE)
     bench = Bench(slow)
     for n in range(3):
         await bench.put("e", {"n": n})
@@ -40,7 +40,7 @@ async def test_a_stage_waits_until_the_entity_is_quiet() -> None:
 
 async def test_whoever_is_never_quiet_is_looked_at_after_ten_times_that() -> None:
     """From the first change on; and then it begins anew."""
-    slow = stage("slow", watch="n", settle=SETTLE)
+    slow = stage("slow", watch="n", debounce=DEBOUNCE)
     bench = Bench(slow)
     for n in range(40):
         await bench.put("e", {"n": n})
@@ -49,9 +49,9 @@ async def test_whoever_is_never_quiet_is_looked_at_after_ten_times_that() -> Non
 
 
 async def test_it_waits_after_the_work_of_other_stages_too() -> None:
-    """Theirs are changes as well; stages that do not settle wait for nobody."""
+    """Theirs are changes as well; stages that do not debounce wait for nobody."""
     count = stage("count", watch="n", writes="m", process=lambda it: Update({"m": it.entity["n"]}))
-    slow = stage("slow", watch="m", settle=SETTLE)
+    slow = stage("slow", watch="m", debounce=DEBOUNCE)
     bench = Bench(count, slow)
     for n in (1, 2):
         await bench.put("e", {"n": n})
@@ -68,7 +68,7 @@ async def test_a_timer_is_not_delayed() -> None:
     def process(it: It) -> Update[Any]:
         return Update(wake=due if it.now < due else None)
 
-    timed = stage("timed", watch="n", settle=SETTLE, process=process)
+    timed = stage("timed", watch="n", debounce=DEBOUNCE, process=process)
     bench = Bench(timed)
     await bench.put("e", {"n": 1})
     await bench.advance(seconds=18)
@@ -80,19 +80,19 @@ async def test_a_timer_is_not_delayed() -> None:
 
 async def test_neither_a_state_from_outside_nor_a_walk_nor_a_release_is_delayed() -> None:
     """Only changes of the entity are waited for."""
-    slow = stage("slow", settle=SETTLE)
+    slow = stage("slow", debounce=DEBOUNCE)
     bench = await settled(slow, entities={"e": {}})
     await bench.advance(seconds=10)
     await bench.stages.state("slow", "e").swap(1, version=0)
     await bench.settle()
-    await bench.stages.sweep("slow")
+    await bench.stages.backfill("slow")
     await bench.settle()
     assert [5.0, 10.0, 10.0] == seconds_of(slow)
 
     def give_up(_: It) -> None:
         raise Quarantine("a person, please")
 
-    bad = stage("bad", settle=SETTLE, process=give_up)
+    bad = stage("bad", debounce=DEBOUNCE, process=give_up)
     bench = await settled(bad, entities={"e": {}})
     await bench.advance(seconds=10)
     assert 1 == await bench.stages.entities.release("e")
@@ -103,7 +103,7 @@ async def test_neither_a_state_from_outside_nor_a_walk_nor_a_release_is_delayed(
 def overtaken(bench: Bench, *, times: int) -> Any:
     """A stage whose entity is changed during its first runs, a second after each began."""
 
-    class Overtaken(type(stage("s", watch="n", writes="m", settle=SETTLE))):  # type: ignore[misc]
+    class Overtaken(type(stage("s", watch="n", writes="m", debounce=DEBOUNCE))):  # type: ignore[misc]
         async def process(self, it: It) -> Update[Any]:
             self.given.append(it)
             if len(self.given) <= times:
@@ -140,23 +140,27 @@ async def test_a_run_that_is_overtaken_again_and_again_waits_ten_times_that_at_m
 
 async def test_explain_says_until_when_it_settles() -> None:
     """And not what else it may wait for."""
-    bench = await settled(stage("slow", settle=SETTLE), entities={"e": {}})
+    bench = await settled(stage("slow", debounce=DEBOUNCE), entities={"e": {}})
     [row] = (await bench.explain("e")).stages
-    assert ("ready", "settling until 2026-01-01 00:00:05") == (row.status, row.waits_for)
-    assert [("slow", SETTLE)] == [(each.name, each.settle) for each in await bench.stages.stages()]
+    assert ("ready", "debouncing until 2026-01-01 00:00:05") == (row.status, row.waits_for)
+    assert [("slow", DEBOUNCE)] == [
+        (each.name, each.debounce) for each in await bench.stages.stages()
+    ]
 
     def fail(_: It) -> None:
         raise ValueError("no")
 
-    bench = await settled(stage("slow", settle=SETTLE, process=fail), entities={"e": {}})
+    bench = await settled(stage("slow", debounce=DEBOUNCE, process=fail), entities={"e": {}})
     await bench.advance(seconds=5)
     [row] = (await bench.explain("e")).stages
     assert row.waits_for.startswith("its next try in ")
 
 
-@pytest.mark.parametrize("settle", [timedelta(seconds=-1), timedelta(days=1, seconds=1), 5, None])
-def test_a_wait_that_cannot_be_is_refused(settle: Any) -> None:
+@pytest.mark.parametrize("debounce", [timedelta(seconds=-1), timedelta(days=1, seconds=1), 5, None])
+def test_a_wait_that_cannot_be_is_refused(debounce: Any) -> None:
     """A timedelta from nothing to a day."""
-    with pytest.raises(ConfigurationError, match=r"stage s\.settle: must be a timedelta of 0 to 1"):
-        check_stage(stage("s", settle=settle), examples=[{}])
-    check_stage(stage("s", settle=timedelta(days=1)), examples=[{}])
+    with pytest.raises(
+        ConfigurationError, match=r"stage s\.debounce: must be a timedelta of 0 to 1"
+    ):
+        check_stage(stage("s", debounce=debounce), examples=[{}])
+    check_stage(stage("s", debounce=timedelta(days=1)), examples=[{}])
