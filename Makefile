@@ -65,7 +65,7 @@ proto: $(SETUP_STAMP) ## Write src/gnomon/v1 anew from proto/ (BASELINE=1: promi
 
 .PHONY: docs
 docs: $(SETUP_STAMP) ## Write the generated pages of docs/reference anew
-	@$(BIN)/python scripts/docs.py
+	@$(BIN)/python -m scripts.docs
 
 .PHONY: lock
 lock: $(SETUP_STAMP) ## Bring both lock files to the newest versions

@@ -8,6 +8,7 @@ from gnomon.cli.page import cli_page
 from gnomon.config.page import configuration_page
 from gnomon.gateways.errors import errors_page
 from gnomon.telemetry.metrics import metrics_page
+from scripts.names import names_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 PAGES = {
@@ -15,6 +16,7 @@ PAGES = {
     "configuration.md": configuration_page,
     "errors.md": errors_page,
     "metrics.md": metrics_page,
+    "names.md": names_page,
 }
 
 
