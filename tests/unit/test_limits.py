@@ -16,16 +16,18 @@ from gnomon.model.errors import InvalidSpec
 from gnomon.model.limits import (
     FRESH_FOR,
     TURN,
-    Bucket,
     Claimant,
     Limit,
     LimitKind,
     Share,
     fair_part,
     limit_key,
+    rate_bucket,
+    resize_bucket,
     share_of,
     validate_limit,
 )
+from gnomon.model.token_bucket import TokenBucket
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(minutes=5)
@@ -242,20 +244,18 @@ def test_everybody_gets_a_turn(parallel: int, count: int, seed: int) -> None:
 # -- buckets --------------------------------------------------------------------------------------
 
 
-def bucket(part: float = 1.0, **fields: Any) -> Bucket:
-    made = Bucket(100.0)
-    made.set_part(limit(**fields), part, 100.0)
-    return made
+def bucket(part: float = 1.0, **fields: Any) -> TokenBucket:
+    return rate_bucket(limit(**fields), part, 100.0)
 
 
 def test_a_bucket_fills_with_time_up_to_its_burst() -> None:
     """And is emptied by what begins."""
     found = bucket(rate=10.0, burst=5)
-    assert 1 == found.level(100.0)
-    assert 3 == found.level(100.2)
-    assert 5 == found.level(200.0)
+    assert 1 == found.count(100.0)
+    assert 3 == found.count(100.2)
+    assert 5 == found.count(200.0)
     found.spend(5, 200.0)
-    assert 0 == found.level(200.0)
+    assert 0 == found.count(200.0)
     assert pytest.approx(0.1) == found.wait_s(200.0)
     assert pytest.approx(0.5) == found.wait_s(200.0, 99)
 
@@ -264,8 +264,8 @@ def test_what_was_overdrawn_is_owed() -> None:
     """More began than there was: the mean holds."""
     found = bucket(rate=10.0, burst=5)
     found.spend(11, 100.0)
-    assert 0 == found.level(100.9)
-    assert 1 == found.level(101.1)
+    assert 0 == found.count(100.9)
+    assert 1 == found.count(101.1)
 
 
 def test_the_parts_add_up_to_the_rate() -> None:
@@ -274,7 +274,7 @@ def test_the_parts_add_up_to_the_rate() -> None:
     spent = 0
     for step in range(1, 10_001):
         for each in parts:
-            count = each.level(100.0 + step * 0.01)
+            count = each.count(100.0 + step * 0.01)
             each.spend(count, 100.0 + step * 0.01)
             spent += count
     assert 697 <= spent <= 703
@@ -282,17 +282,17 @@ def test_the_parts_add_up_to_the_rate() -> None:
 
 def test_all_buckets_together_begin_with_one() -> None:
     """Starting many processes is no burst."""
-    levels = [bucket(0.25, rate=0.01)._level for _ in range(4)]
+    levels = [bucket(0.25, rate=0.01).tokens for _ in range(4)]
     assert 1 == sum(levels)
 
 
 def test_without_shards_nothing_begins() -> None:
     """No part, no rate; and with a part it goes on."""
     found = bucket(0.0, rate=10.0)
-    assert 0 == found.level(500.0)
+    assert 0 == found.count(500.0)
     assert math.inf == found.wait_s(500.0)
-    found.set_part(limit(rate=10.0), 1.0, 500.0)
-    assert 1 == found.level(500.0)
+    resize_bucket(found, limit(rate=10.0), 1.0, 500.0)
+    assert 1 == found.count(500.0)
 
 
 def test_a_clock_that_stands_still_gives_nothing() -> None:
@@ -300,7 +300,7 @@ def test_a_clock_that_stands_still_gives_nothing() -> None:
     found = bucket(1 / 3, rate=3.7)
     now = 100.0
     for _ in range(1000):
-        found.spend(found.level(now), now)
-        assert 0 == found.level(now)
+        found.spend(found.count(now), now)
+        assert 0 == found.count(now)
         now += found.wait_s(now)
-        assert 1 <= found.level(now)
+        assert 1 <= found.count(now)

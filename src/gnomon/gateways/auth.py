@@ -30,6 +30,7 @@ from gnomon.model.errors import (
 )
 from gnomon.model.ids import ID_PATTERN, NAME_PATTERN
 from gnomon.model.spec import Spec
+from gnomon.model.token_bucket import TokenBucket
 from gnomon.scheduler import Request, Scheduler
 
 T = TypeVar("T")
@@ -132,23 +133,6 @@ class _Known(msgspec.Struct, frozen=True):
     until: float
 
 
-class _CallBucket(msgspec.Struct):
-    """A token bucket: a second's worth may come at once."""
-
-    rate: float
-    left: float
-    at: float
-
-    def wait_s(self, now: float) -> float:
-        """Take one; 0, or how long until there is one to take."""
-        self.left = min(max(1.0, self.rate), self.left + (now - self.at) * self.rate)
-        self.at = now
-        if self.left < 1:
-            return (1 - self.left) / self.rate
-        self.left -= 1
-        return 0.0
-
-
 class _Count(msgspec.Struct):
     """How many live actions a name has: counted at a time, and asked for since then."""
 
@@ -175,8 +159,8 @@ class Authorizer:
         self._looked_at: float | None = None
         self._known: dict[bytes, _Known] = {}
         self._refused: dict[bytes, float] = {}
-        self._strangers = _CallBucket(STRANGERS_PER_S, STRANGERS_PER_S, clock.monotonic())
-        self._buckets: dict[str, _CallBucket] = {}
+        self._strangers = _call_bucket(STRANGERS_PER_S, clock.monotonic())
+        self._buckets: dict[str, TokenBucket] = {}
         self._counts: dict[str, _Count] = {}
 
     async def is_required(self) -> bool:
@@ -230,6 +214,7 @@ class Authorizer:
         wait_s = self._strangers.wait_s(now)
         if wait_s > 0:
             raise Exhausted("tokens.unknown", value=STRANGERS_PER_S, retry_after_s=wait_s)
+        self._strangers.spend(1, now)
 
     def _spend(self, principal: Principal) -> None:
         rate = principal.rate
@@ -238,10 +223,11 @@ class Authorizer:
         now = self._clock.monotonic()
         bucket = self._buckets.get(principal.name)
         if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[principal.name] = _CallBucket(rate, max(1.0, rate), now)
+            bucket = self._buckets[principal.name] = _call_bucket(rate, now)
         wait_s = bucket.wait_s(now)
         if wait_s > 0:
             raise Exhausted("token.rate", value=rate, retry_after_s=wait_s)
+        bucket.spend(1, now)
 
     async def admit(self, principal: Principal, count: int = 1) -> None:
         """Refuse new actions over the quota. Errors: Exhausted.
@@ -326,3 +312,9 @@ def _principal_of(token: Token) -> Principal:
         rate=token.rate,
         live_max=token.live_max,
     )
+
+
+def _call_bucket(rate: float, now: float) -> TokenBucket:
+    """Full: a second's worth of calls may come at once."""
+    burst = max(1.0, rate)
+    return TokenBucket(rate=rate, burst=burst, tokens=burst, filled_at=now)

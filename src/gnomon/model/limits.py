@@ -7,7 +7,6 @@ split by the shards that each process holds, and each has a token bucket for its
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,6 +16,7 @@ import msgspec
 
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.token_bucket import TokenBucket
 
 PARALLEL_MAX = 1_000_000
 RATE_MIN = 1 / 86_400  # one a day
@@ -25,7 +25,6 @@ BURST_MAX = 1_000_000
 BURST_DEFAULT_S = 0.2  # of the rate may come at once, unless the limit says how many
 TURN = timedelta(seconds=1)  # who has his share keeps it for so long, though others wait
 FRESH_FOR = timedelta(seconds=2)  # nothing is kept free for whoever has not asked for so long
-ALMOST_ONE = 1 - 1e-6  # what adds up to a token but for the rounding
 
 
 class LimitKind(StrEnum):
@@ -198,48 +197,26 @@ class _Table:
 # -- rates ----------------------------------------------------------------------------------------
 
 
-class Bucket:
-    """A token bucket for one process's part of a rate. Times are the caller's, monotonic."""
+def rate_bucket(limit: Limit, part: float, now: float) -> TokenBucket:
+    """The bucket for one process's part of a rate, from 0 to 1.
 
-    def __init__(self, now: float) -> None:
-        self._rate = 0.0
-        self._most = 1.0
-        self._level = 0.0
-        self._at = now
+    At first the buckets of all processes together hold one token.
+    """
+    bucket = TokenBucket(rate=0.0, burst=1.0, tokens=0.0, filled_at=now)
+    resize_bucket(bucket, limit, part, now)
+    return bucket
 
-    def __repr__(self) -> str:
-        return f"Bucket({self._rate:g}/s, {self._level:.2f} of {self._most:g})"
 
-    def set_part(self, limit: Limit, part: float, now: float) -> None:
-        """This process's part of the limit is now `part`, from 0 to 1.
+def resize_bucket(bucket: TokenBucket, limit: Limit, part: float, now: float) -> None:
+    """This process's part of the limit is now `part`.
 
-        At first all buckets together hold one token. Each can hold one: what is due alone after a
-        quiet time need not wait.
-        """
-        assert limit.rate is not None
-        if not self._rate:
-            self._level, self._at = max(self._level, part), now
-        self.level(now)
-        burst = limit.rate * BURST_DEFAULT_S if limit.burst is None else limit.burst
-        self._rate = limit.rate * part
-        self._most = max(1.0, burst * part)
-        self._level = min(self._level, self._most)
-
-    def level(self, now: float) -> int:
-        """How many may begin now."""
-        self._level = min(self._most, self._level + max(0.0, now - self._at) * self._rate)
-        self._at = now
-        return int(self._level + 1 - ALMOST_ONE)
-
-    def spend(self, count: int, now: float) -> None:
-        """So many began; more than there was is owed."""
-        self.level(now)
-        self._level -= count
-
-    def wait_s(self, now: float, count: float = 1.0) -> float:
-        """How long until so many may begin, or as many as can be saved; infinite without a part."""
-        self.level(now)
-        lacking = min(count, self._most) - self._level
-        if lacking <= 1 - ALMOST_ONE:
-            return 0.0
-        return lacking / self._rate if self._rate else math.inf
+    Each bucket can hold one token: what is due alone after a quiet time need not wait.
+    """
+    assert limit.rate is not None
+    bucket.spend(0, now)  # what came until now came at the former rate
+    if not bucket.rate:
+        bucket.tokens = max(bucket.tokens, part)
+    burst = limit.rate * BURST_DEFAULT_S if limit.burst is None else limit.burst
+    bucket.rate = limit.rate * part
+    bucket.burst = max(1.0, burst * part)
+    bucket.tokens = min(bucket.tokens, bucket.burst)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from gnomon.model.token_bucket import TokenBucket
 from gnomon.stages.bound_stage import StageInfo
 
 OUTAGE_MIN_S = 1.0
@@ -30,8 +31,9 @@ class Capacity:
     granted: int | None = None  # of them, what this process may use; None: by its share
     granted_until: float = 0.0
     _outages: int = 0
-    _tokens: float = 1.0
-    _filled_at: float = 0.0
+    _bucket: TokenBucket = field(
+        default_factory=lambda: TokenBucket(0.0, 1.0, tokens=1.0, filled_at=0.0)
+    )
     _since_background: int = 0
 
     def free(self, now: float) -> int:
@@ -42,17 +44,17 @@ class Capacity:
         if self._outages:  # one call finds out whether it is back
             parallel = min(1, parallel)
         room = max(0, parallel - self.running)
-        return room if self.rate is None else min(room, max(0, int(self._filled(now))))
+        return room if self.rate is None else min(room, self._tokens(now))
 
     def ahead(self, now: float, most: int) -> int:
         """How many entities to claim before a call of them can begin. Of a rate none: what waits
         for it shall be free for other stages."""
-        return most if self.rate is None else min(most, max(0, int(self._filled(now))))
+        return most if self.rate is None else min(most, self._tokens(now))
 
     def entities(self, now: float) -> int:
         """How many entities the next call may carry: a rate counts them, not calls."""
         batch = self.info.batch
-        return batch if self.rate is None else max(1, min(batch, int(self._filled(now))))
+        return batch if self.rate is None else max(1, min(batch, self._tokens(now)))
 
     @property
     def parallel_all(self) -> int:
@@ -88,14 +90,15 @@ class Capacity:
         """When there may be room again, as far as time alone decides."""
         if now < self.paused_until:
             return self.paused_until
-        if self.rate is None or self._filled(now) >= 1:
+        if self.rate is None or not self.share or self._tokens(now):
             return now
-        return now + (1 - self._tokens) / (self.rate * self.share)
+        return now + self._bucket.wait_s(now)
 
     def began(self, entities: int) -> None:
         """A call began; a rate counts entities, and a call may carry many."""
         self.running += 1
-        self._tokens -= entities
+        if self.rate is not None:  # without one nothing is owed when one is set later
+            self._bucket.tokens -= entities
 
     def ended(self) -> None:
         """A call ended."""
@@ -126,13 +129,13 @@ class Capacity:
         """Count what was claimed from each lane."""
         self._since_background = 0 if background else self._since_background + main
 
-    def _filled(self, now: float) -> float:
+    def _tokens(self, now: float) -> int:
+        """How many entities the rate lets through now."""
         assert self.rate is not None
         rate = self.rate * self.share
-        burst = max(1.0, rate * BURST_S, min(float(self.info.batch), rate * BATCH_S))
-        self._tokens = min(burst, self._tokens + (now - self._filled_at) * rate)
-        self._filled_at = now
-        return self._tokens
+        self._bucket.rate = rate
+        self._bucket.burst = max(1.0, rate * BURST_S, min(float(self.info.batch), rate * BATCH_S))
+        return self._bucket.count(now)
 
 
 @dataclass(slots=True)

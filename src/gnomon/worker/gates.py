@@ -18,7 +18,8 @@ from uuid import UUID
 
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.store import LimitRequest
-from gnomon.model.limits import PARALLEL_MAX, Bucket, Limit
+from gnomon.model.limits import PARALLEL_MAX, Limit, rate_bucket, resize_bucket
+from gnomon.model.token_bucket import TokenBucket
 
 UNLIMITED = PARALLEL_MAX
 BATCH_S = 0.02  # of a rate is waited for, so that many attempts share a begin
@@ -38,7 +39,7 @@ class Gate(ABC):
         self._allowed = 0
         self._trusted_until = -math.inf
         self._counted = 0  # what the store counts for this process
-        self._bucket: Bucket | None = None
+        self._bucket: TokenBucket | None = None
         self._peak = 0  # of the use, since the last claim
         self.is_denied = False  # it was told less than it wanted
         self.is_noted = False  # the store has a row of it
@@ -72,8 +73,10 @@ class Gate(ABC):
             self._bucket = None
             return
         now = self._clock.monotonic()
-        self._bucket = self._bucket or Bucket(now)
-        self._bucket.set_part(limit, part, now)
+        if self._bucket is None:
+            self._bucket = rate_bucket(limit, part, now)
+        else:
+            resize_bucket(self._bucket, limit, part, now)
 
     def tell(self, allowed: int, claim: LimitRequest, trusted_until: float) -> None:
         """The store's answer to a claim."""
@@ -131,7 +134,7 @@ class QueueGate(Gate):
         """How many more may be begun; so many are being begun."""
         room = self.allowed - self.in_use
         if self._bucket is not None:
-            room = min(room, self._bucket.level(self._clock.monotonic()) - promised)
+            room = min(room, self._bucket.count(self._clock.monotonic()) - promised)
         return max(0, room)
 
     def starve(self) -> None:
@@ -272,7 +275,7 @@ class TargetGate(Gate):
 
     def _take(self) -> bool:
         now = self._clock.monotonic()
-        if self.in_use >= self.allowed or (self._bucket and not self._bucket.level(now)):
+        if self.in_use >= self.allowed or (self._bucket and not self._bucket.count(now)):
             return False
         if self._bucket is not None:
             self._bucket.spend(1, now)

@@ -50,3 +50,24 @@ def test_calls_that_failed_together_are_one_outage() -> None:
         together.was_away(0.0)
     assert first == together.paused_until
     assert 2 * first == together.was_away(first)
+
+
+def test_a_rate_set_later_owes_nothing_for_what_ran_without_one() -> None:
+    """Else a busy stage would stand still for hours when it gets a limit."""
+    busy = capacity()
+    for _ in range(1_000):
+        busy.began(100)
+        busy.ended()
+    busy.rate_limit = 10.0
+    assert 1 == busy.free(100.0)
+
+
+def test_a_rate_counts_entities_and_says_when_there_is_room_again() -> None:
+    """By the part of the installation's shards that this process holds."""
+    limited = capacity()
+    limited.rate_limit, limited.share = 10.0, 0.5
+    assert (1, 100.0) == (limited.free(100.0), limited.next_at(100.0))
+    limited.began(1)
+    assert (0, 100.2) == (limited.free(100.0), limited.next_at(100.0))
+    limited.ended()
+    assert 1 == limited.free(100.2)

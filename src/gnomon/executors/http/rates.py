@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gnomon.model.token_bucket import TokenBucket
+
 HOSTS_MAX = 10_000  # remembered; beyond it, those that are at rest are forgotten
 BURST_S = 1.0  # what was not used of the last second may be used at once
 
@@ -10,26 +12,31 @@ class HostRates:
     """Counts out turns: at most `per_second` to one host, and a second's worth at once."""
 
     def __init__(self, per_second: float) -> None:
-        self._step_s = 1 / per_second if per_second else 0.0
-        self._next_at: dict[str, float] = {}
+        self._rate = per_second
+        self._buckets: dict[str, TokenBucket] = {}
 
     def take(self, host: str, now: float, patience_s: float) -> float | None:
         """Seconds until the turn that was taken; None if it would be after `patience_s`: then none
         was taken."""
-        if not self._step_s:
+        if not self._rate:
             return 0.0
-        earliest = min(now, now - BURST_S + self._step_s)
-        next_at = max(self._next_at.get(host, earliest), earliest)
-        if next_at - now > patience_s:
+        bucket = self._buckets.get(host) or self._add(host, now)
+        wait_s = bucket.wait_s(now)
+        if wait_s > patience_s:
             return None
-        if host not in self._next_at and len(self._next_at) >= HOSTS_MAX:
-            self._forget(earliest)
-        self._next_at[host] = next_at + self._step_s
-        return max(0.0, next_at - now)
+        bucket.spend(1, now)
+        return wait_s
 
     def wait_s(self, host: str, now: float) -> float:
         """Seconds until a turn is free."""
-        return max(0.0, self._next_at.get(host, now) - now)
+        bucket = self._buckets.get(host)
+        return 0.0 if bucket is None else bucket.wait_s(now)
 
-    def _forget(self, earliest: float) -> None:
-        self._next_at = {host: at for host, at in self._next_at.items() if at > earliest}
+    def _add(self, host: str, now: float) -> TokenBucket:
+        if len(self._buckets) >= HOSTS_MAX:
+            self._buckets = {
+                name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)
+            }
+        burst = max(1.0, self._rate * BURST_S)
+        bucket = self._buckets[host] = TokenBucket(self._rate, burst, tokens=burst, filled_at=now)
+        return bucket

@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
+from gnomon.model.token_bucket import TokenBucket
+
 DEPTH_MAX = 16
 RING_MAX = 16
 CHAINS_MAX = 100_000  # remembered at once; an older chain is only bounded by depth
 BUCKETS_MAX = 100_000
 BURST_BESIDE_STAGES = 5
 REFILL_S = 60.0
-NOT_LATER = timedelta(0)
 
 
 def digest_of(document: str, states: Mapping[str, bytes]) -> bytes:
@@ -98,14 +99,20 @@ class Buckets:
 
     def __init__(self, stage_count: int) -> None:
         self._burst = float(BURST_BESIDE_STAGES + stage_count)
-        self._buckets: OrderedDict[tuple[str, str], tuple[float, float, int]] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, str], tuple[TokenBucket, int]] = OrderedDict()
 
     def take(self, entity_id: str, stage: str, root: UUID, now_s: float) -> timedelta:
         """Spend one wake-up of a chain; how much later it has to be."""
         key = (entity_id, stage)
-        tokens, at, known = self._buckets.pop(key, (self._burst, now_s, None))
-        tokens = min(self._burst, tokens + (now_s - at) / REFILL_S) - (known == root.int)
-        self._buckets[key] = (tokens, now_s, root.int)
+        if key not in self._buckets:
+            bucket, known = self._full_bucket(now_s), None
+        else:
+            bucket, known = self._buckets.pop(key)
+        bucket.spend(int(known == root.int), now_s)
+        self._buckets[key] = (bucket, root.int)
         if len(self._buckets) > BUCKETS_MAX:
             self._buckets.popitem(last=False)
-        return NOT_LATER if tokens >= 0 else timedelta(seconds=-tokens * REFILL_S)
+        return timedelta(seconds=bucket.wait_s(now_s, 0.0))
+
+    def _full_bucket(self, now_s: float) -> TokenBucket:
+        return TokenBucket(1 / REFILL_S, self._burst, tokens=self._burst, filled_at=now_s)
