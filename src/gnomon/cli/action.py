@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from gnomon.cli import options, view
-from gnomon.cli.connection import Verbs, connect
-from gnomon.cli.process import run
-from gnomon.config import Settings
+from gnomon.cli.connection import ActionVerbs
 from gnomon.contracts.store import ChangeResult, Selection
 from gnomon.model.action import State
 from gnomon.model.errors import InvalidSpec
@@ -22,32 +20,12 @@ noun = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-T = TypeVar("T")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The action's id.")]
 IfMatch = Annotated[
     str | None, typer.Option("--if-match", metavar="GUID", help="Only if this is its generation.")
 ]
 Limit = Annotated[int, typer.Option("--limit", help="At most so many.")]
-
-
-class Target(NamedTuple):
-    """Whom a command talks to: what its options say."""
-
-    settings: Settings
-    server: str | None
-    token: str | None
-
-
-def call(target: Target, work: Callable[[Verbs], Awaitable[T]]) -> T:
-    """Call verbs of whatever the options name."""
-
-    async def calling() -> T:
-        settings, server, token = target
-        async with connect(settings, server=server, token=token) as verbs:
-            return await work(verbs)
-
-    return run(calling())
 
 
 def guid_of(text: str | None) -> UUID | None:
@@ -75,18 +53,13 @@ def labels_of(texts: list[str]) -> dict[str, str]:
 @noun.command(
     "get", epilog=options.examples("gnomon action get hello", "gnomon action get hello --json")
 )
+@options.on_server
 def get(
+    shared: options.ServerOptions,
     id: Id,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Show one action."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    view.show_action(call(target, lambda verbs: verbs.get(id)), as_json=json)
+    view.show_action(shared.call(lambda verbs: verbs.get(id)), as_json=shared.json)
 
 
 @noun.command(
@@ -97,7 +70,9 @@ def get(
         "gnomon action list --due-before 2030-01-01T00:00:00Z --json",
     ),
 )
+@options.on_server
 def list_actions(
+    shared: options.ServerOptions,
     state: Annotated[list[State] | None, typer.Option("--state", help="Repeatable.")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Of this queue.")] = None,
     prefix: Annotated[str | None, typer.Option("--prefix", help="Ids that begin so.")] = None,
@@ -109,15 +84,8 @@ def list_actions(
     ] = None,
     after: Annotated[str | None, typer.Option("--after", help="Go on after this id.")] = None,
     limit: Limit = 100,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """List actions in order of id."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     selection = Selection(
         states=tuple(state or ()),
         queue=queue,
@@ -125,25 +93,20 @@ def list_actions(
         labels=labels_of(label or []),
         due_before=None if due_before is None else moment_of(due_before, "--due-before"),
     )
-    page = call(target, lambda verbs: verbs.list(selection, after=after, limit=limit))
-    view.show_page(page, as_json=json)
+    page = shared.call(lambda verbs: verbs.list(selection, after=after, limit=limit))
+    view.show_page(page, as_json=shared.json)
 
 
 @noun.command("attempts", epilog=options.examples("gnomon action attempts hello --limit 10"))
+@options.on_server
 def attempts(
+    shared: options.ServerOptions,
     id: Id,
     limit: Limit = 100,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Show what was attempted, newest first."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    found = call(target, lambda verbs: verbs.attempts(id, limit=limit))
-    view.show_attempts(found, as_json=json)
+    found = shared.call(lambda verbs: verbs.attempts(id, limit=limit))
+    view.show_attempts(found, as_json=shared.json)
 
 
 # -- change ---------------------------------------------------------------------------------------
@@ -153,49 +116,37 @@ def attempts(
     "delete",
     epilog=options.examples("gnomon action delete hello", "gnomon action delete hello --barrier"),
 )
+@options.on_server
 def delete(
+    shared: options.ServerOptions,
     id: Id,
     if_match: IfMatch = None,
     barrier: Annotated[
         bool, typer.Option("--barrier", help="Wait until the attempt under way has ended.")
     ] = False,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Cancel an action: no attempt of it begins any more."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     guid = guid_of(if_match)
-    changed = call(target, lambda verbs: verbs.delete(id, if_match=guid, barrier=barrier))
-    view.show_changed(changed, as_json=json, done="deleted")
+    changed = shared.call(lambda verbs: verbs.delete(id, if_match=guid, barrier=barrier))
+    view.show_changed(changed, as_json=shared.json, done="deleted")
 
 
 def _add_verb(
     name: str,
     summary: str,
     done: str,
-    verb: Callable[[Verbs, str, UUID | None], Awaitable[ChangeResult]],
+    verb: Callable[[ActionVerbs, str, UUID | None], Awaitable[ChangeResult]],
 ) -> None:
     @noun.command(name, help=summary, epilog=options.examples(f"gnomon action {name} hello"))
+    @options.on_server
     def command(
+        shared: options.ServerOptions,
         id: Id,
         if_match: IfMatch = None,
-        server: options.Server = None,
-        token: options.Token = None,
-        database: options.Database = None,
-        schema: options.Schema = None,
-        config: options.ConfigFile = None,
-        json: options.Json = False,
     ) -> None:
-        target = Target(
-            options.settings_of(config, database=database, schema=schema), server, token
-        )
         guid = guid_of(if_match)
-        changed = call(target, lambda verbs: verb(verbs, id, guid))
-        view.show_changed(changed, as_json=json, done=done)
+        changed = shared.call(lambda verbs: verb(verbs, id, guid))
+        view.show_changed(changed, as_json=shared.json, done=done)
 
 
 _add_verb(
@@ -213,16 +164,11 @@ _add_verb(
 
 
 @noun.command("retry", epilog=options.examples("gnomon action retry hello"))
+@options.on_server
 def retry(
+    shared: options.ServerOptions,
     id: Id,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Arm a finished action that did not succeed once more, due now."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    changed = call(target, lambda verbs: verbs.retry(id))
-    view.show_changed(changed, as_json=json, done="armed")
+    changed = shared.call(lambda verbs: verbs.retry(id))
+    view.show_changed(changed, as_json=shared.json, done="armed")

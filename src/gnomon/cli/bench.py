@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -49,21 +49,21 @@ def register(root: typer.Typer) -> None:
     """Add the command."""
 
     @root.command("bench", epilog=EPILOG)
+    @options.on_database
     def bench(
+        shared: options.DatabaseOptions,
         count: Annotated[
             int, typer.Option("--count", min=1, max=10_000_000, help="How many no-ops.")
         ] = 10_000,
-        database: options.Database = None,
-        schema: options.Schema = None,
-        config: options.ConfigFile = None,
-        json: options.Json = False,
     ) -> None:
         """Store and drain no-ops, on a temporary SQLite file or the database that is named."""
         with tempfile.TemporaryDirectory(prefix="gnomon-bench-") as folder:
-            url = database or f"sqlite:///{Path(folder) / 'bench.db'}"
-            settings = options.settings_of(config, database=url, schema=schema)
+            settings = shared.settings
+            if settings.source_of("database.url") != "flag":
+                scratch = replace(settings.database, url=f"sqlite:///{Path(folder) / 'bench.db'}")
+                settings = replace(settings, database=scratch)
             result = run(_bench(settings, count))
-        if json:
+        if shared.json:
             print_json(asdict(result))
         else:
             print_table(("measured", "value"), list(asdict(result).items()))

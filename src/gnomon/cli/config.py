@@ -22,15 +22,11 @@ def _config() -> None:
 
 
 @noun.command("show", epilog=EPILOG)
-def show(
-    config: options.ConfigFile = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    json: options.Json = False,
-) -> None:
+@options.on_database
+def show(shared: options.DatabaseOptions) -> None:
     """Print every setting and where it came from; passwords are masked."""
-    shown = show_settings(options.settings_of(config, database=database, schema=schema))
-    if json:
+    shown = show_settings(shared.settings)
+    if shared.json:
         print_json({item.path: {"value": item.value, "source": item.source} for item in shown})
     else:
         print_table(("setting", "value", "source"), [(s.path, s.value, s.source) for s in shown])

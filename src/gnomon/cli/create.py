@@ -10,8 +10,8 @@ import typer
 
 from gnomon.cli import create_options as given
 from gnomon.cli import options, view
-from gnomon.cli.action import Target, call, labels_of
-from gnomon.cli.connection import Verbs
+from gnomon.cli.action import labels_of
+from gnomon.cli.connection import ActionVerbs
 from gnomon.cli.output import print_json, progress, say, show_error
 from gnomon.contracts.store import ChangeResult
 from gnomon.gateways.bodies import read_item
@@ -35,7 +35,9 @@ EPILOG = options.examples(
 )
 
 
+@options.on_server
 def create(
+    shared: options.ServerOptions,
     id: given.Id = None,
     key: given.Key = None,
     at: given.At = None,
@@ -60,18 +62,11 @@ def create(
     label: given.Label = None,
     spec: given.SpecFile = None,
     file: given.LinesFile = None,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Schedule an action, or many."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     if file is not None:
-        bulk = call(target, lambda verbs: _create_file(verbs, file))
-        bulk.report(as_json=json)
+        bulk = shared.call(lambda verbs: _create_file(verbs, file))
+        bulk.report(as_json=shared.json)
         return
     if spec is not None:
         request = Request(id=id, key=key, spec=build_spec(parse_json(_read(spec))))
@@ -88,8 +83,8 @@ def create(
         request = given.make_request(
             effect, timing, delay=delay, retry_max=retry_max, retry_delay=retry_delay
         )
-    changed = call(target, lambda verbs: verbs.create(request))
-    view.show_changed(changed, as_json=json, done="created")
+    changed = shared.call(lambda verbs: verbs.create(request))
+    view.show_changed(changed, as_json=shared.json, done="created")
 
 
 def _read(place: str) -> bytes:
@@ -134,7 +129,7 @@ class Bulk:
             raise typer.Exit(exit_code_of(self.failed[0][1]))
 
 
-async def _create_file(verbs: Verbs, path: Path) -> Bulk:
+async def _create_file(verbs: ActionVerbs, path: Path) -> Bulk:
     bulk = Bulk()
     lines = [(number, text) for number, text in enumerate(_lines(path), start=1) if text.strip()]
     with progress() as bar:
@@ -162,7 +157,7 @@ def _chunks(lines: list[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]
         yield chunk
 
 
-async def _create_chunk(verbs: Verbs, chunk: list[tuple[int, bytes]], bulk: Bulk) -> None:
+async def _create_chunk(verbs: ActionVerbs, chunk: list[tuple[int, bytes]], bulk: Bulk) -> None:
     asked: list[tuple[int, Request]] = []
     for number, text in chunk:
         item = read_item(text)

@@ -8,11 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from gnomon.app import App
 from gnomon.cli import options
-from gnomon.cli.connection import open_database
 from gnomon.cli.output import print_json, print_table, say
-from gnomon.cli.process import run
-from gnomon.config import Settings
 from gnomon.contracts.store import Finding, SinkBacklog
 from gnomon.contracts.store.register import StageRecord
 from gnomon.gateways.errors import EXIT_FINDINGS
@@ -32,7 +30,9 @@ def register(root: typer.Typer) -> None:
     """Add the command."""
 
     @root.command("doctor", epilog=EPILOG)
+    @options.on_database
     def doctor(
+        shared: options.DatabaseOptions,
         adopt: Annotated[
             bool, typer.Option("--adopt", help="Accept a copy or a restore as the installation.")
         ] = False,
@@ -40,22 +40,17 @@ def register(root: typer.Typer) -> None:
             Literal["run", "skip"] | None,
             typer.Option("--past-due", help="With --adopt: what came due meanwhile."),
         ] = None,
-        database: options.Database = None,
-        schema: options.Schema = None,
-        config: options.ConfigFile = None,
-        json: options.Json = False,
     ) -> None:
         """Check the invariants of what is stored; read-only unless told to adopt."""
         if adopt != (past_due is not None):
             raise InvalidRequest(
                 "--adopt needs --past-due run or skip, and --past-due needs --adopt"
             )
-        settings = options.settings_of(config, database=database, schema=schema)
         if past_due is not None:
-            skipped = run(_adopt(settings, past_due))
-            print_json({"skipped": skipped}) if json else say(f"adopted; {skipped} skipped")
+            skipped = shared.work(lambda app: app.store.installation.adopt(past_due=past_due))
+            shared.tell({"skipped": skipped}, f"adopted; {skipped} skipped")
             return
-        _report(run(_look(settings)), as_json=json)
+        _report(shared.work(_look), as_json=shared.json)
 
 
 def _report(findings: Sequence[Finding], *, as_json: bool) -> None:
@@ -70,14 +65,13 @@ def _report(findings: Sequence[Finding], *, as_json: bool) -> None:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-async def _look(settings: Settings) -> Sequence[Finding]:
-    async with open_database(settings) as app:
-        installation = app.store.installation
-        difference = await installation.verify_identity()
-        findings = list(await installation.doctor())
-        backlog, now = await app.store.outbox.backlog(), await installation.now()
-        register = await app.store.entities.stages()
-    findings += late_sinks(backlog, now=now, alarm=settings.stages.outbox_alarm)
+async def _look(app: App) -> Sequence[Finding]:
+    installation = app.store.installation
+    difference = await installation.verify_identity()
+    findings = list(await installation.doctor())
+    backlog, now = await app.store.outbox.backlog(), await installation.now()
+    register = await app.store.entities.stages()
+    findings += late_sinks(backlog, now=now, alarm=app.settings.stages.outbox_alarm)
     findings += unserved(register, now=now)
     if difference is not None:
         findings.insert(0, Finding(rule=IDENTITY_RULE, subject="database", detail=difference))
@@ -112,8 +106,3 @@ def unserved(register: Sequence[StageRecord], *, now: datetime) -> list[Finding]
         )
         found.append(Finding(rule=UNSERVED_RULE, subject=each.name, detail=detail))
     return found
-
-
-async def _adopt(settings: Settings, past_due: str) -> int:
-    async with open_database(settings) as app:
-        return await app.store.installation.adopt(past_due=past_due)

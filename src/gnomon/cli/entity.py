@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from gnomon.cli import options
-from gnomon.cli.action import Target
-from gnomon.cli.connection import EntityVerbs, connect_entities
+from gnomon.cli.connection import EntityVerbs
 from gnomon.cli.output import console, moment, print_json, print_table, progress, say
-from gnomon.cli.process import run
 from gnomon.contracts.store.entities import Entity
 from gnomon.model.codec import parse_json
 from gnomon.model.errors import GnomonError, InvalidRequest
@@ -33,7 +31,6 @@ noun = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-T = TypeVar("T")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The entity's id.")]
 JsonText = Annotated[
@@ -43,17 +40,6 @@ IfVersion = Annotated[
     int | None, typer.Option("--if-version", metavar="N", help="Only if it is at this version.")
 ]
 Limit = Annotated[int, typer.Option("--limit", help="At most so many.")]
-
-
-def call(target: Target, work: Callable[[EntityVerbs], Awaitable[T]]) -> T:
-    """Call verbs of whatever the options name."""
-
-    async def calling() -> T:
-        settings, server, token = target
-        async with connect_entities(settings, server=server, token=token) as verbs:
-            return await work(verbs)
-
-    return run(calling())
 
 
 def read_json(text: str) -> Any:
@@ -80,39 +66,29 @@ def read_json(text: str) -> Any:
         "gnomon entity put ad-1 @ad.json --if-version 0",
     ),
 )
+@options.on_server
 def put(
+    shared: options.ServerOptions,
     id: Id,
     document: JsonText,
     if_version: IfVersion = None,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Create an entity, or give it a new document; with --if-version 0 only create."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     given = read_json(document)
-    entity = call(target, lambda verbs: verbs.put(id, given, if_version=if_version))
-    show_changed(entity, as_json=json)
+    entity = shared.call_entities(lambda verbs: verbs.put(id, given, if_version=if_version))
+    show_changed(entity, as_json=shared.json)
 
 
 @noun.command("put-many", epilog=options.examples("gnomon entity put-many ads.jsonl"))
+@options.on_server
 def put_many(
+    shared: options.ServerOptions,
     file: Annotated[
         Path,
         typer.Argument(metavar="FILE", help='Lines of {"id": …, "document": {…}}; - reads them.'),
     ],
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Create or replace many entities. A line that is not valid is named, and nothing is stored."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     documents = _read_lines(file)
 
     async def put_all(verbs: EntityVerbs) -> int:
@@ -124,11 +100,11 @@ def put_many(
                 bar.advance(shown, len(chunk))
         return changed
 
-    changed = call(target, put_all)
-    if json:
-        print_json({"changed": changed, "unchanged": len(documents) - changed})
-    else:
-        say(f"{changed} changed, {len(documents) - changed} as they were")
+    changed = shared.call_entities(put_all)
+    unchanged = len(documents) - changed
+    shared.tell(
+        {"changed": changed, "unchanged": unchanged}, f"{changed} changed, {unchanged} as they were"
+    )
 
 
 def _read_lines(path: Path) -> dict[str, Any]:
@@ -175,40 +151,31 @@ def _chunks(documents: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """gnomon entity patch ad-1 '[{"op": "test", "path": "/price", "value": 400000}]'""",
     ),
 )
+@options.on_server
 def patch(
+    shared: options.ServerOptions,
     id: Id,
     patch: JsonText,
     if_version: IfVersion = None,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Change some of an entity: an object is a JSON merge patch, a list a JSON patch."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     given = read_json(patch)
     if not isinstance(given, dict | list):
         raise InvalidRequest("a patch is an object (merge patch) or a list (JSON patch)")
-    entity = call(target, lambda verbs: verbs.patch(id, given, if_version=if_version))
-    show_changed(entity, as_json=json)
+    entity = shared.call_entities(lambda verbs: verbs.patch(id, given, if_version=if_version))
+    show_changed(entity, as_json=shared.json)
 
 
 @noun.command("delete", epilog=options.examples("gnomon entity delete ad-1"))
+@options.on_server
 def delete(
+    shared: options.ServerOptions,
     id: Id,
     if_version: IfVersion = None,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
 ) -> None:
     """Remove an entity from all queues, with its timers."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    call(target, lambda verbs: verbs.delete(id, if_version=if_version))
-    say(f"{id}: deleted")
+    shared.call_entities(lambda verbs: verbs.delete(id, if_version=if_version))
+    shared.tell({"deleted": id}, f"{id}: deleted")
 
 
 @noun.command(
@@ -217,62 +184,44 @@ def delete(
         "gnomon entity release ad-1", "gnomon entity release ad-1 --stage photos"
     ),
 )
+@options.on_server
 def release(
+    shared: options.ServerOptions,
     id: Id,
     stage: Annotated[str | None, typer.Option("--stage", help="This stage only.")] = None,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Let stages that gave an entity up look at it again, and tell them of its saves."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    released = call(target, lambda verbs: verbs.release(id, stage))
-    if json:
-        print_json({"released": released})
-    else:
-        say(f"{id}: released {released}")
+    released = shared.call_entities(lambda verbs: verbs.release(id, stage))
+    shared.tell({"released": released}, f"{id}: released {released}")
 
 
 # -- look -----------------------------------------------------------------------------------------
 
 
 @noun.command("get", epilog=options.examples("gnomon entity get ad-1"))
+@options.on_server
 def get(
+    shared: options.ServerOptions,
     id: Id,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Show an entity's document; with --json with its version."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    entity = call(target, lambda verbs: verbs.get(id))
-    print_json(shown(entity) if json else shown(entity)["document"])
+    entity = shared.call_entities(lambda verbs: verbs.get(id))
+    print_json(shown(entity) if shared.json else shown(entity)["document"])
 
 
 @noun.command(
     "list", epilog=options.examples("gnomon entity list --prefix ad- --limit 20 --after ad-7")
 )
+@options.on_server
 def list_entities(
+    shared: options.ServerOptions,
     prefix: Annotated[str, typer.Option("--prefix", help="Ids that begin so.")] = "",
     after: Annotated[str | None, typer.Option("--after", help="Go on after this id.")] = None,
     limit: Limit = 100,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """List entities in order of id."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    page = call(target, lambda verbs: verbs.page(after=after, prefix=prefix, limit=limit))
-    if json:
+    page = shared.call_entities(lambda verbs: verbs.page(after=after, prefix=prefix, limit=limit))
+    if shared.json:
         print_json({"entities": [shown(each) for each in page.entities], "next": page.next})
         return
     rows = [(each.id, each.version, each.changed_at, each.doc) for each in page.entities]
@@ -282,19 +231,14 @@ def list_entities(
 
 
 @noun.command("explain", epilog=options.examples("gnomon entity explain ad-1"))
+@options.on_server
 def explain(
+    shared: options.ServerOptions,
     id: Id,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Say why an entity is in which queue, by what chain, and what it waits for."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    found = call(target, lambda verbs: verbs.explain(id))
-    if json:
+    found = shared.call_entities(lambda verbs: verbs.explain(id))
+    if shared.json:
         print_json(found)
     else:
         for line in str(found).splitlines():
@@ -305,21 +249,16 @@ def explain(
     "parked",
     epilog=options.examples("gnomon entity parked", "gnomon entity parked --stage photos --json"),
 )
+@options.on_server
 def parked(
+    shared: options.ServerOptions,
     stage: Annotated[str | None, typer.Option("--stage", help="Of this stage only.")] = None,
     limit: Limit = 100,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """List what waits for a person: entities that failed too often in a stage or were in a loop,
     and saves that its `after_save` did not take (undelivered)."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    rows = call(target, lambda verbs: verbs.parked(stage=stage, limit=limit))
-    if json:
+    rows = shared.call_entities(lambda verbs: verbs.parked(stage=stage, limit=limit))
+    if shared.json:
         print_json({"parked": rows})
         return
     columns = ("entity", "stage", "status", "since", "failures", "error")

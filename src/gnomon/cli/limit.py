@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import options
-from gnomon.cli.action import Target, call
-from gnomon.cli.output import print_json, print_table, say
+from gnomon.cli.output import print_json, print_table
 from gnomon.contracts.store import LimitUse
 from gnomon.model.limits import Limit, LimitKind
 
@@ -31,7 +30,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's or target
         "gnomon limit set queue reports --parallel 0",
     ),
 )
+@options.on_server
 def set_limit(
+    shared: options.ServerOptions,
     kind: Kind,
     name: Name,
     parallel: Annotated[
@@ -44,55 +45,32 @@ def set_limit(
         int | None,
         typer.Option("--burst", help="So many may come at once after a quiet time."),
     ] = None,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Set a limit, or change it: what is not named has no limit any more."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
     limit = Limit(kind=kind, name=name, parallel=parallel, rate=rate, burst=burst)
-    use = call(target, lambda verbs: verbs.set_limit(limit))
-    if json:
-        print_json(use)
-    else:
-        say(f"{limit.key}: {limit_text(use.limit)}")
+    use = shared.call(lambda verbs: verbs.set_limit(limit))
+    shared.tell(use, f"{limit.key}: {limit_text(use.limit)}")
 
 
 @noun.command("list", epilog=options.examples("gnomon limit list", "gnomon limit list --json"))
+@options.on_server
 def list_limits(
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
+    shared: options.ServerOptions,
 ) -> None:
     """List all limits, and how much of them is in use."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    show_limits(call(target, lambda verbs: verbs.limits()), as_json=json)
+    show_limits(shared.call(lambda verbs: verbs.limits()), as_json=shared.json)
 
 
 @noun.command("drop", epilog=options.examples("gnomon limit drop queue mail"))
+@options.on_server
 def drop(
+    shared: options.ServerOptions,
     kind: Kind,
     name: Name,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Have no such limit any more."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    use = call(target, lambda verbs: verbs.drop_limit(kind, name))
-    if json:
-        print_json(use)
-    else:
-        say(f"{use.limit.key}: dropped")
+    use = shared.call(lambda verbs: verbs.drop_limit(kind, name))
+    shared.tell(use, f"{use.limit.key}: dropped")
 
 
 def show_limits(uses: Sequence[LimitUse], *, as_json: bool) -> None:

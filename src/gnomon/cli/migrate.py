@@ -8,7 +8,6 @@ import typer
 
 from gnomon.app import App
 from gnomon.cli import options
-from gnomon.cli.output import print_json, say
 from gnomon.cli.process import run
 from gnomon.config import Settings
 from gnomon.model.errors import NotSupported
@@ -30,20 +29,17 @@ def register(root: typer.Typer) -> None:
     """Add the command."""
 
     @root.command("migrate", epilog=EPILOG)
+    @options.on_database
     def migrate(
+        shared: options.DatabaseOptions,
         grant_sql: GrantSql = None,
-        database: options.Database = None,
-        schema: options.Schema = None,
-        config: options.ConfigFile = None,
-        json: options.Json = False,
     ) -> None:
         """Create the schema or bring it up to date. Safe to repeat."""
-        settings = options.settings_of(config, database=database, schema=schema)
-        version = run(_migrate(settings, grant_sql or []))
-        if json:
-            print_json({"schema_version": version, "database": settings.database.url_shown})
-        else:
-            say(f"{settings.database.url_shown} is at schema version {version}")
+        url = shared.settings.database.url_shown
+        version = run(_migrate(shared.settings, grant_sql or []))
+        shared.tell(
+            {"schema_version": version, "database": url}, f"{url} is at schema version {version}"
+        )
 
 
 async def _migrate(settings: Settings, roles: list[str]) -> int:

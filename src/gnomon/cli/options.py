@@ -1,13 +1,28 @@
-"""Options that several commands share."""
+"""Options that several commands share, each declared once.
+
+`@on_database` and `@on_server` give them to a command: it declares its own options only, and gets
+the shared ones as its first argument, read.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
+from gnomon.app import App
+from gnomon.cli.connection import ActionVerbs, EntityVerbs, connect, open_database
+from gnomon.cli.output import print_json, say
+from gnomon.cli.process import run
 from gnomon.config import Settings, load_settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 ConfigFile = Annotated[
@@ -71,3 +86,95 @@ def settings_of(
         "server.grpc_port": grpc_port,
     }
     return load_settings(file=config, flags=flags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseOptions:
+    """The shared options of a command that works on the database itself."""
+
+    settings: Settings
+    json: bool
+
+    def work(self, work: Callable[[App], Awaitable[T]]) -> T:
+        """Open the database, as it is, and work on it."""
+
+        async def opened() -> T:
+            async with open_database(self.settings) as app:
+                return await work(app)
+
+        return run(opened())
+
+    def tell(self, result: object, line: str) -> None:
+        """Print the result: as JSON for a program, as a line for people."""
+        print_json(result) if self.json else say(line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions(DatabaseOptions):
+    """The shared options of a command that a server answers, or the database itself."""
+
+    server: str | None
+    token: str | None
+
+    def call(self, work: Callable[[ActionVerbs], Awaitable[T]]) -> T:
+        """Call verbs of actions, wherever they are."""
+
+        async def connected() -> T:
+            async with connect(self.settings, server=self.server, token=self.token) as reached:
+                return await work(reached.scheduler if isinstance(reached, App) else reached)
+
+        return run(connected())
+
+    def call_entities(self, work: Callable[[EntityVerbs], Awaitable[T]]) -> T:
+        """Call verbs of entities, wherever they are."""
+
+        async def connected() -> T:
+            async with connect(self.settings, server=self.server, token=self.token) as reached:
+                return await work(reached.entities)
+
+        return run(connected())
+
+
+def _option(name: str, annotation: Any, default: object = None) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+_DATABASE = (
+    _option("database", Database),
+    _option("schema", Schema),
+    _option("config", ConfigFile),
+    _option("json", Json, default=False),
+)
+_SERVER = (_option("server", Server), _option("token", Token), *_DATABASE)
+
+
+def on_database(
+    command: Callable[Concatenate[DatabaseOptions, P], None],
+) -> Callable[..., None]:
+    """Give a command the options of the database and of the output."""
+    return _with_options(command, _DATABASE, DatabaseOptions)
+
+
+def on_server(command: Callable[Concatenate[ServerOptions, P], None]) -> Callable[..., None]:
+    """Give a command the options of the server, of the database and of the output."""
+    return _with_options(command, _SERVER, ServerOptions)
+
+
+def _with_options(
+    command: Callable[..., None],
+    declared: tuple[inspect.Parameter, ...],
+    kind: Callable[..., DatabaseOptions],
+) -> Callable[..., None]:
+    """A function with the command's own options and the declared ones, as Typer reads them."""
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+
+    @functools.wraps(command)
+    def wrapped(**values: Any) -> None:
+        shared = {option.name: values.pop(option.name) for option in declared}
+        place = {name: shared.pop(name) for name in ("config", "database", "schema")}
+        settings = settings_of(**place)
+        command(kind(settings=settings, **shared), **values)
+
+    wrapped.__signature__ = inspect.Signature([*own, *declared])  # type: ignore[attr-defined]
+    return wrapped

@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 from gnomon.cli import options
-from gnomon.cli.action import Target
-from gnomon.cli.entity import call
-from gnomon.cli.output import from_now, print_json, print_table, say
+from gnomon.cli.output import from_now, print_json, print_table
 from gnomon.model.duration import format_duration
 from gnomon.model.errors import InvalidRequest
 
@@ -23,18 +21,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The stage's name.")]
 
 
 @noun.command("list", epilog=options.examples("gnomon stage list", "gnomon stage list --json"))
+@options.on_server
 def list_stages(
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
+    shared: options.ServerOptions,
 ) -> None:
     """List all stages that were ever served, with what is in their queues."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    found = call(target, lambda verbs: verbs.stages())
-    if json:
+    found = shared.call_entities(lambda verbs: verbs.stages())
+    if shared.json:
         print_json({"stages": found})
         return
     columns = (
@@ -53,39 +46,27 @@ def list_stages(
 
 
 @noun.command("backfill", epilog=options.examples("gnomon stage backfill predict-price"))
+@options.on_server
 def backfill(
+    shared: options.ServerOptions,
     name: Name,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
 ) -> None:
     """Let a stage walk over all entities again, in the background."""
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    call(target, lambda verbs: verbs.backfill(name))
-    say(f"{name}: walks over all entities")
+    shared.call_entities(lambda verbs: verbs.backfill(name))
+    shared.tell({"stage": name}, f"{name}: walks over all entities")
 
 
 @noun.command("forget", epilog=options.examples("gnomon stage forget angle-sort --yes"))
+@options.on_server
 def forget(
+    shared: options.ServerOptions,
     name: Name,
     yes: Annotated[
         bool, typer.Option("--yes", help="Needed: its queue, timers and states are lost.")
     ] = False,
-    server: options.Server = None,
-    token: options.Token = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Remove all that is stored of a stage: its queue, timers and states."""
     if not yes:
         raise InvalidRequest(f"queue, timers and states of {name} would be lost: say --yes")
-    target = Target(options.settings_of(config, database=database, schema=schema), server, token)
-    removed = call(target, lambda verbs: verbs.forget_stage(name))
-    if json:
-        print_json({"removed": removed})
-    else:
-        say(f"{name}: forgotten, {removed} rows removed")
+    removed = shared.call_entities(lambda verbs: verbs.forget_stage(name))
+    shared.tell({"removed": removed}, f"{name}: forgotten, {removed} rows removed")

@@ -50,29 +50,27 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the SQL and do no
         "GNOMON_ADMIN_URL=postgresql://postgres@other/shop gnomon target setup warehouse",
     ),
 )
+@options.on_database
 def setup(
+    shared: options.DatabaseOptions,
     name: Name,
     admin: Admin = None,
     connections: Connections = None,
     temp_files: TempFiles = "1GB",
     dry_run: DryRun = False,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Make the login of a SQL target, with its limits, its inbox and what it may call."""
     from gnomon.stores.postgres.logins import login_script, set_up_login
 
-    settings = options.settings_of(config, database=database, schema=schema)
+    settings = shared.settings
     target = _target(settings, name)
     plan = _plan(settings, target, connections or 2 * target.in_flight_max, temp_files)
     if dry_run:
-        _show(login_script(plan), as_json=json)
+        _show(login_script(plan), as_json=shared.json)
         return
     if admin is None and target.place == "remote":
         raise ConfigurationError("--admin", "is needed: the target is not the own database")
-    _show(run(set_up_login(admin or settings.database.url, plan)), as_json=json)
+    _show(run(set_up_login(admin or settings.database.url, plan)), as_json=shared.json)
     say(f"the login {plan.role} of {name} is ready; grant it what its statements are about")
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from gnomon.app import App
 from gnomon.cli import options
-from gnomon.cli.connection import open_database
 from gnomon.cli.output import from_now, moment, print_json, print_table, say
-from gnomon.cli.process import run
 from gnomon.clock import SystemEntropy
-from gnomon.config import Settings
 from gnomon.contracts.store import Token
 from gnomon.gateways.auth import issue
 from gnomon.model.duration import parse_duration
@@ -25,7 +22,6 @@ noun = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-T = TypeVar("T")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Whom the token stands for.")]
 Scope = Annotated[
@@ -41,14 +37,6 @@ Expires = Annotated[
 OVERLAP = "1h"
 
 
-def _with_app(settings: Settings, work: Callable[[App], Awaitable[T]]) -> T:
-    async def working() -> T:
-        async with open_database(settings) as app:
-            return await work(app)
-
-    return run(working())
-
-
 def _lifetime(text: str | None) -> timedelta | None:
     return None if text is None else parse_duration(text, "--expires")
 
@@ -61,7 +49,9 @@ def _lifetime(text: str | None) -> timedelta | None:
         "gnomon token create shop --scope write --live-max 100000",
     ),
 )
+@options.on_database
 def create(
+    shared: options.DatabaseOptions,
     name: Name,
     scope: Scope,
     expires: Expires = None,
@@ -71,19 +61,14 @@ def create(
     live_max: Annotated[
         int | None, typer.Option("--live-max", help="Active and paused actions at most.")
     ] = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Make a token and show it, once: only its hash is kept."""
-    settings = options.settings_of(config, database=database, schema=schema)
     text, draft = issue(
         name, scope, entropy=SystemEntropy(), lifetime=_lifetime(expires), rate=rate,
         live_max=live_max,
     )  # fmt: skip
-    token = _with_app(settings, lambda app: app.store.tokens.create(draft))
-    _show_new(text, token, as_json=json)
+    token = shared.work(lambda app: app.store.tokens.create(draft))
+    _show_new(text, token, as_json=shared.json)
 
 
 @noun.command(
@@ -92,24 +77,20 @@ def create(
         "gnomon token rotate shop", "gnomon token rotate shop --overlap 1d --expires 90d"
     ),
 )
+@options.on_database
 def rotate(
+    shared: options.DatabaseOptions,
     name: Name,
     overlap: Annotated[
         str, typer.Option("--overlap", metavar="DURATION", help="How long the old one stays valid.")
     ] = OVERLAP,
     expires: Expires = None,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """Make a further token of a name, with the same scopes and limits; the old one ends soon."""
-    settings = options.settings_of(config, database=database, schema=schema)
-    text, token = _with_app(
-        settings,
+    text, token = shared.work(
         lambda app: _rotate(app, name, parse_duration(overlap, "--overlap"), _lifetime(expires)),
     )
-    _show_new(text, token, as_json=json)
+    _show_new(text, token, as_json=shared.json)
 
 
 async def _rotate(
@@ -127,35 +108,29 @@ async def _rotate(
 
 
 @noun.command("list", epilog=options.examples("gnomon token list", "gnomon token list --json"))
+@options.on_database
 def list_tokens(
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
+    shared: options.DatabaseOptions,
 ) -> None:
     """Show all tokens, revoked and expired ones too; never their text."""
-    settings = options.settings_of(config, database=database, schema=schema)
-    tokens = _with_app(settings, lambda app: app.store.tokens.list())
-    if json:
+    tokens = shared.work(lambda app: app.store.tokens.list())
+    if shared.json:
         print_json({"tokens": [_plain(token) for token in tokens]})
     else:
         _show_table(tokens)
 
 
 @noun.command("revoke", epilog=options.examples("gnomon token revoke shop"))
+@options.on_database
 def revoke(
+    shared: options.DatabaseOptions,
     name: Name,
-    database: options.Database = None,
-    schema: options.Schema = None,
-    config: options.ConfigFile = None,
-    json: options.Json = False,
 ) -> None:
     """End all tokens of a name. Servers notice within seconds."""
-    settings = options.settings_of(config, database=database, schema=schema)
-    count = _with_app(settings, lambda app: app.store.tokens.revoke(name))
+    count = shared.work(lambda app: app.store.tokens.revoke(name))
     if not count:
         raise NotFound("valid token", name)
-    print_json({"revoked": count}) if json else say(f"revoked {count} of {name}")
+    shared.tell({"revoked": count}, f"revoked {count} of {name}")
 
 
 # -- output ---------------------------------------------------------------------------------------
