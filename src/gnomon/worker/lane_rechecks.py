@@ -26,6 +26,7 @@ class LaneRecheck:
     floor: datetime | None  # None: at the lane's first row
     look_s: float
     spell_s: float
+    place: datetime | None  # where the next look begins: behind the floor, if it is one of many
 
 
 class LaneRechecks:
@@ -43,26 +44,46 @@ class LaneRechecks:
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._of)
 
-    def put(self, lane: Lane, floor: datetime | None, now_s: float) -> None:
-        """Rows from `floor` on may have been passed over; after a look in vain: still."""
+    def put(
+        self,
+        lane: Lane,
+        floor: datetime | None,
+        now_s: float,
+        *,
+        reached: datetime | None = None,
+    ) -> None:
+        """Rows from `floor` on may have been passed over; after a look in vain: still. A look that
+        saw a part of them goes on soon from where it `reached`, before one begins at the floor."""
         known = self._of.get(lane)
         if known is None:
-            self._of[lane] = LaneRecheck(floor, now_s + SPELL_FIRST_S, SPELL_FIRST_S)
+            place = reached or floor
+            self._of[lane] = LaneRecheck(floor, now_s + SPELL_FIRST_S, SPELL_FIRST_S, place)
         elif known.look_s <= now_s:
-            spell_s = min(known.spell_s * 2, SPELL_MAX_S)
-            self._of[lane] = LaneRecheck(floor, now_s + spell_s, spell_s)
+            floor = known.floor if known.place != known.floor else floor
+            spell_s = SPELL_FIRST_S if reached else min(known.spell_s * 2, SPELL_MAX_S)
+            self._of[lane] = LaneRecheck(floor, now_s + spell_s, spell_s, reached or floor)
         elif floor is None or (known.floor is not None and floor < known.floor):
+            known.place = floor if known.place == known.floor else known.place
             known.floor = floor
 
     def lower(self, lane: Lane, at: datetime) -> None:
         """A row before the floor is known of: the next look must not pass it."""
         known = self._of.get(lane)
         if known is not None and known.floor is not None and at < known.floor:
-            known.floor = at
+            known.floor = known.place = at
 
     def clear(self, lane: Lane) -> None:
         """Nothing was passed over, or all of it has been begun."""
         self._of.pop(lane, None)
+
+    def end(self, lane: Lane, now_s: float) -> None:
+        """A look found nothing in vain from its place on: if that was not the floor, the rows
+        before it are still in question."""
+        known = self._of.get(lane)
+        if known is None or known.place == known.floor:
+            self.clear(lane)
+        else:
+            self.put(lane, known.floor, now_s)
 
     def hurry(self, shards: Collection[int], now_s: float) -> None:
         """Something was done about the rows of these shards: look at once."""
@@ -88,9 +109,9 @@ class LaneRechecks:
                 break
         return [*looks[: max(1, free // 2)], *last][:free]
 
-    def floor(self, lane: Lane) -> datetime | None:
+    def place(self, lane: Lane) -> datetime | None:
         """From where on to look; only of a lane in doubt."""
-        return self._of[lane].floor
+        return self._of[lane].place
 
     def covers(self, lane: Lane, at: datetime) -> bool:
         """Whether a row at `at` may be one of those passed over."""

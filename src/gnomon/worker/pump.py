@@ -417,7 +417,7 @@ class Pump:
         doubts, lease_guid = self.timeline.doubts, self._lease_of(lane)
         if doubts.is_due(lane, self._clock.monotonic()):
             return BeginRequest(
-                lane=lane, lease_guid=lease_guid, limit=limit, since=doubts.floor(lane)
+                lane=lane, lease_guid=lease_guid, limit=limit, since=doubts.place(lane)
             )
         since = self.timeline.since(lane)
         return BeginRequest(lane=lane, lease_guid=lease_guid, limit=limit, since=since, hasty=True)
@@ -438,13 +438,14 @@ class Pump:
         lane, at = demand.lane, result.next_due[demand.lane]
         timeline, now_s = self.timeline, self._clock.monotonic()
         if not demand.hasty and is_full and at is not None and timeline.is_passed(lane, at):
-            timeline.doubts.put(lane, at, now_s)
+            timeline.doubts.put(lane, at, now_s, reached=at)
             return
         timeline.settle(lane, at, asked=asked)
         if lane in result.refused:
-            timeline.doubts.put(lane, result.refused[lane], now_s)
+            reached = result.reached.get(lane)
+            timeline.doubts.put(lane, result.refused[lane], now_s, reached=reached)
         elif not demand.hasty:
-            timeline.doubts.clear(lane)
+            timeline.doubts.end(lane, now_s)
         elif is_full and at != demand.since:
             timeline.doubts.put(lane, demand.since, now_s)
 

@@ -34,8 +34,30 @@ def test_what_is_passed_over_before_the_look_neither_hastens_nor_delays_it() -> 
     doubts.put(MAIL, EPOCH + at(2), 0.0)
     doubts.put(MAIL, EPOCH, SPELL_FIRST_S / 2)
     doubts.put(MAIL, EPOCH + at(5), SPELL_FIRST_S / 2)
-    assert EPOCH == doubts.floor(MAIL)
+    assert EPOCH == doubts.place(MAIL)
     assert SPELL_FIRST_S == next_s(doubts)
+
+
+def test_a_look_at_a_part_goes_on_soon_and_then_begins_at_the_floor() -> None:
+    """However many rows cannot be begun, those between them are come to, and none is forgotten."""
+    doubts = LaneRechecks()
+    doubts.put(MAIL, EPOCH, 0.0, reached=EPOCH + at(1))
+    assert EPOCH + at(1) == doubts.place(MAIL)
+    doubts.put(MAIL, EPOCH + at(1), 1.0, reached=EPOCH + at(2))
+    assert (EPOCH + at(2), 1.0 + SPELL_FIRST_S) == (doubts.place(MAIL), next_s(doubts))
+    doubts.put(MAIL, EPOCH + at(2), 2.0)
+    assert (EPOCH, 2.0 + 2 * SPELL_FIRST_S) == (doubts.place(MAIL), next_s(doubts))
+    assert doubts.covers(MAIL, EPOCH)
+
+
+def test_a_look_that_ends_in_the_open_begins_at_the_floor_again() -> None:
+    """What it found clear was a part: the rows before it are still in question."""
+    doubts = LaneRechecks()
+    doubts.put(MAIL, EPOCH, 0.0, reached=EPOCH + at(1))
+    doubts.end(MAIL, 1.0)
+    assert EPOCH == doubts.place(MAIL)
+    doubts.end(MAIL, 9.0)
+    assert MAIL not in doubts
 
 
 def test_a_lane_that_is_cleared_begins_anew() -> None:
@@ -137,4 +159,4 @@ def test_a_look_begins_no_later_than_what_is_known_to_be_due() -> None:
     timeline = Timeline()
     timeline.doubts.put(MAIL, EPOCH + at(5), 0.0)
     timeline.note(MAIL, EPOCH + at(1))
-    assert EPOCH + at(1) == timeline.doubts.floor(MAIL)
+    assert EPOCH + at(1) == timeline.doubts.place(MAIL)

@@ -114,13 +114,15 @@ class BeginResult(Value, frozen=True):
 
     A lane that gave less than was asked although rows of it are due is in `refused`, with the time
     of the first of those: they are locked, expired, of an old generation, or run past their
-    reservation. Its `next_due` is then of the rows behind them.
+    reservation. Its `next_due` is then of the rows behind them. If more of them stand there than
+    were looked at, `reached` says where the next look goes on: a demand with this `since`.
     """
 
     begun: Sequence[BegunAttempt]
     next_due: Mapping[Lane, datetime | None]
     now: datetime
     refused: Mapping[Lane, datetime] = MappingProxyType({})
+    reached: Mapping[Lane, datetime] = MappingProxyType({})
 
 
 class LapsedRow(Value, frozen=True):
@@ -239,7 +241,8 @@ class WorkStore(Protocol):
 
         Nothing is waited for: an action that somebody holds is passed over. What cannot be begun
         (expired, held, left behind) is looked at in a bounded number only; where it fills the head
-        of a lane, the newest due rows of that lane are begun instead.
+        of a lane, the newest due rows of that lane are begun instead, and the rows between are
+        found by going on from where the look ended (`reached`), demand by demand.
         """
         ...
 

@@ -16,7 +16,9 @@ from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.rows import Decoder
 
 MOMENT = timedelta(milliseconds=20)  # what came due within it may have done so after the begin
-LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked
+LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked in haste
+CLOSELY_LOOKED_AT = 250  # the same for a look at what was passed over before
+TICK = timedelta(microseconds=1)
 
 
 class BeginTerms(NamedTuple):
@@ -42,13 +44,18 @@ async def begin(
 ) -> BeginResult:
     rows = list(await _begin_rows(database, demands, terms, newest=False))
     left = await _left(database, demands, rows)
+    reached: dict[Lane, datetime] = {}
     if left.refused:
-        rows += await _begin_behind(database, demands, terms, rows, left)
+        blocked = [demand for demand in demands if demand.lane in left.refused]
+        rows += await _begin_behind(database, blocked, terms, rows, left)
+        reached = await _reached(database, blocked, left)
     # They come in this order by themselves, unless a planner without our settings is at work.
     rows.sort(key=itemgetter(5))
     begun = [decoder.begun_of(row) for row in rows]
     now = rows[0][6] if rows else left.looked_at or (await database.fetch("now"))[0][0]
-    return BeginResult(begun=begun, next_due=left.next_due, now=now, refused=left.refused)
+    return BeginResult(
+        begun=begun, next_due=left.next_due, now=now, refused=left.refused, reached=reached
+    )
 
 
 async def _begin_behind(
@@ -64,7 +71,6 @@ async def _begin_behind(
     blocked = [
         msgspec.structs.replace(demand, limit=demand.limit - given[demand.lane])
         for demand in demands
-        if demand.lane in left.refused
     ]
     found = await _begin_rows(database, blocked, terms, newest=True)
     counted = Counter((row[0], row[20], row[21]) for row in found)
@@ -86,15 +92,39 @@ async def _begin_rows(
             [demand.since for demand in demands],
             *terms,
             newest,
-            LOOKED_AT,
+            [_looked_at(demand) for demand in demands],
         )
     found: list[Row] = []
     for demand in demands:
         found += await database.fetch(
             "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
-            newest, LOOKED_AT,
+            newest, _looked_at(demand),
         )  # fmt: skip
     return found
+
+
+def _looked_at(demand: BeginRequest) -> int:
+    return LOOKED_AT if demand.hasty else CLOSELY_LOOKED_AT
+
+
+async def _reached(
+    database: Database, blocked: Sequence[BeginRequest], left: LaneLeft
+) -> dict[Lane, datetime]:
+    """Where the next look goes on; behind rows of one moment, if they are all it looked at."""
+    sinces = [demand.since for demand in blocked]
+    counts = [demand.limit + _looked_at(demand) for demand in blocked]
+    if len(blocked) > 1 and database.many_shards:
+        rows = await database.fetch("begin_reached", *_lane_columns(blocked), sinces, counts)
+    else:
+        rows = [
+            (await database.fetch("begin_reached_lane", *demand.lane, demand.since, count))[0]
+            for demand, count in zip(blocked, counts, strict=True)
+        ]
+    return {
+        demand.lane: max(row[0], (demand.since or left.refused[demand.lane]) + TICK)
+        for demand, row in zip(blocked, rows, strict=True)
+        if row[0] is not None
+    }
 
 
 async def _left(

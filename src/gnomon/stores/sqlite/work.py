@@ -44,7 +44,8 @@ from gnomon.stores.sqlite.rows import (
 Connection = sqlite3.Connection
 
 ALWAYS_US = -(2**63)
-LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked
+LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked in haste
+CLOSELY_LOOKED_AT = 250  # the same for a look at what was passed over before
 STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
 
 OLDEST = {name: SQL[name] for name in ("begin_due", "begin_overdue")}
@@ -147,6 +148,7 @@ class SqliteWork(SqliteMoving):
         that gives all that was asked may have more at once."""
         given = Counter((each.shard, each.spec.queue, each.spec.priority) for each in begin.begun)
         next_due = dict(begin.next_due)
+        reached: dict[Lane, datetime] = {}
         due: list[tuple[int, DueRow]] = []
         for demand in demands:
             lane, left = demand.lane, demand.limit - given[demand.lane]
@@ -157,8 +159,21 @@ class SqliteWork(SqliteMoving):
             due += [(lane.shard, row) for row in rows]
             if len(rows) >= left:
                 next_due[lane] = begin.refused[lane]
+            place = self._reached(connection, demand, begin.refused[lane], terms)
+            if place is not None:
+                reached[lane] = place
         begun = [*begin.begun, *(self._stamp(connection, due, terms) if due else [])]
-        return msgspec.structs.replace(begin, begun=begun, next_due=next_due)
+        return msgspec.structs.replace(begin, begun=begun, next_due=next_due, reached=reached)
+
+    def _reached(
+        self, connection: Connection, demand: BeginRequest, first: datetime, terms: BeginTerms
+    ) -> datetime | None:
+        """Where the next look goes on; behind rows of one moment, if they are all it looked at."""
+        since = _since_us(demand)
+        wanted = lane_row(demand.lane) | {"since": since, "now": terms.now_us}
+        wanted["looked_at"] = demand.limit + _looked_at(demand)
+        row = connection.execute(SQL["begin_reached"], wanted).fetchone()
+        return None if row is None else moment(max(row[0], max(since, micros(first)) + 1))
 
     def _due(
         self,
@@ -171,7 +186,8 @@ class SqliteWork(SqliteMoving):
         wanted = lane_row(demand.lane)
         wanted["now"] = terms.now_us
         wanted["limit"] = demand.limit
-        wanted["looked_at"] = LOOKED_AT
+        wanted["looked_at"] = _looked_at(demand)
+        wanted["since"] = ALWAYS_US if queries is NEWEST else _since_us(demand)
         if demand.lease_guid is None:
             wanted["silent_since"] = terms.now_us - terms.silent_us
             wanted["overdue_since"] = terms.now_us - OVERDUE_US
@@ -432,3 +448,12 @@ def _lanes(connection: Connection, shard: int) -> list[tuple[Lane, int]]:
         lane = Lane(shard, queue, priority)
         found.append((lane, earliest))
     return found
+
+
+def _looked_at(demand: BeginRequest) -> int:
+    return LOOKED_AT if demand.hasty else CLOSELY_LOOKED_AT
+
+
+def _since_us(demand: BeginRequest) -> int:
+    """Only where rows were passed over: the head of a lane costs nothing here."""
+    return ALWAYS_US if demand.hasty or demand.since is None else micros(demand.since)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from gnomon.contracts.store import Recorded, Store
 from gnomon.model.action import State
 from gnomon.model.outcome import Failed
@@ -179,6 +181,40 @@ class TestBlockedHead:
         (begun,) = result.begun
         assert begun.id.startswith("fresh")
         assert 1 == len(result.refused)
+
+    async def test_what_stands_between_them_is_found_by_going_on(
+        self, store: Store, given: Given
+    ) -> None:
+        """Neither the oldest nor the newest: the next look begins where the last one ended."""
+        await self._expect_the_middle(store, given, step=timedelta(milliseconds=1))
+
+    async def test_what_stands_between_many_of_one_moment_is_found(
+        self, store: Store, given: Given
+    ) -> None:
+        """A look that saw rows of one moment only goes on behind that moment."""
+        await self._expect_the_middle(store, given, step=timedelta(0))
+
+    async def _expect_the_middle(self, store: Store, given: Given, *, step: timedelta) -> None:
+        drafts = [
+            await given.draft(given.name_in(0), due_in=due_in + n * step, expires_in=-SECOND)
+            for due_in in (-HOUR, -9 * SECOND)
+            for n in range(IN_VAIN)
+        ]
+        fresh = await given.draft(given.name_in(0, "fresh"), due_in=-60 * SECOND)
+        await store.actions.create([*drafts, fresh])
+        await given.move()
+
+        (demand,) = await given.demands(limit=5)
+        looks, names = 0, list[str]()
+        while not names:
+            looks += 1
+            result = await given.begin([demand])
+            names = [begun.id for begun in result.begun]
+            if not names:
+                demand = replace(demand, since=result.reached[demand.lane])
+
+        assert [fresh.id] == names
+        assert looks in {2, 3}
 
     async def test_what_is_begun_behind_them_is_not_begun_twice(
         self, store: Store, given: Given

@@ -207,8 +207,9 @@ RETURNING guid;
 -- $7 batch, $8 owner, $9 grace, $10 window, $11 silent, $12 newest first, $13 looked at in vain
 WITH picked AS (
     SELECT due.*
-    FROM unnest($1::int[], $2::text[], $3::smallint[], $4::uuid[], $5::int[], $6::timestamptz[])
-        AS d (shard_id, queue, priority, lease_guid, rows_max, since)
+    FROM unnest(
+        $1::int[], $2::text[], $3::smallint[], $4::uuid[], $5::int[], $6::timestamptz[], $13::int[]
+    ) AS d (shard_id, queue, priority, lease_guid, rows_max, since, looked_at)
     CROSS JOIN LATERAL (
         SELECT 1 FROM /*schema*/shard_lock AS l
         WHERE l.shard_id = d.shard_id AND CASE
@@ -232,7 +233,7 @@ WITH picked AS (
                   - CASE WHEN d.lease_guid IS NULL THEN interval '1 second' ELSE interval '0' END
               AND NOT q.running AND NOT $12::boolean
             ORDER BY q.scheduled_at
-            LIMIT d.rows_max + $13::int)
+            LIMIT d.rows_max + d.looked_at)
             UNION ALL
             (SELECT q.ctid, q.guid, q.scheduled_at
             FROM /*schema*/processing_queue AS q
@@ -241,7 +242,7 @@ WITH picked AS (
                   - CASE WHEN d.lease_guid IS NULL THEN interval '1 second' ELSE interval '0' END
               AND NOT q.running AND $12::boolean
             ORDER BY q.scheduled_at DESC
-            LIMIT d.rows_max + $13::int)
+            LIMIT d.rows_max + d.looked_at)
         ) AS head
         CROSS JOIN LATERAL (
             SELECT s.*
@@ -387,6 +388,37 @@ FROM (
     WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
       AND q.scheduled_at >= coalesce($4::timestamptz, '-infinity')
 ) AS first;
+
+-- name: begin_reached many-shards
+-- Where the next look into a lane goes on, if more due rows stand there than were looked at.
+-- $1 shards, $2 queues, $3 priorities, $4 since, $5 rows looked at
+SELECT (
+    SELECT q.scheduled_at
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
+      AND q.scheduled_at >= coalesce(d.since, '-infinity')
+      AND q.scheduled_at <= statement_timestamp() AND NOT q.running
+    ORDER BY q.scheduled_at
+    OFFSET d.looked_at
+    LIMIT 1
+)
+FROM unnest($1::int[], $2::text[], $3::smallint[], $4::timestamptz[], $5::int[])
+    WITH ORDINALITY AS d (shard_id, queue, priority, since, looked_at, place)
+ORDER BY d.place;
+
+-- name: begin_reached_lane shard-local
+-- The same for one lane.
+-- $1 shard, $2 queue, $3 priority, $4 since, $5 rows looked at
+SELECT (
+    SELECT q.scheduled_at
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
+      AND q.scheduled_at >= coalesce($4::timestamptz, '-infinity')
+      AND q.scheduled_at <= statement_timestamp() AND NOT q.running
+    ORDER BY q.scheduled_at
+    OFFSET $5::int
+    LIMIT 1
+);
 
 -- name: recall shard-local
 -- Running rows that a batch began. When they had been due is not known any more: began_at instead.

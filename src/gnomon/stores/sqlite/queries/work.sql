@@ -81,7 +81,7 @@ FROM (
         SELECT p.shard_id, p.guid, p.scheduled_at, p.attempts
         FROM processing_queue AS p
         WHERE p.shard_id = :shard AND p.queue = :queue AND p.priority = :priority
-            AND p.scheduled_at <= :now AND p.running = 0
+            AND p.scheduled_at >= :since AND p.scheduled_at <= :now AND p.running = 0
         ORDER BY p.scheduled_at /*order*/
         LIMIT :limit + :looked_at
     ) AS head
@@ -110,7 +110,7 @@ FROM (
         SELECT p.shard_id, p.guid, p.scheduled_at, p.attempts
         FROM processing_queue AS p
         WHERE p.shard_id = :shard AND p.queue = :queue AND p.priority = :priority
-            AND p.scheduled_at < :overdue_since AND p.running = 0
+            AND p.scheduled_at >= :since AND p.scheduled_at < :overdue_since AND p.running = 0
         ORDER BY p.scheduled_at /*order*/
         LIMIT :limit + :looked_at
     ) AS head
@@ -140,6 +140,14 @@ SELECT scheduled_at FROM processing_queue
 WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND scheduled_at > :after
 ORDER BY scheduled_at
 LIMIT 1;
+
+-- name: begin_reached
+-- Where the next look into a lane goes on, if more due rows stand there than were looked at.
+SELECT scheduled_at FROM processing_queue
+WHERE shard_id = :shard AND queue = :queue AND priority = :priority
+    AND scheduled_at >= :since AND scheduled_at <= :now AND running = 0
+ORDER BY scheduled_at
+LIMIT 1 OFFSET :looked_at;
 
 -- name: recall
 SELECT json_group_array(json_array(
