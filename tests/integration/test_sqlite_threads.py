@@ -115,8 +115,8 @@ LARGE: dict[str, Verb] = {
     "count": lambda store: store.actions.count(),
     "list_audit": lambda store: store.tokens.list_audit(AuditSelection(), limit=5),
     "entities": lambda store: store.entities.list(after=None, prefix="", limit=5),
-    "parked": lambda store: store.entities.parked(stage=None, after=None, limit=5),
-    "stages": lambda store: store.entities.stages(),
+    "parked": lambda store: store.queues.parked(stage=None, after=None, limit=5),
+    "stages": lambda store: store.register.stages(),
     "backlog": lambda store: store.outbox.backlog(),
 }
 URGENT: dict[str, Verb] = {

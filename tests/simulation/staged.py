@@ -62,7 +62,10 @@ STAGES_CONFIG = StagesConfig(
     retry_max=timedelta(seconds=2),
     call_timeout=timedelta(seconds=10),
 )
-DANGEROUS = {"commit", "asked", "write", "fire", "set_back", "sent", "swept", "swap_state"}
+DANGEROUS = {
+    "commit", "route", "write", "fire_timers", "give_back", "remove", "advance_backfill",
+    "swap_state",
+}  # fmt: skip
 
 
 def value_of(*inputs: object) -> int:

@@ -70,7 +70,7 @@ async def _look(app: App) -> Sequence[Finding]:
     difference = await installation.verify_identity()
     findings = list(await installation.doctor())
     backlog, now = await app.store.outbox.backlog(), await installation.now()
-    register = await app.store.entities.stages()
+    register = await app.store.register.stages()
     findings += late_sinks(backlog, now=now, alarm=app.settings.stages.outbox_alarm)
     findings += unserved(register, now=now)
     if difference is not None:

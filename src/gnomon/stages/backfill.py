@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
-from gnomon.contracts.store.entities import ChangedEntity, Enqueue, EntityStore, Routing
+from gnomon.contracts.store.queues import ChangedEntity, Enqueue, QueueStore, Routing
 from gnomon.stages.attendance import StageShards
 from gnomon.stages.change_router import ChangeRouter, asked_of, view_of_fed
 from gnomon.stages.pipeline import BackgroundShare, StagePipeline
@@ -24,7 +24,7 @@ class Backfiller:
 
     def __init__(
         self,
-        store: EntityStore,
+        store: QueueStore,
         asker: ChangeRouter,
         lines: Mapping[str, StagePipeline],
         background: BackgroundShare,
@@ -81,13 +81,13 @@ class Backfiller:
         if page is None:
             return False
         answers = [self._asked(line, held, fed, page.reason, now) for fed in page.entities]
-        wanted = [answer for answer in answers if answer.offers]
+        wanted = [answer for answer in answers if answer.enqueues]
         moved_on = await self._store.advance_backfill(
-            held, info.name, started_at=page.started_at, cursor=page.cursor, answers=wanted
+            held, info.name, started_at=page.started_at, cursor=page.cursor, routings=wanted
         )
         if moved_on:
             for answer in wanted:
-                self._offered(answer.offers)
+                self._offered(answer.enqueues)
         return True
 
     def _asked(

@@ -20,7 +20,7 @@ import msgspec
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
-from gnomon.contracts.store.entities import ChangedEntity, Enqueue, Routing, StageLane
+from gnomon.contracts.store.queues import ChangedEntity, Enqueue, Routing, StageLane
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import Buckets
 from gnomon.model.stage.graph import Graph, build_graph
@@ -283,7 +283,7 @@ def asked_of(fed: ChangedEntity, held: HeldShard, offers: tuple[Enqueue, ...]) -
         seq=fed.seq,
         epoch=fed.entity.epoch,
         version=fed.entity.version,
-        offers=offers,
+        enqueues=offers,
     )
 
 

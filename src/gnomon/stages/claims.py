@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from gnomon.clock import DatabaseClock
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
-from gnomon.contracts.store.entities import (
+from gnomon.contracts.store.queues import (
     ChangedEntity,
     ClaimedEntity,
     Commit,
     Enqueue,
-    EntityStore,
     NewRow,
+    QueueStore,
     Routing,
     StageLane,
 )
@@ -50,7 +50,7 @@ class StageClaims:
 
     def __init__(
         self,
-        store: EntityStore,
+        store: QueueStore,
         asker: ChangeRouter,
         runs: StageRunner,
         lines: Iterable[StagePipeline],
@@ -135,9 +135,9 @@ class StageClaims:
         for each, answer, rows in zip(fed, answers, made, strict=True):
             if rows is None:
                 continue
-            claims = claims_after_asking(each, answer.offers, rows)
+            claims = claims_after_asking(each, answer.enqueues, rows)
             is_busy = each.entity.id in self._busy
-            followers += self._followers(claims, answer.offers, now, is_busy=is_busy)
+            followers += self._followers(claims, answer.enqueues, now, is_busy=is_busy)
         self._follow(followers, now)
 
     def _after_saves(self, line: StagePipeline, saved: Sequence[SavedRun]) -> None:
@@ -148,7 +148,7 @@ class StageClaims:
             if any(isinstance(part.wake, datetime) for part in commit.parts):
                 self.is_stale = True
             claims = claims_after_save(claim, commit, answer.made) if answer.made else ()
-            followers += self._followers(claims, commit.offers, now, is_busy=is_busy)
+            followers += self._followers(claims, commit.enqueues, now, is_busy=is_busy)
         self._follow(followers, now)
         if saved:
             self.tell_saved([part for _, commit, _ in saved for part in commit.parts])
@@ -256,7 +256,7 @@ class StageClaims:
         del line.next_at[lane]
         line.lagging_since.pop(lane, None)
         freed = self._freed
-        peeked = await self._store.peek(
+        peeked = await self._store.lane_head(
             holdings, line.served.info.name, lane, limit=limit, skip={*line.claimed, *line.behind}
         )
         if line.is_held and lane is StageLane.BACKGROUND:

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
-from gnomon.contracts.store.entities import Commit, CommitResult, EntityStore, Release, StateWrite
+from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.queues import Commit, CommitResult, QueueStore, ReturnedClaim
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -92,17 +93,17 @@ class Batcher(Generic[Q, A]):
 class Committer:
     """The reconciler's pen."""
 
-    def __init__(self, store: EntityStore, *, limit: int) -> None:
+    def __init__(self, store: QueueStore, *, limit: int) -> None:
         self._commits: Batcher[Commit, CommitResult] = Batcher(
             store.commit, limit=limit, size_of=_bytes_of
         )
-        self._set_backs: Batcher[Release, bool] = Batcher(store.set_back, limit=limit)
+        self._set_backs: Batcher[ReturnedClaim, bool] = Batcher(store.give_back, limit=limit)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
         """Save runs."""
         return await self._commits.put_all(commits)
 
-    async def set_back(self, rows: Sequence[Release]) -> Sequence[bool]:
+    async def set_back(self, rows: Sequence[ReturnedClaim]) -> Sequence[bool]:
         """Write what became of claims without a commit."""
         return await self._set_backs.put_all(rows)
 

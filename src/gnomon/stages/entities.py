@@ -11,13 +11,13 @@ import msgspec
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import Installation, Store
 from gnomon.contracts.store.entities import (
-    Enqueue,
     Entity,
     EntityWrite,
     StageState,
     StateWrite,
 )
 from gnomon.contracts.store.outbox import RELAY_SINK
+from gnomon.contracts.store.queues import Enqueue
 from gnomon.contracts.store.register import RELAY_REVISION, StageRecord, StageRegister
 from gnomon.model.errors import FailedPrecondition, InvalidSpec, NotFound, VersionConflict
 from gnomon.model.ids import action_id, shard_of
@@ -66,6 +66,8 @@ class Entities:
         self._store = store
         self._declares_relay = has_relay  # the register is to know it before the first save
         self._entities = store.entities
+        self._queues = store.queues
+        self._register = store.register
         self._shard_count = installation.shard_count
         self._entropy = entropy
 
@@ -190,7 +192,7 @@ class Entities:
 
     async def _store_writes(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
         if self._declares_relay:
-            await declare_relay(self._entities)
+            await declare_relay(self._register)
             self._declares_relay = False
         stored = await self._entities.write(writes)
         self._store.wakeups.hint({write.shard for write in writes})
@@ -236,10 +238,10 @@ class Entities:
         """Why it is in which queue, by what chain, waiting for what, and its next timers."""
         entity = await self.get(entity_id)
         shard = self._shard(entity_id)
-        rows = await self._entities.rows(entity_id, shard=shard)
+        rows = await self._queues.rows(entity_id, shard=shard)
         changes = await self._entities.changes(entity_id, shard=shard, limit=CHANGES_SHOWN)
         now = await self._store.installation.now()
-        return explained(entity, rows, changes, await self._entities.registered(), now=now)
+        return explained(entity, rows, changes, await self._register.registered(), now=now)
 
     # -- states -----------------------------------------------------------------------------------
 
@@ -275,7 +277,7 @@ class Entities:
             epoch=entity.epoch if epoch is None else epoch,
             version=version,
             state=state,
-            offer=offer if wake else None,
+            enqueue=offer if wake else None,
             actor=by,
         )
         if stored is not None:
@@ -286,14 +288,14 @@ class Entities:
 
     async def stages(self) -> Sequence[StageRecord]:
         """All stages the register knows, with what is in their queues."""
-        return [each for each in await self._entities.stages() if each.name != RELAY_SINK]
+        return [each for each in await self._register.stages() if each.name != RELAY_SINK]
 
     async def backfill(
         self, stage: str, *, unless_within: timedelta | None = None, by: str = USER
     ) -> bool:
         """Walk the whole base for a stage, in the background lane. Errors: NotFound."""
         await self.registered(stage)
-        began = await self._entities.begin_backfill(
+        began = await self._register.begin_backfill(
             stage, reason="backfill by hand", unless_within=unless_within, actor=by
         )
         self._store.wakeups.hint(())
@@ -302,7 +304,7 @@ class Entities:
     async def forget_stage(self, stage: str, *, by: str = USER) -> int:
         """Remove a stage's queue, timers, states and register entry. Errors: NotFound."""
         await self.registered(stage)
-        return await self._entities.forget(stage, actor=by)
+        return await self._register.forget(stage, actor=by)
 
     async def parked(
         self,
@@ -314,19 +316,19 @@ class Entities:
         """What waits for a person: quarantined and looping rows, undelivered saves. A page of so
         many (entity, stage)."""
         _check_limit(limit)
-        rows = await self._entities.parked(stage=stage, after=after, limit=limit)
+        rows = await self._queues.parked(stage=stage, after=after, limit=limit)
         return [parked_row(row) for row in rows]
 
     async def release(self, entity_id: str, stage: str | None = None, *, by: str = USER) -> int:
         """Free parked rows and undelivered saves by hand; how many."""
         shard = self._shard(action_id(entity_id))
-        freed = await self._entities.release(entity_id, stage, shard=shard, actor=by)
+        freed = await self._queues.release(entity_id, stage, shard=shard, actor=by)
         self._store.wakeups.hint({shard})
         return freed
 
     async def registered(self, stage: str) -> StageRecord:
         """What the register knows of a stage. Errors: NotFound."""
-        for record in await self._entities.registered():
+        for record in await self._register.registered():
             if record.name == stage:
                 return record
         raise NotFound("stage", stage)

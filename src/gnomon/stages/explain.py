@@ -8,13 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store.entities import (
-    ChangeNote,
-    Entity,
-    QueueRow,
-    RowStatus,
-    StageLane,
-)
+from gnomon.contracts.store.entities import ChangeNote, Entity
+from gnomon.contracts.store.queues import QueueRow, RowStatus, StageLane
 from gnomon.contracts.store.register import StageRecord
 
 ORPHAN_AFTER = timedelta(minutes=2)  # so long after its last sign a stage counts as not served

@@ -11,17 +11,15 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from gnomon.contracts.store.entities import (
+from gnomon.contracts.store.entities import Entity, StageState, StateWrite
+from gnomon.contracts.store.queues import (
     ChangedEntity,
     ClaimedEntity,
     Commit,
     Enqueue,
-    Entity,
     NewRow,
     QueueRow,
     RowStatus,
-    StageState,
-    StateWrite,
 )
 
 
@@ -33,9 +31,9 @@ def claims_after_save(
     for part in commit.parts:
         states, entity = states_after(states, part), entity_after(entity, part, claim.now)
     held_back = claim.held_back.union(
-        offer.stage for offer in commit.offers if offer.ready and not offer.is_at_once
+        offer.stage for offer in commit.enqueues if offer.ready and not offer.is_at_once
     )
-    for row, others in _fresh_rows(commit.offers, made, claim.waiting, entity.id):
+    for row, others in _fresh_rows(commit.enqueues, made, claim.waiting, entity.id):
         yield ClaimedEntity(
             entity=replace(entity, changed_at=row.first_at),
             row=row,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.store import HeldShard
-from gnomon.contracts.store.entities import (
+from gnomon.contracts.store.queues import (
     ClaimedEntity,
     Commit,
     Enqueue,
@@ -112,7 +112,7 @@ class _Pass:
         if not self.noted:
             return head
         then = tuple(part.commit for part in others)
-        commit = replace(head.commit, offers=tuple(self.offers), then=then)
+        commit = replace(head.commit, enqueues=tuple(self.offers), then=then)
         return PendingCommit(commit, None, steps=self.steps)
 
 

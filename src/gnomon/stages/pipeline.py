@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
-from gnomon.contracts.store.entities import ClaimedEntity, StageLane, size_of
+from gnomon.contracts.store.queues import ClaimedEntity, StageLane, size_of
 from gnomon.stages.bound_stage import BoundStage
 from gnomon.stages.capacity import BACKGROUND_EVERY, Capacity
 

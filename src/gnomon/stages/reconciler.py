@@ -15,15 +15,10 @@ from msgspec.structs import replace
 from gnomon.clock import DatabaseClock, wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.leased_service import Ownership
-from gnomon.contracts.store import HeldShard
+from gnomon.contracts.store import HeldShard, Store
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
-from gnomon.contracts.store.entities import (
-    Commit,
-    EntityStore,
-    NextWork,
-    size_of,
-)
 from gnomon.contracts.store.outbox import RELAY_SINK
+from gnomon.contracts.store.queues import Commit, NextWork, size_of
 from gnomon.contracts.store.register import RELAY_REVISION
 from gnomon.model.errors import Unavailable
 from gnomon.stages.announcement import announce
@@ -47,7 +42,7 @@ class Reconciler:
 
     def __init__(
         self,
-        store: EntityStore,
+        store: Store,
         stages: Sequence[BoundStage],
         *,
         ownership: Ownership,
@@ -57,7 +52,8 @@ class Reconciler:
         has_relay: bool = False,
         saved: Callable[[Sequence[Commit]], None] = lambda _: None,  # told after saves
     ) -> None:
-        self._store = store
+        self._queues = store.queues
+        self._register = store.register
         self._shard_count = shard_count
         self._config = config or StagesConfig()
         self._clock = env.clock
@@ -68,16 +64,16 @@ class Reconciler:
         self._has_relay = has_relay
         serves = [*by_name, RELAY_SINK] if has_relay else [*by_name]
         self.places = StageShards(ownership, serves, env)
-        self.attending = AttendanceWatch(store, self.places, ownership=ownership, env=env)
+        self.attending = AttendanceWatch(store.register, self.places, ownership=ownership, env=env)
         self.asker = ChangeRouter(
             by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
         )
         background = self._background = BackgroundShare()
         lines = {name: StagePipeline(served, background) for name, served in by_name.items()}
         self.claims = StageClaims(
-            store,
+            store.queues,
             self.asker,
-            StageRunner(store, self.asker, config=self._config, env=env, lines=lines),
+            StageRunner(store.queues, self.asker, config=self._config, env=env, lines=lines),
             lines.values(),
             places=self.places,
             env=env,
@@ -88,7 +84,7 @@ class Reconciler:
         self.claims.in_order()
         self._lines: Mapping[str, StagePipeline] = self.claims.lines
         self._backfiller = Backfiller(
-            store,
+            store.queues,
             self.asker,
             self._lines,
             background,
@@ -148,7 +144,7 @@ class Reconciler:
         relay = {RELAY_SINK: RELAY_REVISION} if self._has_relay else {}
         if not infos and not relay:
             return
-        known = await self._store.declare(
+        known = await self._register.declare(
             {info.name: info.revision for info in infos} | relay,
             formerly={info.name: info.formerly for info in infos if info.formerly},
             backfill=[info.name for info in infos if info.backfill],
@@ -185,7 +181,7 @@ class Reconciler:
         for line in self._lines.values():
             info = line.served.info
             if info.backfill_every is not None and info.revision:
-                await self._store.begin_backfill(
+                await self._register.begin_backfill(
                     info.name, reason="backfill in turn", unless_within=info.backfill_every
                 )
 
@@ -280,7 +276,7 @@ class Reconciler:
             line.next_at.clear()  # before looking: what is noted meanwhile may be newer than that
         survey = self._survey = await self._surveyed(holdings)
         self.time.observe(survey.now)
-        self._fed = self._fed or survey.fed
+        self._fed = self._fed or survey.has_changes
         for each in survey.ready:
             if each.stage in self._lines:
                 self._lines[each.stage].note(each.lane, each.at)
@@ -288,11 +284,11 @@ class Reconciler:
         is_due = any(at <= survey.now for at in self._open_times(now))
         is_fired = survey.timer_at is not None and survey.timer_at <= survey.now
         is_backfilling = not self._is_held and bool(survey.backfills)
-        return is_due or survey.fed or is_fired or is_backfilling
+        return is_due or survey.has_changes or is_fired or is_backfilling
 
     async def _surveyed(self, holdings: Sequence[HeldShard]) -> NextWork:
         """What there is in the shards held here; and, of the stages that are guests, elsewhere."""
-        found = await self._store.survey(holdings)
+        found = await self._queues.next_work(holdings)
         survey = replace(
             found, backfills=[each for each in found.backfills if each[0] in self._lines]
         )
@@ -300,7 +296,7 @@ class Reconciler:
         shards = {shard: held for at in guests.values() for shard, held in at.items()}
         if not shards:
             return survey
-        there = await self._store.survey(list(shards.values()))
+        there = await self._queues.next_work(list(shards.values()))
         return replace(
             survey,
             ready=[*survey.ready, *(each for each in there.ready if each.stage in guests)],
@@ -316,7 +312,7 @@ class Reconciler:
         timer_at = self._survey.timer_at if self._survey else None
         if timer_at is None or timer_at > self.time.now():
             return False
-        fired = await self._store.fire(holdings, limit=FIRE_BATCH)
+        fired = await self._queues.fire_timers(holdings, limit=FIRE_BATCH)
         self.claims.is_stale = True
         if not fired:
             await self._look(holdings)
@@ -330,7 +326,7 @@ class Reconciler:
             return False
         self._fed = False  # before looking: a hint that comes meanwhile is about something else
         try:
-            fed = await self._store.feed(holdings, limit=FEED_BATCH, skip=())
+            fed = await self._queues.changed_entities(holdings, limit=FEED_BATCH, skip=())
         except Unavailable:
             self._fed = True
             raise
@@ -342,7 +338,7 @@ class Reconciler:
         now = self.time.now()
         ours = [(each, holding) for each, holding in held if holding]
         answers = [self.asker.answer(each, holding, now) for each, holding in ours]
-        stored = await self._store.asked(answers)
+        stored = await self._queues.route(answers)
         self.claims.asked([each for each, _ in ours], answers, stored)
         return True
 

@@ -108,10 +108,10 @@ class Relay:
     async def _survey(self) -> list[SinkQueue]:
         """What waits in the shards held here; and, of sinks served here, in those of others."""
         holdings = self._ownership.trusted()
-        found = list(await self._outbox.survey(holdings)) if holdings else []
+        found = list(await self._outbox.waiting_sinks(holdings)) if holdings else []
         guests = {sink: at for sink, at in self._guests().items() if sink in self._senders}
         for sink, at in guests.items():
-            there = await self._outbox.survey(list(at.values()))
+            there = await self._outbox.waiting_sinks(list(at.values()))
             found += [each for each in there if each.sink == sink]
         return found
 

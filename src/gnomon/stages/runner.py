@@ -15,17 +15,17 @@ from msgspec.structs import replace
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
-from gnomon.contracts.store.entities import (
+from gnomon.contracts.store.queues import (
     ClaimedEntity,
     Commit,
     CommitKind,
     CommitResult,
     Enqueue,
-    EntityStore,
-    Release,
+    QueueStore,
+    ReturnedClaim,
     RowStatus,
 )
-from gnomon.contracts.store.entities import Unchanged as KeepStored
+from gnomon.contracts.store.queues import Unchanged as KeepStored
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import UNSEEN, Chains, digest_of
@@ -69,7 +69,7 @@ class StageRunner:
 
     def __init__(
         self,
-        store: EntityStore,
+        store: QueueStore,
         asker: ChangeRouter,
         *,
         config: StagesConfig,
@@ -131,7 +131,7 @@ class StageRunner:
         await self._committer.set_back(list(refused.values()))
         return [claim for claim in claims if claim.entity.id not in refused]
 
-    def _refused(self, claim: ClaimedEntity, held: HeldShard, at: datetime | None) -> Release:
+    def _refused(self, claim: ClaimedEntity, held: HeldShard, at: datetime | None) -> ReturnedClaim:
         wake = None if at is None else self._asker.timer(claim.row.stage, claim.entity.id, at)
         return self._set_back(claim, held, None, wake=wake)
 
@@ -165,7 +165,7 @@ class StageRunner:
     async def _see_through(self, served: BoundStage, runs: Sequence[StageRun]) -> None:
         """Save them together; those in conflict begin again, each by itself."""
         built = [self._built(served, run.claim, run.held, run.answer) for run in runs]
-        set_backs = [each for each in built if isinstance(each, Release)]
+        set_backs = [each for each in built if isinstance(each, ReturnedClaim)]
         saves = [(run, each) for run, each in zip(runs, built, strict=True)
                  if isinstance(each, PendingCommit)]  # fmt: skip
         if set_backs:
@@ -226,7 +226,7 @@ class StageRunner:
         if run.reruns >= RERUNS_MAX:
             await self._committer.set_back([self._later(run.claim, run.held)])
             return
-        found = await self._store.claim_of(run.held, run.claim.entity.id, served.info.name)
+        found = await self._store.claim(run.held, run.claim.entity.id, served.info.name)
         if found is None:
             return
         noise = until_quiet(served.info.debounce, found)
@@ -244,7 +244,7 @@ class StageRunner:
 
     def _built(
         self, served: BoundStage, claim: ClaimedEntity, held: HeldShard, answer: Answer
-    ) -> PendingCommit | Release:
+    ) -> PendingCommit | ReturnedClaim:
         if isinstance(answer, Exception):
             return self._failed(served, claim, held, answer)
         try:
@@ -286,7 +286,7 @@ class StageRunner:
             state=new_state(own, ran.state),
             wake=self._timer(name, entity.id, ran.wake),
             note=cut(ran.note, NOTE_CHARS_MAX),
-            offers=() if is_part else offers,
+            enqueues=() if is_part else offers,
             after_save=served.info.wants_saves,
         )
         return PendingCommit(commit, digest, offers, view)
@@ -345,7 +345,7 @@ class StageRunner:
             return [(part.stage, committed.kind.value) for part in commit.parts]
         run.saved.append(SavedRun(claim, commit, committed))
         if commit.doc is not None:
-            if not commit.offers:
+            if not commit.enqueues:
                 self._chains.forget(claim.entity.id, claim.row.root)
             elif built.digest is not None:
                 self._chains.note(claim.entity.id, claim.row.root, built.digest, commit.stage)
@@ -358,7 +358,7 @@ class StageRunner:
 
     def _failed(
         self, served: BoundStage, claim: ClaimedEntity, held: HeldShard, error: Exception
-    ) -> Release:
+    ) -> ReturnedClaim:
         name, failures = served.info.name, claim.row.attempts + 1
         text = cut(f"{type(error).__name__}: {error}", ERROR_CHARS_MAX)
         is_hopeless = isinstance(error, Quarantine | UndecodableError | WrongAnswerError)
@@ -385,7 +385,7 @@ class StageRunner:
         doubled = self._config.retry_min * (1 << min(failures - 1, 40))
         return min(self._config.retry_max, doubled) * (0.8 + 0.4 * self._entropy.fraction())
 
-    def _bug(self, claim: ClaimedEntity, held: HeldShard, problem: str) -> Release:
+    def _bug(self, claim: ClaimedEntity, held: HeldShard, problem: str) -> ReturnedClaim:
         self._observer.count("stage_runs", stage=claim.row.stage, outcome="quarantined")
         self._observer.event(
             "stage_quarantined", stage=claim.row.stage, entity=claim.entity.id, error=problem
@@ -393,7 +393,7 @@ class StageRunner:
         error = f"a bug of the stage: {problem}"
         return self._set_back(claim, held, RowStatus.QUARANTINED, error=error, counts=True)
 
-    def _later(self, claim: ClaimedEntity, held: HeldShard) -> Release:
+    def _later(self, claim: ClaimedEntity, held: HeldShard) -> ReturnedClaim:
         delay = CONFLICT_MIN_S + CONFLICT_SPREAD_S * self._entropy.fraction()
         return self._set_back(claim, held, RowStatus.READY, delay=timedelta(seconds=delay))
 
@@ -423,8 +423,8 @@ class StageRunner:
         error: str | None = None,
         counts: bool = False,
         wake: datetime | None = None,
-    ) -> Release:
-        return Release(
+    ) -> ReturnedClaim:
+        return ReturnedClaim(
             shard=held.shard,
             lease_guid=held.lease_guid,
             entity_id=claim.entity.id,

@@ -135,7 +135,7 @@ class Sender:
         holdings = [*self._ownership.trusted(), *guests.values()]
         if not holdings or self.pause_s:
             return False
-        rows = await self._outbox.outgoing(holdings, self._sink.name, limit=self._batch)
+        rows = await self._outbox.due_saves(holdings, self._sink.name, limit=self._batch)
         return await self._deliver(list(rows)) if rows else False
 
     async def _deliver(self, rows: list[OutboxRow]) -> bool:
@@ -157,7 +157,7 @@ class Sender:
         arrived = {row.entity_id for row in sent}
         sent += [row for row in superseded if row.entity_id in arrived]
         if sent:
-            await self._outbox.sent(sent)
+            await self._outbox.remove(sent)
             self._observer.count("outbox_sent", len(sent), sink=self._label)
         await self._put_failed_off(rows, newest, answers)
         return bool(sent)
@@ -209,7 +209,7 @@ class Sender:
         """The receiver takes saves: what may have waited for it alone is due."""
         lone, self._lone = self._lone, None if sent else self._lone
         if sent and lone is not None and lone.row not in sent:
-            await self._outbox.unsent(
+            await self._outbox.put_off(
                 [lone.row], delay=timedelta(0), error="the receiver was away", counts=False
             )
 
@@ -251,7 +251,7 @@ class Sender:
         self, rows: list[OutboxRow], error: str, *, delay_s: float, counts: bool
     ) -> None:
         self._observer.count("outbox_put_off", len(rows), sink=self._label)
-        await self._outbox.unsent(
+        await self._outbox.put_off(
             rows,
             delay=timedelta(seconds=delay_s),
             error=cut(error, ERROR_CHARS_MAX),

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 from gnomon.contracts.env import Env
 from gnomon.contracts.leased_service import Ownership
 from gnomon.contracts.store import Installation, Store
-from gnomon.contracts.store.entities import Commit, Entity, Unchanged
+from gnomon.contracts.store.entities import Entity
 from gnomon.contracts.store.outbox import RELAY_SINK
+from gnomon.contracts.store.queues import Commit, Unchanged
 from gnomon.contracts.store.register import StageRecord
 from gnomon.model.errors import ConfigurationError, Unavailable
 from gnomon.model.stage.patch import Patch
@@ -243,7 +244,7 @@ class StageWorker:
         self._entities = store.entities
         self._ownership = ownership
         self.reconciler = Reconciler(
-            store.entities,
+            store,
             stages,
             ownership=ownership,
             shard_count=shard_count,
@@ -323,7 +324,7 @@ class StageWorker:
     async def _purge(self) -> bool:
         """Whether it removed as much as it may, so that more may be left."""
         try:
-            return await self._entities.purge_entities(limit=PURGE_LIMIT) >= PURGE_LIMIT
+            return await self._entities.purge(limit=PURGE_LIMIT) >= PURGE_LIMIT
         except Unavailable as exc:
             self._observer.count("store_errors", operation="purge_entities")
             self._observer.event("round_failed", loop="purge_entities", error=str(exc))

@@ -9,15 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from gnomon.contracts.store import HeldShard
-from gnomon.contracts.store.entities import (
-    ClaimedEntity,
-    Commit,
-    CommitKind,
-    CommitResult,
-    StageState,
-    StateWrite,
-)
-from gnomon.contracts.store.entities import Unchanged as KeepStored
+from gnomon.contracts.store.entities import StageState, StateWrite
+from gnomon.contracts.store.queues import ClaimedEntity, Commit, CommitKind, CommitResult
+from gnomon.contracts.store.queues import Unchanged as KeepStored
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.stage.patch import apply_patch, touched_paths
 from gnomon.model.stage.paths import WHOLE, changed_paths, meet, outside

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby, islice
 from operator import attrgetter
 
-from gnomon.contracts.store.entities import QueueRow
+from gnomon.contracts.store.queues import QueueRow
 
 _PLACE = attrgetter("entity_id", "stage")
 

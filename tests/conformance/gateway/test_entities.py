@@ -34,7 +34,7 @@ async def put(gateway: Gateway, document: object = None, *, path: str = PATH) ->
 
 async def declared(gateway: Gateway, **stages: int) -> None:
     """As if a worker served these."""
-    await gateway.app.store.entities.declare(
+    await gateway.app.store.register.declare(
         stages, formerly={}, backfill=(), debounce={}, reach={}
     )
 

@@ -57,7 +57,7 @@ class Both:
 
     async def declare(self, **stages: int) -> None:
         debounce = dict.fromkeys(stages, timedelta(seconds=5))
-        await self.served.app.store.entities.declare(
+        await self.served.app.store.register.declare(
             stages, formerly={}, backfill=(), debounce=debounce, reach=dict.fromkeys(stages, ECHO)
         )
 

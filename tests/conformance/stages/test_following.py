@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.contracts.store.entities import EntityStore, LaneHead, StageLane
+from gnomon.contracts.store.queues import LaneHead, QueueStore, StageLane
 from gnomon.stages import Update
 from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.pipeline import StagePipeline
@@ -35,15 +35,15 @@ async def test_a_chain_needs_no_look_at_the_queue(monkeypatch: pytest.MonkeyPatc
     stages = chain()
     bench = await settled(*stages, entities={})
     found: list[str] = []
-    store: EntityStore = bench.worker.reconciler._store
-    peek = store.peek
+    queues: QueueStore = bench.worker.reconciler._queues
+    lane_head = queues.lane_head
 
     async def counting(*args: Any, **options: Any) -> LaneHead:
-        peeked = await peek(*args, **options)
+        peeked = await lane_head(*args, **options)
         found.extend(claim.row.stage for claim in peeked.claims)
         return peeked
 
-    monkeypatch.setattr(store, "peek", counting)
+    monkeypatch.setattr(queues, "lane_head", counting)
     await bench.put("e", {"x": 7})
     await bench.settle()
 

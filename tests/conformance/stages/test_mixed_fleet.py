@@ -211,7 +211,7 @@ async def test_a_stage_that_nobody_serves_is_told() -> None:
     told = [fields for name, fields in fleet.seen.events if name == "stages_unserved"]
     assert [{"stages": "relay, gone"}] == told
     assert 2.0 == fleet.seen.gauges["stages_unserved",]
-    (finding,) = unserved(await fleet.bench.store.entities.stages(), now=fleet.bench.now)
+    (finding,) = unserved(await fleet.bench.store.register.stages(), now=fleet.bench.now)
     assert ("stage_unserved", "gone") == (finding.rule, finding.subject)
     assert "entities that wait: 1" in finding.detail
     (row,) = (await fleet.bench.explain("e")).stages

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gnomon.contracts.store.entities import StageLane
 from gnomon.contracts.store.outbox import OutboxRow
+from gnomon.contracts.store.queues import StageLane
 from gnomon.stages import Quarantine, SavedVersion, Stages, Update
 from gnomon.stages.config import StagesConfig
 from gnomon.testing.stage_bench import Bench
@@ -180,21 +180,21 @@ async def test_what_is_being_looked_for_when_the_hold_begins_is_not_taken() -> N
     class Slow:
         """Looks, and meanwhile the broker goes down."""
 
-        async def peek(self, holdings: Any, name: str, lane: StageLane, **options: Any) -> Any:
+        async def lane_head(self, holdings: Any, name: str, lane: StageLane, **options: Any) -> Any:
             if lane is StageLane.BACKGROUND:
                 held.append(lane)
                 reconciler.hold_background(held=True)
-            return await bench.store.entities.peek(holdings, name, lane, **options)
+            return await bench.store.queues.lane_head(holdings, name, lane, **options)
 
         def __getattr__(self, verb: str) -> Any:
-            return getattr(bench.store.entities, verb)
+            return getattr(bench.store.queues, verb)
 
     reconciler.claims._store = Slow()  # type: ignore[assignment]
     await bench.stages.backfill("late")
     await bench.settle()
     assert [StageLane.BACKGROUND] == held
     assert [] == late.given
-    reconciler.claims._store = bench.store.entities
+    reconciler.claims._store = bench.store.queues
     reconciler.hold_background(held=False)
     await bench.settle()
     assert set(MANY) == {it.id for it in late.given}

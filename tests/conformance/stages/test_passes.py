@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.contracts.store.entities import Commit, CommitResult
+from gnomon.contracts.store.queues import Commit, CommitResult
 from gnomon.stages import Quarantine, Update
 from gnomon.stages.bound_stage import OutageError
 from gnomon.stages.explain import StageExplanation

@@ -31,7 +31,7 @@ class Counted:
 async def looked(bench: Bench) -> Counter[str]:
     """Let the loop go round for a while; what it asked the store."""
     worker = cast("Any", bench)._worker
-    counted = worker.reconciler._store = Counted(worker.reconciler._store)
+    counted = worker.reconciler._queues = Counted(worker.reconciler._queues)
     worker.hint(())
     working = asyncio.create_task(worker.reconciler.keep_reconciling())
     for _ in range(ROUNDS):
@@ -58,8 +58,8 @@ async def test_an_entity_that_a_stage_works_on_is_not_looked_for_all_the_time() 
         await bench.put("e", {"a": 1})
         calls = await looked(bench)
         assert 1 == len(one.given) + len(other.given)
-        assert calls["peek"] <= 6
-        assert calls["survey"] <= 6
+        assert calls["lane_head"] <= 6
+        assert calls["next_work"] <= 6
         gate.set()
         await bench.settle()
         assert (1, 1) == (len(one.given), len(other.given))

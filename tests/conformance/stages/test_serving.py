@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from gnomon.contracts.store.entities import RowStatus
+from gnomon.contracts.store.queues import RowStatus
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
 from gnomon.stages import EntityView, Quarantine, RetryLater, SavedVersion, Stage, Update, Wake

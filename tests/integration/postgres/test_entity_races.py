@@ -12,16 +12,15 @@ import pytest
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.store import HeldShard, Store
-from gnomon.contracts.store.entities import (
+from gnomon.contracts.store.entities import EntityWrite, StateWrite
+from gnomon.contracts.store.queues import (
     ClaimedEntity,
     Commit,
     CommitKind,
     Enqueue,
-    EntityWrite,
     Routing,
     RowStatus,
     StageLane,
-    StateWrite,
 )
 from gnomon.stores.postgres import open_postgres
 from tests.fixtures.postgres import PostgresSchema
@@ -41,6 +40,7 @@ class Situation:
 
     def __init__(self, store: Store, other: asyncpg.Connection[Any]) -> None:
         self.entities = store.entities
+        self.queues = store.queues
         self.other = other
         self.lease = SystemEntropy().token()
         self.root = SystemEntropy().token()
@@ -51,13 +51,13 @@ class Situation:
             "UPDATE shard_lock SET lease_guid = $1 WHERE shard_id = $2", self.lease, SHARD
         )
         await self.write(None, DOC)
-        (fed,) = await self.entities.feed([self.holding], limit=1, skip=())
+        (fed,) = await self.queues.changed_entities([self.holding], limit=1, skip=())
         offer = Enqueue(stage=STAGE, reason="change", root=self.root)
         answer = Routing(
             entity_id=NAME, shard=SHARD, lease_guid=self.lease, seq=fed.seq, epoch=1, version=1,
-            offers=(offer,),
+            enqueues=(offer,),
         )  # fmt: skip
-        assert None not in await self.entities.asked([answer])
+        assert None not in await self.queues.route([answer])
 
     async def write(self, base: tuple[int, int] | None, doc: str | None) -> None:
         change = EntityWrite(
@@ -67,7 +67,9 @@ class Situation:
         assert [None] != list(await self.entities.write([change]))
 
     async def claim(self) -> ClaimedEntity:
-        peeked = await self.entities.peek([self.holding], STAGE, StageLane.MAIN, limit=1, skip=())
+        peeked = await self.queues.lane_head(
+            [self.holding], STAGE, StageLane.MAIN, limit=1, skip=()
+        )
         return peeked.claims[0]
 
     async def commit(self, claim: ClaimedEntity, **fields: Any) -> CommitKind:
@@ -77,7 +79,7 @@ class Situation:
             epoch=claim.entity.epoch, version=claim.entity.version, paths=("price",),
             root=claim.row.root, depth=1, **values,
         )  # fmt: skip
-        return (await self.entities.commit([commit]))[0].kind
+        return (await self.queues.commit([commit]))[0].kind
 
     async def behind(self, blocked: Awaitable[Any], *statements: str) -> Any:
         """What comes of a call that has to wait for these statements and their commit."""
@@ -96,7 +98,7 @@ class Situation:
         return await waiting
 
     async def row(self) -> Any:
-        (row,) = await self.entities.rows(NAME, shard=SHARD)
+        (row,) = await self.queues.rows(NAME, shard=SHARD)
         return row
 
 
@@ -149,7 +151,7 @@ async def test_a_delete_in_the_way_leaves_nothing(situation: Situation) -> None:
     kind = await situation.behind(commit, gone, "DELETE FROM stage_queue")
 
     assert CommitKind.GONE is kind
-    assert [] == list(await situation.entities.rows(NAME, shard=SHARD))
+    assert [] == list(await situation.queues.rows(NAME, shard=SHARD))
 
 
 async def test_a_state_in_the_way_moves_the_state(situation: Situation) -> None:
@@ -170,7 +172,7 @@ async def test_a_swap_of_the_state_shows_on_the_entity(situation: Situation) -> 
     """That is what the commit of the test above relies on."""
     before = await situation.other.fetchval("SELECT saves FROM entity")
     await situation.entities.swap_state(
-        NAME, STAGE, shard=SHARD, epoch=1, version=0, offer=None,
+        NAME, STAGE, shard=SHARD, epoch=1, version=0, enqueue=None,
         state=StateWrite(body=b"1", revision=1),
     )  # fmt: skip
 
@@ -182,7 +184,7 @@ async def test_a_lock_alone_is_only_waited_for(situation: Situation) -> None:
     claim = await situation.claim()
 
     assert CommitKind.SAVED is await situation.behind(situation.commit(claim), LOCK)
-    assert [] == list(await situation.entities.rows(NAME, shard=SHARD))
+    assert [] == list(await situation.queues.rows(NAME, shard=SHARD))
 
 
 @pytest.mark.parametrize("doc", [OTHER_DOC, None])
@@ -214,9 +216,9 @@ async def test_a_timer_that_is_being_written_does_not_hold_up_the_others(
     )
     async with situation.other.transaction():
         await situation.other.execute(READY)
-        assert 0 == await situation.entities.fire([situation.holding], limit=9)
+        assert 0 == await situation.queues.fire_timers([situation.holding], limit=9)
 
-    assert 1 == await situation.entities.fire([situation.holding], limit=9)
+    assert 1 == await situation.queues.fire_timers([situation.holding], limit=9)
 
 
 async def test_one_of_two_that_create_the_same_entity_is_told_so(situation: Situation) -> None:
@@ -251,14 +253,14 @@ async def test_commits_and_changes_at_once_lose_nothing(situation: Situation) ->
             _, found = await situation.entities.state(NAME, STAGE, shard=SHARD)
             await situation.entities.swap_state(
                 NAME, STAGE, shard=SHARD, epoch=1, version=found.version if found else 0,
-                state=state, offer=offer,
+                state=state, enqueue=offer,
             )  # fmt: skip
         return changed
 
     async def commit_often() -> tuple[int, int]:
         saved = seen = 0
         for _ in range(80):
-            claim = await situation.entities.claim_of(situation.holding, NAME, STAGE)
+            claim = await situation.queues.claim(situation.holding, NAME, STAGE)
             if claim is None:
                 continue
             state = claim.states.get(STAGE)
@@ -276,5 +278,5 @@ async def test_commits_and_changes_at_once_lose_nothing(situation: Situation) ->
     assert list(range(entity.version, 0, -1)) == [note.version for note in notes]
     _, state = await situation.entities.state(NAME, STAGE, shard=SHARD)
     assert state is not None
-    if not await situation.entities.rows(NAME, shard=SHARD):
+    if not await situation.queues.rows(NAME, shard=SHARD):
         assert seen == state.version

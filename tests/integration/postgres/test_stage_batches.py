@@ -12,15 +12,9 @@ import pytest
 
 from gnomon.clock import SystemEntropy
 from gnomon.contracts.store import HeldShard, Store
-from gnomon.contracts.store.entities import (
-    Commit,
-    Enqueue,
-    EntityWrite,
-    Routing,
-    StageLane,
-    StateWrite,
-)
+from gnomon.contracts.store.entities import EntityWrite, StateWrite
 from gnomon.contracts.store.outbox import RELAY_SINK
+from gnomon.contracts.store.queues import Commit, Enqueue, Routing, StageLane
 from gnomon.model.ids import shard_of
 from gnomon.stages.entities import declare_relay
 from gnomon.stores.postgres.connection import PoolSession, Row
@@ -32,8 +26,10 @@ ROOT = UUID(int=7)
 DOC = '{"price": 1}'
 # The statements of each verb, without BEGIN and COMMIT.
 # The last statement of a write is the audit.
-ALLOWED = {"write": 6, "feed": 2, "asked": 4, "peek": 2, "commit": 3, "outgoing": 1, "survey": 1,
-           "sent": 1}  # fmt: skip
+ALLOWED = {
+    "write": 6, "changed_entities": 2, "route": 4, "lane_head": 2, "commit": 3, "due_saves": 1,
+    "waiting_sinks": 1, "remove": 1,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -55,6 +51,8 @@ class Owner:
 
     def __init__(self, store: Store, lease: UUID, count: int, prefix: str) -> None:
         self.entities = store.entities
+        self.queues = store.queues
+        self.register = store.register
         self.outbox = store.outbox
         self.lease = lease
         self.holdings = [HeldShard(shard=shard, lease_guid=lease) for shard in range(SHARD_COUNT)]
@@ -70,42 +68,44 @@ class Owner:
             found[verb] = counted.total()
             return answer
 
-        entities, limit = self.entities, len(self.names)
-        await declare_relay(entities)
+        entities, queues, limit = self.entities, self.queues, len(self.names)
+        await declare_relay(self.register)
         await call("write", lambda: entities.write([self.write(name) for name in self.names]))
-        fed = await call("feed", lambda: entities.feed(self.holdings, limit=limit, skip=()))
+        fed = await call(
+            "changed_entities", lambda: queues.changed_entities(self.holdings, limit=limit, skip=())
+        )
         answers = [
             Routing(
                 entity_id=each.entity.id, shard=each.entity.shard, lease_guid=self.lease,
-                seq=each.seq, epoch=1, version=1, offers=(self.offer("first"),),
+                seq=each.seq, epoch=1, version=1, enqueues=(self.offer("first"),),
             )
             for each in fed
         ]  # fmt: skip
-        await call("asked", lambda: entities.asked(answers))
+        await call("route", lambda: queues.route(answers))
         peeked = await call(
-            "peek",
-            lambda: entities.peek(self.holdings, "first", StageLane.MAIN, limit=limit, skip=()),
+            "lane_head",
+            lambda: queues.lane_head(self.holdings, "first", StageLane.MAIN, limit=limit, skip=()),
         )
         commits = [
             Commit(
                 shard=claim.entity.shard, lease_guid=self.lease, entity_id=claim.entity.id,
                 stage="first", seq=claim.row.seq, epoch=1, version=1, doc=DOC, paths=("price",),
                 state_version=0, root=ROOT, depth=1, state=StateWrite(body=b"1", revision=1),
-                offers=(self.offer("second"),), feed=True, after_save=True,
+                enqueues=(self.offer("second"),), unrouted=True, after_save=True,
             )
             for claim in peeked.claims
         ]  # fmt: skip
-        saved = await call("commit", lambda: entities.commit(commits))
+        saved = await call("commit", lambda: queues.commit(commits))
         assert limit == sum(each.kind == "saved" for each in saved)
         rows = await call(
-            "outgoing", lambda: self.outbox.outgoing(self.holdings, RELAY_SINK, limit=2 * limit)
+            "due_saves", lambda: self.outbox.due_saves(self.holdings, RELAY_SINK, limit=2 * limit)
         )
         assert 2 * limit == len(rows)
-        rows += await self.outbox.outgoing(self.holdings, "first", limit=limit)
-        await call("survey", lambda: self.outbox.survey(self.holdings))
-        await call("sent", lambda: self.outbox.sent(rows))
-        fed = await entities.feed(self.holdings, limit=limit, skip=())
-        await entities.asked([self.nothing(each) for each in fed])
+        rows += await self.outbox.due_saves(self.holdings, "first", limit=limit)
+        await call("waiting_sinks", lambda: self.outbox.waiting_sinks(self.holdings))
+        await call("remove", lambda: self.outbox.remove(rows))
+        fed = await queues.changed_entities(self.holdings, limit=limit, skip=())
+        await queues.route([self.nothing(each) for each in fed])
         return found
 
     def write(self, name: str) -> EntityWrite:
@@ -120,7 +120,7 @@ class Owner:
     def nothing(self, fed: Any) -> Routing:
         return Routing(
             entity_id=fed.entity.id, shard=fed.entity.shard, lease_guid=self.lease, seq=fed.seq,
-            epoch=1, version=fed.entity.version, offers=(),
+            epoch=1, version=fed.entity.version, enqueues=(),
         )  # fmt: skip
 
 

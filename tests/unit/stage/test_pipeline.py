@@ -7,7 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
-from gnomon.contracts.store.entities import ClaimedEntity, Entity, QueueRow, RowStatus, StageLane
+from gnomon.contracts.store.entities import Entity
+from gnomon.contracts.store.queues import ClaimedEntity, QueueRow, RowStatus, StageLane
 from gnomon.stages import EntityView, Stage
 from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.pipeline import BackgroundShare, StagePipeline

@@ -48,19 +48,19 @@ class Outbox:
     def __init__(self, *rows: OutboxRow) -> None:
         self.rows = list(rows)
         self.arrived: list[str] = []
-        self.put_off: list[tuple[str, float, bool]] = []
+        self.delayed: list[tuple[str, float, bool]] = []
         self.quarantined: list[tuple[str, str]] = []
         self.failures = 0  # so many calls fail
         self.surveys = 0
 
-    async def survey(self, _: Sequence[HeldShard]) -> Sequence[SinkQueue]:
+    async def waiting_sinks(self, _: Sequence[HeldShard]) -> Sequence[SinkQueue]:
         self.surveys += 1
         nothing = timedelta(0)
         return [
             SinkQueue(sink, nothing, nothing) for sink in sorted({row.sink for row in self.rows})
         ]
 
-    async def outgoing(
+    async def due_saves(
         self, _: Sequence[HeldShard], sink: str, *, limit: int
     ) -> Sequence[OutboxRow]:
         if self.failures:
@@ -68,15 +68,15 @@ class Outbox:
             raise StoreUnavailable("away")
         return [row for row in self.rows if row.sink == sink][:limit]
 
-    async def sent(self, rows: Sequence[OutboxRow]) -> None:
+    async def remove(self, rows: Sequence[OutboxRow]) -> None:
         self.arrived += [row.key for row in rows]
         self.rows = [row for row in self.rows if row not in rows]
 
-    async def unsent(
+    async def put_off(
         self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         assert error
-        self.put_off += [(row.key, delay.total_seconds(), counts) for row in rows]
+        self.delayed += [(row.key, delay.total_seconds(), counts) for row in rows]
 
     async def quarantine(self, row: OutboxRow, *, error: str) -> None:
         self.quarantined.append((row.key, error))
@@ -210,7 +210,7 @@ async def test_a_failure_is_counted_and_puts_only_its_own_entity_off() -> None:
     outbox = Outbox(save("bad", 1, attempts=3), save("bad", 2), save("good", 1))
     assert await relay_of(outbox, Refusing("bad")).step()
     assert ["good/1.1"] == outbox.arrived
-    assert [("bad/1.1", 8.0, True)] == outbox.put_off
+    assert [("bad/1.1", 8.0, True)] == outbox.delayed
 
 
 async def test_an_outage_of_the_receiver_is_nobodys_failure() -> None:
@@ -223,8 +223,8 @@ async def test_an_outage_of_the_receiver_is_nobodys_failure() -> None:
     for pause_s in (1.0, 2.0, 4.0, 8.0, OUTAGE_MAX_S, OUTAGE_MAX_S):
         for _ in range(3):
             assert not await relay.step()
-        assert [("a/1.1", pause_s, False), ("b/1.1", pause_s, False)] == outbox.put_off
-        outbox.put_off.clear()
+        assert [("a/1.1", pause_s, False), ("b/1.1", pause_s, False)] == outbox.delayed
+        outbox.delayed.clear()
         clock.move_to(clock.now() + timedelta(seconds=pause_s))
     assert 6 * 2 == len(target.seen)
     target.entities = ()
@@ -244,7 +244,7 @@ async def test_a_stage_that_failed_so_often_gets_the_save_no_more() -> None:
     almost, last = save("almost", 1, sink="one", attempts=3), save("bad", 1, sink="one", attempts=4)
     outbox = Outbox(almost, last, save("bad", 2, sink="one"))
     await relay_of(outbox, None, Telling("one", refuse), failures_max=5).step()
-    assert [("almost/1.1", 8.0, True)] == outbox.put_off
+    assert [("almost/1.1", 8.0, True)] == outbox.delayed
     assert [("bad/1.1", "ValueError: never")] == outbox.quarantined
 
 
@@ -258,7 +258,7 @@ async def test_a_lone_save_is_the_receivers_fault_for_a_while_then_its_own() -> 
         assert not await relay.step()
         away.append(relay._senders[""].is_away)
         clock.move_to(clock.now() + timedelta(hours=1))
-    assert [(2.0**number, True) for number in range(7)] == [put[1:] for put in outbox.put_off]
+    assert [(2.0**number, True) for number in range(7)] == [put[1:] for put in outbox.delayed]
     assert [True] * 4 + [False] * 4 == away
     assert [("bad/1.1", "ConnectionError: no")] == outbox.quarantined
 
@@ -270,10 +270,10 @@ async def test_a_lone_save_is_due_as_soon_as_another_arrives() -> None:
     relay = relay_of(outbox, target, clock=clock)
     await relay.step()
     outbox.rows = [save("new", 1)]
-    outbox.put_off.clear()
+    outbox.delayed.clear()
     clock.move_to(clock.now() + timedelta(hours=1))
     assert await relay.step()
-    assert [("old/1.1", 0.0, False)] == outbox.put_off
+    assert [("old/1.1", 0.0, False)] == outbox.delayed
 
 
 async def test_what_cannot_arrive_is_set_aside_at_once_and_holds_up_nothing() -> None:
@@ -289,7 +289,7 @@ async def test_what_cannot_arrive_is_set_aside_at_once_and_holds_up_nothing() ->
     outbox = Outbox(large)
     relay = relay_of(outbox, FunctionRelay(take))
     await relay.step()
-    assert (["large/1.1"], []) == ([key for key, _ in outbox.quarantined], outbox.put_off)
+    assert (["large/1.1"], []) == ([key for key, _ in outbox.quarantined], outbox.delayed)
     assert not relay._senders[""].is_away
 
 
@@ -302,7 +302,7 @@ async def test_a_relay_is_not_tried_for_ever() -> None:
 
     outbox = Outbox(save("bad", 1, attempts=99), save("good", 1))
     assert await relay_of(outbox, FunctionRelay(take)).step()
-    assert ([], ["bad/1.1"]) == (outbox.put_off, [key for key, _ in outbox.quarantined])
+    assert ([], ["bad/1.1"]) == (outbox.delayed, [key for key, _ in outbox.quarantined])
 
 
 async def test_a_save_that_does_not_decode_is_given_up_at_once() -> None:
@@ -333,14 +333,14 @@ async def test_of_an_entity_only_the_first_failure_counts() -> None:
     sink = Sink("one", tell)
     env = Env(clock=BenchClock(NOW), entropy=SystemEntropy())
     await Sender(sink, outbox, ownership=Everything(), env=env, config=StagesConfig()).step()
-    assert [("bad/1.1", 1.0, True)] == outbox.put_off
+    assert [("bad/1.1", 1.0, True)] == outbox.delayed
 
 
 async def test_without_a_relay_here_saves_wait_for_a_process_that_has_one() -> None:
     """A worker with fewer settings than the others loses nothing, and writes nothing."""
     outbox = Outbox(save("a", 1), save("a", 1, sink="elsewhere"))
     assert not await relay_of(outbox, None).step()
-    assert ([], []) == (outbox.arrived, outbox.put_off)
+    assert ([], []) == (outbox.arrived, outbox.delayed)
 
 
 # -- sinks do not wait for each other -------------------------------------------------------------
@@ -404,7 +404,7 @@ async def test_a_sink_that_raises_is_away_and_others_go_on() -> None:
     outbox = Outbox(save("a", 1), save("a", 1, sink="one"))
     assert await relay_of(outbox, Broken(), Telling("one", tell)).step()
     assert ["a/1.1"] == outbox.arrived
-    assert [("a/1.1", 1.0, False)] == outbox.put_off
+    assert [("a/1.1", 1.0, False)] == outbox.delayed
 
 
 async def test_a_sink_that_is_away_is_left_alone_whatever_comes_in() -> None:
@@ -416,7 +416,7 @@ async def test_a_sink_that_is_away_is_left_alone_whatever_comes_in() -> None:
     relay.saved("")
     await relay.step()
     assert ["a/1.1"] == target.seen
-    assert [("a/1.1", 1.0, True)] == outbox.put_off
+    assert [("a/1.1", 1.0, True)] == outbox.delayed
     assert NOW + timedelta(seconds=1) == relay.next_at()
 
 

@@ -27,26 +27,12 @@ from gnomon.contracts.store.actions import (
     Selection,
 )
 from gnomon.contracts.store.entities import (
-    BackfillPage,
-    ChangedEntity,
     ChangeNote,
-    Commit,
-    CommitKind,
-    CommitResult,
-    Enqueue,
     Entity,
     EntityStore,
     EntityWrite,
-    NextDue,
-    NextWork,
-    QueueRow,
-    Release,
-    Routing,
-    RowStatus,
-    StageLane,
     StageState,
     StateWrite,
-    Unchanged,
 )
 from gnomon.contracts.store.installation import (
     Finding,
@@ -72,6 +58,23 @@ from gnomon.contracts.store.outbox import (
     OutboxStore,
     SinkBacklog,
     SinkQueue,
+)
+from gnomon.contracts.store.queues import (
+    BackfillPage,
+    ChangedEntity,
+    Commit,
+    CommitKind,
+    CommitResult,
+    Enqueue,
+    NextDue,
+    NextWork,
+    QueueRow,
+    QueueStore,
+    ReturnedClaim,
+    Routing,
+    RowStatus,
+    StageLane,
+    Unchanged,
 )
 from gnomon.contracts.store.register import StageRecord, StageRegister
 from gnomon.contracts.store.tokens import (
@@ -146,9 +149,10 @@ __all__ = [
     "OutboxStore",
     "PollResult",
     "QueueRow",
+    "QueueStore",
     "Recorded",
-    "Release",
     "ReservedAttempt",
+    "ReturnedClaim",
     "Routing",
     "RowStatus",
     "Selection",
@@ -183,6 +187,8 @@ class Store(Value, frozen=True):
     tokens: TokenStore
     limits: LimitStore
     entities: EntityStore
+    queues: QueueStore
+    register: StageRegister
     outbox: OutboxStore
     wakeups: Wakeups
     close: Callable[[], Coroutine[Any, Any, None]]

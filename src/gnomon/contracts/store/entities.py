@@ -1,8 +1,4 @@
-"""Entities and their stages: documents with a version, per-stage queues, states.
-
-Stages are pure, so nothing is marked as running: a queue row stays until a commit removes it, and
-whoever owns the shard after a crash simply does it again. The fences are the shard's lease, the
-entity's (epoch, version), the state's version, and the queue row's `seq`.
+"""Entities: documents with a version, and the states that stages keep beside them.
 
 Documents and states cross the seam as JSON text (or, for states, the bytes of a protobuf message
 with its type); engines never look into them.
@@ -10,35 +6,16 @@ with its type); engines never look into them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
-from enum import IntEnum, StrEnum
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
-from gnomon.contracts.store.batches import bytes_of
-from gnomon.contracts.store.register import StageRegister
 from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
-from gnomon.contracts.store.work import HeldShard
 
-
-class StageLane(IntEnum):
-    """Which of a stage's two queues: fresh changes, or the walk over the whole base."""
-
-    MAIN = 0
-    BACKGROUND = 1
-
-
-class RowStatus(StrEnum):
-    """What a queue row is. `running` and `orphan` are not stored: the owner knows the one, the
-    register of stages the other. `undelivered` is not in the queue, but shown beside it."""
-
-    SLEEPING = "sleeping"  # only a timer
-    READY = "ready"
-    QUARANTINED = "quarantined"
-    LOOPING = "looping"
-    UNDELIVERED = "undelivered"  # saves that `after_save` did not take: `OutboxStore.quarantine`
+if TYPE_CHECKING:
+    from gnomon.contracts.store.queues import Enqueue
 
 
 class Entity(Value, frozen=True):
@@ -61,6 +38,14 @@ class StageState(Value, frozen=True):
     type: str | None = None  # the protobuf type's full name; None: JSON
 
 
+class StateWrite(Value, frozen=True):
+    """A new state of the stage that commits."""
+
+    body: bytes
+    revision: int
+    type: str | None = None
+
+
 class ChangeNote(Value, frozen=True):
     """One version of an entity: what changed, by whom, in which causal chain."""
 
@@ -70,26 +55,6 @@ class ChangeNote(Value, frozen=True):
     root: UUID
     depth: int
     at: datetime
-
-
-class QueueRow(Value, frozen=True):
-    """An entity in a stage's queue, or its undelivered saves: then it tells of the first of them
-    (since when, attempts, root, error; the reason is `save v<version>`)."""
-
-    entity_id: str
-    stage: str
-    lane: StageLane
-    status: RowStatus
-    ready_at: datetime | None
-    timer_at: datetime | None
-    first_at: datetime
-    seq: int  # begins anywhere: a row that comes again must not be taken for the one that went
-    attempts: int
-    reasons: tuple[str, ...]
-    root: UUID
-    depth: int
-    error: str | None = None
-    note: str | None = None
 
 
 class EntityWrite(Value, frozen=True):
@@ -104,216 +69,6 @@ class EntityWrite(Value, frozen=True):
     root: UUID
 
 
-class Enqueue(Value, frozen=True):
-    """Put an entity into a stage's queue, or only arm its timer (`ready` False). The rule and its
-    numbers are `model.stage.merging`.
-
-    Merged into a row that is ready: seq + 1, reasons joined to the `REASONS_MAX` newest, root and
-    depth are the offer's, ready_at the earlier (in backoff, which is attempts > 0 and not yet due,
-    no sooner than `BACKOFF_FLOOR` from now), lane the better; a row that changes lane is not ready
-    before now, so that it goes to the end of its new lane. With `debounce` a row that is not due
-    yet is then moved on, to `debounce` from now, but to no later than `DEBOUNCES_MAX` times that
-    after its `first_at`; what is due stays so. A sleeping row becomes ready as if new, its timer
-    stays. A parked row is freed only if `frees` (a looping one only at depth 0 besides): as if new,
-    attempts 0, reasons joined. With `looping` the row is parked so, unless it is ready (whatever
-    readied it is not lost). A timer alone changes nothing but `timer_at`. Entities that do not live
-    get no rows.
-    """
-
-    stage: str
-    reason: str
-    root: UUID
-    depth: int = 0
-    ready: bool = True
-    lane: StageLane = StageLane.MAIN
-    wake: datetime | None = None  # arm the timer at the earlier of the two
-    delay: timedelta = timedelta(0)  # ready so much after the present
-    debounce: timedelta = timedelta(0)  # likewise, and no sooner than so long after the last offer
-    frees: bool = False  # a quarantined row too; a looping one if `depth` is 0
-    looping: str | None = None  # park the row as looping, with this proof, instead of readying it
-
-    @property
-    def is_at_once(self) -> bool:
-        """Whether it readies the entity in the main lane, now, and nothing else."""
-        return (
-            self.ready
-            and self.looping is None
-            and self.wake is None
-            and not self.lane  # the main one is 0
-            and not self.delay
-            and not self.debounce
-        )
-
-
-class ChangedEntity(Value, frozen=True):
-    """An entity whose outside changes have not been asked about: everything needed to ask."""
-
-    entity: Entity
-    seq: int
-    changes: tuple[ChangeNote, ...]  # since the last time it was asked about
-    states: Mapping[str, StageState]
-    waiting: Mapping[str, QueueRow]
-
-
-def size_of(entity: Entity, states: Mapping[str, StageState]) -> int:
-    """Bytes of the document and the states: what bounds a batch."""
-    return bytes_of(entity.doc) + sum(len(state.body) for state in states.values())
-
-
-class NewRow(NamedTuple):
-    """A queue row that an offer made, where there was none: it is all that the offer says."""
-
-    stage: str
-    seq: int
-    at: datetime  # when
-
-
-class Routing(Value, frozen=True):
-    """All stages were asked about a fed entity: the fence and what they want."""
-
-    entity_id: str
-    shard: int
-    lease_guid: UUID
-    seq: int
-    epoch: int
-    version: int  # asked about up to this one
-    offers: tuple[Enqueue, ...]
-
-
-class ClaimedEntity(Value, frozen=True):
-    """An entity at the head of a stage's queue, with all that its run needs."""
-
-    entity: Entity
-    row: QueueRow
-    states: Mapping[str, StageState]  # of all stages that have one
-    waiting: frozenset[str]  # the other stages in whose queue it is ready, and due
-    now: datetime
-    held_back: frozenset[str] = frozenset()  # likewise, but it is put off there, or parked
-    ahead: frozenset[str] = frozenset()  # of `waiting`, those whose (ready_at, stage) is before it
-
-
-class LaneHead(NamedTuple):
-    """The head of a stage's lane."""
-
-    claims: Sequence[ClaimedEntity]
-    next_at: datetime | None  # when the lane has something beyond these; None: it has not
-
-
-class StateWrite(Value, frozen=True):
-    """A new state of the stage that commits."""
-
-    body: bytes
-    revision: int
-    type: str | None = None
-
-
-class Unchanged(StrEnum):
-    """Leave it as it is."""
-
-    KEEP = "keep"
-
-
-class Commit(Value, frozen=True):
-    """What a stage made of a claim."""
-
-    shard: int
-    lease_guid: UUID
-    entity_id: str
-    stage: str
-    seq: int  # of the claimed row
-    epoch: int
-    version: int  # that the document below is based on
-    doc: str | None  # None: unchanged
-    paths: tuple[str, ...]  # what changed
-    state_version: int  # as loaded; 0: there was none
-    root: UUID
-    depth: int  # of the change this makes
-    state: StateWrite | Unchanged = Unchanged.KEEP
-    wake: datetime | Unchanged | None = Unchanged.KEEP
-    note: str = ""
-    offers: tuple[Enqueue, ...] = ()  # from others asked about exactly this document
-    feed: bool = False  # they have not been asked: the shard's owner will
-    after_save: bool = False  # an outbox row for this stage's own `after_save`
-    # What other stages, each once, made of it then and there, without a row of theirs: saved with
-    # it or not at all, one on top of the other, as if each had been claimed. Of these `seq` and
-    # `offers` are empty; the offers above are made after the last.
-    then: tuple[Commit, ...] = ()
-
-    @property
-    def parts(self) -> tuple[Commit, ...]:
-        """All of it, stage by stage."""
-        return (self, *self.then) if self.then else (self,)
-
-
-class CommitKind(StrEnum):
-    """What became of a commit."""
-
-    SAVED = "saved"
-    MOVED = "moved"  # the entity has another version: nothing was written
-    STATE_MOVED = "state_moved"  # the state, or one of those of `then`: nothing was written
-    GONE = "gone"  # entity deleted or of another epoch; the row is gone too
-    LOST = "lost"  # the lease is another's
-
-
-class CommitResult(Value, frozen=True):
-    """The answer to a commit; with MOVED, what is there now and what changed since, oldest first.
-
-    Notes over an hour old may be missing from `since`: then it has fewer of them than versions.
-    With SAVED, the rows that its offers made; not those that they were merged into.
-    """
-
-    kind: CommitKind
-    entity: Entity | None = None
-    since: tuple[ChangeNote, ...] = ()
-    made: tuple[NewRow, ...] = ()
-
-
-class Release(Value, frozen=True):
-    """A claim that did not come to a commit: what its row shall be. Fenced by lease and `seq`.
-
-    If `seq` has moved meanwhile, the row stays ready as it is, and only `attempts` and the error
-    are written.
-    """
-
-    shard: int
-    lease_guid: UUID
-    entity_id: str
-    stage: str
-    seq: int
-    status: RowStatus | None  # None: the run is not wanted: drop the row, keep its timer
-    delay: timedelta = timedelta(0)
-    counts: bool = False  # whether it is a failure of this entity
-    error: str | None = None
-    wake: datetime | None = None  # arm the timer at the earlier of the two
-
-
-class BackfillPage(Value, frozen=True):
-    """The next entities of a walk over one shard."""
-
-    entities: Sequence[ChangedEntity]  # `changes` is empty
-    cursor: str | None  # None: the walk has reached the end
-    reason: str
-    started_at: datetime  # which walk it is: no two of a stage have the same
-
-
-class NextDue(NamedTuple):
-    """When a stage's lane has something next."""
-
-    stage: str
-    lane: StageLane
-    at: datetime
-
-
-class NextWork(Value, frozen=True):
-    """What the held shards have to do: the earliest of each kind."""
-
-    now: datetime
-    ready: Sequence[NextDue]
-    timer_at: datetime | None
-    fed: bool
-    backfills: Sequence[tuple[str, int]]  # (stage, shard) of held shards with an unfinished walk
-
-
 class EntityBatch(NamedTuple):
     """Those of many entities that are there, or were."""
 
@@ -321,43 +76,39 @@ class EntityBatch(NamedTuple):
     left: Mapping[str, int]  # not looked at yet, with their shards
 
 
-class EntityStore(StageRegister, Protocol):
-    """Entities, queues and states. Worker verbs take holdings or a lease as their fence; a
-    change from outside has an entry of the audit (a call of `write` one for each author).
-
-    What loads many ends a batch with the one by which documents and states reach
-    `BATCH_BYTES_MAX`, whatever `limit` is: `get_many`, `feed`, `peek`, `backfill_page`."""
-
-    # -- from outside -----------------------------------------------------------------------------
+class EntityStore(Protocol):
+    """Entities as the outside sees them. What `write` and `swap_state` change has an entry in the
+    audit (a call of `write` one for each author)."""
 
     async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
         """Store changes from outside, each by compare-and-set on its base; None where it moved.
 
         A stored one has version + 1 (a first one: version 1, epoch 1 or the tombstone's + 1), a
-        change note with depth 0, a feed row for the shard's owner, and an outbox row for the relay
-        if the register knows one (`RELAY_SINK`: whoever has one declares it, like a stage). A
-        delete leaves a tombstone, removes its queue and feed rows, and writes an outbox row with
-        no document for the relay and for every stage that has a state there; without
-        a base there is nothing to delete. Writes are made as if one after the other.
+        change note with depth 0, a row for `QueueStore.changed_entities`, and an outbox row for the
+        relay if the register knows one (`RELAY_SINK`: whoever has one declares it, like a stage).
+        A delete leaves a tombstone, removes the entity from all queues, and writes an outbox row
+        with no document for the relay and for every stage that has a state there; without a base
+        there is nothing to delete. Writes are made as if one after the other.
         """
         ...
 
     async def get(self, entity_id: str, *, shard: int) -> Entity | None:
-        """The entity or its tombstone."""
+        """The entity or its tombstone; None if the id was never used."""
         ...
 
     async def get_many(self, entity_ids: Mapping[str, int]) -> EntityBatch:
-        """Those of many that are there, or were, by their ids; given with their shards."""
+        """Those of many that are there, or were, by their ids; given with their shards. The
+        document by which they reach `BATCH_BYTES_MAX` is the last."""
         ...
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
-        """Living entities in order of their id."""
+        """Living entities in order of their id, from the one behind `after`."""
         ...
 
     async def state(
         self, entity_id: str, stage: str, *, shard: int
     ) -> tuple[Entity | None, StageState | None]:
-        """A stage's state, with its entity."""
+        """A stage's state, with its entity; None for what there is not."""
         ...
 
     async def swap_state(
@@ -369,121 +120,19 @@ class EntityStore(StageRegister, Protocol):
         epoch: int,
         version: int,  # expected; 0: there is none
         state: StateWrite,
-        offer: Enqueue | None,
+        enqueue: Enqueue | None,
         actor: str = LOCAL,
     ) -> StageState | None:
         """Compare-and-set on the state: what is stored then, or None if epoch or version differ.
-        The entity's version is untouched; `offer` wakes that stage alone."""
-        ...
-
-    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
-        """The entity in all queues, and its undelivered saves."""
+        The entity's version is untouched; `enqueue` wakes that stage alone."""
         ...
 
     async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
         """The newest change notes that are still kept, newest first."""
         ...
 
-    async def parked(
-        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
-    ) -> Sequence[QueueRow]:
-        """Quarantined and looping rows and undelivered saves in order of (entity, stage), which may
-        have one of each: those of so many (entity, stage) as `limit` says."""
-        ...
-
-    async def release(
-        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
-    ) -> int:
-        """Free parked rows by hand: ready now in the main lane, attempts 0, depth 0, new root,
-        reason `by hand` joined; undelivered saves are due now, in their order, attempts 0. How many
-        of those that `parked` lists."""
-        ...
-
-    # -- the owner's ------------------------------------------------------------------------------
-
-    async def survey(self, holdings: Sequence[HeldShard]) -> NextWork:
-        """What the held shards have to do next."""
-        ...
-
-    async def fire(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
-        """Timers that are due become ready rows (reason `timer`, depth 0, new root), consumed by
-        the same statement. Parked rows keep theirs."""
-        ...
-
-    async def feed(
-        self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
-    ) -> Sequence[ChangedEntity]:
-        """Entities with changes that nobody was asked about, oldest first; their changes likewise.
-        `waiting` has all their rows, whatever their status. There may be more if `limit` or
-        `BATCH_BYTES_MAX` is reached."""
-        ...
-
-    async def asked(self, answers: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
-        """Store what the stages want, and remove the feed row if its `seq` is the one read. The
-        rows that were made (see `CommitResult`); None where the lease is lost (nothing was
-        written). If the entity is gone or of another epoch, nothing is written either: there is
-        nothing left to ask."""
-        ...
-
-    async def peek(
-        self,
-        holdings: Sequence[HeldShard],
-        stage: str,
-        lane: StageLane,
-        *,
-        limit: int,
-        skip: Collection[str],
-    ) -> LaneHead:
-        """The first due rows of a lane by `ready_at`, with entity and states, and when there will
-        be more. `skip`: entities."""
-        ...
-
-    async def claim_of(
-        self, holding: HeldShard, entity_id: str, stage: str
-    ) -> ClaimedEntity | None:
-        """One row anew, for another run of it; None if it is not ready any more."""
-        ...
-
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
-        """Save runs, each whole or not at all, all fenced, as if one after the other.
-
-        Saved: document with version + 1 and its change note (if `doc`), state with version + 1, the
-        timer, the offers (see `Enqueue`), the feed row (if `doc`), outbox rows for the relay if the
-        register knows one, and for the stage itself if `after_save` (both if document or state
-        changed; with the document and this stage's state as they are then), and the claimed row:
-        removed if its `seq` is the one claimed and no timer is left, sleeping if one is; left ready
-        if `seq` moved, with attempts 0; made anew, sleeping, if it is gone and `wake` is a moment.
-        Then the same of each part of `then`, in their order, and after the last the offers.
-        Repeated, a commit is MOVED or STATE_MOVED, or harmless.
-        """
-        ...
-
-    async def set_back(self, rows: Sequence[Release]) -> Sequence[bool]:
-        """Write what became of claims without a commit; False where lease or `seq` did not hold."""
-        ...
-
-    async def backfill_page(
-        self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
-    ) -> BackfillPage | None:
-        """The next entities of an unfinished walk; None if there is none, or while the stage's
-        background lane of this shard holds more than `backlog_max` ready rows."""
-        ...
-
-    async def advance_backfill(
-        self,
-        holding: HeldShard,
-        stage: str,
-        *,
-        started_at: datetime,
-        cursor: str | None,
-        answers: Sequence[Routing],
-    ) -> bool:
-        """Store the offers of a page (their `seq` is 0) and move the walk on; None ends it. False,
-        and nothing was written, if the lease is lost or the walk has been started again."""
-        ...
-
-    async def purge_entities(self, *, limit: int) -> int:
-        """Change notes older than an hour that everybody was asked about; states of tombstones
-        after seven days; up to `limit` of each. How many rows went; if that is `limit` or more,
-        more may be left."""
+    async def purge(self, *, limit: int) -> int:
+        """Remove change notes older than an hour that all stages were asked about, and the states
+        of tombstones after seven days; up to `limit` of each. How many rows went; if that is
+        `limit` or more, more may be left."""
         ...

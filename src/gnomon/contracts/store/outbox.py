@@ -1,10 +1,11 @@
 """The outbox: saved versions on their way to a sink, in order for each entity.
 
 A *sink* is who is told of saves: a stage's `after_save` (the sink has the stage's name), or the
-relay (`RELAY_SINK`). Rows are written by `EntityStore.write` and `commit` with the save itself.
+relay (`RELAY_SINK`). Rows are written by `EntityStore.write` and `QueueStore.commit` with the save
+itself.
 
 A save that a stage does not take at all is quarantined: it, what is behind it and what comes behind
-it later wait until `EntityStore.release` or a raised revision of the stage (`declare`) frees them.
+it later wait until `QueueStore.release` or a raised revision of the stage (`declare`) frees them.
 """
 
 from __future__ import annotations
@@ -67,12 +68,12 @@ class SinkBacklog(Value, frozen=True):
 class OutboxStore(Protocol):
     """Saves on their way out. An owner's verbs take holdings as their fence."""
 
-    async def survey(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
+    async def waiting_sinks(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
         """What waits in the held shards, in order of the sinks, but for what is quarantined; cheap,
         however much that is."""
         ...
 
-    async def outgoing(
+    async def due_saves(
         self, holdings: Sequence[HeldShard], sink: str, *, limit: int
     ) -> Sequence[OutboxRow]:
         """Rows for a sink that are due, in order; of one entity never a later version before an
@@ -81,11 +82,11 @@ class OutboxStore(Protocol):
         is (over several places, each gives its part of that)."""
         ...
 
-    async def sent(self, rows: Sequence[OutboxRow]) -> None:
+    async def remove(self, rows: Sequence[OutboxRow]) -> None:
         """They have arrived: remove them. Repeating it is harmless."""
         ...
 
-    async def unsent(
+    async def put_off(
         self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         """They have not: try again after the delay. Of a row that is gone or quarantined nothing is

@@ -1,4 +1,4 @@
-"""The register of stages: which there are, as those who serve them say, and their walks."""
+"""The register of stages: which there are, as those who serve them say."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StageAttendance(Value, frozen=True):
 
 
 class StageRegister(Protocol):
-    """The part of the `EntityStore` that knows which stages there are."""
+    """Knows which stages there are, who serves them, and starts their backfills."""
 
     async def declare(
         self,
@@ -63,13 +63,13 @@ class StageRegister(Protocol):
     ) -> Mapping[str, int | None]:
         """Say which stages (name to revision) are served here: the revision known before, or None
         for a new name. A higher revision is stored; `formerly` (new name to old) takes over the old
-        name's revision, queue, timers, states, walks and outbox if the new one is not known yet. In
-        the same transaction a backfill begins (reason `backfill r<revision>`) for a raised
+        name's revision, queue, timers, states, backfills and outbox if the new one is not known
+        yet. In the same transaction a backfill begins (reason `backfill r<revision>`) for a raised
         revision, and for a new name that is in `backfill`; a raised revision also frees the stage's
-        parked rows, for the same reason: ready now in the background lane, attempts 0, depth 0, new
-        root; its undelivered saves are due now, attempts 0. `debounce` (0 where it has none) is
-        stored; so is `reach` (everything where it has none), unless the revision is lower than what
-        is known: owners who do not serve the stage go by it."""
+        parked rows, for the same reason: ready now in the background lane, attempts 0, depth
+        0, new root; its undelivered saves are due now, attempts 0. `debounce` (0 where it has none)
+        is stored; so is `reach` (everything where it has none), unless the revision is lower than
+        what is known: owners who do not serve the stage go by it."""
         ...
 
     async def attend(

@@ -11,7 +11,7 @@ from gnomon.contracts.store import ActionStore, Capabilities, Store
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
 from gnomon.stores.postgres.connection import Database, open_database
-from gnomon.stores.postgres.entities import PostgresEntities
+from gnomon.stores.postgres.entities import PostgresEntities, PostgresQueues, PostgresRegister
 from gnomon.stores.postgres.entities.outbox import PostgresOutbox
 from gnomon.stores.postgres.installation import PostgresInstallation
 from gnomon.stores.postgres.joined import JoinedActions, session_on
@@ -77,7 +77,9 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
         ),
         tokens=PostgresTokens(database),
         limits=PostgresLimits(work),
-        entities=PostgresEntities(database, work, entropy=entropy),
+        entities=PostgresEntities(database, entropy=entropy),
+        queues=PostgresQueues(database, work, entropy=entropy),
+        register=PostgresRegister(database, entropy=entropy),
         outbox=PostgresOutbox(work),
         wakeups=wakeups,
         close=partial(_close, wakeups, database),

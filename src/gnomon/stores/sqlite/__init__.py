@@ -20,7 +20,7 @@ from gnomon.stores.sqlite.connection import (
     Runner,
     ThreadRunner,
 )
-from gnomon.stores.sqlite.entities import SqliteEntities
+from gnomon.stores.sqlite.entities import SqliteEntities, SqliteQueues, SqliteRegister
 from gnomon.stores.sqlite.entities.outbox import SqliteOutbox
 from gnomon.stores.sqlite.installation import SqliteInstallation
 from gnomon.stores.sqlite.leases import SqliteLeases
@@ -72,6 +72,8 @@ def open_sqlite(
         tokens=SqliteTokens(used, clock),
         limits=SqliteLimits(used, clock),
         entities=SqliteEntities(used, clock, entropy),
+        queues=SqliteQueues(used, clock, entropy),
+        register=SqliteRegister(used, clock, entropy),
         outbox=SqliteOutbox(used, clock, entropy),
         wakeups=SqliteWakeups(used),
         close=used.close if runner is None else _leave_open,

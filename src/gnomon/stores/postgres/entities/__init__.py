@@ -9,25 +9,27 @@ from uuid import UUID
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import LOCAL, HeldShard
 from gnomon.contracts.store.entities import (
+    ChangeNote,
+    Entity,
+    EntityBatch,
+    EntityWrite,
+    StageState,
+    StateWrite,
+)
+from gnomon.contracts.store.queues import (
     BackfillPage,
     ChangedEntity,
-    ChangeNote,
     ClaimedEntity,
     Commit,
     CommitResult,
     Enqueue,
-    Entity,
-    EntityBatch,
-    EntityWrite,
     LaneHead,
     NewRow,
     NextWork,
     QueueRow,
-    Release,
+    ReturnedClaim,
     Routing,
     StageLane,
-    StageState,
-    StateWrite,
 )
 from gnomon.contracts.store.register import StageAttendance, StageRecord
 from gnomon.model.stage.graph import Reach
@@ -50,12 +52,9 @@ _LAST_CHAR = "\U0010ffff"
 class PostgresEntities:
     """The `EntityStore` of this engine."""
 
-    def __init__(self, database: Database, work: Database, *, entropy: Entropy) -> None:
+    def __init__(self, database: Database, *, entropy: Entropy) -> None:
         self._database = database
-        self._work = work  # for what the owner of a shard does
         self._entropy = entropy
-
-    # -- from outside -----------------------------------------------------------------------------
 
     async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
         return await write.write(self._database, writes)
@@ -88,7 +87,7 @@ class PostgresEntities:
         epoch: int,
         version: int,
         state: StateWrite,
-        offer: Enqueue | None,
+        enqueue: Enqueue | None,
         actor: str = LOCAL,
     ) -> StageState | None:
         return await write.swap_state(
@@ -98,18 +97,33 @@ class PostgresEntities:
             epoch=epoch,
             version=version,
             state=state,
-            offer=offer,
+            offer=enqueue,
             entry=self._entry("swap_state", actor, entity_id),
         )
+
+    async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
+        rows = await self._database.fetch("entity_changes", shard, entity_id, limit)
+        return [note_of(row) for row in rows]
+
+    async def purge(self, *, limit: int) -> int:
+        return await register.purge(self._database, limit=limit)
+
+    def _entry(self, verb: str, actor: str, name: str) -> AuditRow:
+        return AuditRow(verb, actor, name, self._entropy.guid())
+
+
+class PostgresQueues:
+    """The `QueueStore` of this engine."""
+
+    def __init__(self, database: Database, work: Database, *, entropy: Entropy) -> None:
+        self._database = database
+        self._work = work  # for what the owner of a shard does
+        self._entropy = entropy
 
     async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
         rows = await self._database.fetch("entity_rows", shard, entity_id)
         undelivered = await self._database.fetch("undelivered", shard, entity_id)
         return [queue_row_of(row) for row in [*rows, *undelivered]]
-
-    async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
-        rows = await self._database.fetch("entity_changes", shard, entity_id, limit)
-        return [note_of(row) for row in rows]
 
     async def parked(
         self, *, stage: str | None, after: tuple[str, str] | None, limit: int
@@ -126,10 +140,76 @@ class PostgresEntities:
         key = EntityKey(shard, entity_id)
         return await write.release(self._database, key, stage, root=root, entry=entry)
 
+    async def next_work(self, holdings: Sequence[HeldShard]) -> NextWork:
+        return await views.survey(self._work, holdings)
+
+    async def fire_timers(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
+        seed = self._entropy.token()
+        return await views.fire(self._work, holdings, limit=limit, seed=seed)
+
+    async def changed_entities(
+        self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
+    ) -> Sequence[ChangedEntity]:
+        return await changed.feed(self._work, holdings, limit=limit, skip=skip)
+
+    async def route(self, routings: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
+        return await changed.asked(self._work, routings)
+
+    async def lane_head(
+        self,
+        holdings: Sequence[HeldShard],
+        stage: str,
+        lane: StageLane,
+        *,
+        limit: int,
+        skip: Collection[str],
+    ) -> LaneHead:
+        return await views.peek(self._work, holdings, stage, lane, limit=limit, skip=skip)
+
+    async def claim(self, holding: HeldShard, entity_id: str, stage: str) -> ClaimedEntity | None:
+        return await views.claim_of(self._work, holding, entity_id, stage)
+
+    async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
+        return await commit.commit(self._work, commits)
+
+    async def give_back(self, claims: Sequence[ReturnedClaim]) -> Sequence[bool]:
+        return await claimed.set_back(self._work, claims)
+
+    async def backfill_page(
+        self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
+    ) -> BackfillPage | None:
+        return await changed.backfill_page(
+            self._work, holding, stage, limit=limit, backlog_max=backlog_max
+        )
+
+    async def advance_backfill(
+        self,
+        holding: HeldShard,
+        stage: str,
+        *,
+        started_at: datetime,
+        cursor: str | None,
+        routings: Sequence[Routing],
+    ) -> bool:
+        return await changed.advance_backfill(
+            self._work,
+            holding,
+            stage,
+            started_at=started_at,
+            cursor=cursor,
+            answers=routings,
+        )
+
     def _entry(self, verb: str, actor: str, name: str) -> AuditRow:
         return AuditRow(verb, actor, name, self._entropy.guid())
 
-    # -- the register -----------------------------------------------------------------------------
+
+class PostgresRegister:
+    """The `StageRegister` of this engine."""
+
+    def __init__(self, database: Database, *, entropy: Entropy) -> None:
+        self._database = database
+        self._entropy = entropy
 
     async def declare(
         self,
@@ -180,69 +260,5 @@ class PostgresEntities:
             self._database, stage, reason=reason, unless_within=unless_within, entry=entry
         )
 
-    # -- the owner's ------------------------------------------------------------------------------
-
-    async def survey(self, holdings: Sequence[HeldShard]) -> NextWork:
-        return await views.survey(self._work, holdings)
-
-    async def fire(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
-        seed = self._entropy.token()
-        return await views.fire(self._work, holdings, limit=limit, seed=seed)
-
-    async def feed(
-        self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
-    ) -> Sequence[ChangedEntity]:
-        return await changed.feed(self._work, holdings, limit=limit, skip=skip)
-
-    async def asked(self, answers: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
-        return await changed.asked(self._work, answers)
-
-    async def peek(
-        self,
-        holdings: Sequence[HeldShard],
-        stage: str,
-        lane: StageLane,
-        *,
-        limit: int,
-        skip: Collection[str],
-    ) -> LaneHead:
-        return await views.peek(self._work, holdings, stage, lane, limit=limit, skip=skip)
-
-    async def claim_of(
-        self, holding: HeldShard, entity_id: str, stage: str
-    ) -> ClaimedEntity | None:
-        return await views.claim_of(self._work, holding, entity_id, stage)
-
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
-        return await commit.commit(self._work, commits)
-
-    async def set_back(self, rows: Sequence[Release]) -> Sequence[bool]:
-        return await claimed.set_back(self._work, rows)
-
-    async def backfill_page(
-        self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
-    ) -> BackfillPage | None:
-        return await changed.backfill_page(
-            self._work, holding, stage, limit=limit, backlog_max=backlog_max
-        )
-
-    async def advance_backfill(
-        self,
-        holding: HeldShard,
-        stage: str,
-        *,
-        started_at: datetime,
-        cursor: str | None,
-        answers: Sequence[Routing],
-    ) -> bool:
-        return await changed.advance_backfill(
-            self._work,
-            holding,
-            stage,
-            started_at=started_at,
-            cursor=cursor,
-            answers=answers,
-        )
-
-    async def purge_entities(self, *, limit: int) -> int:
-        return await register.purge(self._database, limit=limit)
+    def _entry(self, verb: str, actor: str, name: str) -> AuditRow:
+        return AuditRow(verb, actor, name, self._entropy.guid())

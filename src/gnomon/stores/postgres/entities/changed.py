@@ -8,7 +8,7 @@ from uuid import UUID
 
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.batches import first_within
-from gnomon.contracts.store.entities import BackfillPage, ChangedEntity, NewRow, Routing
+from gnomon.contracts.store.queues import BackfillPage, ChangedEntity, NewRow, Routing
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.enqueues import EnqueueRow, RowsMade, make_offers
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of, queue_rows_of, states_of
@@ -94,7 +94,7 @@ async def _store_answers(
         for answer, found in zip(answers, locked, strict=True)
         if found is not None and found.lives and found.epoch == answer.epoch
     ]
-    offered = [EnqueueRow(_key(answer), offer) for answer in alive for offer in answer.offers]
+    offered = [EnqueueRow(_key(answer), offer) for answer in alive for offer in answer.enqueues]
     made = await make_offers(session, offered, only)
     fed = [answer for answer in alive if answer.seq]
     if fed:

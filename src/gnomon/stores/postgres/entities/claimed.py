@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
-from gnomon.contracts.store.entities import Commit, Release, RowStatus, Unchanged
+from gnomon.contracts.store.queues import Commit, ReturnedClaim, RowStatus, Unchanged
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.versions import EntityKey, RowId, apart
 
-A = TypeVar("A", Commit, Release)
+A = TypeVar("A", Commit, ReturnedClaim)
 
 
 class ClaimFacts(NamedTuple):
@@ -97,7 +97,7 @@ async def _settle(
 # -- rows that are set back -----------------------------------------------------------------------
 
 
-async def set_back(database: Database, rows: Sequence[Release]) -> list[bool]:
+async def set_back(database: Database, rows: Sequence[ReturnedClaim]) -> list[bool]:
     answers: dict[int, bool] = {}
     for group in database.groups(row.shard for row in rows):
         async with database.transaction("set_back") as session:
@@ -109,7 +109,9 @@ async def set_back(database: Database, rows: Sequence[Release]) -> list[bool]:
     return [answers[place] for place in range(len(rows))]
 
 
-async def _set_back(session: Session, rows: Sequence[Release], only: tuple[int, ...]) -> list[bool]:
+async def _set_back(
+    session: Session, rows: Sequence[ReturnedClaim], only: tuple[int, ...]
+) -> list[bool]:
     found = await lock_claims(session, rows, only)
     removed: list[RowId] = []
     settled: list[RemainingRow] = []
@@ -125,7 +127,7 @@ async def _set_back(session: Session, rows: Sequence[Release], only: tuple[int, 
     return [facts.held and facts.seq == row.seq for row, facts in zip(rows, found, strict=True)]
 
 
-def _outcome(row: Release, facts: ClaimFacts, row_id: RowId) -> RemainingRow | None:
+def _outcome(row: ReturnedClaim, facts: ClaimFacts, row_id: RowId) -> RemainingRow | None:
     """What becomes of a row that was claimed in vain; None if it goes."""
     attempts = facts.attempts + row.counts
     if facts.seq != row.seq:
@@ -139,5 +141,5 @@ def _outcome(row: Release, facts: ClaimFacts, row_id: RowId) -> RemainingRow | N
     return RemainingRow(row_id, row.status, row.delay, timer_at, attempts, row.error)
 
 
-def _key(row: Release) -> EntityKey:
+def _key(row: ReturnedClaim) -> EntityKey:
     return EntityKey(row.shard, row.entity_id)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from gnomon.contracts.store.entities import Enqueue, NewRow
+from gnomon.contracts.store.queues import Enqueue, NewRow
 from gnomon.model.stage.queue_merge import BACKOFF_FLOOR, DEBOUNCES_MAX, REASONS_MAX
 from gnomon.stores.postgres.connection import Row, Session
 from gnomon.stores.postgres.entities.versions import EntityKey, apart, columns, sparse

@@ -20,7 +20,7 @@ class PostgresOutbox:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def survey(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
+    async def waiting_sinks(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
         found: dict[str, SinkQueue] = {}
         for group in self._database.groups(holding.shard for holding in holdings):
             chosen = [holdings[place] for place in group.places]
@@ -30,7 +30,7 @@ class PostgresOutbox:
                 found[sink] = SinkQueue(sink, max(age, other.age), min(due_in, other.due_in))
         return [found[sink] for sink in sorted(found)]
 
-    async def outgoing(
+    async def due_saves(
         self, holdings: Sequence[HeldShard], sink: str, *, limit: int
     ) -> Sequence[OutboxRow]:
         async def look(
@@ -43,12 +43,12 @@ class PostgresOutbox:
         rows = await first_rows(self._database, holdings, limit, look)
         return [outgoing_of(row) for row in rows]
 
-    async def sent(self, rows: Sequence[OutboxRow]) -> None:
+    async def remove(self, rows: Sequence[OutboxRow]) -> None:
         for group in self._database.groups(row.shard for row in rows):
             chosen = [rows[place] for place in group.places]
             await self._database.fetch("sent", *_keys(chosen), *group.shards)
 
-    async def unsent(
+    async def put_off(
         self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         for group in self._database.groups(row.shard for row in rows):

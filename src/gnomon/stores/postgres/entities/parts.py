@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from gnomon.contracts.store.entities import Commit, Enqueue, StateWrite
+from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.queues import Commit, Enqueue
 from gnomon.model.ids import save_key
 from gnomon.stores.postgres.entities.versions import (
     RELAY,

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from gnomon.contracts.store.entities import (
+from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.queues import (
     Commit,
     CommitKind,
     CommitResult,
     Enqueue,
     NewRow,
-    StateWrite,
     Unchanged,
 )
 from gnomon.stores.postgres.connection import Database, Row, Session
@@ -74,7 +74,7 @@ def _offers_left(commits: Sequence[Commit], made: Mapping[str, NewRow]) -> list[
     return [
         EnqueueRow(key_of(commit), offer)
         for commit in commits
-        for offer in commit.offers
+        for offer in commit.enqueues
         if commit.entity_id not in made or made[commit.entity_id].stage != offer.stage
     ]
 
@@ -119,7 +119,7 @@ def _candidates(commits: Sequence[Commit]) -> list[int]:
 
 def _is_plain(commit: Commit) -> bool:
     """An offer needs the entity locked; whoever changes nothing does not lock it."""
-    return commit.doc is not None or isinstance(commit.state, StateWrite) or not commit.offers
+    return commit.doc is not None or isinstance(commit.state, StateWrite) or not commit.enqueues
 
 
 def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
@@ -181,13 +181,13 @@ def _lines(texts: Iterable[str]) -> str | None:
 
 def _plain_offer(commit: Commit) -> Enqueue | None:
     """The first one, if it says no more than that another stage is to see this very change."""
-    if not commit.offers:
+    if not commit.enqueues:
         return None
-    offer = commit.offers[0]
+    offer = commit.enqueues[0]
     is_plain = (
         offer.is_at_once
         and (offer.root, offer.depth) == (commit.root, commit.depth)
         and offer.stage != commit.stage
-        and all(offer.stage != other.stage for other in commit.offers[1:])
+        and all(offer.stage != other.stage for other in commit.enqueues[1:])
     )
     return offer if is_plain else None

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import HeldShard
-from gnomon.contracts.store.entities import RowStatus, StageLane
+from gnomon.contracts.store.queues import RowStatus, StageLane
 from gnomon.contracts.store.register import StageAttendance, StageRecord, UnservedShard
 from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.queue_merge import REASONS_MAX

@@ -6,15 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gnomon.contracts.store.entities import (
-    ChangeNote,
-    Entity,
-    QueueRow,
-    RowStatus,
-    StageLane,
-    StageState,
-)
+from gnomon.contracts.store.entities import ChangeNote, Entity, StageState
 from gnomon.contracts.store.outbox import OutboxRow
+from gnomon.contracts.store.queues import QueueRow, RowStatus, StageLane
 from gnomon.stores.postgres.connection import Row
 
 _TEXTS = msgspec.json.Decoder(tuple[str, ...])

@@ -14,10 +14,9 @@ from uuid import UUID
 
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of, first_within
-from gnomon.contracts.store.entities import (
+from gnomon.contracts.store.entities import Entity, EntityBatch
+from gnomon.contracts.store.queues import (
     ClaimedEntity,
-    Entity,
-    EntityBatch,
     LaneHead,
     NextDue,
     NextWork,
@@ -170,7 +169,7 @@ async def survey(database: Database, holdings: Sequence[HeldShard]) -> NextWork:
         now=now,
         ready=[NextDue(stage, StageLane(lane), at) for (stage, lane), at in ready.items()],
         timer_at=_earliest(rows, "timer"),
-        fed=_earliest(rows, "feed") is not None,
+        has_changes=_earliest(rows, "feed") is not None,
         backfills=[(row[1], row[2]) for row in rows if row[0] == "backfill"],
     )
 

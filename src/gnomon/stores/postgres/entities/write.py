@@ -7,7 +7,13 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from gnomon.contracts.store.entities import Enqueue, Entity, EntityWrite, StageState, StateWrite
+from gnomon.contracts.store.entities import (
+    Entity,
+    EntityWrite,
+    StageState,
+    StateWrite,
+)
+from gnomon.contracts.store.queues import Enqueue
 from gnomon.model.ids import save_key
 from gnomon.model.stage.queue_merge import REASONS_MAX
 from gnomon.stores.entity_audit import audited

@@ -9,11 +9,12 @@ from __future__ import annotations
 from gnomon.stores.sqlite.entities.backfill import SqliteBackfill
 from gnomon.stores.sqlite.entities.commits import SqliteCommits
 from gnomon.stores.sqlite.entities.owner import SqliteOwner
+from gnomon.stores.sqlite.entities.parked import SqliteParked
 from gnomon.stores.sqlite.entities.register import SqliteRegister
-from gnomon.stores.sqlite.entities.writes import SqliteWrites
+from gnomon.stores.sqlite.entities.writes import SqliteWrites as SqliteEntities
 
-__all__ = ["SqliteEntities"]
+__all__ = ["SqliteEntities", "SqliteQueues", "SqliteRegister"]
 
 
-class SqliteEntities(SqliteWrites, SqliteRegister, SqliteOwner, SqliteCommits, SqliteBackfill):
-    """The `EntityStore` of this engine."""
+class SqliteQueues(SqliteParked, SqliteOwner, SqliteCommits, SqliteBackfill):
+    """The `QueueStore` of this engine."""

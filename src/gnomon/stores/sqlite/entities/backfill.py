@@ -1,42 +1,21 @@
-"""Walks over all entities of a shard."""
+"""Backfills: all entities of a shard."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from gnomon.contracts.store import HeldShard
-from gnomon.contracts.store.entities import BackfillPage, Routing
+from gnomon.contracts.store.queues import BackfillPage, Routing
 from gnomon.stores.sqlite.entities.owner import fed_of, load, store_offers
 from gnomon.stores.sqlite.entities.rows import Connection, Parameters, held_shards
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
-from gnomon.stores.sqlite.rows import duration_us, micros, moment
+from gnomon.stores.sqlite.rows import micros, moment
 
 
 class SqliteBackfill(EntityVerbs):
-    """The part of the `EntityStore` that walks."""
-
-    async def begin_backfill(
-        self,
-        stage: str,
-        *,
-        reason: str,
-        unless_within: timedelta | None = None,
-        actor: str | None = None,
-    ) -> bool:
-        def call(connection: Connection) -> bool:
-            now_us = self._now_us()
-            if unless_within is not None:
-                (began,) = connection.execute(SQL["last_backfill"], {"stage": stage}).fetchone()
-                if began is not None and began > now_us - duration_us(unless_within):
-                    return False
-            start_backfill(connection, stage, reason, now_us)
-            if actor is not None:
-                self._audit(connection, "backfill_stage", actor, stage)
-            return True
-
-        return await self._runner.write(call)
+    """The part of the `QueueStore` that backfills."""
 
     async def backfill_page(
         self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
@@ -60,7 +39,7 @@ class SqliteBackfill(EntityVerbs):
         *,
         started_at: datetime,
         cursor: str | None,
-        answers: Sequence[Routing],
+        routings: Sequence[Routing],
     ) -> bool:
         place: Parameters = {
             "shard": holding.shard,
@@ -74,14 +53,10 @@ class SqliteBackfill(EntityVerbs):
                 return False
             if not connection.execute(SQL["move_backfill"], place).rowcount:
                 return False
-            store_offers(connection, answers, now_us=self._now_us(), seq=self._new_seq())
+            store_offers(connection, routings, now_us=self._now_us(), seq=self._new_seq())
             return True
 
         return await self._runner.write(call)
-
-
-def start_backfill(connection: Connection, stage: str, reason: str, now_us: int) -> None:
-    connection.execute(SQL["begin_backfill"], {"stage": stage, "reason": reason, "now": now_us})
 
 
 def _page(connection: Connection, wanted: Parameters) -> BackfillPage | None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from gnomon.contracts.store.entities import (
-    ChangeNote,
+from gnomon.contracts.store.entities import ChangeNote
+from gnomon.contracts.store.queues import (
     Commit,
     CommitKind,
     CommitResult,
     Enqueue,
-    Release,
+    ReturnedClaim,
     RowStatus,
     Unchanged,
 )
 from gnomon.model.ids import save_key
 from gnomon.model.stage.queue_merge import READY, SLEEPING, earlier
-from gnomon.stores.sqlite.entities.offers import asleep, load_row, replace_row
+from gnomon.stores.sqlite.entities.enqueues import asleep, load_row, replace_row
 from gnomon.stores.sqlite.entities.outbox import OutboxSave
 from gnomon.stores.sqlite.entities.rows import Connection, GoodLeases, StoredRow, note_of
 from gnomon.stores.sqlite.entities.snapshot import CommitSnapshot
@@ -45,13 +45,13 @@ class SqliteCommits(EntityVerbs):
         picture.write_back()
         return answers
 
-    async def set_back(self, rows: Sequence[Release]) -> Sequence[bool]:
+    async def give_back(self, claims: Sequence[ReturnedClaim]) -> Sequence[bool]:
         def call(connection: Connection) -> list[bool]:
             leases = GoodLeases(connection)
             now_us = self._now_us()
             return [
                 leases.holds(row.shard, row.lease_guid) and _set_back(connection, row, now_us)
-                for row in rows
+                for row in claims
             ]
 
         return await self._runner.write(call)
@@ -71,7 +71,7 @@ def _commit(connection: Connection, picture: CommitSnapshot, commit: Commit) -> 
         return CommitResult(kind=CommitKind.STATE_MOVED)
     for part in commit.parts:
         _save(connection, picture, part)
-    made = picture.offer_all(commit.offers, shard=commit.shard, entity_id=commit.entity_id)
+    made = picture.offer_all(commit.enqueues, shard=commit.shard, entity_id=commit.entity_id)
     return CommitResult(kind=CommitKind.SAVED, made=made)
 
 
@@ -171,7 +171,7 @@ def author_of(stage: str) -> str:
 # -- set back -------------------------------------------------------------------------------------
 
 
-def _set_back(connection: Connection, back: Release, now_us: int) -> bool:
+def _set_back(connection: Connection, back: ReturnedClaim, now_us: int) -> bool:
     row = load_row(connection, back.shard, back.entity_id, back.stage)
     if row is None:
         return False
@@ -187,7 +187,7 @@ def _set_back(connection: Connection, back: Release, now_us: int) -> bool:
     return True
 
 
-def _put_back(row: StoredRow, back: Release, now_us: int) -> StoredRow | None:
+def _put_back(row: StoredRow, back: ReturnedClaim, now_us: int) -> StoredRow | None:
     match back.status:
         case RowStatus.READY:
             return row._replace(status=READY, ready_at=now_us + duration_us(back.delay))

@@ -48,13 +48,13 @@ class OutboxSave(NamedTuple):
 class SqliteOutbox(EntityVerbs):
     """The `OutboxStore` of this engine."""
 
-    async def survey(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
+    async def waiting_sinks(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
         def call(connection: Connection) -> list[SinkQueue]:
             return _survey(connection, held_shards(connection, holdings), self._now_us())
 
         return await self._runner.read(call)
 
-    async def outgoing(
+    async def due_saves(
         self, holdings: Sequence[HeldShard], sink: str, *, limit: int
     ) -> Sequence[OutboxRow]:
         def call(connection: Connection) -> list[OutboxRow]:
@@ -64,7 +64,7 @@ class SqliteOutbox(EntityVerbs):
 
         return await self._runner.read(call)
 
-    async def sent(self, rows: Sequence[OutboxRow]) -> None:
+    async def remove(self, rows: Sequence[OutboxRow]) -> None:
         gone = [_key(row) for row in rows]
 
         def call(connection: Connection) -> None:  # a cursor must not leave the writer's thread
@@ -72,7 +72,7 @@ class SqliteOutbox(EntityVerbs):
 
         await self._runner.write(call)
 
-    async def unsent(
+    async def put_off(
         self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
     ) -> None:
         def call(connection: Connection) -> None:

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
-from gnomon.contracts.store.entities import (
+from gnomon.contracts.store.entities import ChangeNote, Entity, StageState
+from gnomon.contracts.store.queues import (
     ChangedEntity,
-    ChangeNote,
     ClaimedEntity,
     Enqueue,
-    Entity,
     LaneHead,
     NewRow,
     NextDue,
@@ -23,10 +22,9 @@ from gnomon.contracts.store.entities import (
     Routing,
     RowStatus,
     StageLane,
-    StageState,
 )
 from gnomon.model.stage.queue_merge import SLEEPING
-from gnomon.stores.sqlite.entities.offers import merged
+from gnomon.stores.sqlite.entities.enqueues import merged
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     EntityRow,
@@ -59,7 +57,7 @@ class LoadedEntities(NamedTuple):
 class SqliteOwner(EntityVerbs):
     """The part of the `EntityStore` by which an owner finds its work."""
 
-    async def survey(self, holdings: Sequence[HeldShard]) -> NextWork:
+    async def next_work(self, holdings: Sequence[HeldShard]) -> NextWork:
         return await self._runner.read(lambda connection: self._survey(connection, holdings))
 
     def _survey(self, connection: Connection, holdings: Sequence[HeldShard]) -> NextWork:
@@ -71,13 +69,13 @@ class SqliteOwner(EntityVerbs):
             now=self._clock.now(),
             ready=_lanes(connection, shards),
             timer_at=moment_or_none(min(timers, default=None)),
-            fed=any(is_fed for _, is_fed in found),
+            has_changes=any(is_fed for _, is_fed in found),
             backfills=connection.execute(SQL["survey_backfills"], wanted).fetchall(),
         )
 
     # -- timers -----------------------------------------------------------------------------------
 
-    async def fire(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
+    async def fire_timers(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         def call(connection: Connection) -> int:
             now_us = self._now_us()
             shards = held_shards(connection, holdings)
@@ -95,18 +93,18 @@ class SqliteOwner(EntityVerbs):
 
     # -- feed -------------------------------------------------------------------------------------
 
-    async def feed(
+    async def changed_entities(
         self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
     ) -> Sequence[ChangedEntity]:
         return await self._runner.read(
             lambda connection: _feed(connection, held_shards(connection, holdings), limit, skip)
         )
 
-    async def asked(self, answers: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
+    async def route(self, routings: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
         def call(connection: Connection) -> list[tuple[NewRow, ...] | None]:
             leases = GoodLeases(connection)
-            held = [leases.holds(answer.shard, answer.lease_guid) for answer in answers]
-            told = [answer for answer, is_held in zip(answers, held, strict=True) if is_held]
+            held = [leases.holds(answer.shard, answer.lease_guid) for answer in routings]
+            told = [answer for answer, is_held in zip(routings, held, strict=True) if is_held]
             stored = store_offers(connection, told, now_us=self._now_us(), seq=self._new_seq())
             _answer_feed(connection, [told[place] for place in stored])
             made = iter([stored.get(place, ()) for place in range(len(told))])
@@ -116,7 +114,7 @@ class SqliteOwner(EntityVerbs):
 
     # -- claims -----------------------------------------------------------------------------------
 
-    async def peek(
+    async def lane_head(
         self,
         holdings: Sequence[HeldShard],
         stage: str,
@@ -139,9 +137,7 @@ class SqliteOwner(EntityVerbs):
 
         return await self._runner.read(call)
 
-    async def claim_of(
-        self, holding: HeldShard, entity_id: str, stage: str
-    ) -> ClaimedEntity | None:
+    async def claim(self, holding: HeldShard, entity_id: str, stage: str) -> ClaimedEntity | None:
         def call(connection: Connection) -> ClaimedEntity | None:
             if not held_shards(connection, [holding]):
                 return None
@@ -234,7 +230,7 @@ def store_offers(
         if entity is None or entity.epoch != answer.epoch:
             continue
         made[place] = picture.offer_all(
-            answer.offers, shard=answer.shard, entity_id=answer.entity_id
+            answer.enqueues, shard=answer.shard, entity_id=answer.entity_id
         )
     picture.write_back()
     return made

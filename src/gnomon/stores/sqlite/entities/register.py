@@ -8,11 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.contracts.store import LOCAL, HeldShard
-from gnomon.contracts.store.entities import StageLane
+from gnomon.contracts.store.queues import StageLane
 from gnomon.contracts.store.register import StageAttendance, StageRecord, UnservedShard
 from gnomon.model.stage.graph import Reach
-from gnomon.stores.sqlite.entities.backfill import start_backfill
-from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
+from gnomon.stores.sqlite.entities.enqueues import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     GoodLeases,
@@ -31,7 +30,7 @@ RENAMES = ("rename_stage", "rename_queue", "rename_states", "rename_backfills", 
 
 
 class SqliteRegister(EntityVerbs):
-    """The part of the `EntityStore` that knows which stages there are."""
+    """The `StageRegister` of this engine."""
 
     async def declare(
         self,
@@ -97,6 +96,27 @@ class SqliteRegister(EntityVerbs):
 
         return await self._runner.write(call)
 
+    async def begin_backfill(
+        self,
+        stage: str,
+        *,
+        reason: str,
+        unless_within: timedelta | None = None,
+        actor: str | None = None,
+    ) -> bool:
+        def call(connection: Connection) -> bool:
+            now_us = self._now_us()
+            if unless_within is not None:
+                (began,) = connection.execute(SQL["last_backfill"], {"stage": stage}).fetchone()
+                if began is not None and began > now_us - duration_us(unless_within):
+                    return False
+            start_backfill(connection, stage, reason, now_us)
+            if actor is not None:
+                self._audit(connection, "backfill_stage", actor, stage)
+            return True
+
+        return await self._runner.write(call)
+
     async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
         def call(connection: Connection) -> int:
             gone = {"stage": stage}
@@ -108,6 +128,10 @@ class SqliteRegister(EntityVerbs):
             return rows + states
 
         return await self._runner.write(call)
+
+
+def start_backfill(connection: Connection, stage: str, reason: str, now_us: int) -> None:
+    connection.execute(SQL["begin_backfill"], {"stage": stage, "reason": reason, "now": now_us})
 
 
 def _records(connection: Connection, query: str) -> list[StageRecord]:

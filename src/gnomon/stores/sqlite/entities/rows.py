@@ -11,14 +11,8 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import HeldShard
-from gnomon.contracts.store.entities import (
-    ChangeNote,
-    Entity,
-    QueueRow,
-    RowStatus,
-    StageLane,
-    StageState,
-)
+from gnomon.contracts.store.entities import ChangeNote, Entity, StageState
+from gnomon.contracts.store.queues import QueueRow, RowStatus, StageLane
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import moment, moment_or_none
 

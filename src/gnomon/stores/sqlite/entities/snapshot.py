@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from gnomon.contracts.store.entities import Commit, Enqueue, NewRow, StageState, StateWrite
+from gnomon.contracts.store.entities import StageState, StateWrite
+from gnomon.contracts.store.queues import Commit, Enqueue, NewRow
 from gnomon.model.stage.queue_merge import READY
-from gnomon.stores.sqlite.entities.offers import offered
+from gnomon.stores.sqlite.entities.enqueues import offered
 from gnomon.stores.sqlite.entities.outbox import OutboxSave, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -103,7 +104,7 @@ class CommitSnapshot:
                 f"stage:{commit.stage}", encode_texts(commit.paths),
             )
         )  # fmt: skip
-        if commit.feed:
+        if commit.unrouted:
             self._later(
                 "feed_entity",
                 {

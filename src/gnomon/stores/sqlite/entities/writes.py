@@ -11,19 +11,15 @@ from gnomon.contracts.store import LOCAL
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
 from gnomon.contracts.store.entities import (
     ChangeNote,
-    Enqueue,
     Entity,
     EntityBatch,
     EntityWrite,
-    QueueRow,
-    StageLane,
     StageState,
     StateWrite,
 )
+from gnomon.contracts.store.queues import Enqueue
 from gnomon.model.ids import save_key
 from gnomon.stores.entity_audit import audited
-from gnomon.stores.entity_pages import parked_page
-from gnomon.stores.sqlite.entities.offers import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.outbox import OutboxSave, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -33,7 +29,6 @@ from gnomon.stores.sqlite.entities.rows import (
     encode_texts,
     has_relay,
     note_of,
-    read_rows,
     state_of,
 )
 from gnomon.stores.sqlite.entities.snapshot import CommitSnapshot
@@ -42,8 +37,6 @@ from gnomon.stores.sqlite.purge import purge_rows
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
 
-BY_HAND = "by hand"
-PARKED = ("quarantined", "looping")
 CHANGES_KEPT_FOR = timedelta(hours=1)
 STATES_KEPT_FOR = timedelta(days=7)  # of tombstones
 TOMBSTONES_AT_ONCE = 50  # in one transaction; each may keep a state of every stage
@@ -95,16 +88,6 @@ class SqliteWrites(EntityVerbs):
             ]
         )
 
-    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
-        wanted = {"shard": shard, "id": entity_id}
-        return await self._runner.read(
-            lambda connection: [
-                row.queue_row()
-                for query in ("rows", "undelivered")
-                for row in read_rows(connection, query, wanted)
-            ]
-        )
-
     async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
         del shard
         wanted = {"id": entity_id, "limit": limit}
@@ -134,7 +117,7 @@ class SqliteWrites(EntityVerbs):
         epoch: int,
         version: int,
         state: StateWrite,
-        offer: Enqueue | None,
+        enqueue: Enqueue | None,
         actor: str = LOCAL,
     ) -> StageState | None:
         key = (entity_id, stage)
@@ -147,59 +130,17 @@ class SqliteWrites(EntityVerbs):
             if version != (0 if found is None else found.version):
                 return None
             picture.put_state(state, key, shard=shard)
-            if offer is not None:
-                picture.offer(offer, shard=shard, entity_id=entity_id)
+            if enqueue is not None:
+                picture.offer(enqueue, shard=shard, entity_id=entity_id)
             picture.write_back()
             self._audit(connection, "swap_state", actor, entity_id)
             return picture.states[key]
 
         return await self._runner.write(call)
 
-    # -- parked -----------------------------------------------------------------------------------
-
-    async def parked(
-        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
-    ) -> Sequence[QueueRow]:
-        after_entity, after_stage = after or ("", "")
-        wanted: Parameters = {
-            "stage": stage,
-            "after_entity": after_entity,
-            "after_stage": after_stage,
-            "limit": limit,
-        }
-
-        def call(connection: Connection) -> list[QueueRow]:
-            queued = read_rows(connection, "parked", wanted)
-            undelivered = read_rows(connection, "undelivered_page", wanted)
-            return parked_page([row.queue_row() for row in [*queued, *undelivered]], limit)
-
-        return await self._runner.browse(call)
-
-    async def release(
-        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
-    ) -> int:
-        wanted = {"shard": shard, "id": entity_id}
-
-        def call(connection: Connection) -> int:
-            parked = [
-                row
-                for row in read_rows(connection, "rows", wanted)
-                if row.status in PARKED and stage in (None, row.stage)
-            ]
-            now_us = self._now_us()
-            for row in parked:
-                offer = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
-                replace_row(connection, row, merged(row, offer, now_us))
-            freed = len(parked) + _free_saves(connection, entity_id, stage, now_us)
-            if freed:
-                self._audit(connection, "release_entity", actor, entity_id)
-            return freed
-
-        return await self._runner.write(call)
-
     # -- upkeep -----------------------------------------------------------------------------------
 
-    async def purge_entities(self, *, limit: int) -> int:
+    async def purge(self, *, limit: int) -> int:
         now_us = self._now_us()
         notes = {"changed_before": now_us - duration_us(CHANGES_KEPT_FOR)}
         gone = await purge_rows(self._runner, SQL["purge_changes"], notes, limit=limit)
@@ -248,15 +189,6 @@ def _state(connection: Connection, entity_id: str, stage: str) -> StageState | N
     wanted = {"id": entity_id, "stage": stage}
     found = connection.execute(SQL["get_state"], wanted).fetchone()
     return None if found is None else state_of(*found)
-
-
-def _free_saves(connection: Connection, entity_id: str, stage: str | None, now_us: int) -> int:
-    """Let undelivered saves of one stage or of all go out; of how many stages."""
-    undelivered = read_rows(connection, "undelivered", {"id": entity_id})
-    stages = [row.stage for row in undelivered if stage in (None, row.stage)]
-    for each in stages:
-        connection.execute(SQL["free_saves"], {"id": entity_id, "stage": each, "now": now_us})
-    return len(stages)
 
 
 def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) -> Entity | None:

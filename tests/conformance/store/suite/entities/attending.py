@@ -39,7 +39,7 @@ class TestAttendance:
         assert [(STAGE, ("a.b", "c\\.d"), ("x",))] == [
             (each.name, each.watch, each.writes) for each in found.register
         ]
-        assert list(found.register) == list(await store.entities.registered())
+        assert list(found.register) == list(await store.register.registered())
 
     async def test_the_living_are_told_by_the_stages_they_serve(self, store: Store) -> None:
         """Until they serve it no more, or were not heard of for long."""
@@ -51,7 +51,7 @@ class TestAttendance:
         await attended(store, OWNER)
         assert {STAGE: {GUEST}} == dict((await attended(store, GUEST, STAGE)).servers)
 
-        silent = await store.entities.attend(OWNER, serves=(), holdings=(), alive_for=timedelta(0))
+        silent = await store.register.attend(OWNER, serves=(), holdings=(), alive_for=timedelta(0))
         assert {} == dict(silent.servers)
 
     async def test_what_an_owner_does_not_serve_is_open_to_others(
@@ -87,7 +87,7 @@ class TestAttendance:
         """Nor is it in the register."""
         await declared(store, {STAGE: 1})
         await attended(store, OWNER, STAGE)
-        await store.entities.forget(STAGE)
+        await store.register.forget(STAGE)
 
         found = await attended(store, GUEST)
         assert ([], {}) == (list(found.register), dict(found.servers))
@@ -96,6 +96,6 @@ class TestAttendance:
 async def attended(
     store: Store, worker: UUID, *serves: str, holdings: list[HeldShard] | None = None
 ) -> StageAttendance:
-    return await store.entities.attend(
+    return await store.register.attend(
         worker, serves=serves, holdings=holdings or [], alive_for=ALIVE_FOR
     )

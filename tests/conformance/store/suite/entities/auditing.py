@@ -60,17 +60,17 @@ class TestEntityAudit:
         """If there was something to release."""
         await entities.parked("ad")
         shard = entities.given.shard_of("ad")
-        await store.entities.release("ad", None, shard=shard, actor="ann")
-        await store.entities.release("ad", None, shard=shard, actor="bob")
+        await store.queues.release("ad", None, shard=shard, actor="ann")
+        await store.queues.release("ad", None, shard=shard, actor="bob")
 
         assert ("ann", "release_entity", 1) == (await told(store, "ad"))[-1]
 
     async def test_what_is_done_to_a_stage_is_in_the_audit(self, store: Store) -> None:
         """A walk that nobody asked for has no entry."""
-        await store.entities.declare({STAGE: 1}, formerly={}, backfill=(), debounce={}, reach={})
-        await store.entities.begin_backfill(STAGE, reason="in turn")
-        await store.entities.begin_backfill(STAGE, reason="by hand", actor="ann")
-        await store.entities.forget(STAGE, actor="bob")
+        await store.register.declare({STAGE: 1}, formerly={}, backfill=(), debounce={}, reach={})
+        await store.register.begin_backfill(STAGE, reason="in turn")
+        await store.register.begin_backfill(STAGE, reason="by hand", actor="ann")
+        await store.register.forget(STAGE, actor="bob")
 
         assert [("ann", "backfill_stage", 1), ("bob", "forget_stage", 1)] == await told(
             store, STAGE

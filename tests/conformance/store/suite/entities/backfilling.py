@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import StageLane
+from gnomon.contracts.store.queues import StageLane
 from tests.conformance.store.suite.entities.given import OTHER_STAGE, STAGE, GivenEntities
 from tests.conformance.store.suite.given import HOUR, Given
 
@@ -21,7 +21,7 @@ class TestBackfills:
         for name in names:
             await entities.written(name)
         await entities.deleted(await entities.written("gone"))
-        await entities.store.entities.begin_backfill(STAGE, reason="backfill r2")
+        await entities.store.register.begin_backfill(STAGE, reason="backfill r2")
 
         visited = [
             name
@@ -35,10 +35,10 @@ class TestBackfills:
         """Document, states and rows, but no changes."""
         claim = await entities.queued("ad")
         state = await entities.swapped(claim.entity)
-        await entities.store.entities.begin_backfill(STAGE, reason="backfill r2")
+        await entities.store.register.begin_backfill(STAGE, reason="backfill r2")
 
         holding = await entities.given.holding(claim.entity.shard)
-        page = await entities.store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=9)
+        page = await entities.store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
 
         assert page is not None
         (fed,) = page.entities
@@ -53,7 +53,7 @@ class TestBackfills:
         names = sorted(entities.given.name_in(shard) for _ in range(3))
         for name in names:
             await entities.written(name)
-        await entities.store.entities.begin_backfill(STAGE, reason="backfill r2")
+        await entities.store.register.begin_backfill(STAGE, reason="backfill r2")
 
         assert names[:2] == await step(entities, shard, limit=2)
 
@@ -65,17 +65,17 @@ class TestBackfills:
 
     async def test_a_walk_ends(self, store: Store, given: Given, entities: GivenEntities) -> None:
         """Then there is no page, and nothing to do; a shard without entities ends at once."""
-        await store.entities.begin_backfill(STAGE, reason="backfill r2")
+        await store.register.begin_backfill(STAGE, reason="backfill r2")
         holding = await given.holding(0)
-        page = await store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=9)
+        page = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
         assert page is not None
         assert ([], None) == (list(page.entities), page.cursor)
 
         assert [] == await step(entities, 0, limit=9)
 
-        assert None is await store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=9)
-        assert (STAGE, 0) not in (await store.entities.survey([holding])).backfills
-        assert None is await store.entities.backfill_page(
+        assert None is await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
+        assert (STAGE, 0) not in (await store.queues.next_work([holding])).backfills
+        assert None is await store.queues.backfill_page(
             holding, OTHER_STAGE, limit=9, backlog_max=9
         )
 
@@ -89,11 +89,11 @@ class TestBackfills:
         await entities.queued(given.name_in(shard))
         await entities.queued(given.name_in(shard), OTHER_STAGE, lane=BACKGROUND)
         await entities.queued(given.name_in(1), lane=BACKGROUND)
-        await store.entities.begin_backfill(STAGE, reason="backfill r2")
+        await store.register.begin_backfill(STAGE, reason="backfill r2")
         holding = await given.holding(shard)
 
-        assert None is await store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=2)
-        page = await store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=3)
+        assert None is await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=2)
+        page = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=3)
         assert page is not None
         assert 5 == len(page.entities)
 
@@ -104,19 +104,19 @@ class TestBackfills:
         shard = 1
         for _ in range(3):
             await entities.written(given.name_in(shard))
-        await store.entities.begin_backfill(STAGE, reason="one")
+        await store.register.begin_backfill(STAGE, reason="one")
         await step(entities, shard, limit=1)
         holding = await given.holding(shard)
-        former = await store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=9)
+        former = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
         assert former is not None
-        await store.entities.begin_backfill(STAGE, reason="two")
+        await store.register.begin_backfill(STAGE, reason="two")
 
-        assert not await store.entities.advance_backfill(
+        assert not await store.queues.advance_backfill(
             holding, STAGE, started_at=former.started_at, cursor=former.cursor,
-            answers=[await entities.answer_of(fed, entities.offer()) for fed in former.entities],
+            routings=[await entities.answer_of(fed, entities.offer()) for fed in former.entities],
         )  # fmt: skip
 
-        page = await store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=9)
+        page = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
         assert page is not None
         assert ("two", 3) == (page.reason, len(page.entities))
         assert former.started_at != page.started_at
@@ -126,36 +126,36 @@ class TestBackfills:
         self, store: Store, given: Given, entities: GivenEntities
     ) -> None:
         """Of several processes that want one now and then, one begins it; an ended one counts."""
-        assert await store.entities.begin_backfill(STAGE, reason="one", unless_within=HOUR)
+        assert await store.register.begin_backfill(STAGE, reason="one", unless_within=HOUR)
         for shard in range(given.installation.shard_count):
             await step(entities, shard, limit=9)
 
-        assert not await store.entities.begin_backfill(STAGE, reason="two", unless_within=HOUR)
-        assert [] == list((await store.entities.survey(await given.holdings())).backfills)
+        assert not await store.register.begin_backfill(STAGE, reason="two", unless_within=HOUR)
+        assert [] == list((await store.queues.next_work(await given.holdings())).backfills)
 
-        assert await store.entities.begin_backfill(OTHER_STAGE, reason="two", unless_within=HOUR)
-        assert await store.entities.begin_backfill(STAGE, reason="two", unless_within=timedelta(0))
-        assert await store.entities.begin_backfill(STAGE, reason="three")
+        assert await store.register.begin_backfill(OTHER_STAGE, reason="two", unless_within=HOUR)
+        assert await store.register.begin_backfill(STAGE, reason="two", unless_within=timedelta(0))
+        assert await store.register.begin_backfill(STAGE, reason="three")
 
     async def test_only_the_owner_walks(
         self, store: Store, given: Given, entities: GivenEntities
     ) -> None:
         """Under the lease that the shard has."""
         entity = await entities.written("ad")
-        await store.entities.begin_backfill(STAGE, reason="one")
+        await store.register.begin_backfill(STAGE, reason="one")
         holding = await given.holding(entity.shard)
         wrong = given.wrong(holding)
-        page = await store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=9)
+        page = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
         assert page is not None
         answers = [await entities.answer_of(fed, entities.offer()) for fed in page.entities]
 
-        assert None is await store.entities.backfill_page(wrong, STAGE, limit=9, backlog_max=9)
-        assert not await store.entities.advance_backfill(
-            wrong, STAGE, started_at=page.started_at, cursor=None, answers=answers
+        assert None is await store.queues.backfill_page(wrong, STAGE, limit=9, backlog_max=9)
+        assert not await store.queues.advance_backfill(
+            wrong, STAGE, started_at=page.started_at, cursor=None, routings=answers
         )
 
         assert {} == await entities.rows("ad")
-        assert page == await store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=9)
+        assert page == await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
 
     async def test_an_entity_deleted_meanwhile_gets_no_row(
         self, store: Store, given: Given, entities: GivenEntities
@@ -164,15 +164,15 @@ class TestBackfills:
         shard = 1
         names = sorted(given.name_in(shard) for _ in range(2))
         made = [await entities.written(name) for name in names]
-        await store.entities.begin_backfill(STAGE, reason="one")
+        await store.register.begin_backfill(STAGE, reason="one")
         holding = await given.holding(shard)
-        page = await store.entities.backfill_page(holding, STAGE, limit=9, backlog_max=9)
+        page = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
         assert page is not None
         await entities.deleted(made[0])
 
-        assert await store.entities.advance_backfill(
+        assert await store.queues.advance_backfill(
             holding, STAGE, started_at=page.started_at, cursor=page.cursor,
-            answers=[await entities.answer_of(fed, entities.offer()) for fed in page.entities],
+            routings=[await entities.answer_of(fed, entities.offer()) for fed in page.entities],
         )  # fmt: skip
 
         assert names[1:] == await entities.peeked()
@@ -182,13 +182,13 @@ class TestBackfills:
 async def step(entities: GivenEntities, shard: int, *, limit: int) -> list[str]:
     """One page of the stage's walk, all of it wanted; the ids."""
     holding = await entities.given.holding(shard)
-    page = await entities.store.entities.backfill_page(holding, STAGE, limit=limit, backlog_max=99)
+    page = await entities.store.queues.backfill_page(holding, STAGE, limit=limit, backlog_max=99)
     if page is None:
         return []
     offer = entities.offer(reason=page.reason, lane=BACKGROUND)
     answers = [await entities.answer_of(fed, offer) for fed in page.entities]
-    assert await entities.store.entities.advance_backfill(
-        holding, STAGE, started_at=page.started_at, cursor=page.cursor, answers=answers
+    assert await entities.store.queues.advance_backfill(
+        holding, STAGE, started_at=page.started_at, cursor=page.cursor, routings=answers
     )
     return [fed.entity.id for fed in page.entities]
 
@@ -198,7 +198,7 @@ async def walked(entities: GivenEntities, shard: int) -> list[str]:
     names: list[str] = []
     holding = await entities.given.holding(shard)
     while True:
-        if (STAGE, shard) not in (await entities.store.entities.survey([holding])).backfills:
+        if (STAGE, shard) not in (await entities.store.queues.next_work([holding])).backfills:
             return names
         page = await step(entities, shard, limit=2)
         assert page == sorted(page)

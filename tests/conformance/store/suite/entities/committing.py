@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import ClaimedEntity, CommitKind, RowStatus, StateWrite
+from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.queues import ClaimedEntity, CommitKind, RowStatus
 from tests.conformance.store.suite.entities.given import (
     DOC,
     OTHER_DOC,
@@ -71,7 +72,7 @@ class TestCommit:
         """Others need not be asked: it is private."""
         claim = await entities.queued("ad")
 
-        await entities.committed(claim, state=StateWrite(body=b"1", revision=1), feed=True)
+        await entities.committed(claim, state=StateWrite(body=b"1", revision=1), unrouted=True)
 
         assert claim.entity == await entities.entity("ad")
         assert [] == list(await entities.fed())
@@ -84,7 +85,7 @@ class TestCommit:
         await entities.changed(claims[2].entity)
         commits = [await entities.commit_of(claim, doc='{"n": 9}') for claim in claims]
 
-        found = await store.entities.commit(commits)
+        found = await store.queues.commit(commits)
 
         assert [SAVED, SAVED, MOVED, SAVED] == [committed.kind for committed in found]
         assert [2, 2, 2, 2] == [
@@ -103,7 +104,7 @@ class TestCommit:
             await entities.commit_of(second, doc='{"n": 9}'),
         ]
 
-        found = await store.entities.commit(commits)
+        found = await store.queues.commit(commits)
 
         assert [SAVED, MOVED] == [committed.kind for committed in found]
         assert await entities.entity("ad") == found[1].entity
@@ -124,7 +125,7 @@ class TestCommit:
             await entities.commit_of(second, version=2, state=state, after_save=True),
         ]
 
-        found = await store.entities.commit(commits)
+        found = await store.queues.commit(commits)
 
         assert [SAVED, SAVED] == [committed.kind for committed in found]
         (row,) = await entities.outgoing()
@@ -141,7 +142,7 @@ class TestCommit:
 
         committed = await entities.committed(
             claim, doc=OTHER_DOC, state=StateWrite(body=b"1", revision=1), relay=True,
-            wake=await entities.later(), offers=(entities.offer(OTHER_STAGE),),
+            wake=await entities.later(), enqueues=(entities.offer(OTHER_STAGE),),
         )  # fmt: skip
 
         assert (MOVED, changed) == (committed.kind, committed.entity)
@@ -199,7 +200,7 @@ class TestCommit:
         claim = await entities.queued("ad")
 
         committed = await entities.committed(
-            claim, doc=OTHER_DOC, lease_guid=given.entropy.token(), relay=True, feed=True
+            claim, doc=OTHER_DOC, lease_guid=given.entropy.token(), relay=True, unrouted=True
         )
 
         assert LOST is committed.kind
@@ -208,7 +209,7 @@ class TestCommit:
 
     async def test_nothing_to_do_is_nothing_done(self, store: Store) -> None:
         """No commits, no answers."""
-        assert [] == list(await store.entities.commit([]))
+        assert [] == list(await store.queues.commit([]))
 
 
 class TestClaimedRow:

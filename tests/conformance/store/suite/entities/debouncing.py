@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from gnomon.contracts.store.entities import CommitKind, RowStatus, StageLane
+from gnomon.contracts.store.queues import CommitKind, RowStatus, StageLane
 from tests.conformance.store.suite.entities.given import (
     DOC,
     OTHER_STAGE,
@@ -186,7 +186,7 @@ class TestDebouncing:
         claim = await entities.queued("ad")
         before = await given.now()
         offers = (entities.offer(OTHER_STAGE, debounce=HOUR), entities.offer("hasty"))
-        assert CommitKind.SAVED is (await entities.committed(claim, doc=DOC, offers=offers)).kind
+        assert CommitKind.SAVED is (await entities.committed(claim, doc=DOC, enqueues=offers)).kind
         settling = await entities.row("ad", OTHER_STAGE)
         await entities.offered("ad", entities.offer(OTHER_STAGE, debounce=HOUR))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import CommitKind, RowStatus
+from gnomon.contracts.store.queues import CommitKind, RowStatus
 from tests.conformance.store.suite.entities.given import (
     DOC,
     OTHER_DOC,

@@ -24,7 +24,7 @@ class TestFeed:
         offers = (entities.offer("new"), entities.offer("waits"), entities.offer("x", looping="x"))
         answer = await entities.answer_of(await entities.fed_of("ad"), *offers)
 
-        (made,) = await store.entities.asked([answer])
+        (made,) = await store.queues.route([answer])
 
         row = await entities.row("ad", "new")
         assert ((row.stage, row.seq, row.first_at),) == made
@@ -71,7 +71,7 @@ class TestFeed:
         answer = await entities.answer_of(await entities.fed_of("ad"), entities.offer())
         await entities.changed(entity)
 
-        assert None not in await store.entities.asked([answer])
+        assert None not in await store.queues.route([answer])
 
         assert {STAGE} == set(await entities.rows("ad"))
         fed = await entities.fed_of("ad")
@@ -88,7 +88,7 @@ class TestFeed:
         await entities.deleted(entity)
         await entities.written("ad")
 
-        assert None not in await store.entities.asked([answer])
+        assert None not in await store.queues.route([answer])
 
         assert {} == await entities.rows("ad")
         assert [1] == [note.version for note in (await entities.fed_of("ad")).changes]
@@ -105,7 +105,7 @@ class TestFeed:
         ]
         answers[0] = msgspec.structs.replace(answers[0], lease_guid=given.entropy.token())
 
-        assert [True, False] == [made is None for made in await store.entities.asked(answers)]
+        assert [True, False] == [made is None for made in await store.queues.route(answers)]
 
         assert {} == await entities.rows("lost")
         assert ["lost"] == [fed.entity.id for fed in await entities.fed()]
@@ -116,10 +116,10 @@ class TestFeed:
         """One more wake-up at worst; a change that came since is still fed."""
         entity = await entities.written("ad")
         answer = await entities.answer_of(await entities.fed_of("ad"), entities.offer())
-        await store.entities.asked([answer])
+        await store.queues.route([answer])
         await entities.changed(entity)
 
-        assert None not in await store.entities.asked([answer])
+        assert None not in await store.queues.route([answer])
 
         assert {STAGE} == set(await entities.rows("ad"))
         assert [2] == [note.version for note in (await entities.fed_of("ad")).changes]
@@ -140,9 +140,11 @@ class TestFeed:
         entity = await entities.written("ad")
         holding = await given.holding(entity.shard)
 
-        assert [] == list(await store.entities.feed([given.wrong(holding)], limit=9, skip=()))
-        assert [] == list(await store.entities.feed([], limit=9, skip=()))
-        assert 1 == len(await store.entities.feed([holding], limit=9, skip=()))
+        assert [] == list(
+            await store.queues.changed_entities([given.wrong(holding)], limit=9, skip=())
+        )
+        assert [] == list(await store.queues.changed_entities([], limit=9, skip=()))
+        assert 1 == len(await store.queues.changed_entities([holding], limit=9, skip=()))
 
 
 async def fed_ids(

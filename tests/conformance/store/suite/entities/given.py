@@ -11,23 +11,25 @@ import msgspec
 
 from gnomon.contracts.store import HeldShard, Store
 from gnomon.contracts.store.entities import (
+    Entity,
+    EntityWrite,
+    StageState,
+    StateWrite,
+)
+from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, SinkQueue
+from gnomon.contracts.store.queues import (
     ChangedEntity,
     ClaimedEntity,
     Commit,
     CommitKind,
     CommitResult,
     Enqueue,
-    Entity,
-    EntityWrite,
     QueueRow,
-    Release,
+    ReturnedClaim,
     Routing,
     RowStatus,
     StageLane,
-    StageState,
-    StateWrite,
 )
-from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, SinkQueue
 from gnomon.contracts.store.register import RELAY_REVISION
 from tests.conformance.store.suite.given import Given, polls
 
@@ -62,7 +64,7 @@ class GivenEntities:
     async def has_relay(self) -> None:
         """From now on there is a relay."""
         relay = {RELAY_SINK: RELAY_REVISION}
-        await self.store.entities.declare(relay, formerly={}, backfill=(), debounce={}, reach={})
+        await self.store.register.declare(relay, formerly={}, backfill=(), debounce={}, reach={})
 
     async def written(
         self, name: str | None = None, *, relay: bool = False, **fields: Any
@@ -101,7 +103,7 @@ class GivenEntities:
         self, entity: Entity, body: bytes = b"1", *, version: int = 0, **fields: Any
     ) -> StageState | None:
         """The state, stored from outside."""
-        values: dict[str, Any] = {"stage": STAGE, "epoch": entity.epoch, "offer": None} | fields
+        values: dict[str, Any] = {"stage": STAGE, "epoch": entity.epoch, "enqueue": None} | fields
         return await self.store.entities.swap_state(
             entity.id, values.pop("stage"), shard=entity.shard, version=version,
             state=StateWrite(body=body, revision=1), **values,
@@ -114,7 +116,7 @@ class GivenEntities:
         return Enqueue(stage=stage, reason=reason, **values)
 
     async def fed(self, *, limit: int = LIMIT, skip: Sequence[str] = ()) -> Sequence[ChangedEntity]:
-        return await self.store.entities.feed(
+        return await self.store.queues.changed_entities(
             await self.given.holdings(), limit=limit, skip=frozenset(skip)
         )
 
@@ -129,20 +131,20 @@ class GivenEntities:
             seq=fed.seq,
             epoch=fed.entity.epoch,
             version=fed.entity.version,
-            offers=offers,
+            enqueues=offers,
         )
 
     async def asked(self, name: str, *offers: Enqueue) -> None:
         """The stages have been asked about all changes, and want this."""
         fed = await self.fed_of(name)
-        assert None not in await self.store.entities.asked([await self.answer_of(fed, *offers)])
+        assert None not in await self.store.queues.route([await self.answer_of(fed, *offers)])
 
     async def offered(self, name: str, *offers: Enqueue) -> None:
         """The same, for an entity that nothing was to be asked about: no fence but the lease."""
         entity = await self.entity(name)
         fed = ChangedEntity(entity=entity, seq=0, changes=(), states={}, waiting={})
         answer = msgspec.structs.replace(await self.answer_of(fed, *offers), version=0)
-        assert None not in await self.store.entities.asked([answer])
+        assert None not in await self.store.queues.route([answer])
 
     async def queued(
         self, name: str | None = None, stage: str = STAGE, **offer: Any
@@ -165,7 +167,7 @@ class GivenEntities:
         return await self.row(name)
 
     async def rows(self, name: str) -> dict[str, QueueRow]:
-        found = await self.store.entities.rows(name, shard=self.given.shard_of(name))
+        found = await self.store.queues.rows(name, shard=self.given.shard_of(name))
         return {row.stage: row for row in found}
 
     async def row(self, name: str, stage: str = STAGE) -> QueueRow:
@@ -183,7 +185,7 @@ class GivenEntities:
         holdings: Sequence[HeldShard] | None = None,
     ) -> list[str]:
         """The ids at the head of a lane."""
-        peeked = await self.store.entities.peek(
+        peeked = await self.store.queues.lane_head(
             await self.given.holdings() if holdings is None else holdings,
             stage, lane, limit=limit, skip=frozenset(skip),
         )  # fmt: skip
@@ -191,12 +193,12 @@ class GivenEntities:
 
     async def claim(self, name: str, stage: str = STAGE) -> ClaimedEntity:
         holding = await self.given.holding(self.given.shard_of(name))
-        claim = await self.store.entities.claim_of(holding, name, stage)
+        claim = await self.store.queues.claim(holding, name, stage)
         assert claim is not None, f"{name} is not ready for {stage}"
         return claim
 
     async def fire(self, *, limit: int = LIMIT) -> int:
-        return await self.store.entities.fire(await self.given.holdings(), limit=limit)
+        return await self.store.queues.fire_timers(await self.given.holdings(), limit=limit)
 
     # -- what becomes of claims -------------------------------------------------------------------
 
@@ -225,14 +227,14 @@ class GivenEntities:
 
     async def committed(self, claim: ClaimedEntity, **fields: Any) -> CommitResult:
         commit = await self.commit_of(claim, **fields)
-        return (await self.store.entities.commit([commit]))[0]
+        return (await self.store.queues.commit([commit]))[0]
 
     async def set_back_of(
         self, claim: ClaimedEntity, status: RowStatus | None, **fields: Any
-    ) -> Release:
+    ) -> ReturnedClaim:
         holding = await self.given.holding(claim.entity.shard)
         values: dict[str, Any] = {"lease_guid": holding.lease_guid, "seq": claim.row.seq} | fields
-        return Release(
+        return ReturnedClaim(
             shard=claim.entity.shard,
             entity_id=claim.entity.id,
             stage=claim.row.stage,
@@ -242,7 +244,7 @@ class GivenEntities:
 
     async def set_back(self, claim: ClaimedEntity, status: RowStatus | None, **fields: Any) -> bool:
         row = await self.set_back_of(claim, status, **fields)
-        return (await self.store.entities.set_back([row]))[0]
+        return (await self.store.queues.give_back([row]))[0]
 
     async def published(self, name: str) -> Entity:
         return await self.written(name, relay=True)
@@ -282,11 +284,11 @@ class GivenEntities:
         sinks = [each.sink for each in await self.waiting()] if sink is None else [sink]
         found: list[OutboxRow] = []
         for each in sinks:
-            found += await self.store.outbox.outgoing(holdings, each, limit=limit)
+            found += await self.store.outbox.due_saves(holdings, each, limit=limit)
         return found
 
     async def waiting(self) -> Sequence[SinkQueue]:
-        return await self.store.outbox.survey(await self.given.holdings())
+        return await self.store.outbox.waiting_sinks(await self.given.holdings())
 
     async def root_of(self, entity: Entity) -> UUID:
         """Of the chain that its last change belongs to."""

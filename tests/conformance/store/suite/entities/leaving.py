@@ -17,7 +17,7 @@ class TestOutbox:
     ) -> None:
         """What waits for one is neither given to another nor in its way."""
         await entities.deleted(await entities.kept("ad", STAGE, relay=True), relay=True)
-        await store.outbox.unsent(
+        await store.outbox.put_off(
             await entities.outgoing(STAGE), delay=HOUR, error="no", counts=True
         )
 
@@ -55,14 +55,14 @@ class TestOutbox:
         await entities.published("b")
         rows = await entities.outgoing()
 
-        await store.outbox.sent([row for row in rows if row.entity_id == "a"])
+        await store.outbox.remove([row for row in rows if row.entity_id == "a"])
         assert ["b"] == [row.entity_id for row in await entities.outgoing()]
-        await store.outbox.sent(rows)
+        await store.outbox.remove(rows)
         assert [] == list(await entities.outgoing())
         await entities.published("c")
         await entities.changed(await entities.entity("a"), relay=True)
-        await store.outbox.sent(rows)
-        await store.outbox.unsent(rows, delay=HOUR, error="no", counts=True)
+        await store.outbox.remove(rows)
+        await store.outbox.put_off(rows, delay=HOUR, error="no", counts=True)
         assert ["c", "a"] == [row.entity_id for row in await entities.outgoing()]
 
     async def test_what_was_not_sent_waits(self, store: Store, entities: GivenEntities) -> None:
@@ -70,7 +70,7 @@ class TestOutbox:
         await entities.published("ad")
         rows = await entities.outgoing()
 
-        await store.outbox.unsent(rows, delay=HOUR, error="refused", counts=True)
+        await store.outbox.put_off(rows, delay=HOUR, error="refused", counts=True)
 
         assert [] == list(await entities.outgoing())
         (waiting,) = await entities.waiting()
@@ -83,7 +83,7 @@ class TestOutbox:
         await entities.published("ad")
         for counts in (True, False, True):
             rows = await entities.outgoing()
-            await store.outbox.unsent(rows, delay=timedelta(0), error="no", counts=counts)
+            await store.outbox.put_off(rows, delay=timedelta(0), error="no", counts=counts)
 
         (row,) = await entities.outgoing_soon()
         assert 2 == row.attempts
@@ -95,7 +95,7 @@ class TestOutbox:
         entity = await entities.kept("ad", STAGE, relay=True)
         first = await entities.outgoing()
         entity = await entities.changed(entity, relay=True)
-        await store.outbox.unsent(first, delay=HOUR, error="no", counts=True)
+        await store.outbox.put_off(first, delay=HOUR, error="no", counts=True)
         entity = await entities.changed(entity, relay=True)
         await entities.deleted(entity, relay=True)
         await entities.published("other")
@@ -111,7 +111,7 @@ class TestOutbox:
         entity = await entities.published("ad")
         first = await entities.outgoing()
         await entities.changed(entity, relay=True)
-        await store.outbox.unsent(first, delay=timedelta(milliseconds=50), error="no", counts=True)
+        await store.outbox.put_off(first, delay=timedelta(milliseconds=50), error="no", counts=True)
 
         (row,) = await entities.outgoing_soon(limit=1)
         assert 1 == row.version
@@ -123,7 +123,7 @@ class TestOutbox:
         """Whose place in time is between the row that was put off and the latest."""
         entity = await entities.published("ad")
         first = await entities.outgoing()
-        await store.outbox.unsent(first, delay=timedelta(milliseconds=50), error="no", counts=True)
+        await store.outbox.put_off(first, delay=timedelta(milliseconds=50), error="no", counts=True)
         entity = await entities.changed(entity, relay=True)
         await entities.outgoing_soon(limit=1)  # the wait is over
         await entities.changed(entity, relay=True)
@@ -131,7 +131,7 @@ class TestOutbox:
         arrived: list[int] = []
         while rows := await entities.outgoing():
             arrived += [row.version for row in rows]
-            await store.outbox.sent(rows)
+            await store.outbox.remove(rows)
         assert [1, 2, 3] == arrived
 
     async def test_rows_that_are_put_off_apart_keep_their_order(
@@ -141,8 +141,8 @@ class TestOutbox:
         await entities.changed(await entities.published("ad"), relay=True)
         first, second = await entities.outgoing()
 
-        await store.outbox.unsent([first], delay=HOUR, error="no", counts=True)
-        await store.outbox.unsent([second], delay=timedelta(0), error="no", counts=True)
+        await store.outbox.put_off([first], delay=HOUR, error="no", counts=True)
+        await store.outbox.put_off([second], delay=timedelta(0), error="no", counts=True)
 
         assert [] == list(await entities.outgoing())
 
@@ -153,9 +153,9 @@ class TestOutbox:
         entity = await entities.published("ad")
         holding = await given.holding(entity.shard)
 
-        assert [] == list(await store.outbox.outgoing([given.wrong(holding)], "", limit=9))
-        assert [] == list(await store.outbox.outgoing([], "", limit=9))
-        assert 1 == len(await store.outbox.outgoing([holding], "", limit=9))
+        assert [] == list(await store.outbox.due_saves([given.wrong(holding)], "", limit=9))
+        assert [] == list(await store.outbox.due_saves([], "", limit=9))
+        assert 1 == len(await store.outbox.due_saves([holding], "", limit=9))
 
 
 class TestOutboxSurvey:
@@ -165,7 +165,7 @@ class TestOutboxSurvey:
         """Of what was sent, or never went out, nothing is told."""
         await entities.written("quiet")
         await entities.published("ad")
-        await store.outbox.sent(await entities.outgoing())
+        await store.outbox.remove(await entities.outgoing())
 
         assert [] == list(await entities.waiting())
         assert [] == list(await store.outbox.backlog())
@@ -191,7 +191,7 @@ class TestOutboxSurvey:
         await entities.published("bad")
         await entities.age("stage_outbox", "at", by=HOUR)
         bad = await entities.outgoing()
-        await store.outbox.unsent(bad, delay=HOUR, error="no", counts=True)
+        await store.outbox.put_off(bad, delay=HOUR, error="no", counts=True)
         for number in range(20):
             await entities.published(f"good-{number}")
 
@@ -199,7 +199,7 @@ class TestOutboxSurvey:
         assert waiting.age >= HOUR
         assert waiting.due_in <= timedelta(0)
 
-        await store.outbox.sent(bad)
+        await store.outbox.remove(bad)
         (waiting,) = await entities.waiting()
         assert waiting.age < HOUR
 
@@ -208,7 +208,7 @@ class TestOutboxSurvey:
     ) -> None:
         """It leaves after the one that was put off."""
         entity = await entities.published("ad")
-        await store.outbox.unsent(await entities.outgoing(), delay=HOUR, error="no", counts=True)
+        await store.outbox.put_off(await entities.outgoing(), delay=HOUR, error="no", counts=True)
         await entities.changed(entity, relay=True)
 
         (waiting,) = await entities.waiting()
@@ -222,8 +222,8 @@ class TestOutboxSurvey:
         holding = await given.holding(entity.shard)
         others = [each for each in await given.holdings() if each != holding]
 
-        assert [] == list(await store.outbox.survey([given.wrong(holding), *others]))
-        assert [""] == [each.sink for each in await store.outbox.survey([holding])]
+        assert [] == list(await store.outbox.waiting_sinks([given.wrong(holding), *others]))
+        assert [""] == [each.sink for each in await store.outbox.waiting_sinks([holding])]
         assert [("", 1)] == [(each.sink, each.count) for each in await store.outbox.backlog()]
 
     async def test_the_backlog_has_number_age_and_a_reason(
@@ -234,7 +234,7 @@ class TestOutboxSurvey:
         await entities.published("other")
         await entities.deleted(await entities.kept("gone", STAGE))
         rows = await entities.outgoing("", limit=1)
-        await store.outbox.unsent(rows, delay=HOUR, error="refused", counts=True)
+        await store.outbox.put_off(rows, delay=HOUR, error="refused", counts=True)
 
         relay, stage = await store.outbox.backlog()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import RowStatus, StageLane
+from gnomon.contracts.store.queues import RowStatus, StageLane
 from tests.conformance.store.suite.entities.given import STAGE, GivenEntities
 from tests.conformance.store.suite.given import HOUR, SECOND, Given
 
@@ -75,7 +75,7 @@ class TestOffers:
         answer = await entities.answer_of(await entities.fed_of("ad"), entities.offer())
         await entities.deleted(entity)
 
-        await store.entities.asked([answer])
+        await store.queues.route([answer])
 
         assert {} == await entities.rows("ad")
         assert [] == list(await store.installation.doctor())

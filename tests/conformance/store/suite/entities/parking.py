@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import RowStatus, StageLane
+from gnomon.contracts.store.queues import RowStatus, StageLane
 from tests.conformance.store.suite.entities.given import OTHER_STAGE, STAGE, GivenEntities
 from tests.conformance.store.suite.given import Given
 
@@ -95,13 +95,13 @@ class TestParked:
             await entities.set_back(claim, RowStatus.LOOPING)
         await entities.queued("well")
 
-        rows = await store.entities.parked(stage=None, after=None, limit=3)
+        rows = await store.queues.parked(stage=None, after=None, limit=3)
         assert [("a", STAGE), ("a", OTHER_STAGE), ("b", STAGE)] == [
             (row.entity_id, row.stage) for row in rows
         ]
-        rest = await store.entities.parked(stage=None, after=("b", STAGE), limit=3)
+        rest = await store.queues.parked(stage=None, after=("b", STAGE), limit=3)
         assert [("b", OTHER_STAGE)] == [(row.entity_id, row.stage) for row in rest]
-        of_one = await store.entities.parked(stage=OTHER_STAGE, after=None, limit=3)
+        of_one = await store.queues.parked(stage=OTHER_STAGE, after=None, limit=3)
         assert ["a", "b"] == [row.entity_id for row in of_one]
 
     async def test_release_frees_by_hand(
@@ -110,7 +110,7 @@ class TestParked:
         """Ready now, attempts and depth 0, in a chain of its own."""
         parked = await entities.parked("ad")
 
-        assert 1 == await store.entities.release("ad", None, shard=given.shard_of("ad"))
+        assert 1 == await store.queues.release("ad", None, shard=given.shard_of("ad"))
 
         row = await entities.row("ad")
         assert (RowStatus.READY, MAIN, 0, 0) == (row.status, row.lane, row.attempts, row.depth)
@@ -129,11 +129,11 @@ class TestParked:
         await entities.set_back(await entities.claim("ad", "other"), RowStatus.LOOPING)
         ready = await entities.row("ad", "ready")
 
-        assert 0 == await store.entities.release("ad", "ready", shard=shard)
-        assert 0 == await store.entities.release("no", None, shard=given.shard_of("no"))
-        assert 1 == await store.entities.release("ad", STAGE, shard=shard)
+        assert 0 == await store.queues.release("ad", "ready", shard=shard)
+        assert 0 == await store.queues.release("no", None, shard=given.shard_of("no"))
+        assert 1 == await store.queues.release("ad", STAGE, shard=shard)
         assert RowStatus.LOOPING is (await entities.row("ad", "other")).status
-        assert 1 == await store.entities.release("ad", None, shard=shard)
+        assert 1 == await store.queues.release("ad", None, shard=shard)
 
         assert ready == await entities.row("ad", "ready")
-        assert [] == list(await store.entities.parked(stage=None, after=None, limit=9))
+        assert [] == list(await store.queues.parked(stage=None, after=None, limit=9))

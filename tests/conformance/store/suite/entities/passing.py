@@ -7,7 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import ClaimedEntity, Commit, CommitKind, RowStatus, StateWrite
+from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.queues import ClaimedEntity, Commit, CommitKind, RowStatus
 from tests.conformance.store.suite.entities.given import STAGE, GivenEntities
 from tests.conformance.store.suite.given import HOUR
 
@@ -49,7 +50,7 @@ class TestPass:
             {"stage": "c", "doc": THIRD},
         )  # fmt: skip
 
-        (committed,) = await store.entities.commit([commit])
+        (committed,) = await store.queues.commit([commit])
 
         assert SAVED is committed.kind
         entity = await entities.entity("ad")
@@ -68,7 +69,7 @@ class TestPass:
         claim = await entities.queued("ad")
         commit = await pass_of(entities, claim, {"stage": "b"}, {"stage": "c", "doc": THIRD})
 
-        await store.entities.commit([commit])
+        await store.queues.commit([commit])
 
         assert [3, 2, 1] == await entities.versions_of(claim.entity)
         assert THIRD == (await entities.entity("ad")).doc
@@ -82,7 +83,7 @@ class TestPass:
             {"stage": "c", "state": STATE, "state_version": 1}, state=STATE,
         )  # fmt: skip
 
-        await store.entities.commit([commit])
+        await store.queues.commit([commit])
 
         states = [await entities.state("ad", stage) for stage in (STAGE, "b", "c")]
         assert [(1, b"1"), (1, b"1"), (2, b"1")] == [
@@ -96,7 +97,7 @@ class TestPass:
         parts = ({"stage": "b", "doc": SECOND}, {"stage": "c", "doc": THIRD})
         commits = [await pass_of(entities, claim, *parts) for claim in claims.values()]
 
-        found = await store.entities.commit(commits)
+        found = await store.queues.commit(commits)
 
         assert [CommitKind.STATE_MOVED, SAVED] == [each.kind for each in found]
         assert claims["bad"].entity == await entities.entity("bad")
@@ -110,7 +111,7 @@ class TestPass:
         changed = await entities.changed(claim.entity)
         commit = await pass_of(entities, claim, {"stage": "b", "doc": SECOND, "state": STATE})
 
-        (committed,) = await store.entities.commit([commit])
+        (committed,) = await store.queues.commit([commit])
 
         assert (CommitKind.MOVED, changed) == (committed.kind, committed.entity)
         assert changed == await entities.entity("ad")
@@ -123,9 +124,9 @@ class TestPass:
         claim = await entities.queued("ad")
         plain = entities.offer("d", root=claim.row.root, depth=claim.row.depth + 1)
         offers = (plain, entities.offer(), entities.offer("b"), entities.offer("e", depth=2))
-        commit = await pass_of(entities, claim, {"stage": "b", "doc": SECOND}, offers=offers)
+        commit = await pass_of(entities, claim, {"stage": "b", "doc": SECOND}, enqueues=offers)
 
-        (committed,) = await store.entities.commit([commit])
+        (committed,) = await store.queues.commit([commit])
 
         rows = await entities.rows("ad")
         assert {STAGE, "b", "d", "e"} == {
@@ -150,7 +151,7 @@ class TestPass:
             {"stage": "moved", "wake": late}, {"stage": "new", "wake": late}, {"stage": "none"},
         )  # fmt: skip
 
-        await store.entities.commit([commit])
+        await store.queues.commit([commit])
 
         rows = await entities.rows("ad")
         assert {"kept": soon, "moved": late, "new": late} == {
@@ -168,7 +169,7 @@ class TestPass:
         late = await entities.later()
         commit = await pass_of(entities, claim, {"stage": "b", "doc": SECOND, "wake": late})
 
-        await store.entities.commit([commit])
+        await store.queues.commit([commit])
 
         row = await entities.row("ad", "b")
         assert (RowStatus.READY, ("walk",), late) == (row.status, row.reasons, row.timer_at)
@@ -185,7 +186,7 @@ class TestPass:
             {"stage": "e", "doc": THIRD, **out}, **out,
         )  # fmt: skip
 
-        await store.entities.commit([commit])
+        await store.queues.commit([commit])
 
         relayed = await entities.outgoing("")
         assert [
@@ -212,7 +213,7 @@ class TestPass:
             entities, claim, {"stage": "b", "doc": SECOND, "state": STATE}, lease_guid=wrong
         )
 
-        (committed,) = await store.entities.commit([commit])
+        (committed,) = await store.queues.commit([commit])
 
         assert CommitKind.LOST is committed.kind
         assert claim.entity == await entities.entity("ad")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import StageLane
+from gnomon.contracts.store.queues import StageLane
 from tests.conformance.store.suite.entities.given import OTHER_STAGE, STAGE, GivenEntities
 from tests.conformance.store.suite.given import HOUR, Given
 
@@ -29,7 +29,7 @@ class TestPeek:
         )
         before = await given.now()
 
-        peeked = await entities.store.entities.peek(
+        peeked = await entities.store.queues.lane_head(
             await given.holdings(), STAGE, MAIN, limit=9, skip=()
         )
         (found,) = peeked.claims
@@ -61,19 +61,19 @@ class TestPeek:
 
     async def test_it_tells_when_there_is_more(self, given: Given, entities: GivenEntities) -> None:
         """At once, at a time, or not at all; without what is skipped."""
-        store, holdings = entities.store.entities, await given.holdings()
+        store, holdings = entities.store.queues, await given.holdings()
         for name in ("e0", "e1", "e2"):
             await entities.queued(name)
         later = await entities.queued("later", delay=HOUR)
 
-        full = await store.peek(holdings, STAGE, MAIN, limit=2, skip=())
+        full = await store.lane_head(holdings, STAGE, MAIN, limit=2, skip=())
         assert full.next_at is not None
         assert full.next_at <= await given.now()
-        rest = await store.peek(holdings, STAGE, MAIN, limit=9, skip=())
+        rest = await store.lane_head(holdings, STAGE, MAIN, limit=9, skip=())
         assert later.row.ready_at == rest.next_at
-        skipped = await store.peek(holdings, STAGE, MAIN, limit=9, skip=["e0", "e1", "e2"])
+        skipped = await store.lane_head(holdings, STAGE, MAIN, limit=9, skip=["e0", "e1", "e2"])
         assert ([], later.row.ready_at) == (list(skipped.claims), skipped.next_at)
-        nothing = await store.peek(holdings, OTHER_STAGE, MAIN, limit=9, skip=())
+        nothing = await store.lane_head(holdings, OTHER_STAGE, MAIN, limit=9, skip=())
         assert ([], None) == (list(nothing.claims), nothing.next_at)
 
     async def test_what_is_skipped_leaves_room_for_others(self, entities: GivenEntities) -> None:
@@ -114,10 +114,10 @@ class TestPeek:
         assert changed == (await entities.claim("ad")).entity
         for name in ("asleep", "parked", "unknown"):
             holding = await given.holding(given.shard_of(name))
-            assert None is await store.entities.claim_of(holding, name, STAGE)
+            assert None is await store.queues.claim(holding, name, STAGE)
         holding = await given.holding(given.shard_of("ad"))
-        assert None is await store.entities.claim_of(holding, "ad", OTHER_STAGE)
-        assert None is await store.entities.claim_of(given.wrong(holding), "ad", STAGE)
+        assert None is await store.queues.claim(holding, "ad", OTHER_STAGE)
+        assert None is await store.queues.claim(given.wrong(holding), "ad", STAGE)
 
 
 class TestEntitySurvey:
@@ -127,10 +127,10 @@ class TestEntitySurvey:
         """An empty base, but for the time."""
         before = await given.now()
 
-        survey = await store.entities.survey(await given.holdings())
+        survey = await store.queues.next_work(await given.holdings())
 
         assert before <= survey.now <= await given.now()
-        assert ([], None, False) == (list(survey.ready), survey.timer_at, survey.fed)
+        assert ([], None, False) == (list(survey.ready), survey.timer_at, survey.has_changes)
         assert [] == list(survey.backfills)
 
     async def test_the_earliest_of_each_lane(
@@ -144,7 +144,7 @@ class TestEntitySurvey:
         other = await entities.queued("other", OTHER_STAGE)
         await entities.parked("parked")
 
-        survey = await store.entities.survey(await given.holdings())
+        survey = await store.queues.next_work(await given.holdings())
 
         assert {
             (STAGE, MAIN, first.row.ready_at),
@@ -161,14 +161,14 @@ class TestEntitySurvey:
         await entities.sleeping("z", wake=wake + HOUR)
         await entities.sleeping("ad", wake=wake)
         changed = await entities.changed(await entities.entity("ad"))
-        await store.entities.begin_backfill(STAGE, reason="by hand")
+        await store.register.begin_backfill(STAGE, reason="by hand")
         holding = await given.holding(changed.shard)
         others = [each for each in await given.holdings() if each != holding]
 
-        survey = await store.entities.survey([holding])
-        assert (wake, True) == (survey.timer_at, survey.fed)
+        survey = await store.queues.next_work([holding])
+        assert (wake, True) == (survey.timer_at, survey.has_changes)
         assert [(STAGE, holding.shard)] == list(survey.backfills)
 
-        elsewhere = await store.entities.survey(others)
-        assert not elsewhere.fed
+        elsewhere = await store.queues.next_work(others)
+        assert not elsewhere.has_changes
         assert {(STAGE, other.shard) for other in others} == set(elsewhere.backfills)

@@ -21,10 +21,10 @@ class TestPurgeEntities:
         entity = await entities.changed(entity)
         await entities.asked("ad")
 
-        assert 1 == await store.entities.purge_entities(limit=100)
+        assert 1 == await store.entities.purge(limit=100)
 
         assert [2] == await entities.versions_of(entity)
-        assert 0 == await store.entities.purge_entities(limit=100)
+        assert 0 == await store.entities.purge(limit=100)
         assert entity == await entities.entity("ad")
 
     async def test_a_note_that_nobody_was_asked_about_stays(
@@ -34,7 +34,7 @@ class TestPurgeEntities:
         entity = await entities.changed(await entities.written("ad"))
         await entities.age("entity_change", "at", timedelta(days=2))
 
-        await store.entities.purge_entities(limit=100)
+        await store.entities.purge(limit=100)
 
         fed = await entities.fed_of(entity.id)
         assert [1, 2] == [note.version for note in fed.changes]
@@ -48,7 +48,7 @@ class TestPurgeEntities:
         await entities.age("entity_change", "at", timedelta(hours=2))
         back = await entities.written("back")
 
-        assert 4 == await store.entities.purge_entities(limit=100)
+        assert 4 == await store.entities.purge(limit=100)
 
         assert [] == await entities.versions_of(gone)
         assert [1] == await entities.versions_of(back)
@@ -64,11 +64,11 @@ class TestPurgeEntities:
         gone = await entities.deleted(entity)
 
         await entities.age("entity", "changed_at", timedelta(days=6))
-        await store.entities.purge_entities(limit=100)
+        await store.entities.purge(limit=100)
         assert 2 == await state_count(entities)
 
         await entities.age("entity", "changed_at", timedelta(days=8))
-        await store.entities.purge_entities(limit=100)
+        await store.entities.purge(limit=100)
         assert 1 == await state_count(entities)
         assert await entities.state("living") is not None
         assert (gone.epoch, None) == ((await entities.entity("ad")).epoch, gone.doc)
@@ -83,7 +83,7 @@ class TestPurgeEntities:
         await entities.asked("ad")
         await entities.age("entity_change", "at", timedelta(hours=2))
 
-        counts = [await store.entities.purge_entities(limit=2) for _ in range(4)]
+        counts = [await store.entities.purge(limit=2) for _ in range(4)]
 
         assert [2, 2, 1, 0] == counts
 
@@ -100,7 +100,7 @@ class TestEntityDoctor:
         await entities.deleted(await entities.kept("gone", STAGE, relay=True))
         await entities.deleted(await entities.written("back"))
         await entities.written("back")
-        await entities.committed(await entities.queued("done"), doc="{}", feed=True)
+        await entities.committed(await entities.queued("done"), doc="{}", unrouted=True)
 
         assert [] == list(await store.installation.doctor())
 

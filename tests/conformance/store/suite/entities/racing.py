@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import CommitKind, Entity, Routing, RowStatus
+from gnomon.contracts.store.entities import Entity
+from gnomon.contracts.store.queues import CommitKind, Routing, RowStatus
 from tests.conformance.store.suite.entities.given import OTHER_DOC, GivenEntities
 from tests.conformance.store.suite.given import HOUR, Given
 from tests.conformance.store.suite.races import rivals
@@ -49,14 +50,15 @@ class TestEntityRaces:
             backs = [
                 await entities.set_back_of(claim, RowStatus.READY, delay=HOUR) for claim in claims
             ]
-            first, *others = (rival.entities for rival in stores)
-            last = others[-1]
+            first, last = stores[0].queues, stores[-1]
             await asyncio.gather(
                 first.commit(plain[::-1]),
                 first.commit([*plain[::2], *saves[1::2]]),
-                last.write(gone[::-1]),
-                last.set_back(backs[::-1]),
-                last.write([entities.write_of(name, base=(1, 1), doc="{}") for name in names]),
+                last.entities.write(gone[::-1]),
+                last.queues.give_back(backs[::-1]),
+                last.entities.write(
+                    [entities.write_of(name, base=(1, 1), doc="{}") for name in names]
+                ),
             )
             assert {1, 2} >= {(await entities.entity(name)).version for name in names}
 
@@ -69,7 +71,7 @@ class TestEntityRaces:
         commits = [await entities.commit_of(claim, doc=OTHER_DOC) for claim in claims]
         writes = [entities.write_of(claim.entity.id, base=(1, 1)) for claim in claims]
 
-        committing = asyncio.create_task(store.entities.commit(commits))
+        committing = asyncio.create_task(store.queues.commit(commits))
         written = await asyncio.gather(
             *(outsider.entities.write([write]) for write in reversed(writes))
         )
@@ -91,7 +93,7 @@ class TestEntityRaces:
         answers = [await entities.answer_of(fed) for fed in await entities.fed()]
         writes = [entities.write_of(entity.id, base=(1, 1)) for entity in made]
 
-        await asyncio.gather(store.entities.asked(answers), outsider.entities.write(writes))
+        await asyncio.gather(store.queues.route(answers), outsider.entities.write(writes))
 
         fed = {each.entity.id: each.changes for each in await entities.fed()}
         assert {entity.id for entity in made} == set(fed)
@@ -106,7 +108,7 @@ class TestEntityRaces:
         commits = [await entities.commit_of(claim) for claim in claims]
         answers = await offering(entities, [claim.entity for claim in claims])
 
-        await asyncio.gather(store.entities.commit(commits), outsider.entities.asked(answers))
+        await asyncio.gather(store.queues.commit(commits), outsider.queues.route(answers))
 
         assert ENTITY_COUNT == len(await entities.peeked())
 
@@ -121,14 +123,14 @@ class TestEntityRaces:
 
         await asyncio.gather(
             *(
-                rival.entities.asked(answers if number % 2 else turned)
+                rival.queues.route(answers if number % 2 else turned)
                 for number, rival in enumerate(stores)
             ),
             *(
                 rival.entities.write([entities.write_of(entity.id, base=(1, 1)) for entity in made])
                 for rival in stores
             ),
-            stores[0].entities.fire(await given.holdings(), limit=99),
+            stores[0].queues.fire_timers(await given.holdings(), limit=99),
         )
 
         assert ENTITY_COUNT == len(await entities.peeked())
@@ -141,12 +143,12 @@ class TestEntityRaces:
         outsider = (await rivals(store, given))[-1]
         claims = [await entities.queued(f"e{number}") for number in range(ENTITY_COUNT)]
         offers = (entities.offer("other"),)
-        commits = [await entities.commit_of(claim, offers=offers) for claim in claims]
+        commits = [await entities.commit_of(claim, enqueues=offers) for claim in claims]
         deletes = [
             entities.write_of(claim.entity.id, base=(1, 1), doc=None) for claim in reversed(claims)
         ]
 
-        await asyncio.gather(store.entities.commit(commits), outsider.entities.write(deletes))
+        await asyncio.gather(store.queues.commit(commits), outsider.entities.write(deletes))
 
         for claim in claims:
             assert None is (await entities.entity(claim.entity.id)).doc
@@ -164,7 +166,7 @@ async def offering(entities: GivenEntities, made: Sequence[Entity]) -> list[Rout
             seq=0,
             epoch=entity.epoch,
             version=0,
-            offers=(entities.offer(),),
+            enqueues=(entities.offer(),),
         )
         for entity in made
     ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import CommitKind, Entity, StateWrite
+from gnomon.contracts.store.entities import Entity, StateWrite
+from gnomon.contracts.store.queues import CommitKind
 from tests.conformance.store.suite.entities.given import (
     DOC,
     OTHER_DOC,
@@ -72,7 +73,7 @@ class TestStates:
         entity = await entities.written()
 
         stored = await entities.store.entities.swap_state(
-            entity.id, STAGE, shard=entity.shard, epoch=1, version=0, offer=None,
+            entity.id, STAGE, shard=entity.shard, epoch=1, version=0, enqueue=None,
             state=StateWrite(body=b"\x00\xff", revision=7, type="ads.v1.Photos"),
         )  # fmt: skip
 
@@ -106,10 +107,10 @@ class TestStates:
         offer = entities.offer()
 
         for version in (0, 2):
-            assert None is await entities.swapped(entity, b"2", version=version, offer=offer)
-        assert None is await entities.swapped(entity, b"2", version=1, epoch=2, offer=offer)
+            assert None is await entities.swapped(entity, b"2", version=version, enqueue=offer)
+        assert None is await entities.swapped(entity, b"2", version=1, epoch=2, enqueue=offer)
         assert None is await entities.swapped(
-            entity, b"2", version=1, stage=OTHER_STAGE, offer=offer
+            entity, b"2", version=1, stage=OTHER_STAGE, enqueue=offer
         )
 
         assert stored == await entities.state(entity.id)
@@ -135,7 +136,7 @@ class TestStates:
         """In the same transaction, and merged like any other."""
         claim = await entities.queued("ad", reason="change")
 
-        await entities.swapped(claim.entity, offer=entities.offer(reason="state-cas"))
+        await entities.swapped(claim.entity, enqueue=entities.offer(reason="state-cas"))
 
         row = await entities.row("ad")
         assert (claim.row.seq + 1, ("change", "state-cas")) == (row.seq, row.reasons)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import RowStatus, StageLane
+from gnomon.contracts.store.queues import RowStatus, StageLane
 from gnomon.contracts.store.register import StageRecord
 from gnomon.model.stage.graph import Reach
 from tests.conformance.store.suite.entities.given import OTHER_STAGE, STAGE, GivenEntities
@@ -25,7 +25,7 @@ class TestRegister:
         assert {STAGE: None} == dict(await declared(store, {STAGE: 3}))
         assert {STAGE: 3} == dict(await declared(store, {STAGE: 3}))
 
-        (record,) = await store.entities.stages()
+        (record,) = await store.register.stages()
         assert (STAGE, 3) == (record.name, record.revision)
         assert before <= record.first_seen_at < record.last_seen_at <= await given.now()
 
@@ -42,12 +42,12 @@ class TestRegister:
         reach = {STAGE: Reach(watch=("a.b", "c"), writes=("a",))}
         await declared(store, {STAGE: 1, OTHER_STAGE: 1}, debounce={STAGE: 5 * SECOND}, reach=reach)
         assert {STAGE: (5 * SECOND, True), OTHER_STAGE: (0 * SECOND, False)} == {
-            each.name: (each.debounce, each.own_echo) for each in await store.entities.stages()
+            each.name: (each.debounce, each.own_echo) for each in await store.register.stages()
         }
 
         await declared(store, {STAGE: 1}, debounce={STAGE: timedelta(milliseconds=1500)})
 
-        shown = {each.name: each for each in await store.entities.stages()}[STAGE]
+        shown = {each.name: each for each in await store.register.stages()}[STAGE]
         assert (timedelta(milliseconds=1500), False) == (shown.debounce, shown.own_echo)
 
     async def test_a_raised_revision_begins_a_walk(self, store: Store, given: Given) -> None:
@@ -55,15 +55,15 @@ class TestRegister:
         await declared(store, {STAGE: 3})
         await declared(store, {STAGE: 3}, backfill=[STAGE])
         await declared(store, {STAGE: 2}, backfill=[STAGE])
-        assert [] == list((await store.entities.survey(await given.holdings())).backfills)
+        assert [] == list((await store.queues.next_work(await given.holdings())).backfills)
 
         await declared(store, {STAGE: 4})
 
-        survey = await store.entities.survey(await given.holdings())
+        survey = await store.queues.next_work(await given.holdings())
         assert {(STAGE, shard) for shard in range(given.installation.shard_count)} == set(
             survey.backfills
         )
-        page = await store.entities.backfill_page(
+        page = await store.queues.backfill_page(
             await given.holding(0), STAGE, limit=1, backlog_max=0
         )
         assert page is not None
@@ -73,7 +73,7 @@ class TestRegister:
         """`backfill` says so."""
         await declared(store, {STAGE: 1, OTHER_STAGE: 1}, backfill=[OTHER_STAGE])
 
-        survey = await store.entities.survey(await given.holdings())
+        survey = await store.queues.next_work(await given.holdings())
         assert {OTHER_STAGE} == {stage for stage, _ in survey.backfills}
 
     async def test_a_raised_revision_frees_what_is_parked(
@@ -111,7 +111,7 @@ class TestRegister:
         known = await declared(store, {"new": 3}, formerly={"new": "old"}, backfill=["new"])
 
         assert {"new": 3} == dict(known)
-        assert ["new"] == [record.name for record in await store.entities.stages()]
+        assert ["new"] == [record.name for record in await store.register.stages()]
         row = await entities.row("ad", "new")
         assert {"new"} == set(await entities.rows("ad"))
         assert (waiting.seq, wake) == (row.seq, row.timer_at)
@@ -120,7 +120,7 @@ class TestRegister:
         assert (1, b"mine") == (state.version, state.body)
         assert None is await entities.state("ad", "old")
         assert ["new"] == [row.sink for row in await entities.outgoing()]
-        assert [] == list((await store.entities.survey(await given.holdings())).backfills)
+        assert [] == list((await store.queues.next_work(await given.holdings())).backfills)
 
     async def test_a_renamed_stage_with_a_new_revision_walks(
         self, store: Store, given: Given
@@ -133,7 +133,7 @@ class TestRegister:
         )
 
         assert {"new": 3, "newer": 1} == dict(known)
-        survey = await store.entities.survey(await given.holdings())
+        survey = await store.queues.next_work(await given.holdings())
         assert {"new", "newer"} == {stage for stage, _ in survey.backfills}
 
     async def test_a_name_that_is_known_takes_over_nothing(
@@ -149,7 +149,7 @@ class TestRegister:
 
         assert {"new": 1, "fresh": None} == dict(known)
         assert {"old"} == set(await entities.rows("ad"))
-        assert ["fresh", "new", "old"] == [record.name for record in await store.entities.stages()]
+        assert ["fresh", "new", "old"] == [record.name for record in await store.register.stages()]
 
     async def test_stages_are_shown_with_their_queues(
         self, store: Store, entities: GivenEntities
@@ -164,7 +164,7 @@ class TestRegister:
         await entities.sleeping("asleep")
         await entities.queued("other", OTHER_STAGE)
 
-        records = {record.name: record for record in await store.entities.stages()}
+        records = {record.name: record for record in await store.register.stages()}
 
         assert ["idle", STAGE, OTHER_STAGE] == list(records)
         assert (2, 1, 2, 1) == counts_of(records[STAGE])
@@ -184,16 +184,16 @@ class TestRegister:
         await entities.swapped(claim.entity, stage=OTHER_STAGE)
         await entities.deleted(await entities.kept("gone", STAGE))
 
-        assert 5 == await store.entities.forget(STAGE)  # 3 rows, 2 states
+        assert 5 == await store.register.forget(STAGE)  # 3 rows, 2 states
 
         assert {OTHER_STAGE} == set(await entities.rows("ad"))
         assert {} == await entities.rows("asleep")
         assert None is await entities.state("ad")
         assert await entities.state("ad", OTHER_STAGE) is not None
-        assert [OTHER_STAGE] == [record.name for record in await store.entities.stages()]
+        assert [OTHER_STAGE] == [record.name for record in await store.register.stages()]
         assert [] == list(await entities.outgoing())
-        assert [] == list((await store.entities.survey(await given.holdings())).backfills)
-        assert 0 == await store.entities.forget(STAGE)
+        assert [] == list((await store.queues.next_work(await given.holdings())).backfills)
+        assert 0 == await store.register.forget(STAGE)
         assert {STAGE: None} == dict(await declared(store, {STAGE: 1}))
 
 
@@ -207,7 +207,7 @@ async def declared(
     reach: dict[str, Reach] | None = None,
 ) -> dict[str, int | None]:
     return dict(
-        await store.entities.declare(
+        await store.register.declare(
             stages,
             formerly=formerly or {},
             backfill=backfill or [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import RowStatus, StageLane
+from gnomon.contracts.store.queues import RowStatus, StageLane
 from tests.conformance.store.suite.entities.given import GivenEntities
 from tests.conformance.store.suite.given import HOUR, Given
 
@@ -123,7 +123,7 @@ class TestSetBack:
             await entities.set_back_of(claim, None),
         ]
 
-        assert [False, True] == list(await store.entities.set_back(rows))
+        assert [False, True] == list(await store.queues.give_back(rows))
 
         assert {} == await entities.rows("gone")
         assert {} == await entities.rows("ad")

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import Enqueue, QueueRow, RowStatus, StageLane
+from gnomon.contracts.store.queues import Enqueue, QueueRow, RowStatus, StageLane
 from gnomon.model.stage.queue_merge import REASONS_MAX, EnqueueRule, QueuedEntity, made, merged
 from tests.conformance.store.suite.entities.given import STAGE, GivenEntities
 from tests.conformance.store.suite.given import HOUR, SECOND
@@ -53,7 +53,7 @@ class TestMergeRule:
         assert await entities.set_back(await entities.claim("ad"), RowStatus.QUARANTINED)
         before = await row_of(entities)
 
-        assert 1 == await store.entities.release("ad", None, shard=entities.given.shard_of("ad"))
+        assert 1 == await store.queues.release("ad", None, shard=entities.given.shard_of("ad"))
 
         after = await row_of(entities)
         assert before is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import CommitKind, RowStatus, StateWrite
+from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.queues import CommitKind, RowStatus
 from tests.conformance.store.suite.entities.given import DOC, OTHER_DOC, STAGE, GivenEntities
 from tests.conformance.store.suite.given import HOUR
 
@@ -23,7 +24,7 @@ class TestCommitOffers:
 
         await entities.committed(
             claim, doc=OTHER_DOC,
-            offers=(
+            enqueues=(
                 entities.offer("waits", reason="two", depth=1),
                 entities.offer("new", reason="two", depth=1),
                 entities.offer("timed", ready=False, wake=wake),
@@ -46,7 +47,7 @@ class TestCommitOffers:
 
         answer = await entities.committed(
             claim, doc=OTHER_DOC,
-            offers=(
+            enqueues=(
                 entities.offer("first", **chain),
                 entities.offer("waits", **chain),
                 entities.offer("later", delay=HOUR),
@@ -71,7 +72,7 @@ class TestCommitOffers:
         await entities.offered("ad", entities.offer("waits", reason="one"))
 
         answer = await entities.committed(
-            claim, doc=OTHER_DOC, offers=(entities.offer("waits", reason="two", **chain),)
+            claim, doc=OTHER_DOC, enqueues=(entities.offer("waits", reason="two", **chain),)
         )
 
         assert () == answer.made
@@ -86,7 +87,7 @@ class TestCommitOffers:
         await entities.changed(claim.entity)
 
         answer = await entities.committed(
-            claim, doc=OTHER_DOC, offers=(entities.offer("next", **chain),)
+            claim, doc=OTHER_DOC, enqueues=(entities.offer("next", **chain),)
         )
 
         assert (MOVED, ()) == (answer.kind, answer.made)
@@ -95,7 +96,7 @@ class TestCommitOffers:
     async def test_what_others_were_asked_about_is_not_fed(self, entities: GivenEntities) -> None:
         """The offers are the answers."""
         claim = await entities.queued("ad")
-        await entities.committed(claim, doc=OTHER_DOC, offers=(entities.offer("b"),))
+        await entities.committed(claim, doc=OTHER_DOC, enqueues=(entities.offer("b"),))
 
         assert [] == list(await entities.fed())
         await entities.changed(await entities.entity("ad"))
@@ -105,7 +106,7 @@ class TestCommitOffers:
     async def test_what_others_were_not_asked_about_is_fed(self, entities: GivenEntities) -> None:
         """The shard's owner asks them about this commit's changes."""
         claim = await entities.queued("ad")
-        await entities.committed(claim, doc=OTHER_DOC, paths=("rank",), feed=True)
+        await entities.committed(claim, doc=OTHER_DOC, paths=("rank",), unrouted=True)
 
         fed = await entities.fed_of("ad")
         assert [(2, ("rank",), f"stage:{STAGE}")] == [
@@ -137,7 +138,7 @@ class TestCommitOffers:
         answer = await entities.answer_of(await entities.fed_of("ad"))
         await entities.committed(claim, doc="{}", version=changed.version)
 
-        assert None not in await store.entities.asked([answer])
+        assert None not in await store.queues.route([answer])
 
         assert [] == list(await entities.fed())
         assert [] == list(await store.installation.doctor())
@@ -217,12 +218,12 @@ class TestCommitRepeats:
     ) -> None:
         """It has moved, by its own hand; nothing goes out again."""
         commit = await entities.commit_of(
-            await entities.queued("ad"), doc=OTHER_DOC, relay=True, offers=(entities.offer("b"),)
+            await entities.queued("ad"), doc=OTHER_DOC, relay=True, enqueues=(entities.offer("b"),)
         )
-        (first,) = await store.entities.commit([commit])
+        (first,) = await store.queues.commit([commit])
         row = await entities.row("ad", "b")
 
-        (again,) = await store.entities.commit([commit])
+        (again,) = await store.queues.commit([commit])
 
         assert (SAVED, MOVED) == (first.kind, again.kind)
         assert commit.root == again.since[0].root
@@ -237,9 +238,9 @@ class TestCommitRepeats:
         commit = await entities.commit_of(
             await entities.queued("ad"), state=StateWrite(body=b"1", revision=1), after_save=True
         )
-        await store.entities.commit([commit])
+        await store.queues.commit([commit])
 
-        (again,) = await store.entities.commit([commit])
+        (again,) = await store.queues.commit([commit])
 
         assert CommitKind.STATE_MOVED is again.kind
         assert 1 == len(await entities.outgoing())
@@ -250,10 +251,10 @@ class TestCommitRepeats:
         """A commit or a set-back of the old one leaves the new one ready."""
         claim = await entities.queued("ad")
         commit = await entities.commit_of(claim)
-        await store.entities.commit([commit])
+        await store.queues.commit([commit])
         await entities.offered("ad", entities.offer())
 
-        await store.entities.commit([commit])
+        await store.queues.commit([commit])
         assert ["ad"] == await entities.peeked()
 
         assert not await entities.set_back(claim, None)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from itertools import count
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import Commit, CommitKind, RowStatus
+from gnomon.contracts.store.queues import Commit, CommitKind, RowStatus
 from tests.conformance.store.suite.entities.given import (
     OTHER_DOC,
     OTHER_STAGE,
@@ -25,7 +25,7 @@ UNDELIVERED = RowStatus.UNDELIVERED
 async def undelivered_of(store: Store, **wanted: object) -> list[tuple[str, str]]:
     """What is listed as undelivered: entity and stage."""
     page = {"stage": None, "after": None, "limit": 100} | wanted
-    rows = await store.entities.parked(**page)  # type: ignore[arg-type]
+    rows = await store.queues.parked(**page)  # type: ignore[arg-type]
     return [(row.entity_id, row.stage) for row in rows if row.status is UNDELIVERED]
 
 
@@ -91,8 +91,8 @@ class TestUndelivered:
         assert (UNDELIVERED, save.at, 1, ("save v2",), save.root, "no") == (
             row.status, row.first_at, row.attempts, row.reasons, row.root, row.error,
         )  # fmt: skip
-        assert [row] == list(await store.entities.parked(stage=None, after=None, limit=9))
-        assert [] == list(await store.entities.parked(stage=OTHER_STAGE, after=None, limit=9))
+        assert [row] == list(await store.queues.parked(stage=None, after=None, limit=9))
+        assert [] == list(await store.queues.parked(stage=OTHER_STAGE, after=None, limit=9))
 
     async def test_a_page_does_not_part_what_belongs_together(
         self, store: Store, entities: GivenEntities
@@ -105,7 +105,7 @@ class TestUndelivered:
 
         found = []
         after = None
-        while rows := await store.entities.parked(stage=STAGE, after=after, limit=1):
+        while rows := await store.queues.parked(stage=STAGE, after=after, limit=1):
             found.append([(row.entity_id, row.status) for row in rows])
             after = (rows[-1].entity_id, rows[-1].stage)
 
@@ -128,17 +128,17 @@ class TestUndelivered:
         await entities.deleted(await entities.entity("bad"))
         await entities.undelivered("worse")
 
-        assert 0 == await store.entities.release("bad", "nobody", shard=shard)
-        assert 1 == await store.entities.release("bad", STAGE, shard=shard)
+        assert 0 == await store.queues.release("bad", "nobody", shard=shard)
+        assert 1 == await store.queues.release("bad", STAGE, shard=shard)
         assert [(2, 0), (4, 0), (5, 0)] == [
             (row.version, row.attempts) for row in await entities.outgoing()
         ]
-        assert 1 == await store.entities.release("bad", None, shard=shard)
+        assert 1 == await store.queues.release("bad", None, shard=shard)
         assert [(3, 0), (5, 0)] == [
             (row.version, row.attempts) for row in await entities.outgoing(OTHER_STAGE)
         ]
         assert [("worse", STAGE)] == await undelivered_of(store)
-        assert 0 == await store.entities.release("bad", None, shard=shard)
+        assert 0 == await store.queues.release("bad", None, shard=shard)
 
     async def test_release_frees_the_entity_and_its_saves(
         self, store: Store, given: Given, entities: GivenEntities
@@ -148,7 +148,7 @@ class TestUndelivered:
         await entities.offered("bad", entities.offer())
         await entities.set_back(await entities.claim("bad"), RowStatus.QUARANTINED)
 
-        assert 2 == await store.entities.release("bad", STAGE, shard=given.shard_of("bad"))
+        assert 2 == await store.queues.release("bad", STAGE, shard=given.shard_of("bad"))
 
         await entities.saved_by("bad")
         assert [2, 3] == [row.version for row in await entities.outgoing(STAGE)]
@@ -177,13 +177,13 @@ class TestUndelivered:
     ) -> None:
         """Nor is anything given up for a save that has arrived."""
         bad = await entities.undelivered("bad")
-        await store.outbox.unsent([bad], delay=timedelta(0), error="late", counts=True)
+        await store.outbox.put_off([bad], delay=timedelta(0), error="late", counts=True)
         await store.outbox.quarantine(bad, error="later")
         assert ("no", 1) == ((row := await entities.row("bad")).error, row.attempts)
         await entities.written("good")
         await entities.saved_by("good")
         (arrived,) = await entities.outgoing(STAGE)
-        await store.outbox.sent([arrived])
+        await store.outbox.remove([arrived])
         await entities.saved_by("good")
 
         await store.outbox.quarantine(arrived, error="no")
@@ -202,7 +202,7 @@ class TestUndelivered:
         await entities.parked("c")
 
         assert {STAGE: 3, OTHER_STAGE: 0} == {
-            each.name: each.parked for each in await store.entities.stages()
+            each.name: each.parked for each in await store.register.stages()
         }
 
     async def test_a_save_at_the_same_time_is_behind_it_or_free_with_it(
@@ -217,7 +217,7 @@ class TestUndelivered:
         firsts = {row.entity_id: row for row in await entities.outgoing(STAGE)}
 
         commits = [await saving(entities, name) for name in names]
-        committing = asyncio.create_task(store.entities.commit(commits))
+        committing = asyncio.create_task(store.queues.commit(commits))
         await asyncio.gather(
             *(rival.outbox.quarantine(firsts[name], error="no") for name in reversed(names))
         )
@@ -225,10 +225,10 @@ class TestUndelivered:
         assert [] == list(await entities.outgoing())
 
         commits = [await saving(entities, name) for name in names]
-        committing = asyncio.create_task(store.entities.commit(commits))
+        committing = asyncio.create_task(store.queues.commit(commits))
         await asyncio.gather(
             *(
-                rival.entities.release(name, None, shard=given.shard_of(name))
+                rival.queues.release(name, None, shard=given.shard_of(name))
                 for name in reversed(names)
             )
         )
@@ -252,10 +252,10 @@ class TestUndelivered:
             firsts = {row.entity_id: row for row in await entities.outgoing(STAGE)}
 
             commits = [await saving(entities, name) for name in names]
-            committing = asyncio.create_task(store.entities.commit(commits))
+            committing = asyncio.create_task(store.queues.commit(commits))
             await asyncio.gather(
                 *(
-                    rival.outbox.unsent([firsts[name]], delay=HOUR, error="no", counts=True)
+                    rival.outbox.put_off([firsts[name]], delay=HOUR, error="no", counts=True)
                     for name in reversed(names)
                 )
             )

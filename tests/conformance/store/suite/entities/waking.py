@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.entities import RowStatus, StageLane
+from gnomon.contracts.store.queues import RowStatus, StageLane
 from tests.conformance.store.suite.entities.given import GivenEntities
 from tests.conformance.store.suite.given import HOUR, Given, polls
 
@@ -80,8 +80,8 @@ class TestTimers:
 
         assert 0 == await entities.fire()
         assert wake == (await entities.row("ad")).timer_at
-        assert None is (await store.entities.survey(await given.holdings())).timer_at
-        await store.entities.release("ad", None, shard=given.shard_of("ad"))
+        assert None is (await store.queues.next_work(await given.holdings())).timer_at
+        await store.queues.release("ad", None, shard=given.shard_of("ad"))
         assert 1 == await entities.fire()
 
     async def test_the_earliest_fire_first(self, given: Given, entities: GivenEntities) -> None:
@@ -102,7 +102,7 @@ class TestTimers:
         await entities.sleeping("ad", wake=await entities.earlier())
         holding = await given.holding(given.shard_of("ad"))
 
-        assert 0 == await store.entities.fire([given.wrong(holding)], limit=9)
-        assert 0 == await store.entities.fire([], limit=9)
+        assert 0 == await store.queues.fire_timers([given.wrong(holding)], limit=9)
+        assert 0 == await store.queues.fire_timers([], limit=9)
         assert RowStatus.SLEEPING is (await entities.row("ad")).status
-        assert 1 == await store.entities.fire([holding], limit=9)
+        assert 1 == await store.queues.fire_timers([holding], limit=9)

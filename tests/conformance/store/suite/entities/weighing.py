@@ -6,8 +6,9 @@ from datetime import datetime
 
 from gnomon.contracts.store import Store
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
-from gnomon.contracts.store.entities import Entity, StageLane, size_of
+from gnomon.contracts.store.entities import Entity
 from gnomon.contracts.store.outbox import RELAY_SINK
+from gnomon.contracts.store.queues import StageLane, size_of
 from tests.conformance.store.suite.entities.given import LIMIT, STAGE, GivenEntities
 from tests.conformance.store.suite.given import HOUR
 
@@ -90,16 +91,16 @@ class TestWeights:
         names = sorted(entities.given.name_in(0) for _ in range(PART + 2))
         for name in names:
             await entities.written(name, doc=HUGE if name == names[-1] else LARGE)
-        await entities.store.entities.begin_backfill(STAGE, reason="backfill r2")
+        await entities.store.register.begin_backfill(STAGE, reason="backfill r2")
         holding = await entities.given.holding(0)
         pages: list[list[str]] = []
 
-        while page := await entities.store.entities.backfill_page(
+        while page := await entities.store.queues.backfill_page(
             holding, STAGE, limit=LIMIT, backlog_max=LIMIT
         ):
             pages.append([fed.entity.id for fed in page.entities])
-            assert await entities.store.entities.advance_backfill(
-                holding, STAGE, started_at=page.started_at, cursor=page.cursor, answers=()
+            assert await entities.store.queues.advance_backfill(
+                holding, STAGE, started_at=page.started_at, cursor=page.cursor, routings=()
             )
 
         assert [names[:PART], names[PART:]] == [page for page in pages if page]
@@ -136,9 +137,9 @@ class TestWeights:
         holding = await entities.given.holding(shard)
         batches: list[list[str]] = []
 
-        while rows := await store.outbox.outgoing([holding], RELAY_SINK, limit=LIMIT):
+        while rows := await store.outbox.due_saves([holding], RELAY_SINK, limit=LIMIT):
             batches.append([row.entity_id for row in rows])
-            await store.outbox.sent(rows)
+            await store.outbox.remove(rows)
 
         assert [names[:PART], names[PART:]] == batches
 
@@ -164,7 +165,7 @@ async def fed_in_order(entities: GivenEntities, documents: list[str]) -> list[st
 async def look(
     entities: GivenEntities, skip: list[str] | None = None
 ) -> tuple[list[str], datetime | None]:
-    peeked = await entities.store.entities.peek(
+    peeked = await entities.store.queues.lane_head(
         await entities.given.holdings(), STAGE, StageLane.MAIN, limit=LIMIT, skip=set(skip or ())
     )
     return [claim.entity.id for claim in peeked.claims], peeked.next_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from gnomon.contracts.store.entities import Enqueue, StageLane
+from gnomon.contracts.store.queues import Enqueue, StageLane
 from gnomon.model.stage import queue_merge
 from gnomon.model.stage.queue_merge import SLEEPING, EnqueueRule, QueuedEntity
 from gnomon.stores.sqlite.entities.rows import (

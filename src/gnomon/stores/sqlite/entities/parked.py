@@ -1,0 +1,79 @@
+"""Queue rows as people see and free them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnomon.contracts.store import LOCAL
+from gnomon.contracts.store.queues import QueueRow, StageLane
+from gnomon.stores.entity_pages import parked_page
+from gnomon.stores.sqlite.entities.enqueues import freeing, merged, replace_row
+from gnomon.stores.sqlite.entities.rows import Connection, Parameters, read_rows
+from gnomon.stores.sqlite.entities.verbs import EntityVerbs
+from gnomon.stores.sqlite.queries import SQL
+
+BY_HAND = "by hand"
+PARKED = ("quarantined", "looping")
+
+
+class SqliteParked(EntityVerbs):
+    """The part of the `QueueStore` that people use."""
+
+    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
+        wanted = {"shard": shard, "id": entity_id}
+        return await self._runner.read(
+            lambda connection: [
+                row.queue_row()
+                for query in ("rows", "undelivered")
+                for row in read_rows(connection, query, wanted)
+            ]
+        )
+
+    async def parked(
+        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
+    ) -> Sequence[QueueRow]:
+        after_entity, after_stage = after or ("", "")
+        wanted: Parameters = {
+            "stage": stage,
+            "after_entity": after_entity,
+            "after_stage": after_stage,
+            "limit": limit,
+        }
+
+        def call(connection: Connection) -> list[QueueRow]:
+            queued = read_rows(connection, "parked", wanted)
+            undelivered = read_rows(connection, "undelivered_page", wanted)
+            return parked_page([row.queue_row() for row in [*queued, *undelivered]], limit)
+
+        return await self._runner.browse(call)
+
+    async def release(
+        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
+    ) -> int:
+        wanted = {"shard": shard, "id": entity_id}
+
+        def call(connection: Connection) -> int:
+            parked = [
+                row
+                for row in read_rows(connection, "rows", wanted)
+                if row.status in PARKED and stage in (None, row.stage)
+            ]
+            now_us = self._now_us()
+            for row in parked:
+                offer = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
+                replace_row(connection, row, merged(row, offer, now_us))
+            freed = len(parked) + _free_saves(connection, entity_id, stage, now_us)
+            if freed:
+                self._audit(connection, "release_entity", actor, entity_id)
+            return freed
+
+        return await self._runner.write(call)
+
+
+def _free_saves(connection: Connection, entity_id: str, stage: str | None, now_us: int) -> int:
+    """Let undelivered saves of one stage or of all go out; of how many stages."""
+    undelivered = read_rows(connection, "undelivered", {"id": entity_id})
+    stages = [row.stage for row in undelivered if stage in (None, row.stage)]
+    for each in stages:
+        connection.execute(SQL["free_saves"], {"id": entity_id, "stage": each, "now": now_us})
+    return len(stages)
