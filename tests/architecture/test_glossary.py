@@ -23,10 +23,10 @@ GENERAL_WORDS = """
     detail draft drain drop ed25519 ended entry env error event exhausted exists field find
     forbidden forget found fraction gauge get gnomon grpc has hmac http id in insert invalid is
     kafka keep key kind large leave list listen live lost many migrate mismatch missed mock
-    monotonic name new next no not now observe of open outgoing own page pause peek pid precondition
-    prepare process processes push python rabbitmq remove replace request result resume revoke rotate
-    row rule run schema selection sent set size sql stale stop summary supported survey swap table
-    text to too transaction trusted unauthenticated unavailable unchanged unknown unreadable unsent
+    monotonic name new next no not now observe of open own page pause pid precondition
+    prepare process processes push python rabbitmq remove replace request result resume revoke
+    rotate row rule run schema selection set size sql stale stop summary supported survey swap table
+    text to too transaction trusted unauthenticated unavailable unchanged unknown unreadable
     up use value verify verifying wait waiting work working write adopt acquire beat execute
 """
 GENERAL = frozenset(GENERAL_WORDS.split())
