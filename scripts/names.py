@@ -19,15 +19,12 @@ HTTP = "HTTP has a method or a header for it"
 
 # Named differently on purpose: (section, surface, concept as the surface names it) -> (row, why).
 DIFFERENT: dict[tuple[str, str, str], tuple[str, str]] = {
-    ("verbs", "gRPC", "bulk_create"): ("create_many", SEED),
     ("verbs", "REST", "events"): ("watch", HTTP),
-    ("verbs", "gRPC", "list_limits"): ("limits", SEED),
-    ("verbs", "CLI", "list_limit"): ("limits", "the command names the noun first"),
+    ("verbs", "CLI", "list_limit"): ("list_limits", "the command names the noun first"),
     ("verbs", "CLI", "run"): ("run_now", SHORT),
     ("verbs", "SQL", "schedule"): ("create", SQL_SEED),
     ("verbs", "SQL", "schedule_many"): ("create_many", SQL_SEED),
     ("verbs", "SQL", "cancel"): ("delete", SQL_SEED),
-    ("list", "CLI", "prefix"): ("id_prefix", SHORT),
     ("spec", "gRPC", "start_policy.start_at"): ("start_at", SEED),
     ("spec", "gRPC", "send_policy.deadline"): ("deadline", SEED),
     ("spec", "gRPC", "send_policy"): ("policy", SEED),
@@ -101,9 +98,6 @@ DIFFERENT: dict[tuple[str, str, str], tuple[str, str]] = {
     ("entity verbs", "gRPC", "read"): ("state", "a service of its own: `StateService`"),
     ("entity verbs", "gRPC", "compare_and_set"): ("swap_state", "a service of its own"),
     ("entity verbs", "CLI", "list_stage"): ("stages", "the command names the noun first"),
-    ("entity verbs", "REST", "sweep_stage"): ("sweep", "the name carries its noun"),
-    ("entity verbs", "gRPC", "sweep_stage"): ("sweep", "the name carries its noun"),
-    ("entity verbs", "CLI", "sweep_stage"): ("sweep", "the command names the noun first"),
     ("entity", "Python", "doc"): ("document", "the stored text; surfaces show the JSON"),
     ("stage", "gRPC", "max_batch"): ("batch", "the service's own bound"),
     ("answer", "gRPC", "update.merge_patch"): ("update.patch", "a type for each kind of patch"),

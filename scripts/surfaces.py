@@ -212,7 +212,7 @@ def action_verbs() -> dict[str, Names]:
 def action_filters() -> dict[str, Names]:
     names = [name for name, _ in struct_names(Selection)]
     grpc = message_names(scheduler_pb2.ListRequest)
-    wanted = {*names, "state", "label", "prefix"}
+    wanted = {*names, "state", "label"}
     return {
         "Python": struct_names(Selection, owner="Selection"),
         "REST": query_names("/v1/actions"),
@@ -391,13 +391,17 @@ def stage_answers() -> dict[str, Names]:
     python = method_names(Stage, "Stage", ["process_many", "migrate", "reach"])
     for value, struct in structs:
         names = [item for item in struct.__annotations__ if item[0] != "_"]
-        python += [(value, struct.__name__)]
+        python += [(snake(struct.__name__), struct.__name__)]
         python += [(f"{value}.{name}", f"{struct.__name__}.{name}") for name in names]
     python += [("a retry", RetryLater.__name__), ("a quarantine", Quarantine.__name__)]
     grpc = rpc_names(stage_pb2.DESCRIPTOR.services_by_name["StageService"])
-    messages = [("it", stage_pb2.Item), ("update", stage_pb2.Done), ("saved", stage_pb2.Saved)]
+    messages = [
+        ("it", stage_pb2.EntityView),
+        ("update", stage_pb2.Update),
+        ("saved", stage_pb2.SavedVersion),
+    ]
     for value, message in messages:
-        grpc += [(value, message.__name__), *message_names(message, f"{value}.")]
+        grpc += [(snake(message.__name__), message.__name__), *message_names(message, f"{value}.")]
     kinds = [
         kind for kind in dict(stage_pb2.FailureKind.items()) if not kind.endswith("UNSPECIFIED")
     ]

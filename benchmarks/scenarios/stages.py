@@ -210,7 +210,7 @@ async def beside_a_walk(stand: Stand) -> Result:
             await all_done(entities, f"e{size - 1}", f"s{CHAIN}")
             idle = percentiles(await fresh_changes(stand, entities, sign=-1))
             for number in range(1, CHAIN + 1):
-                await entities.backfill(f"s{number}")
+                await entities.backfill_stage(f"s{number}")
             await walk_begun(entities)
             walking = percentiles(await fresh_changes(stand, entities, sign=-2))
             left = sum(record.background for record in await entities.stages())

@@ -20,7 +20,7 @@ PROGRAM = """
 from datetime import timedelta
 
 from gnomon import App
-from gnomon.stages import Done, Quarantine, Stage, Stages
+from gnomon.stages import Update, Quarantine, Stage, Stages
 
 class Rank(Stage):
     name, watch, writes = "rank", ("price", "rank"), ("rank",)
@@ -29,7 +29,7 @@ class Rank(Stage):
     async def process(self, it):
         if it.entity["price"] < 0:
             raise Quarantine("a price below zero")
-        return Done({"rank": it.entity["price"] // 100})
+        return Update({"rank": it.entity["price"] // 100})
 
 app = App()
 ads = Stages(app)
@@ -81,7 +81,7 @@ def test_life_of_an_entity_on_a_database(shell: Shell) -> None:
     assert {"price": 90, "video": None} == json.loads(
         shell.run("entity", "get", "ad-1", *target).stdout
     )
-    listed = shell.json("entity", "list", "--prefix", "ad-", *target)
+    listed = shell.json("entity", "list", "--id-prefix", "ad-", *target)
     assert ["ad-1"] == [each["id"] for each in listed["entities"]]
     told = shell.run("entity", "explain", "ad-1", *target).stdout
     assert "ad-1 v3" in told

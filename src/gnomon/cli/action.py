@@ -66,7 +66,7 @@ def get(
     "list",
     epilog=options.examples(
         "gnomon action list --state dead",
-        "gnomon action list --prefix invoice- --label customer=7 --limit 20",
+        "gnomon action list --id-prefix invoice- --label customer=7 --limit 20",
         "gnomon action list --due-before 2030-01-01T00:00:00Z --json",
     ),
 )
@@ -75,7 +75,7 @@ def list_actions(
     shared: options.ServerOptions,
     state: Annotated[list[State] | None, typer.Option("--state", help="Repeatable.")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Of this queue.")] = None,
-    prefix: Annotated[str | None, typer.Option("--prefix", help="Ids that begin so.")] = None,
+    prefix: Annotated[str | None, typer.Option("--id-prefix", help="Ids that begin so.")] = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="Repeatable.")
     ] = None,

@@ -210,12 +210,12 @@ def get(
 
 
 @noun.command(
-    "list", epilog=options.examples("gnomon entity list --prefix ad- --limit 20 --after ad-7")
+    "list", epilog=options.examples("gnomon entity list --id-prefix ad- --limit 20 --after ad-7")
 )
 @options.on_server
 def list_entities(
     shared: options.ServerOptions,
-    prefix: Annotated[str, typer.Option("--prefix", help="Ids that begin so.")] = "",
+    prefix: Annotated[str, typer.Option("--id-prefix", help="Ids that begin so.")] = "",
     after: Annotated[str | None, typer.Option("--after", help="Go on after this id.")] = None,
     limit: Limit = 100,
 ) -> None:

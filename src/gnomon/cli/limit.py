@@ -58,7 +58,7 @@ def list_limits(
     shared: options.ServerOptions,
 ) -> None:
     """List all limits, and how much of them is in use."""
-    show_limits(shared.call(lambda verbs: verbs.limits()), as_json=shared.json)
+    show_limits(shared.call(lambda verbs: verbs.list_limits()), as_json=shared.json)
 
 
 @noun.command("drop", epilog=options.examples("gnomon limit drop queue mail"))

@@ -52,7 +52,7 @@ def backfill(
     name: Name,
 ) -> None:
     """Let a stage walk over all entities again, in the background."""
-    shared.call_entities(lambda verbs: verbs.backfill(name))
+    shared.call_entities(lambda verbs: verbs.backfill_stage(name))
     shared.tell({"stage": name}, f"{name}: walks over all entities")
 
 

@@ -138,9 +138,9 @@ class BlockingClient:
         """A limit, and how much of it is in use. Errors: NotFound."""
         return self._wait(self._client.get_limit(kind, name))
 
-    def limits(self) -> Sequence[LimitUse]:
+    def list_limits(self) -> Sequence[LimitUse]:
         """All limits by kind and name."""
-        return self._wait(self._client.limits())
+        return self._wait(self._client.list_limits())
 
     def health(self) -> Mapping[str, Any]:
         """What the server says about itself."""

@@ -113,9 +113,9 @@ class BlockingEntities:
         found: Sequence[StageRecord] = self._wait(self._entities.stages())
         return found
 
-    def backfill(self, stage: str) -> None:
+    def backfill_stage(self, stage: str) -> None:
         """Let a stage walk over all entities, in the background. Errors: NotFound."""
-        self._wait(self._entities.backfill(stage))
+        self._wait(self._entities.backfill_stage(stage))
 
     def forget_stage(self, stage: str) -> int:
         """Remove a stage's queue, timers and states; how many rows. Errors: NotFound."""

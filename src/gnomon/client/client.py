@@ -244,7 +244,7 @@ class Client:
         """A limit, and how much of it is in use. Errors: NotFound."""
         return (await self._call("GET", _limit_path(kind, name), _LimitAnswer)).use()
 
-    async def limits(self) -> Sequence[LimitUse]:
+    async def list_limits(self) -> Sequence[LimitUse]:
         """All limits by kind and name."""
         answer = await self._call("GET", "/v1/limits", _LimitsAnswer)
         return [item.use() for item in answer.limits]

@@ -225,7 +225,7 @@ class EntityClient:
         """All stages, with what is in their queues."""
         return (await self._call("GET", "/v1/stages", _StagesAnswer)).stages
 
-    async def backfill(self, stage: str) -> None:
+    async def backfill_stage(self, stage: str) -> None:
         """Let a stage walk over all entities, in the background. Errors: NotFound."""
         await self._call("POST", f"/v1/stages/{_name(stage)}/backfill", dict[str, str])
 

@@ -261,7 +261,7 @@ class Scheduler:
         """Set a limit of a queue or a target, or change it. Errors: InvalidSpec."""
         validate_limit(limit)
         await self.store.limits.set(limit, guid=self._entropy.guid(), actor=actor)
-        found = {use.limit.key: use for use in await self.limits()}
+        found = {use.limit.key: use for use in await self.list_limits()}
         return found.get(limit.key, LimitUse(limit=limit))
 
     async def drop_limit(self, kind: str, name: str, *, actor: str = LOCAL) -> LimitUse:
@@ -276,12 +276,12 @@ class Scheduler:
     async def get_limit(self, kind: str, name: str) -> LimitUse:
         """A limit, and how much of it is in use. Errors: NotFound."""
         key = limit_key(kind, name)
-        for use in await self.limits():
+        for use in await self.list_limits():
             if use.limit.key == key:
                 return use
         raise NotFound("limit", str(key))
 
-    async def limits(self) -> Sequence[LimitUse]:
+    async def list_limits(self) -> Sequence[LimitUse]:
         """All limits by kind and name."""
         return (await self.store.limits.list()).uses
 

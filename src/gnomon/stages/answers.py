@@ -41,14 +41,14 @@ def check_done(answer: object) -> Update[Any] | Exception | None:
         return answer
     if not isinstance(answer, Update):
         _close(answer)
-        hint = ": write Done({…})" if isinstance(answer, Mapping) else ""
-        raise WrongAnswerError(f"process must return Done(…) or None, got {_shown(answer)}{hint}")
+        hint = ": write Update({…})" if isinstance(answer, Mapping) else ""
+        raise WrongAnswerError(f"process must return Update(…) or None, got {_shown(answer)}{hint}")
     _check_patch(answer.patch)
     if not isinstance(answer.note, str):
-        raise WrongAnswerError(f"Done.note must be a text, got {_shown(answer.note)}")
+        raise WrongAnswerError(f"Update.note must be a text, got {_shown(answer.note)}")
     if answer.wake is None or isinstance(answer.wake, Keep):
         return answer
-    wake = check_time(answer.wake, "Done.wake")
+    wake = check_time(answer.wake, "Update.wake")
     return Update(patch=answer.patch, state=answer.state, wake=wake, note=answer.note)
 
 
@@ -76,7 +76,8 @@ def _check_patch(patch: object) -> None:
     is_list = isinstance(patch, list | tuple) and all(isinstance(each, Mapping) for each in patch)
     if not is_list and not isinstance(patch, Mapping):
         raise WrongAnswerError(
-            f"Done.patch must be a mapping, or a list of JSON patch operations, got {_shown(patch)}"
+            f"Update.patch must be a mapping, or a list of JSON patch operations, "
+            f"got {_shown(patch)}"
         )
 
 

@@ -290,7 +290,7 @@ class Entities:
         """All stages the register knows, with what is in their queues."""
         return [each for each in await self._register.stages() if each.name != RELAY_SINK]
 
-    async def backfill(
+    async def backfill_stage(
         self, stage: str, *, unless_within: timedelta | None = None, by: str = USER
     ) -> bool:
         """Walk the whole base for a stage, in the background lane. Errors: NotFound."""

@@ -183,7 +183,7 @@ class Stages(Generic[E]):
 
     async def backfill(self, stage: str) -> bool:
         """Walk the whole base for a stage, in the background lane."""
-        return await self.entities.backfill(stage)
+        return await self.entities.backfill_stage(stage)
 
     async def explain(self, entity_id: str) -> Explanation:
         """Why it is in which queue, by what chain, waiting for what."""

@@ -1,4 +1,4 @@
-"""What a user writes: a stage. Five words: should_process, process, Done, Wake, after_save."""
+"""What a user writes: a stage. Five words: should_process, process, Update, Wake, after_save."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Wake:
     """An answer of `should_process`: not now, but at this time at the latest; None: no.
 
     It never postpones or cancels a timer: an earlier one may have been set by `process`, for a
-    reason that `should_process` does not know. `Done(wake=…)` replaces and cancels.
+    reason that `should_process` does not know. `Update(wake=…)` replaces and cancels.
     """
 
     at: datetime | None

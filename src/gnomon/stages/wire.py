@@ -112,10 +112,10 @@ def read_state(message: pb.StageState, *, revision: int) -> StateWrite:
 # -- items ----------------------------------------------------------------------------------------
 
 
-def write_item(view: StageInput, stage: str) -> pb.Item:
+def write_item(view: StageInput, stage: str) -> pb.EntityView:
     """An entity in front of a stage, as a message."""
     state = view.states.get(stage)
-    return pb.Item(
+    return pb.EntityView(
         entity=pb.Entity(
             id=view.entity_id, epoch=view.epoch, version=view.version, document=view.text.encode()
         ),
@@ -126,7 +126,7 @@ def write_item(view: StageInput, stage: str) -> pb.Item:
     )
 
 
-def read_item(message: pb.Item, stage: str) -> StageInput:
+def read_item(message: pb.EntityView, stage: str) -> StageInput:
     """A message as a local stage is shown it. Errors: UndecodableError, RemoteError."""
     entity = message.entity
     try:
@@ -191,26 +191,28 @@ def _read_answer(message: pb.Answer) -> bool | Wake | Exception:
 def write_outcome(view: StageInput, answer: Answer) -> pb.Outcome:
     """What a stage made of a view, as a message."""
     try:
-        done = None if isinstance(answer, Exception) else _write_done(answer)
+        update = None if isinstance(answer, Exception) else _write_update(answer)
         failure = _write_failure(answer) if isinstance(answer, Exception) else None
     except (RemoteError, TypeError, ValueError, OverflowError, RecursionError) as exc:
-        done, failure = None, _write_failure(exc)
-    return pb.Outcome(entity_id=view.entity_id, version=view.version, done=done, failure=failure)
+        update, failure = None, _write_failure(exc)
+    return pb.Outcome(
+        entity_id=view.entity_id, version=view.version, update=update, failure=failure
+    )
 
 
-def _write_done(ran: StageResult) -> pb.Done:
-    done = pb.Done(note=ran.note[:MESSAGE_CHARS_MAX])
+def _write_update(ran: StageResult) -> pb.Update:
+    update = pb.Update(note=ran.note[:MESSAGE_CHARS_MAX])
     if isinstance(ran.patch, list):
-        done.json_patch = msgspec.json.encode(ran.patch)
+        update.json_patch = msgspec.json.encode(ran.patch)
     elif ran.patch:
-        done.merge_patch = msgspec.json.encode(ran.patch)
+        update.merge_patch = msgspec.json.encode(ran.patch)
     if ran.state is not None:
-        done.state.CopyFrom(write_state(ran.state))
+        update.state.CopyFrom(write_state(ran.state))
     if ran.wake is None:
-        done.cancel_timer = True
+        update.cancel_timer = True
     elif isinstance(ran.wake, datetime):
-        done.wake.CopyFrom(write_time(ran.wake))
-    return done
+        update.wake.CopyFrom(write_time(ran.wake))
+    return update
 
 
 def _write_failure(error: Exception) -> pb.Failure:
@@ -251,37 +253,37 @@ def read_outcomes(
 
 def _read_outcome(message: pb.Outcome, revision: int) -> Answer:
     match message.WhichOneof("result"):
-        case "done":
+        case "update":
             try:
-                return _read_done(message.done, revision)
+                return _read_update(message.update, revision)
             except (InvalidRequest, RemoteError, WrongAnswerError) as exc:
                 return RemoteError(f"the answer is not valid: {exc}")
         case "failure":
             return _read_failure(message.failure)
-    return RemoteError("the outcome has neither done nor failure")
+    return RemoteError("the outcome has neither update nor failure")
 
 
-def _read_done(done: pb.Done, revision: int) -> StageResult:
+def _read_update(update: pb.Update, revision: int) -> StageResult:
     wake: Any = KEEP
-    if done.WhichOneof("timer") == "wake":
-        wake = check_time(read_time(done.wake), "wake")
-    elif done.cancel_timer:
+    if update.WhichOneof("timer") == "wake":
+        wake = check_time(read_time(update.wake), "wake")
+    elif update.cancel_timer:
         wake = None
     return StageResult(
-        patch=_read_patch(done),
-        state=read_state(done.state, revision=revision) if done.HasField("state") else None,
+        patch=_read_patch(update),
+        state=read_state(update.state, revision=revision) if update.HasField("state") else None,
         wake=wake,
-        note=done.note,
+        note=update.note,
     )
 
 
-def _read_patch(done: pb.Done) -> Patch:
+def _read_patch(update: pb.Update) -> Patch:
     patch: Patch = {}
-    match done.WhichOneof("update"):
+    match update.WhichOneof("patch"):
         case "merge_patch":
-            patch = _read_json(done.merge_patch, dict, "merge_patch must be a JSON object")
+            patch = _read_json(update.merge_patch, dict, "merge_patch must be a JSON object")
         case "json_patch":
-            patch = _read_json(done.json_patch, list[dict[str, Any]], "json_patch must be a list")
+            patch = _read_json(update.json_patch, list[dict[str, Any]], "json_patch must be a list")
     return patch
 
 
@@ -305,9 +307,9 @@ def _read_failure(failure: pb.Failure) -> Exception:
 # -- saves ----------------------------------------------------------------------------------------
 
 
-def write_saved(row: OutboxRow) -> pb.Saved:
+def write_saved(row: OutboxRow) -> pb.SavedVersion:
     """A saved version as a message."""
-    return pb.Saved(
+    return pb.SavedVersion(
         entity=pb.Entity(
             id=row.entity_id,
             epoch=row.epoch,
@@ -323,7 +325,7 @@ def write_saved(row: OutboxRow) -> pb.Saved:
     )
 
 
-def read_saved(message: pb.Saved, stage: str, *, now: datetime) -> OutboxRow:
+def read_saved(message: pb.SavedVersion, stage: str, *, now: datetime) -> OutboxRow:
     """A message as a local stage is told it. Errors: InvalidSpec, ValueError."""
     entity = message.entity
     return OutboxRow(

@@ -167,22 +167,22 @@ class PatchEntityRequest(_message.Message):
         if_version: _builtins.int | None = ...,
         if_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "if_epoch", b"if_epoch", "if_version", b"if_version", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "update", b"update"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "if_epoch", b"if_epoch", "if_version", b"if_version", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "patch", b"patch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "id", b"id", "if_epoch", b"if_epoch", "if_version", b"if_version", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "update", b"update"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "id", b"id", "if_epoch", b"if_epoch", "if_version", b"if_version", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "patch", b"patch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_epoch: _TypeAlias = _typing.Literal["if_epoch"]  # noqa: Y015
     _WhichOneofArgType__if_epoch: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch"]  # noqa: Y015
     _WhichOneofReturnType__if_version: _TypeAlias = _typing.Literal["if_version"]  # noqa: Y015
     _WhichOneofArgType__if_version: _TypeAlias = _typing.Literal["_if_version", b"_if_version"]  # noqa: Y015
-    _WhichOneofReturnType_update: _TypeAlias = _typing.Literal["merge_patch", "json_patch"]  # noqa: Y015
-    _WhichOneofArgType_update: _TypeAlias = _typing.Literal["update", b"update"]  # noqa: Y015
+    _WhichOneofReturnType_patch: _TypeAlias = _typing.Literal["merge_patch", "json_patch"]  # noqa: Y015
+    _WhichOneofArgType_patch: _TypeAlias = _typing.Literal["patch", b"patch"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__if_epoch) -> _WhichOneofReturnType__if_epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__if_version) -> _WhichOneofReturnType__if_version | None: ...
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_update) -> _WhichOneofReturnType_update | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_patch) -> _WhichOneofReturnType_patch | None: ...
 
 Global___PatchEntityRequest: _TypeAlias = PatchEntityRequest  # noqa: Y015
 

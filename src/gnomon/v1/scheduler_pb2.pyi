@@ -389,7 +389,7 @@ class ListResponse(_message.Message):
 Global___ListResponse: _TypeAlias = ListResponse  # noqa: Y015
 
 @_typing.final
-class BulkCreateRequest(_message.Message):
+class CreateManyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ACTIONS_FIELD_NUMBER: _builtins.int
@@ -408,21 +408,21 @@ class BulkCreateRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BulkCreateRequest: _TypeAlias = BulkCreateRequest  # noqa: Y015
+Global___CreateManyRequest: _TypeAlias = CreateManyRequest  # noqa: Y015
 
 @_typing.final
-class BulkCreateResponse(_message.Message):
+class CreateManyResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
     durability: _builtins.str
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___BulkCreateResult]: ...
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreateManyResult]: ...
     def __init__(
         self,
         *,
-        results: _abc.Iterable[Global___BulkCreateResult] | None = ...,
+        results: _abc.Iterable[Global___CreateManyResult] | None = ...,
         durability: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -431,22 +431,22 @@ class BulkCreateResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BulkCreateResponse: _TypeAlias = BulkCreateResponse  # noqa: Y015
+Global___CreateManyResponse: _TypeAlias = CreateManyResponse  # noqa: Y015
 
 @_typing.final
-class BulkCreateResult(_message.Message):
+class CreateManyResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CREATED_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def created(self) -> Global___BulkCreated: ...
+    def created(self) -> Global___CreatedAction: ...
     @_builtins.property
     def problem(self) -> Global___Problem: ...
     def __init__(
         self,
         *,
-        created: Global___BulkCreated | None = ...,
+        created: Global___CreatedAction | None = ...,
         problem: Global___Problem | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "problem", b"problem", "result", b"result"]  # noqa: Y015
@@ -457,10 +457,10 @@ class BulkCreateResult(_message.Message):
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 
-Global___BulkCreateResult: _TypeAlias = BulkCreateResult  # noqa: Y015
+Global___CreateManyResult: _TypeAlias = CreateManyResult  # noqa: Y015
 
 @_typing.final
-class BulkCreated(_message.Message):
+class CreatedAction(_message.Message):
     """Not the whole action: ten thousand of them would not fit into a message."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -486,7 +486,7 @@ class BulkCreated(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BulkCreated: _TypeAlias = BulkCreated  # noqa: Y015
+Global___CreatedAction: _TypeAlias = CreatedAction  # noqa: Y015
 
 @_typing.final
 class RunNowRequest(_message.Message):

@@ -63,10 +63,10 @@ class SchedulerServiceStub:
                 request_serializer=gnomon_dot_v1_dot_scheduler__pb2.ListRequest.SerializeToString,
                 response_deserializer=gnomon_dot_v1_dot_scheduler__pb2.ListResponse.FromString,
                 _registered_method=True)
-        self.BulkCreate = channel.unary_unary(
-                '/gnomon.v1.SchedulerService/BulkCreate',
-                request_serializer=gnomon_dot_v1_dot_scheduler__pb2.BulkCreateRequest.SerializeToString,
-                response_deserializer=gnomon_dot_v1_dot_scheduler__pb2.BulkCreateResponse.FromString,
+        self.CreateMany = channel.unary_unary(
+                '/gnomon.v1.SchedulerService/CreateMany',
+                request_serializer=gnomon_dot_v1_dot_scheduler__pb2.CreateManyRequest.SerializeToString,
+                response_deserializer=gnomon_dot_v1_dot_scheduler__pb2.CreateManyResponse.FromString,
                 _registered_method=True)
         self.RunNow = channel.unary_unary(
                 '/gnomon.v1.SchedulerService/RunNow',
@@ -157,7 +157,7 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def BulkCreate(self, request, context):
+    def CreateMany(self, request, context):
         """Store many; one answer each, in order. A bad one spoils no other.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -257,10 +257,10 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     request_deserializer=gnomon_dot_v1_dot_scheduler__pb2.ListRequest.FromString,
                     response_serializer=gnomon_dot_v1_dot_scheduler__pb2.ListResponse.SerializeToString,
             ),
-            'BulkCreate': grpc.unary_unary_rpc_method_handler(
-                    servicer.BulkCreate,
-                    request_deserializer=gnomon_dot_v1_dot_scheduler__pb2.BulkCreateRequest.FromString,
-                    response_serializer=gnomon_dot_v1_dot_scheduler__pb2.BulkCreateResponse.SerializeToString,
+            'CreateMany': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateMany,
+                    request_deserializer=gnomon_dot_v1_dot_scheduler__pb2.CreateManyRequest.FromString,
+                    response_serializer=gnomon_dot_v1_dot_scheduler__pb2.CreateManyResponse.SerializeToString,
             ),
             'RunNow': grpc.unary_unary_rpc_method_handler(
                     servicer.RunNow,
@@ -458,7 +458,7 @@ class SchedulerService:
             _registered_method=True)
 
     @staticmethod
-    def BulkCreate(request,
+    def CreateMany(request,
             target,
             options=(),
             channel_credentials=None,
@@ -471,9 +471,9 @@ class SchedulerService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/gnomon.v1.SchedulerService/BulkCreate',
-            gnomon_dot_v1_dot_scheduler__pb2.BulkCreateRequest.SerializeToString,
-            gnomon_dot_v1_dot_scheduler__pb2.BulkCreateResponse.FromString,
+            '/gnomon.v1.SchedulerService/CreateMany',
+            gnomon_dot_v1_dot_scheduler__pb2.CreateManyRequest.SerializeToString,
+            gnomon_dot_v1_dot_scheduler__pb2.CreateManyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,7 +47,7 @@ class SchedulerServiceStub:
     """The action with this id, live or the latest finished one."""
     List: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListRequest, _scheduler_pb2.ListResponse]
     """A page of actions in order of id."""
-    BulkCreate: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.BulkCreateRequest, _scheduler_pb2.BulkCreateResponse]
+    CreateMany: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.CreateManyRequest, _scheduler_pb2.CreateManyResponse]
     """Store many; one answer each, in order. A bad one spoils no other."""
     RunNow: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.RunNowRequest, _scheduler_pb2.RunNowResponse]
     """Make an action due at once."""
@@ -91,7 +91,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """The action with this id, live or the latest finished one."""
     List: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListRequest, _scheduler_pb2.ListResponse]  # type: ignore[assignment]
     """A page of actions in order of id."""
-    BulkCreate: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.BulkCreateRequest, _scheduler_pb2.BulkCreateResponse]  # type: ignore[assignment]
+    CreateMany: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.CreateManyRequest, _scheduler_pb2.CreateManyResponse]  # type: ignore[assignment]
     """Store many; one answer each, in order. A bad one spoils no other."""
     RunNow: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RunNowRequest, _scheduler_pb2.RunNowResponse]  # type: ignore[assignment]
     """Make an action due at once."""
@@ -164,11 +164,11 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """A page of actions in order of id."""
 
     @_abc_1.abstractmethod
-    def BulkCreate(
+    def CreateMany(
         self,
-        request: _scheduler_pb2.BulkCreateRequest,
+        request: _scheduler_pb2.CreateManyRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_scheduler_pb2.BulkCreateResponse, _abc.Awaitable[_scheduler_pb2.BulkCreateResponse]]:
+    ) -> _typing.Union[_scheduler_pb2.CreateManyResponse, _abc.Awaitable[_scheduler_pb2.CreateManyResponse]]:
         """Store many; one answer each, in order. A bad one spoils no other."""
 
     @_abc_1.abstractmethod

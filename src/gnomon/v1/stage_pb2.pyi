@@ -141,7 +141,7 @@ class StageState(_message.Message):
 Global___StageState: _TypeAlias = StageState  # noqa: Y015
 
 @_typing.final
-class Item(_message.Message):
+class EntityView(_message.Message):
     """An entity in front of a stage."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -182,7 +182,7 @@ class Item(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Item: _TypeAlias = Item  # noqa: Y015
+Global___EntityView: _TypeAlias = EntityView  # noqa: Y015
 
 @_typing.final
 class DescribeRequest(_message.Message):
@@ -271,13 +271,13 @@ class ShouldProcessRequest(_message.Message):
     stage: _builtins.str
     revision: _builtins.int
     @_builtins.property
-    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Item]: ...
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntityView]: ...
     def __init__(
         self,
         *,
         stage: _builtins.str = ...,
         revision: _builtins.int = ...,
-        items: _abc.Iterable[Global___Item] | None = ...,
+        items: _abc.Iterable[Global___EntityView] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -346,13 +346,13 @@ class ProcessRequest(_message.Message):
     stage: _builtins.str
     revision: _builtins.int
     @_builtins.property
-    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Item]: ...
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntityView]: ...
     def __init__(
         self,
         *,
         stage: _builtins.str = ...,
         revision: _builtins.int = ...,
-        items: _abc.Iterable[Global___Item] | None = ...,
+        items: _abc.Iterable[Global___EntityView] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -388,13 +388,13 @@ class Outcome(_message.Message):
 
     ENTITY_ID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
-    DONE_FIELD_NUMBER: _builtins.int
+    UPDATE_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     entity_id: _builtins.str
     """As in the item: so that a mix-up is noticed."""
     version: _builtins.int
     @_builtins.property
-    def done(self) -> Global___Done: ...
+    def update(self) -> Global___Update: ...
     @_builtins.property
     def failure(self) -> Global___Failure: ...
     def __init__(
@@ -402,21 +402,21 @@ class Outcome(_message.Message):
         *,
         entity_id: _builtins.str = ...,
         version: _builtins.int = ...,
-        done: Global___Done | None = ...,
+        update: Global___Update | None = ...,
         failure: Global___Failure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "failure", b"failure", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "result", b"result", "update", b"update"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "entity_id", b"entity_id", "failure", b"failure", "result", b"result", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity_id", b"entity_id", "failure", b"failure", "result", b"result", "update", b"update", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["done", "failure"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["update", "failure"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 @_typing.final
-class Done(_message.Message):
+class Update(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MERGE_PATCH_FIELD_NUMBER: _builtins.int
@@ -448,20 +448,20 @@ class Done(_message.Message):
         cancel_timer: _builtins.bool = ...,
         note: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_timer", b"cancel_timer", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "state", b"state", "timer", b"timer", "update", b"update", "wake", b"wake"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancel_timer", b"cancel_timer", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "patch", b"patch", "state", b"state", "timer", b"timer", "wake", b"wake"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_timer", b"cancel_timer", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "note", b"note", "state", b"state", "timer", b"timer", "update", b"update", "wake", b"wake"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_timer", b"cancel_timer", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "note", b"note", "patch", b"patch", "state", b"state", "timer", b"timer", "wake", b"wake"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_patch: _TypeAlias = _typing.Literal["merge_patch", "json_patch"]  # noqa: Y015
+    _WhichOneofArgType_patch: _TypeAlias = _typing.Literal["patch", b"patch"]  # noqa: Y015
     _WhichOneofReturnType_timer: _TypeAlias = _typing.Literal["wake", "cancel_timer"]  # noqa: Y015
     _WhichOneofArgType_timer: _TypeAlias = _typing.Literal["timer", b"timer"]  # noqa: Y015
-    _WhichOneofReturnType_update: _TypeAlias = _typing.Literal["merge_patch", "json_patch"]  # noqa: Y015
-    _WhichOneofArgType_update: _TypeAlias = _typing.Literal["update", b"update"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_patch) -> _WhichOneofReturnType_patch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_timer) -> _WhichOneofReturnType_timer | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_update) -> _WhichOneofReturnType_update | None: ...
 
-Global___Done: _TypeAlias = Done  # noqa: Y015
+Global___Update: _TypeAlias = Update  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
@@ -494,7 +494,7 @@ class Failure(_message.Message):
 Global___Failure: _TypeAlias = Failure  # noqa: Y015
 
 @_typing.final
-class Saved(_message.Message):
+class SavedVersion(_message.Message):
     """A saved version."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -540,7 +540,7 @@ class Saved(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Saved: _TypeAlias = Saved  # noqa: Y015
+Global___SavedVersion: _TypeAlias = SavedVersion  # noqa: Y015
 
 @_typing.final
 class AfterSaveRequest(_message.Message):
@@ -550,12 +550,12 @@ class AfterSaveRequest(_message.Message):
     SAVED_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     @_builtins.property
-    def saved(self) -> _containers.RepeatedCompositeFieldContainer[Global___Saved]: ...
+    def saved(self) -> _containers.RepeatedCompositeFieldContainer[Global___SavedVersion]: ...
     def __init__(
         self,
         *,
         stage: _builtins.str = ...,
-        saved: _abc.Iterable[Global___Saved] | None = ...,
+        saved: _abc.Iterable[Global___SavedVersion] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -30,7 +30,7 @@ FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
 SPEC = Spec(action=Mock(answer="x"), start_at=FUTURE, retry=Retry(max=3), labels={"k": "v"})
 VERBS = (
     "create", "create_many", "replace", "delete", "get", "list", "attempts", "pause", "resume",
-    "run_now", "retry", "watch", "set_limit", "drop_limit", "get_limit", "limits",
+    "run_now", "retry", "watch", "set_limit", "drop_limit", "get_limit", "list_limits",
 )  # fmt: skip
 
 

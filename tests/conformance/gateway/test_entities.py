@@ -416,7 +416,7 @@ async def test_the_client_compares_and_sets(gateway: Gateway, client: Client) ->
         "photos", "ad-1"
     )
     assert ["photos"] == [each.name for each in await entities.stages()]
-    await entities.backfill("photos")
+    await entities.backfill_stage("photos")
     assert 2 == await entities.forget_stage("photos")  # a row and a state
 
 
@@ -435,7 +435,7 @@ async def test_the_blocking_client_does_the_same(gateway: Gateway) -> None:
             assert entities.swap_state("photos", "ad-1", write, version=0)
             assert entities.state("photos", "ad-1")
             assert ["photos"] == [each.name for each in entities.stages()]
-            entities.backfill("photos")
+            entities.backfill_stage("photos")
             assert ([], 0) == (list(entities.parked()), entities.release("ad-1"))
             assert 2 == entities.forget_stage("photos")
             entities.delete("ad-1")

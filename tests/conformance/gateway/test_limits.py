@@ -88,7 +88,7 @@ async def test_the_client_has_the_schedulers_values(gateway: Gateway, client: Cl
     """What is set by one is shown by the other."""
     use = await client.set_limit(MAIL)
     assert LimitUse(limit=MAIL) == use == await gateway.app.scheduler.get_limit("queue", "mail")
-    assert [use] == await client.limits()
+    assert [use] == await client.list_limits()
     assert use == await client.get_limit("queue", "mail")
     assert use == await client.drop_limit("queue", "mail")
     with pytest.raises(NotFound):
@@ -103,7 +103,7 @@ async def test_the_blocking_client_does_the_same(tmp_path: Path) -> None:
     def use(url: str, admin: str, writer: str) -> None:
         with BlockingClient(url, token=admin) as client:
             assert MAIL == client.set_limit(MAIL).limit
-            assert [MAIL] == [found.limit for found in client.limits()]
+            assert [MAIL] == [found.limit for found in client.list_limits()]
             assert MAIL == client.get_limit("queue", "mail").limit
             assert MAIL == client.drop_limit("queue", "mail").limit
         with BlockingClient(url, token=writer) as client, pytest.raises(Forbidden):

@@ -36,7 +36,7 @@ READS = [
 WRITES = [
     ("Create", pb.CreateRequest(id="b", spec=spec_of())),
     ("Replace", pb.ReplaceRequest(id="a", spec=spec_of())),
-    ("BulkCreate", pb.BulkCreateRequest(actions=[pb.CreateRequest(id="b", spec=spec_of())])),
+    ("CreateMany", pb.CreateManyRequest(actions=[pb.CreateRequest(id="b", spec=spec_of())])),
     ("Pause", pb.PauseRequest(id="a")),
     ("Resume", pb.ResumeRequest(id="a")),
     ("RunNow", pb.RunNowRequest(id="a")),
@@ -143,7 +143,7 @@ async def test_changes_are_audited_under_the_tokens_name(served: Served, stub: A
     """Each verb, once."""
     writer = bearing(await token_for(served, "bob", "write"))
     for name, request in WRITES:
-        if name != "BulkCreate":
+        if name != "CreateMany":
             await getattr(stub, name)(request, metadata=writer)
     entries = await served.app.store.tokens.list_audit(AuditSelection(actor="bob"), limit=100)
     assert ["create", "replace", "pause", "resume", "run_now", "delete", "retry"] == [
@@ -170,8 +170,8 @@ async def test_limits_of_a_token_count(served: Served, stub: Any) -> None:
     for call in (
         stub.Create(pb.CreateRequest(spec=spec_of()), metadata=few),
         stub.Replace(pb.ReplaceRequest(id="new", spec=spec_of()), metadata=few),
-        stub.BulkCreate(
-            pb.BulkCreateRequest(actions=[pb.CreateRequest(spec=spec_of())]), metadata=few
+        stub.CreateMany(
+            pb.CreateManyRequest(actions=[pb.CreateRequest(spec=spec_of())]), metadata=few
         ),
     ):
         found = await refusal_of(call)
@@ -208,7 +208,7 @@ async def test_what_a_spec_needs_is_asked_for(
             found.problem.fields["scope"],
         )
     items = [pb.CreateRequest(id=f"c{n}", spec=spec_of(priority=n)) for n in (0, 1, 2)]
-    answer = await stub.BulkCreate(pb.BulkCreateRequest(actions=items))
+    answer = await stub.CreateMany(pb.CreateManyRequest(actions=items))
     assert ["c0", "forbidden", "c2"] == [
         result.problem.code or result.created.meta.id for result in answer.results
     ]

@@ -48,7 +48,7 @@ async def test_a_bad_limit_is_refused(served: Served, limit: pb.Limit, field: st
     """The field is named, and nothing is stored."""
     found = await refusal_of(served.stub.SetLimit(pb.SetLimitRequest(limit=limit)))
     assert (grpc.StatusCode.INVALID_ARGUMENT, field) == (found.code, found.problem.fields["path"])
-    assert [] == list(await served.app.scheduler.limits())
+    assert [] == list(await served.app.scheduler.list_limits())
 
 
 async def test_dropping_what_is_not_there_says_so(served: Served) -> None:

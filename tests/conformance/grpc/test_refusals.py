@@ -250,7 +250,7 @@ async def test_an_unknown_field_is_refused(served: Served) -> None:
         found.detail,
     )
     bulk = b"\x0a" + bytes([len(raw)]) + raw
-    found = Refusal(await raw_refusal(served, "BulkCreate", bulk))
+    found = Refusal(await raw_refusal(served, "CreateMany", bulk))
     assert "actions.spec.127" == found.problem.fields["path"]
 
 

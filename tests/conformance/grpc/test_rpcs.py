@@ -136,7 +136,7 @@ async def test_a_page_that_would_be_too_large_is_shorter(
 
 async def test_bulk_answers_each_in_order(served: Served) -> None:
     """A bad one spoils no other; each has its own answer."""
-    request = pb.BulkCreateRequest(
+    request = pb.CreateManyRequest(
         actions=[
             pb.CreateRequest(id="a", spec=spec_of()),
             pb.CreateRequest(id="b", spec=spec_of(priority=99)),
@@ -146,12 +146,12 @@ async def test_bulk_answers_each_in_order(served: Served) -> None:
             pb.CreateRequest(id="d", spec=spec_of(), idempotency_key="k"),
         ]
     )
-    answer = await served.stub.BulkCreate(request)
+    answer = await served.stub.CreateMany(request)
     told = [result.problem.code or result.created.meta.id for result in answer.results]
     assert ["a", "invalid_spec", "already_exists", "invalid_spec", "invalid_spec", "d"] == told
     assert "spec.priority" == answer.results[1].problem.fields["path"]
     assert answer.results[0].created.scheduled_at.seconds > 0
-    again = await served.stub.BulkCreate(pb.BulkCreateRequest(actions=[request.actions[5]]))
+    again = await served.stub.CreateMany(pb.CreateManyRequest(actions=[request.actions[5]]))
     assert again.results[0].created.repeated
 
 

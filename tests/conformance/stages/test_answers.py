@@ -17,17 +17,17 @@ from tests.conformance.stages.given import It, settled, stage
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001 - the mistake under test
 FAR = datetime.max.replace(tzinfo=UTC)
 WRONG_DONE: list[tuple[str, Callable[[It], Any], str]] = [
-    ("a text as patch", lambda _: Update("closed"), "Done.patch"),  # type: ignore[arg-type]
-    ("no patch", lambda _: Update(None), "Done.patch"),  # type: ignore[arg-type]
-    ("a list of numbers", lambda _: Update([1]), "Done.patch"),  # type: ignore[list-item]
-    ("a span as wake", lambda _: Update(wake=timedelta(days=1)), "Done.wake"),  # type: ignore[arg-type]
-    ("a text as wake", lambda _: Update(wake="2030-01-01"), "Done.wake"),  # type: ignore[arg-type]
+    ("a text as patch", lambda _: Update("closed"), "Update.patch"),  # type: ignore[arg-type]
+    ("no patch", lambda _: Update(None), "Update.patch"),  # type: ignore[arg-type]
+    ("a list of numbers", lambda _: Update([1]), "Update.patch"),  # type: ignore[list-item]
+    ("a span as wake", lambda _: Update(wake=timedelta(days=1)), "Update.wake"),  # type: ignore[arg-type]
+    ("a text as wake", lambda _: Update(wake="2030-01-01"), "Update.wake"),  # type: ignore[arg-type]
     ("a time without zone", lambda _: Update(wake=NAIVE), "needs a time zone"),
     ("the end of time", lambda _: Update(wake=FAR), "before the year"),
-    ("a number as note", lambda _: Update(note=5), "Done.note"),  # type: ignore[arg-type]
-    ("a dict", lambda _: {"a": 1}, "write Done({…})"),
+    ("a number as note", lambda _: Update(note=5), "Update.note"),  # type: ignore[arg-type]
+    ("a dict", lambda _: {"a": 1}, "write Update({…})"),
     ("a coroutine", lambda _: asyncio.sleep(0), "async by mistake"),
-    ("a stage that yields True", lambda _: True, "process must return Done"),
+    ("a stage that yields True", lambda _: True, "process must return Update"),
     ("not a number", lambda _: Update({"n": float("nan")}), "not a finite number"),
     ("infinity as state", lambda _: Update(state=float("inf")), "not a finite number"),
 ]

@@ -227,7 +227,7 @@ async def test_an_item_has_all_that_a_stage_is_shown(strange: StrangeStage) -> N
 
 
 async def test_patch_state_timer_and_note_are_saved(strange: StrangeStage) -> None:
-    """All that `Done` can say, and a JSON state comes back with its version."""
+    """All that `Update` can say, and a JSON state comes back with its version."""
     at = datetime(2026, 3, 1, tzinfo=UTC)
     strange.process = lambda request: strange.answered(
         request, merge_patch=b'{"m": {"x": 1}}', state=pb.StageState(json=b'{"b": 1, "a": 2}'),
@@ -328,7 +328,7 @@ async def test_a_failure_is_that_of_its_entity(
 def outcome(request: pb.ProcessRequest, **fields: Any) -> pb.ProcessResponse:
     """A single answer, with some of it replaced."""
     item = request.items[0]
-    given = {"entity_id": item.entity.id, "version": item.entity.version, "done": pb.Done()}
+    given = {"entity_id": item.entity.id, "version": item.entity.version, "update": pb.Update()}
     return pb.ProcessResponse(outcomes=[pb.Outcome(**{**given, **fields})])
 
 
@@ -338,19 +338,22 @@ def outcome(request: pb.ProcessRequest, **fields: Any) -> pb.ProcessResponse:
         (lambda r: outcome(r, entity_id="other"), "mixed up"),
         (lambda r: outcome(r, version=9), "mixed up"),
         (lambda _: pb.ProcessResponse(), "answered 0 of 1"),
-        (lambda r: outcome(r, done=None), "neither done nor failure"),
-        (lambda r: outcome(r, done=pb.Done(merge_patch=b"[]")), "merge_patch must be"),
-        (lambda r: outcome(r, done=pb.Done(merge_patch=b"{")), "merge_patch must be"),
-        (lambda r: outcome(r, done=pb.Done(merge_patch=b"[" * 5000)), "merge_patch must be"),
-        (lambda r: outcome(r, done=pb.Done(merge_patch=b"")), "merge_patch must be"),
-        (lambda r: outcome(r, done=pb.Done(json_patch=b"{}")), "json_patch must be"),
-        (lambda r: outcome(r, done=pb.Done(state=pb.StageState())), "a message or json"),
-        (lambda r: outcome(r, done=pb.Done(state=pb.StageState(json=b"{"))), "must be JSON"),
+        (lambda r: outcome(r, update=None), "neither update nor failure"),
+        (lambda r: outcome(r, update=pb.Update(merge_patch=b"[]")), "merge_patch must be"),
+        (lambda r: outcome(r, update=pb.Update(merge_patch=b"{")), "merge_patch must be"),
+        (lambda r: outcome(r, update=pb.Update(merge_patch=b"[" * 5000)), "merge_patch must be"),
+        (lambda r: outcome(r, update=pb.Update(merge_patch=b"")), "merge_patch must be"),
+        (lambda r: outcome(r, update=pb.Update(json_patch=b"{}")), "json_patch must be"),
+        (lambda r: outcome(r, update=pb.Update(state=pb.StageState())), "a message or json"),
+        (lambda r: outcome(r, update=pb.Update(state=pb.StageState(json=b"{"))), "must be JSON"),
         (
-            lambda r: outcome(r, done=pb.Done(state=pb.StageState(message=AnyMessage()))),
+            lambda r: outcome(r, update=pb.Update(state=pb.StageState(message=AnyMessage()))),
             "must name a protobuf message",
         ),
-        (lambda r: outcome(r, done=pb.Done(wake=Timestamp(seconds=1 << 60))), "between the years"),
+        (
+            lambda r: outcome(r, update=pb.Update(wake=Timestamp(seconds=1 << 60))),
+            "between the years",
+        ),
         (lambda _: b"\xff\xff", "no ProcessResponse"),
         (lambda _: b"x" * (17 << 20), "RESOURCE_EXHAUSTED"),
         (lambda _: grpc.StatusCode.INVALID_ARGUMENT, "this is INVALID_ARGUMENT"),

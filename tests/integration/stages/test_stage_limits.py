@@ -122,11 +122,11 @@ async def test_the_limit_of_a_stage_can_be_changed_while_it_works(
         dsn, schema = postgres_schema
         operator = await stack.enter_async_context(App(dsn, schema=schema))
         async with asyncio.timeout(30):
-            while not (await operator.scheduler.limits()):
+            while not (await operator.scheduler.list_limits()):
                 await asyncio.sleep(0.02)  # the stage's own word comes first
         await operator.scheduler.set_limit(Limit(kind=LimitKind.STAGE, name="slow", parallel=1))
         async with asyncio.timeout(30):
-            while (await operator.scheduler.limits())[0].granted > 1:
+            while (await operator.scheduler.list_limits())[0].granted > 1:
                 await asyncio.sleep(0.02)  # idle ones have kept a call ready
         await written(stages, seen)
     assert 1 == seen.most

@@ -84,7 +84,7 @@ class EntityRpcs:
     async def backfill_stage(
         self, request: pb.BackfillStageRequest, caller: Caller
     ) -> pb.BackfillStageResponse:
-        await self._entities.backfill(stage_name(request.stage), by=caller.name)
+        await self._entities.backfill_stage(stage_name(request.stage), by=caller.name)
         return pb.BackfillStageResponse()
 
     async def forget_stage(
@@ -185,7 +185,7 @@ def write_entity(entity: Entity) -> stage_pb2.Entity:
 
 def read_patch(message: pb.PatchEntityRequest) -> Patch:
     """Errors: InvalidSpec, InvalidRequest."""
-    match message.WhichOneof("update"):
+    match message.WhichOneof("patch"):
         case "merge_patch":
             return read_merge_patch(message.merge_patch)
         case "json_patch":

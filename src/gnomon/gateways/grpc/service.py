@@ -75,15 +75,15 @@ class SchedulerRpcs:
         )
         return pb.DeleteResponse(changed=self._changed(changed))
 
-    async def bulk_create(
-        self, request: pb.BulkCreateRequest, caller: Caller
-    ) -> pb.BulkCreateResponse:
+    async def create_many(
+        self, request: pb.CreateManyRequest, caller: Caller
+    ) -> pb.CreateManyResponse:
         items = [permitted(caller.principal, item) for item in await _read_items(request)]
         asked = [item for item in items if isinstance(item, Request)]
         await self._authorizer.admit(caller.principal, len(asked))
         stored = iter(await self._scheduler.create_many(asked, actor=caller.name) if asked else ())
         results = [item if isinstance(item, GnomonError) else next(stored) for item in items]
-        return pb.BulkCreateResponse(
+        return pb.CreateManyResponse(
             results=[_write_result(result) for result in results], durability=self._durability
         )
 
@@ -170,7 +170,7 @@ class SchedulerRpcs:
     async def list_limits(
         self, _request: pb.ListLimitsRequest, _caller: Caller
     ) -> pb.ListLimitsResponse:
-        uses = await self._scheduler.limits()
+        uses = await self._scheduler.list_limits()
         return pb.ListLimitsResponse(uses=[write_limit_use(use) for use in uses])
 
 
@@ -189,7 +189,7 @@ def read_request(message: pb.CreateRequest | pb.ReplaceRequest) -> Request:
     )
 
 
-async def _read_items(message: pb.BulkCreateRequest) -> list[Request | GnomonError]:
+async def _read_items(message: pb.CreateManyRequest) -> list[Request | GnomonError]:
     """A bad one spoils no other, and many do not hold up everybody."""
     found: list[Request | GnomonError] = []
     for number, item in enumerate(message.actions):
@@ -229,14 +229,14 @@ def read_selection(message: pb.ListRequest) -> Selection:
     )
 
 
-def _write_result(result: ChangeResult | GnomonError) -> pb.BulkCreateResult:
+def _write_result(result: ChangeResult | GnomonError) -> pb.CreateManyResult:
     if isinstance(result, GnomonError):
-        return pb.BulkCreateResult(problem=write_problem(result))
+        return pb.CreateManyResult(problem=write_problem(result))
     action = result.action
     due = action.status.scheduled_at
-    created = pb.BulkCreated(
+    created = pb.CreatedAction(
         meta=write_meta(action.meta),
         scheduled_at=None if due is None else write_time(due),
         repeated=result.repeated,
     )
-    return pb.BulkCreateResult(created=created)
+    return pb.CreateManyResult(created=created)

@@ -184,7 +184,7 @@ class AllStages(litestar.Controller):
     async def backfill(self, name: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let it walk over all entities, in the background."""
         Query(request, known=())
-        await entities_of(state).backfill(stage_name(name), by=principal_of(request).name)
+        await entities_of(state).backfill_stage(stage_name(name), by=principal_of(request).name)
         return answer_json({"stage": name}, status=202)
 
     @litestar.delete("/{name:str}", status_code=200, opt=FOR_OPERATORS)

@@ -45,7 +45,7 @@ class LimitRoutes(litestar.Controller):
     async def list(self, request: AnyRequest, state: State) -> Bytes:
         """All limits, by kind and name."""
         Query(request, known=())
-        found = await scheduler_of(state).limits()
+        found = await scheduler_of(state).list_limits()
         return answer_json({"limits": [show_limit(use) for use in found]})
 
     @litestar.get("/{kind:str}/{name:str}")

@@ -276,7 +276,7 @@ def _paths_of_limits() -> Json:
     name = {"name": "name", "in": "path", "required": True, "schema": LIMIT_NAME}
     every = {"200": answer("All limits.", "Limits"), **problems(400)}
     return {
-        path: {"get": operation("limits", "All limits.", every)},
+        path: {"get": operation("list_limits", "All limits.", every)},
         f"{path}/{{kind}}/{{name}}": {
             "parameters": [kind, name],
             "get": operation("get_limit", "A limit.", {"200": limit, **problems(400, 404)}),
