@@ -56,7 +56,7 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
         passes = [each for each in chosen if each.then]
         timers = await _write_rest(session, passes, rows[0]) if passes else []
         others = await make_offers(session, [*_offers_left(chosen, made), *timers], ())
-        fed = [each for each in chosen if each.doc is not None and each.feed]
+        fed = [each for each in chosen if each.doc is not None and each.unrouted]
         if fed:
             keys = columns([key_of(each) for each in fed])
             epochs = [each.epoch for each in fed]
