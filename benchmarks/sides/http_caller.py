@@ -14,7 +14,8 @@ import uvloop
 from benchmarks.sides.gnomon_worker import SIGNING_KEY
 from benchmarks.sides.worker import Tally, options
 from gnomon.contracts.observer import SilentObserver
-from gnomon.executors.http import HttpConfig, HttpExecutor, HttpTarget
+from gnomon.executors.http import HttpConfig, HttpTarget
+from gnomon.executors.http.executor import HttpExecutor
 from gnomon.model.outcome import Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Http

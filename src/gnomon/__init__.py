@@ -1,9 +1,12 @@
 """Gnomon runs actions at their time, durably, and never loses one."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"  # first: modules below read it
 
-from gnomon.app import App
-from gnomon.executors.python import AttemptContext as Attempt
 from gnomon.model.action import Action, State, Status
 from gnomon.model.errors import GnomonError
 from gnomon.model.limits import Limit, LimitKind
@@ -24,7 +27,11 @@ from gnomon.model.spec import (
     Spec,
     Sql,
 )
-from gnomon.scheduler import Request
+
+if TYPE_CHECKING:
+    from gnomon.app import App
+    from gnomon.executors.python import AttemptContext as Attempt
+    from gnomon.scheduler import Request
 
 __all__ = [
     "Action",
@@ -54,3 +61,18 @@ __all__ = [
     "Status",
     "__version__",
 ]
+
+# The model is loaded with the package; what runs it is loaded when its name is used.
+_LATE = {
+    "App": ("gnomon.app", "App"),
+    "Attempt": ("gnomon.executors.python", "AttemptContext"),
+    "Request": ("gnomon.scheduler", "Request"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LATE[name]
+    value = globals()[name] = getattr(import_module(module), attribute)
+    return value

@@ -39,7 +39,7 @@ from gnomon.contracts.leased_service import LeasedService, Ownership
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import ChangeResult, Installation, Store
 from gnomon.contracts.task_rows import TaskRows
-from gnomon.executors.http import HttpExecutor, HttpTarget
+from gnomon.executors.http import HttpTarget
 from gnomon.executors.mock import MockExecutor
 from gnomon.executors.python import AttemptContext, Function, PythonExecutor, Registry
 from gnomon.executors.targets import KINDS, Targets, executor_class
@@ -266,12 +266,9 @@ class App:
             return [partial(StageWorker.without_stages, self, relay)]
         return [partial(stages.companion, relay=relay) for stages in self._stages]
 
-    async def serve_tasks(self, stop: asyncio.Event) -> None:
-        """Perform the rows of the task tables in `settings.tasks` until `stop` is set."""
-        if self.settings.tasks.dsn is not None:
-            await task_service(lambda: self.settings, self.env).serve(stop)
-
     def _executors(self) -> Mapping[type[Effect], Executor]:
+        from gnomon.executors.http.executor import HttpExecutor
+
         targets = build_targets(self.settings.targets, self.settings.secrets)
         return {
             Python: PythonExecutor(self.registry, self.env.clock, observer=self.env.observer),

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from gnomon.app import App, sqlite_path
-from gnomon.client import Client
-from gnomon.client.entities import EntityClient
 from gnomon.config import Settings
 from gnomon.model.errors import GnomonError, InvalidRequest, NotFound, Unavailable
-from gnomon.scheduler import Scheduler
-from gnomon.stages.entities import Entities
+
+if TYPE_CHECKING:
+    from gnomon.client import Client
+    from gnomon.client.entities import EntityClient
+    from gnomon.scheduler import Scheduler
+    from gnomon.stages.entities import Entities
 
 PROBE_TIMEOUT_S = 2.0
 
-
-ActionVerbs = Scheduler | Client
-EntityVerbs = Entities | EntityClient
+ActionVerbs: TypeAlias = "Scheduler | Client"
+EntityVerbs: TypeAlias = "Entities | EntityClient"
 
 
 @asynccontextmanager
@@ -26,6 +28,8 @@ async def connect(
     settings: Settings, *, server: str | None, token: str | None = None
 ) -> AsyncIterator[Client | App]:
     """A named server, else a named database, else the local server if it answers."""
+    from gnomon.client import Client  # its library takes long to load, and --help does without
+
     is_named = settings.source_of("database.url") != "default"
     is_flag = settings.source_of("database.url") == "flag"
     if server is not None and is_flag:
@@ -42,6 +46,8 @@ async def connect(
 
 
 async def _answers(url: str) -> bool:
+    from gnomon.client import Client
+
     async with Client(url, timeout_s=PROBE_TIMEOUT_S) as client:
         try:
             await client.health()

@@ -13,7 +13,6 @@ from gnomon.scheduler import Request
 
 FUNCTION = "demo.greet"
 SECOND = timedelta(seconds=1)
-KEPT = timedelta(hours=1)
 
 
 def declare_functions(app: App) -> None:

@@ -15,7 +15,6 @@ from gnomon.contracts.store import Finding, SinkBacklog
 from gnomon.contracts.store.register import StageRecord
 from gnomon.gateways.errors import EXIT_FINDINGS
 from gnomon.model.errors import InvalidRequest
-from gnomon.stages.attendance import UNSERVED_AFTER
 
 EPILOG = options.examples(
     "gnomon doctor --database sqlite:///gnomon.db",
@@ -94,6 +93,8 @@ def late_sinks(backlog: Sequence[SinkBacklog], *, now: datetime, alarm: timedelt
 
 def unserved(register: Sequence[StageRecord], *, now: datetime) -> list[Finding]:
     """Stages that nobody serves, though something waits for them."""
+    from gnomon.stages.attendance import UNSERVED_AFTER
+
     found = []
     for each in register:
         waiting = each.waiting + each.background

@@ -18,7 +18,6 @@ from gnomon.model.codec import parse_json
 from gnomon.model.errors import GnomonError, InvalidRequest
 from gnomon.model.ids import action_id
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
-from gnomon.stages.codec import decode_document, encode_document
 from gnomon.telemetry.log import printable
 
 KEYS_MAX = 50_000
@@ -131,6 +130,8 @@ def _read_lines(path: Path) -> dict[str, Any]:
 
 
 def _chunks(documents: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    from gnomon.stages.codec import encode_document
+
     chunk: dict[str, Any] = {}
     size = 0
     for entity_id, document in documents.items():
@@ -270,6 +271,8 @@ def parked(
 
 def shown(entity: Entity) -> dict[str, Any]:
     """An entity as JSON shows it."""
+    from gnomon.stages.codec import decode_document
+
     return {
         "id": entity.id,
         "epoch": entity.epoch,

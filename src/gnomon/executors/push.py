@@ -22,7 +22,7 @@ from gnomon import __version__
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.executors.http import retry_after
+from gnomon.executors.http.executor import retry_after
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded, cut

@@ -1,6 +1,9 @@
 """Stages over entities: pure functions, timers, private state, saved together."""
 
-from gnomon.stages.service import Stages
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from gnomon.stages.stage import (
     KEEP,
     EntityView,
@@ -12,6 +15,9 @@ from gnomon.stages.stage import (
     Update,
     Wake,
 )
+
+if TYPE_CHECKING:
+    from gnomon.stages.service import Stages
 
 __all__ = [
     "KEEP",
@@ -25,3 +31,12 @@ __all__ = [
     "Update",
     "Wake",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`Stages` is loaded when it is used: the settings read this package without it."""
+    if name == "Stages":
+        from gnomon.stages.service import Stages
+
+        return Stages
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,8 +9,9 @@ from datetime import timedelta
 import pytest
 
 from gnomon.contracts.observer import SilentObserver
-from gnomon.executors.http import HttpConfig, HttpExecutor
+from gnomon.executors.http import HttpConfig
 from gnomon.executors.http.bounded_handler import BYTES_MAX, MESSAGES_MAX, BoundedHandler
+from gnomon.executors.http.executor import HttpExecutor
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.spec import Http
 from tests.conformance.executor.suite import order_of

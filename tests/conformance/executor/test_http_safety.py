@@ -12,8 +12,9 @@ import pytest
 from standardwebhooks import Webhook
 
 from gnomon.contracts.observer import SilentObserver
-from gnomon.executors.http import HeaderSecret, HttpConfig, HttpExecutor, HttpTarget
+from gnomon.executors.http import HeaderSecret, HttpConfig, HttpTarget
 from gnomon.executors.http.connector import CheckedResolver
+from gnomon.executors.http.executor import HttpExecutor
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret

@@ -12,7 +12,8 @@ import aiohttp.connector
 import pytest
 
 from gnomon.contracts.observer import SilentObserver
-from gnomon.executors.http import HeaderSecret, HttpConfig, HttpExecutor
+from gnomon.executors.http import HeaderSecret, HttpConfig
+from gnomon.executors.http.executor import HttpExecutor
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret

@@ -27,7 +27,8 @@ import uvloop
 from aiohttp import web
 
 from gnomon.contracts.observer import SilentObserver
-from gnomon.executors.http import HttpConfig, HttpExecutor
+from gnomon.executors.http import HttpConfig
+from gnomon.executors.http.executor import HttpExecutor
 from gnomon.model.spec import Http
 from tests.conformance.executor.suite import order_of
 

@@ -1,15 +1,10 @@
-"""HTTP calls: to where they may go, signed, sent once."""
+"""HTTP calls: to where they may go, signed, sent once.
+
+The settings read this package, so it loads no HTTP library: `executor` does.
+"""
 
 from gnomon.executors.http.config import HttpConfig
-from gnomon.executors.http.executor import ANSWER_BYTES_MAX, HttpExecutor, retry_after
 from gnomon.executors.http.request import HeaderSecret
 from gnomon.executors.http.targets import HttpTarget
 
-__all__ = [
-    "ANSWER_BYTES_MAX",
-    "HeaderSecret",
-    "HttpConfig",
-    "HttpExecutor",
-    "HttpTarget",
-    "retry_after",
-]
+__all__ = ["HeaderSecret", "HttpConfig", "HttpTarget"]
