@@ -340,11 +340,11 @@ async def test_the_inline_runner_lets_others_in_around_each_verb() -> None:
 
 
 HOT = (
-    "begin_due", "begin_overdue", "begin_stamp", "next_due", "move_head", "move_insert",
-    "move_delete", "move_lanes", "waiting", "finish_plain_archive", "finish_plain_fence",
-    "finish_plain_remove", "finish_fence", "settle_fence", "count_result", "finish_reschedule",
-    "extend", "lane_after", "drop_stale", "lapsed_running", "lapsed_expired", "get",
-    "get_finished", "attempts", "create", "create_bulk", "recall", "purge_finished",
+    "begin_due", "begin_overdue", "begin_stamp", "begin_next_due", "move_head", "move_insert",
+    "move_delete", "move_lanes", "poll", "finish_plain_archive", "finish_plain_fence",
+    "finish_plain_remove", "finish_fence", "settle_fence", "continue_action", "finish_reschedule",
+    "extend", "list_lanes_after", "delete_stale", "list_lapsed_running", "list_lapsed_expired", "get_live",
+    "get_finished", "list_attempts", "create", "create_bulk", "find_begun", "purge_finished",
     # entities and their stages
     "get_entity", "list_entities", "change_entity", "changes_since", "rows", "put_row", "drop_row",
     "parked", "lane_with_row_after", "survey_times", "due_timers", "feed", "answer_feed",

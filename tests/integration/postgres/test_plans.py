@@ -19,7 +19,7 @@ BULK = 2_500
 
 # What each statement must find its rows by.
 WANTED = {
-    "create_actions": ["shard_lock_pkey"],
+    "create_rows": ["shard_lock_pkey"],
     "move": ["incoming_queue_pkey", "Tid Scan on incoming_queue", "scheduled_action_guid_idx"],
     "move_take": ["incoming_queue_pkey", "scheduled_action_guid_idx"],
     "begin": [
@@ -34,38 +34,38 @@ WANTED = {
         "shard_lock_pkey",
         "Tid Scan on processing_queue",
     ],
-    "next_due": ["processing_queue_lane_idx"],
-    "next_due_lane": ["processing_queue_lane_idx"],
-    "recall": ["scheduled_action_guid_idx"],
+    "begin_next_due": ["processing_queue_lane_idx"],
+    "begin_next_due_lane": ["processing_queue_lane_idx"],
+    "find_begun": ["scheduled_action_guid_idx"],
     "extend": ["processing_queue_pkey", "scheduled_action_guid_idx"],
     "finish_plain": ["processing_queue_pkey", "scheduled_action_guid_idx"],
     "finish_take": ["processing_queue_pkey"],
     "finish_keep": ["processing_queue_pkey"],
-    "clear_swept": ["processing_queue_pkey"],
+    "finish_clear_swept": ["processing_queue_pkey"],
     "settle_take": ["processing_queue_pkey"],
     "settle_keep": ["processing_queue_pkey"],
-    "lock_generations": ["processing_queue_pkey", "scheduled_action_guid_idx"],
+    "lock_generation": ["processing_queue_pkey", "scheduled_action_guid_idx"],
     "finish_held": ["processing_queue_pkey", "scheduled_action_guid_idx"],
     "end_archive": ["scheduled_action_guid_idx"],
     "end_remove": ["scheduled_action_guid_idx"],
-    "continue_actions": ["scheduled_action_guid_idx", "Tid Scan on scheduled_action"],
-    "drop_idle": ["processing_queue_pkey", "Tid Scan on processing_queue"],
-    "drop_rows": ["processing_queue_pkey", "scheduled_action_guid_idx"],
-    "drop_stale": [
+    "continue_action": ["scheduled_action_guid_idx", "Tid Scan on scheduled_action"],
+    "change_drop_row": ["processing_queue_pkey", "Tid Scan on processing_queue"],
+    "finish_delete_stale": ["processing_queue_pkey", "scheduled_action_guid_idx"],
+    "delete_stale": [
         "processing_queue_lane_idx",
         "processing_queue_running_idx",
         "scheduled_action_guid_idx",
         "Tid Scan on processing_queue",
     ],
-    "lapsed_running": ["processing_queue_running_idx", "scheduled_action_guid_idx"],
-    "orphans": ["processing_queue_running_idx", "scheduled_action_guid_idx"],
-    "lapsed_expired": ["scheduled_action_expiry_idx", "processing_queue_pkey"],
-    "survey": ["processing_queue_lane_idx"],
-    "waiting": ["incoming_queue_pkey"],
-    "lock_action": ["scheduled_action_pkey"],
+    "list_lapsed_running": ["processing_queue_running_idx", "scheduled_action_guid_idx"],
+    "list_orphans": ["processing_queue_running_idx", "scheduled_action_guid_idx"],
+    "list_lapsed_expired": ["scheduled_action_expiry_idx", "processing_queue_pkey"],
+    "list_lanes": ["processing_queue_lane_idx"],
+    "poll": ["incoming_queue_pkey"],
+    "change_lock": ["scheduled_action_pkey"],
     "get_live": ["scheduled_action_pkey", "processing_queue_pkey"],
     "get_finished": ["finished_action"],
-    "repeated_live": ["scheduled_action_guid_idx"],
+    "repeat_live": ["scheduled_action_guid_idx"],
     "heartbeat": ["shard_lock_pkey"],
 }
 HOT_TABLES = ("scheduled_action", "incoming_queue", "processing_queue")
@@ -132,7 +132,7 @@ async def test_begin_reads_a_lane_in_order_without_sorting(
     connection: asyncpg.Connection[Any], postgres_schema: PostgresSchema
 ) -> None:
     """The index gives the rows in order of their time: the limit ends the walk, not a sort."""
-    for name in ("begin", "begin_lane", "next_due"):
+    for name in ("begin", "begin_lane", "begin_next_due"):
         plan = await explain(connection, STATEMENTS[name], postgres_schema.schema, one_shard=False)
         inside = plan.split("Limit", 1)[1]
 

@@ -137,8 +137,8 @@ class PostgresActions:
 
     async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
         place = await self._place(id)
-        logged = await self._database.fetch("attempts", place.shard, id, limit)
-        plain = await self._database.fetch("attempts_finished", place.shard, id, limit)
+        logged = await self._database.fetch("list_attempts", place.shard, id, limit)
+        plain = await self._database.fetch("list_attempts_finished", place.shard, id, limit)
         found = [logged_attempt(row) for row in logged]
         found += [read_attempt(row[5]) or plain_success(row) for row in plain]
         found.sort(key=_newest_first, reverse=True)
@@ -146,11 +146,11 @@ class PostgresActions:
 
     async def count(self) -> Mapping[State, int]:
         counts = dict.fromkeys(State, 0)
-        for query in ("count_live", "count_trouble"):
+        for query in ("count_live", "count_unsuccessful"):
             for state, count in await self._database.fetch_wide(query):
                 counts[State(state)] = count
         trouble = counts[State.DEAD] + counts[State.CANCELLED] + counts[State.EXPIRED]
-        rows = await self._database.fetch_wide("estimate_finished", self._database.schema)
+        rows = await self._database.fetch_wide("count_estimate", self._database.schema)
         estimated: int = rows[0][0]
         if estimated < ESTIMATED_FROM:
             rows = await self._database.fetch_wide("count_done")

@@ -157,10 +157,10 @@ async def _left(
 async def _look_next(database: Database, demands: Sequence[BeginRequest]) -> Sequence[Row]:
     if len(demands) > 1 and database.many_shards:
         sinces = [demand.since for demand in demands]
-        return await database.fetch("next_due", *_lane_columns(demands), sinces, MOMENT)
+        return await database.fetch("begin_next_due", *_lane_columns(demands), sinces, MOMENT)
     found: list[Row] = []
     for demand in demands:
-        found += await database.fetch("next_due_lane", *demand.lane, demand.since, MOMENT)
+        found += await database.fetch("begin_next_due_lane", *demand.lane, demand.since, MOMENT)
     return found
 
 
@@ -179,7 +179,7 @@ async def recall(
     found: list[BegunAttempt] = []
     for group in database.groups(demand.lane.shard for demand in unique):
         chosen = [unique[place] for place in group.places]
-        rows = await database.fetch("recall", *_lane_columns(chosen), batch, *group.shards)
+        rows = await database.fetch("find_begun", *_lane_columns(chosen), batch, *group.shards)
         found += [decoder.begun_of(row) for row in rows]
     return found
 

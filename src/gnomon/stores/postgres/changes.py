@@ -95,7 +95,7 @@ class ActionChanger:
     ) -> ChangeResult:
         await self._supersede(place, live)
         columns = [column[0] for column in draft_columns([draft])]
-        rows = await self._session.fetch("replace_action", *columns, draft.keyed)
+        rows = await self._session.fetch("replace", *columns, draft.keyed)
         updated_at: datetime = rows[0][0]
         spec = draft.spec
         await self._announce(
@@ -109,8 +109,8 @@ class ActionChanger:
     async def delete(self, place: ActionAddress, if_match: UUID | None) -> ChangeResult:
         live = await self._found(place, if_match)
         await self._end_generation(place, live)
-        await self._session.fetch("cancel_action", place.shard, place.id, DELETED, live.now)
-        await self._session.fetch("delete_action", place.shard, place.id)
+        await self._session.fetch("change_archive", place.shard, place.id, DELETED, live.now)
+        await self._session.fetch("delete", place.shard, place.id)
         await self._audit("delete", place, live.action.meta.guid, live.now)
         status = _idle(live.action.status)
         flight = int(live.attempt is not None)  # it was made, though its end is not known
@@ -173,7 +173,7 @@ class ActionChanger:
     # -- steps ------------------------------------------------------------------------------------
 
     async def _lock(self, place: ActionAddress) -> LiveAction | None:
-        if not await self._session.fetch("lock_action", place.shard, place.id):
+        if not await self._session.fetch("change_lock", place.shard, place.id):
             return None
         rows = await self._session.fetch("get_live", [place.shard], [place.id], *place.shards)
         row = rows[0]
@@ -197,7 +197,7 @@ class ActionChanger:
         due = status.scheduled_at
         await self._supersede(place, live)
         rows = await self._session.fetch(
-            "change_action", place.shard, place.id, guid, str(status.state), due,
+            "change", place.shard, place.id, guid, str(status.state), due,
             status.occurrence_at, status.expires_at, status.occurrence_no,
             status.occurrence_failures,
         )  # fmt: skip
@@ -219,28 +219,28 @@ class ActionChanger:
         now: datetime,
     ) -> None:
         await self._session.fetch(
-            "announce", [place.shard], [guid], [queue], [priority], [due], now, *place.shards
+            "append_incoming", [place.shard], [guid], [queue], [priority], [due], now, *place.shards
         )
 
     async def _audit(self, verb: str, place: ActionAddress, guid: UUID, at: datetime) -> None:
-        await self._session.fetch("audit", at, guid, place.shard, 1, verb, self._actor, place.id)
+        await self._session.fetch("write_audit_entry", at, guid, place.shard, 1, verb, self._actor, place.id)
 
     async def _supersede(self, place: ActionAddress, live: LiveAction) -> None:
         """Close what the old generation leaves behind: its row, its attempt in flight, its key."""
         await self._end_generation(place, live)
         if live.keyed:
-            await self._session.fetch("cancel_action", place.shard, place.id, REPLACED, live.now)
+            await self._session.fetch("change_archive", place.shard, place.id, REPLACED, live.now)
 
     async def _end_generation(self, place: ActionAddress, live: LiveAction) -> None:
         attempt = live.attempt
         if attempt is None:
             guid = live.action.meta.guid
             if self._joined:
-                await self._session.fetch("check_snapshot", place.shard, guid)
-            await self._session.fetch("drop_idle", guid, *place.shards)
+                await self._session.fetch("change_check_snapshot", place.shard, guid)
+            await self._session.fetch("change_drop_row", guid, *place.shards)
             return
         await self._session.fetch(
-            "log_attempts", [place.shard], [place.id], [live.action.meta.guid],
+            "log_attempt", [place.shard], [place.id], [live.action.meta.guid],
             [attempt.attempt_id], [attempt.attempt_no], [attempt.occurrence_no],
             [attempt.began_at], ["superseded"], [None], [None], [attempt.owner], None,
             *place.shards,

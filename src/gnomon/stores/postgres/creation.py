@@ -102,7 +102,7 @@ async def create_drafts(
     ordered = in_key_order(drafts)
     keyed = [draft.keyed for draft in ordered]
     rows = await session.fetch(
-        "create_actions", *draft_columns(ordered), keyed, creator_of(actor), *shards
+        "create_rows", *draft_columns(ordered), keyed, creator_of(actor), *shards
     )
     stored: dict[UUID, datetime] = {row[0]: row[1] for row in rows}
     repeats: dict[UUID, Action] = {}
@@ -111,7 +111,7 @@ async def create_drafts(
         repeats = await _finished_repeats(session, decoder, asked, shards)
         withdrawn = [draft for draft in asked if draft.guid in stored and draft.guid in repeats]
         if withdrawn:
-            await session.fetch("withdraw", _guids(withdrawn), *shards)
+            await session.fetch("create_withdraw", _guids(withdrawn), *shards)
         for draft in withdrawn:
             del stored[draft.guid]
     kept = [draft for draft in drafts if draft.guid in stored]
@@ -119,7 +119,7 @@ async def create_drafts(
     if kept:
         first = kept[0]
         await session.fetch(
-            "audit", stored[first.guid], first.guid, first.shard, len(stored), verb, actor, first.id
+            "write_audit_entry", stored[first.guid], first.guid, first.shard, len(stored), verb, actor, first.id
         )
     found = answers(drafts, stored)
     missed = [
@@ -147,10 +147,10 @@ async def find_repeat(
 async def _finished_repeats(
     session: Session, decoder: Decoder, drafts: Sequence[ActionDraft], shards: tuple[int, ...]
 ) -> dict[UUID, Action]:
-    touched = await session.fetch("repeated_finished", _guids(drafts), *shards)
+    touched = await session.fetch("repeat_finished", _guids(drafts), *shards)
     if not touched:
         return {}
-    rows = await session.fetch("get_generations", _guids(drafts), *shards)
+    rows = await session.fetch("repeat_generations", _guids(drafts), *shards)
     return {row[2]: decoder.action_of(row) for row in rows}
 
 
@@ -164,7 +164,7 @@ async def live_repeats(
     """Repeats whose id is alive: shown as it is now, even if a later change replaced the guid."""
     if not drafts:
         return {}
-    touched = await session.fetch("repeated_live", _guids(drafts), *shards)
+    touched = await session.fetch("repeat_live", _guids(drafts), *shards)
     known = {row[0] for row in touched} | finished.keys()
     asked = [draft for draft in drafts if draft.guid in known]
     if not asked:
@@ -185,7 +185,7 @@ async def _announce(
     if not unique:
         return
     await session.fetch(
-        "announce",
+        "append_incoming",
         [draft.shard for draft in unique.values()],
         list(unique),
         [draft.spec.queue for draft in unique.values()],

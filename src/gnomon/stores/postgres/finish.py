@@ -143,7 +143,7 @@ class AttemptFinisher:
         rows = await self._session.fetch("finish_keep", *_keys(finishes), times, *self._shards)
         swept = [row[2] for row in rows if row[1]]
         if swept:
-            await self._session.fetch("clear_swept", swept, *self._shards)
+            await self._session.fetch("finish_clear_swept", swept, *self._shards)
         results, now = await self._accepted(finishes, {row[0]: row[1] for row in rows})
         await continue_actions(self._session, results, self._shards)
         await log_attempts(self._session, results, now, self._shards)
@@ -160,7 +160,7 @@ class AttemptFinisher:
     async def _fenced_off(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
         """What no fence let through: recorded before, or too late and only written down."""
         rows = await self._session.fetch(
-            "refused",
+            "finish_recorded",
             *_keys(finishes),
             [one.began_at for one in finishes],
             [one.outcome for one in finishes],
@@ -172,7 +172,7 @@ class AttemptFinisher:
             now = await self._present()
             results = [self._result(one, now, outcome=f"late_{one.outcome}") for one in late]
             await log_attempts(self._session, results, now, self._shards)
-            await self._session.fetch("drop_rows", [one.guid for one in late], *self._shards)
+            await self._session.fetch("finish_delete_stale", [one.guid for one in late], *self._shards)
         return {
             one.attempt_id: Recorded.REPEATED if one.attempt_id in repeated else Recorded.LATE
             for one in finishes

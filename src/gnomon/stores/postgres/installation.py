@@ -117,40 +117,40 @@ class PostgresInstallation:
             if found == 0:
                 await self._install(session, shard_count)
             elif missing:
-                await session.fetch("note_version", VERSION)
+                await session.fetch("migrate_set_version", VERSION)
         await self._janitor.make_room()
         return [step.name for step in missing]
 
     async def _version(self, session: PoolSession) -> int:
         schema = self._database.schema
-        if not (await session.fetch("has_schema", schema))[0][0]:
-            await session.fetch("create_schema")
-        if not (await session.fetch("has_tables", schema))[0][0]:
+        if not (await session.fetch("migrate_has_schema", schema))[0][0]:
+            await session.fetch("migrate_create_schema")
+        if not (await session.fetch("migrate_has_tables", schema))[0][0]:
             return 0
-        rows = await session.fetch("installation")
+        rows = await session.fetch("open")
         check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
         return int(rows[0][2])
 
     async def _apply(self, session: PoolSession, step: Migration) -> None:
         await session.execute(in_schema(step.script, self._database.schema))
-        await session.fetch("note_migration", step.version, step.name)
+        await session.fetch("migrate_record", step.version, step.name)
 
     async def _install(self, session: PoolSession, shard_count: int) -> None:
         token = self._entropy.token()
-        await session.fetch("install", token, shard_count, VERSION, FLOOR)
-        await session.fetch("install_locks", shard_count)
+        await session.fetch("migrate_install", token, shard_count, VERSION, FLOOR)
+        await session.fetch("migrate_install_locks", shard_count)
 
     async def _distribute(self, session: PoolSession, versions: Sequence[int]) -> None:
         """All tables beside each other by shard, so that one shard is one node's business."""
         schema = self._database.schema
         for table in (name for version in versions for name in DISTRIBUTED.get(version, ())):
             beside = "default" if table == BESIDE else in_schema(f"/*schema*/{BESIDE}", schema)
-            await session.fetch("distribute_table", in_schema(f"/*schema*/{table}", schema), beside)
+            await session.fetch("migrate_distribute", in_schema(f"/*schema*/{table}", schema), beside)
         for table in (name for version in versions for name in REFERENCE.get(version, ())):
-            await session.fetch("reference_table", in_schema(f"/*schema*/{table}", schema))
+            await session.fetch("migrate_reference", in_schema(f"/*schema*/{table}", schema))
 
     async def open(self) -> Installation:
-        rows = await self._database.fetch("installation")
+        rows = await self._database.fetch("open")
         if not rows:
             raise SchemaMismatch(found=0, expected=VERSION)
         guid, shard_count, version, floor = rows[0]
@@ -168,7 +168,7 @@ class PostgresInstallation:
 
     async def _durability(self) -> str:
         """What a commit survives, as the server is set."""
-        fsync, commit, standbys = (await self._database.fetch("durability"))[0]
+        fsync, commit, standbys = (await self._database.fetch("open_durability"))[0]
         if standbys and commit in SURE_COMMITS and fsync == "on":
             return "replicated"
         return "local" if fsync == "on" and commit in LOCAL_COMMITS else "none"
@@ -191,7 +191,7 @@ class PostgresInstallation:
         )
 
     async def _identities(self) -> tuple[Identity, Identity]:
-        rows = await self._database.fetch("identity")
+        rows = await self._database.fetch("verify_identity")
         check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
         facts = tuple(rows[0])
         return Identity(*facts[:3]), Identity(*facts[3:])
@@ -217,7 +217,7 @@ class PostgresInstallation:
         while (await move(self._database, [holding], limit=ADOPT_BATCH, full=True)).more:
             pass
         count = 0
-        while rows := await self._database.fetch_wide("overdue", shard, moment, ADOPT_BATCH):
+        while rows := await self._database.fetch_wide("adopt_overdue", shard, moment, ADOPT_BATCH):
             overdue = [self._decoder.lapsed_of(row) for row in rows]
             skips = [
                 SettleRequest(lapsed=row, verdict=_skip(row), reason=SKIPPED) for row in overdue

@@ -26,7 +26,7 @@ class PostgresLeases:
                 silent_for=row[4],
                 started_at=row[5],
             )
-            for row in await self._database.fetch("locks")
+            for row in await self._database.fetch("list_locks")
         ]
 
     async def acquire(
@@ -56,8 +56,8 @@ class PostgresLeases:
             held.update(row[0] for row in rows)
         async with self._database.transaction("heartbeat") as session:
             now = (await session.fetch("now"))[0][0]
-            await session.fetch("worker_lives", worker, owner, now, len(held), process)
-            alive, shards, version = (await session.fetch("workers_alive", alive_for))[0]
+            await session.fetch("heartbeat_worker", worker, owner, now, len(held), process)
+            alive, shards, version = (await session.fetch("heartbeat_alive", alive_for))[0]
         return HeartbeatResult(
             held=frozenset(held),
             workers_alive=alive,
@@ -71,12 +71,12 @@ class PostgresLeases:
             await self._database.fetch("release", *holding_columns(holdings, group), *group.shards)
 
     async def remove_worker(self, worker: UUID) -> None:
-        await self._database.fetch("leave", worker)
+        await self._database.fetch("remove_worker", worker)
 
     async def list_workers(self) -> Sequence[WorkerRow]:
         return [
             WorkerRow(worker=row[0], owner=row[1], process=row[2], silent_for=row[3])
-            for row in await self._database.fetch("workers")
+            for row in await self._database.fetch("list_workers")
         ]
 
 

@@ -26,21 +26,21 @@ class PostgresLimits:
             if not await session.fetch("set_limit", *row):
                 return
             if limit.parallel is None:
-                await session.fetch("clear_grants", *limit.key)
+                await session.fetch("change_clear_grants", *limit.key)
             await _note_change(session, "set_limit", limit.key, guid, actor)
 
     async def delete(self, key: LimitKey, *, guid: UUID, actor: str = LOCAL) -> bool:
         async with self._database.transaction("drop_limit") as session:
-            if not await session.fetch("drop_limit", *key):
+            if not await session.fetch("delete_limit", *key):
                 return False
-            await session.fetch("clear_grants", *key)
+            await session.fetch("change_clear_grants", *key)
             await _note_change(session, "drop_limit", key, guid, actor)
         return True
 
     async def list(self) -> LimitTable:
         # The version first: a change that comes between is read twice, and not missed.
-        version = (await self._database.fetch("limits_version"))[0][0]
-        rows = await self._database.fetch("limits", SHOWN_FOR)
+        version = (await self._database.fetch("list_version"))[0][0]
+        rows = await self._database.fetch("list_limits", SHOWN_FOR)
         return LimitTable(version=version, uses=[_use_of(row) for row in rows])
 
     async def share(
@@ -50,29 +50,29 @@ class PostgresLimits:
             parallel = await _locked(session, claims)
             if not parallel:
                 return {}
-            now, workers, held = (await session.fetch("living_shards", alive_for))[0]
+            now, workers, held = (await session.fetch("share_living", alive_for))[0]
             present = SharingMoment(now, alive_for, dict(zip(workers, held, strict=True)))
-            rows = await session.fetch("limit_grants", *_columns(parallel))
+            rows = await session.fetch("share_grants", *_columns(parallel))
             grants = [_grant_of(row) for row in rows]
             sharing = share_out(worker, claims, parallel, grants, present)
             await _put(session, worker, sharing.put)
             if sharing.drop:
                 keys = _columns(grant.key for grant in sharing.drop)
-                await session.fetch("drop_grants", *keys, [each.worker for each in sharing.drop])
+                await session.fetch("share_drop_grants", *keys, [each.worker for each in sharing.drop])
         return sharing.allowed
 
 
 async def _note_change(session: Session, verb: str, key: LimitKey, guid: UUID, actor: str) -> None:
-    await session.fetch("count_limits_version")
+    await session.fetch("change_version")
     now = (await session.fetch("now"))[0][0]
-    await session.fetch("audit", now, guid, AUDIT_SHARD, 1, verb, actor, str(key))
+    await session.fetch("write_audit_entry", now, guid, AUDIT_SHARD, 1, verb, actor, str(key))
 
 
 async def _locked(session: Session, claims: Iterable[LimitKey]) -> dict[LimitKey, int]:
     """The limits that have a parallelism, locked one after the other, everywhere in one order."""
     found = {}
     for key in sorted(claims):
-        rows = await session.fetch("lock_limit", *key)
+        rows = await session.fetch("share_lock", *key)
         if rows and rows[0][0] is not None:
             found[key] = int(rows[0][0])
     return found
@@ -81,7 +81,7 @@ async def _locked(session: Session, claims: Iterable[LimitKey]) -> dict[LimitKey
 async def _put(session: Session, worker: UUID, grants: list[Grant]) -> None:
     shares = [grant.share for grant in grants]
     await session.fetch(
-        "put_grants",
+        "share_put_grants",
         worker,
         grants[0].asked_at,
         *_columns(grant.key for grant in grants),

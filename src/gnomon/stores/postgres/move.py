@@ -85,7 +85,7 @@ async def waiting(database: Database, holdings: Sequence[HeldShard]) -> PollResu
     shards = [holding.shard for holding in holdings]
     if database.many_shards:
         ((now, ids, start, next_32, found),) = await database.fetch(
-            "waiting", shards, marks, MARK_SLACK
+            "poll", shards, marks, MARK_SLACK
         )
         stop = start + (next_32 - start) % 2**32
         return PollResult(
@@ -93,7 +93,7 @@ async def waiting(database: Database, holdings: Sequence[HeldShard]) -> PollResu
         )
     filled: list[int] = []
     for shard, mark in zip(shards, marks, strict=True):
-        filled += [row[0] for row in await database.fetch("waiting_shard", shard, mark, MARK_SLACK)]
+        filled += [row[0] for row in await database.fetch("poll_shard", shard, mark, MARK_SLACK)]
     return PollResult(shards=filled, now=(await database.fetch("now"))[0][0], open=None)
 
 
@@ -198,7 +198,7 @@ async def arrive(
     if not database.many_shards or not holdings:
         return await _move_then_begin(database, decoder, holdings, room, terms, limit=limit)
     rows = await database.fetch(
-        "arrive",
+        "move_and_begin",
         [holding.shard for holding in holdings],
         [holding.lease_guid for holding in holdings],
         [mark_of(holding) for holding in holdings],

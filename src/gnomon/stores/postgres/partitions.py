@@ -101,7 +101,7 @@ class PartitionJanitor:
                 continue
             left = await self._left(name)
             if left.is_little:
-                way = "save_and_drop_partition" if left.kept else "drop_partition"
+                way = "purge_save_and_drop_partition" if left.kept else "purge_drop_partition"
                 gone += await self._try(self._filled(way, table=FINISHED, partition=name))
         return gone
 
@@ -111,12 +111,12 @@ class PartitionJanitor:
         for name in await self._partitions(table):
             day = day_of(name)
             if day is not None and day < oldest:
-                gone += await self._try(self._filled("drop_partition", partition=name))
+                gone += await self._try(self._filled("purge_drop_partition", partition=name))
         return gone
 
     async def _left(self, name: str) -> PartitionLeft:
         async with self._database.transaction("purge", wide=True, patience=LOOK) as session:
-            sql = self._filled("partition_left", partition=name)
+            sql = self._filled("purge_partition_left", partition=name)
             rows = await session.connection.fetch(sql, SAVED_MAX + 1, SAVED_MAX * SAVED_SHARE)
             return PartitionLeft(*rows[0])
 
@@ -124,7 +124,7 @@ class PartitionJanitor:
         begins = datetime.combine(day, time(), UTC)
         await self._try(
             self._filled(
-                "make_partition",
+                "purge_make_partition",
                 table=table,
                 partition=partition_name(table, day),
                 **{"from": begins.isoformat(), "to": (begins + DAY).isoformat()},
@@ -149,7 +149,7 @@ class PartitionJanitor:
 
     async def _perform(self, sql: str) -> None:
         async with self._database.transaction("purge", wide=True, patience=PATIENCE) as session:
-            await session.fetch("limit_lock", str(BLINK_MS))
+            await session.fetch("purge_limit_lock", str(BLINK_MS))
             await session.execute(sql)
 
     def _postponed(self, exc: Exception) -> bool:
@@ -157,7 +157,7 @@ class PartitionJanitor:
         return False
 
     async def _partitions(self, table: str) -> Sequence[str]:
-        rows = await self._database.fetch_wide("partitions", self._database.schema, table)
+        rows = await self._database.fetch_wide("purge_partitions", self._database.schema, table)
         return [row[0] for row in rows]
 
     async def _present(self) -> datetime:

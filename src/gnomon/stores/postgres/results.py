@@ -33,7 +33,7 @@ async def hold(session: Session, guids: Sequence[UUID], shards: tuple[int, ...])
     """Lock generations and their rows; those that are there and that nobody else holds."""
     if not guids:
         return set()
-    return {row[0] for row in await session.fetch("lock_generations", guids, *shards)}
+    return {row[0] for row in await session.fetch("lock_generation", guids, *shards)}
 
 
 async def end_actions(
@@ -74,7 +74,7 @@ async def continue_actions(
         return
     verdicts = [result.verdict for result in results]
     rows = await session.fetch(
-        "continue_actions",
+        "continue_action",
         [result.guid for result in results],
         [verdict.occurrence_no for verdict in verdicts],
         [verdict.occurrence_at for verdict in verdicts],
@@ -101,7 +101,7 @@ async def log_attempts(
     if not logged:
         return
     await session.fetch(
-        "log_attempts",
+        "log_attempt",
         [result.shard for result, _ in logged],
         [result.id for result, _ in logged],
         [result.guid for result, _ in logged],

@@ -40,9 +40,9 @@ async def lapsed(
 async def _lapsed(
     session: Session, decoder: Decoder, shards: list[int], limit: int, only: tuple[int, ...]
 ) -> list[LapsedRow]:
-    running = await session.fetch("lapsed_running", shards, limit, LOOKED_AT, *only)
+    running = await session.fetch("list_lapsed_running", shards, limit, LOOKED_AT, *only)
     left = limit - len(running)
-    expired = await session.fetch("lapsed_expired", shards, left, LOOKED_AT, *only) if left else []
+    expired = await session.fetch("list_lapsed_expired", shards, left, LOOKED_AT, *only) if left else []
     return [decoder.lapsed_of(row) for row in (*running, *expired)]
 
 
@@ -50,7 +50,7 @@ async def drop_stale(database: Database, holdings: Sequence[HeldShard], limit: i
     count = 0
     for group in database.groups(holding.shard for holding in holdings):
         shards = [holdings[place].shard for place in group.places]
-        rows = await database.fetch("drop_stale", shards, limit, STALE_LOOKED_AT, *group.shards)
+        rows = await database.fetch("delete_stale", shards, limit, STALE_LOOKED_AT, *group.shards)
         count += len(rows)
     return count
 
@@ -67,7 +67,7 @@ async def orphans(
     found: list[LapsedRow] = []
     for group in database.groups(shards):
         wanted = [shards[place] for place in group.places]
-        rows = await database.fetch("orphans", wanted, list(owners), after, limit, *group.shards)
+        rows = await database.fetch("list_orphans", wanted, list(owners), after, limit, *group.shards)
         found += [decoder.lapsed_of(row) for row in rows]
     return sorted(found, key=lambda orphan: orphan.guid)[:limit]
 

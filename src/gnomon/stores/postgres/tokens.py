@@ -28,7 +28,7 @@ class PostgresTokens:
             valid = await self._valid(session, draft.name)
             if not valid:
                 raise NotFound("token", draft.name)
-            await session.fetch("shorten_token", valid[0], overlap)
+            await session.fetch("rotate_shorten", valid[0], overlap)
             await session.fetch("revoke_tokens", valid[1:])
             return await _stored(session, draft)
 
@@ -40,28 +40,28 @@ class PostgresTokens:
 
     async def _valid(self, session: Session, name: str) -> list[UUID]:
         """The valid tokens of a name, which nobody else changes until this transaction ends."""
-        await session.fetch("lock_tokens")
-        return [row[0] for row in await session.fetch("valid_tokens", name)]
+        await session.fetch("change_lock_tokens")
+        return [row[0] for row in await session.fetch("change_valid_tokens", name)]
 
     async def list(self) -> Sequence[Token]:
-        return [_token_of(row) for row in await self._database.fetch_wide("tokens")]
+        return [_token_of(row) for row in await self._database.fetch_wide("list_tokens")]
 
     async def find(self, digest: bytes) -> Token | None:
         rows = await self._database.fetch("find_token", digest)
         return _token_of(rows[0]) if rows else None
 
     async def has_any(self) -> bool:
-        return bool((await self._database.fetch("any_token"))[0][0])
+        return bool((await self._database.fetch("has_any_token"))[0][0])
 
     async def count_live(self, name: str, *, limit: int) -> int:
-        return int((await self._database.fetch("live_count", name, limit))[0][0])
+        return int((await self._database.fetch("count_live_actions", name, limit))[0][0])
 
     async def write_audit(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
-        await self._database.fetch("note", guid, verb, actor, id)
+        await self._database.fetch("write_audit", guid, verb, actor, id)
 
     async def list_audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
         rows = await self._database.fetch_wide(
-            "audit_entries", selection.actor, selection.id, selection.before, limit
+            "list_audit", selection.actor, selection.id, selection.before, limit
         )
         return [
             AuditEntry(at=at, actor=actor, verb=verb, id=name, guid=guid, count=count)

@@ -103,7 +103,7 @@ class PostgresWork:
         found: dict[Lane, datetime] = {}
         for group in self._database.groups(holding.shard for holding in holdings):
             shards = [holdings[place].shard for place in group.places]
-            for row in await self._database.fetch("survey", shards, *group.shards):
+            for row in await self._database.fetch("list_lanes", shards, *group.shards):
                 found[Lane(row[0], row[1], row[2])] = row[3]
         return found
 

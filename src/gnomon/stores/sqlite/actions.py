@@ -103,12 +103,12 @@ class SqliteActions:
         """What to answer if this very generation was stored before, else None."""
         generation = {"id": draft.id, "guid": draft.guid.bytes}
         if live is not None and live.guid == draft.guid.bytes:
-            connection.execute(SQL["touch_live"], generation)
+            connection.execute(SQL["repeat_live"], generation)
             return ChangeResult(action=live.action(), repeated=True)
-        finished = connection.execute(SQL["get_generation"], generation).fetchone()
+        finished = connection.execute(SQL["repeat_generation"], generation).fetchone()
         if finished is None:
             return None
-        connection.execute(SQL["touch_finished"], generation)
+        connection.execute(SQL["repeat_finished"], generation)
         shown = FinishedRow(*finished) if live is None else live
         return ChangeResult(action=shown.action(), repeated=True)
 
@@ -156,7 +156,7 @@ class SqliteActions:
         now = self._clock.now()
         _end_generation(connection, live)
         ended: dict[str, Any] = {"id": name, "now": micros(now), "reason": DELETED}
-        connection.execute(SQL["cancel"], ended)
+        connection.execute(SQL["change_archive"], ended)
         connection.execute(SQL["delete"], {"id": name})
         action = _cancelled(live, now)
         _audit(connection, "delete", action, actor, ended["now"])
@@ -280,7 +280,7 @@ class SqliteActions:
     async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
         wanted = {"id": id, "limit": limit, "now": micros(self._clock.now())}
         rows = await self._runner.read(
-            lambda connection: connection.execute(SQL["attempts"], wanted).fetchall()
+            lambda connection: connection.execute(SQL["list_attempts"], wanted).fetchall()
         )
         return [_logged_attempt(row) for row in rows]
 
@@ -296,7 +296,7 @@ class SqliteActions:
 
 
 def _live(connection: Connection, name: str) -> LiveRow | None:
-    row = connection.execute(SQL["get"], {"id": name}).fetchone()
+    row = connection.execute(SQL["get_live"], {"id": name}).fetchone()
     return None if row is None else LiveRow(*row)
 
 
@@ -326,12 +326,12 @@ def _supersede(connection: Connection, live: LiveRow, now_us: int) -> None:
     _end_generation(connection, live)
     if live.keyed:
         ended = {"id": live.id, "now": now_us, "reason": REPLACED}
-        connection.execute(SQL["cancel"], ended)
+        connection.execute(SQL["change_archive"], ended)
 
 
 def _end_generation(connection: Connection, live: LiveRow) -> None:
-    connection.execute(SQL["log_superseded"], {"id": live.id})
-    connection.execute(SQL["drop_idle"], {"guid": live.guid})
+    connection.execute(SQL["change_log_attempt"], {"id": live.id})
+    connection.execute(SQL["change_drop_row"], {"guid": live.guid})
 
 
 def _changed(
@@ -356,7 +356,7 @@ def _audit(
         "actor": actor,
         "id": action.meta.id,
     }
-    connection.execute(SQL["audit"], entry)
+    connection.execute(SQL["write_audit_entry"], entry)
 
 
 def _creator_of(actor: str) -> str | None:

@@ -79,14 +79,14 @@ class SqliteInstallation:
         if found == 0:
             self._install(connection, shard_count, now_us)
         elif missing:
-            connection.execute(SQL["set_version"], {"version": VERSION})
+            connection.execute(SQL["migrate_set_version"], {"version": VERSION})
         return [step.name for step in missing]
 
     def _apply(self, connection: Connection, step: Migration, now_us: int) -> None:
         for statement in step.statements:
             connection.execute(statement)
         done = {"version": step.version, "name": step.name, "now": now_us}
-        connection.execute(SQL["record_migration"], done)
+        connection.execute(SQL["migrate_record"], done)
 
     def _install(self, connection: Connection, shard_count: int, now_us: int) -> None:
         row = {
@@ -97,8 +97,8 @@ class SqliteInstallation:
             "now": now_us,
             "inode": self._inode(),
         }
-        connection.execute(SQL["install"], row)
-        connection.execute(SQL["install_locks"], {"shards": json.dumps(list(range(shard_count)))})
+        connection.execute(SQL["migrate_install"], row)
+        connection.execute(SQL["migrate_install_locks"], {"shards": json.dumps(list(range(shard_count)))})
 
     async def open(self) -> Installation:
         return await self._runner.read(self._open)
@@ -188,7 +188,7 @@ class SqliteInstallation:
 
 def _version(connection: Connection) -> int:
     """The schema's version; 0 where nothing is installed."""
-    (has_installation,) = connection.execute(SQL["has_installation"]).fetchone()
+    (has_installation,) = connection.execute(SQL["open_is_installed"]).fetchone()
     if not has_installation:
         return 0
     version: int = connection.execute(SQL["open"]).fetchone()[2]

@@ -44,7 +44,7 @@ class SqliteLeases:
                 started_at=moment_or_none(started_at),
             )
             for shard, lease_guid, owner, beat, heartbeat_at, started_at in connection.execute(
-                SQL["locks"]
+                SQL["list_locks"]
             )
         ]
 
@@ -87,7 +87,7 @@ class SqliteLeases:
             connection.execute(SQL["heartbeat_worker"], living | told)
             alive_since = {"alive_since": micros(now - alive_for)}
             alive, shards, version = connection.execute(
-                SQL["workers_alive"], alive_since
+                SQL["heartbeat_alive"], alive_since
             ).fetchone()
             return HeartbeatResult(
                 held=held,
@@ -128,7 +128,7 @@ class SqliteLeases:
         gone = {"worker": worker.bytes}
 
         def call(connection: sqlite3.Connection) -> None:
-            connection.execute(SQL["leave"], gone)
+            connection.execute(SQL["remove_worker"], gone)
 
         await self._runner.write(call, urgent=True)
 
@@ -142,7 +142,7 @@ class SqliteLeases:
                     process=process,
                     silent_for=now - moment(heartbeat_at),
                 )
-                for worker, owner, process, heartbeat_at in connection.execute(SQL["workers"])
+                for worker, owner, process, heartbeat_at in connection.execute(SQL["list_workers"])
             ]
 
         return await self._runner.read(call)

@@ -32,16 +32,16 @@ class SqliteLimits:
             if not connection.execute(SQL["set_limit"], _named(limit.key) | row).rowcount:
                 return
             if limit.parallel is None:
-                connection.execute(SQL["clear_grants"], _named(limit.key))
+                connection.execute(SQL["change_clear_grants"], _named(limit.key))
             self._note_change(connection, "set_limit", limit.key, guid, actor)
 
         await self._runner.write(call)
 
     async def delete(self, key: LimitKey, *, guid: UUID, actor: str = LOCAL) -> bool:
         def call(connection: Connection) -> bool:
-            if not connection.execute(SQL["drop_limit"], _named(key)).rowcount:
+            if not connection.execute(SQL["delete_limit"], _named(key)).rowcount:
                 return False
-            connection.execute(SQL["clear_grants"], _named(key))
+            connection.execute(SQL["change_clear_grants"], _named(key))
             self._note_change(connection, "drop_limit", key, guid, actor)
             return True
 
@@ -50,16 +50,16 @@ class SqliteLimits:
     def _note_change(
         self, connection: Connection, verb: str, key: LimitKey, guid: UUID, actor: str
     ) -> None:
-        connection.execute(SQL["count_limits_version"])
+        connection.execute(SQL["change_version"])
         entry = {"guid": guid.bytes, "count": 1, "verb": verb, "actor": actor, "id": str(key)}
-        connection.execute(SQL["audit"], entry | {"at": micros(self._clock.now())})
+        connection.execute(SQL["write_audit_entry"], entry | {"at": micros(self._clock.now())})
 
     async def list(self) -> LimitTable:
         def call(connection: Connection) -> LimitTable:
             # The version first: a change that comes between is read twice, and not missed.
-            (version,) = connection.execute(SQL["limits_version"]).fetchone()
+            (version,) = connection.execute(SQL["list_version"]).fetchone()
             shown = {"asked_since": micros(self._clock.now() - SHOWN_FOR)}
-            rows = connection.execute(SQL["limits"], shown).fetchall()
+            rows = connection.execute(SQL["list_limits"], shown).fetchall()
             return LimitTable(version=version, uses=[_use_of(row) for row in rows])
 
         return await self._runner.read(call)
@@ -74,8 +74,8 @@ class SqliteLimits:
             present = _present(connection, self._clock.now(), alive_for)
             grants = [grant for key in parallel for grant in _grants(connection, key)]
             sharing = share_out(worker, claims, parallel, grants, present)
-            connection.executemany(SQL["put_grant"], [_row_of(grant) for grant in sharing.put])
-            connection.executemany(SQL["drop_grant"], [_row_of(grant) for grant in sharing.drop])
+            connection.executemany(SQL["share_put_grant"], [_row_of(grant) for grant in sharing.put])
+            connection.executemany(SQL["share_drop_grant"], [_row_of(grant) for grant in sharing.drop])
             return sharing.allowed
 
         return await self._runner.write(call)
@@ -89,7 +89,7 @@ def _parallel(connection: Connection, keys: Iterable[LimitKey]) -> dict[LimitKey
     """The limits that have a parallelism."""
     found = {}
     for key in keys:
-        row = connection.execute(SQL["limit_parallel"], _named(key)).fetchone()
+        row = connection.execute(SQL["share_parallel"], _named(key)).fetchone()
         if row is not None and row[0] is not None:
             found[key] = int(row[0])
     return found
@@ -97,7 +97,7 @@ def _parallel(connection: Connection, keys: Iterable[LimitKey]) -> dict[LimitKey
 
 def _present(connection: Connection, now: datetime, alive_for: timedelta) -> SharingMoment:
     since = {"alive_since": micros(now - alive_for)}
-    living = connection.execute(SQL["living_shards"], since)
+    living = connection.execute(SQL["share_living"], since)
     return SharingMoment(now, alive_for, {UUID(bytes=worker): shards for worker, shards in living})
 
 
@@ -111,7 +111,7 @@ def _grants(connection: Connection, key: LimitKey) -> list[Grant]:
             moment(asked_at),
         )
         for worker, wanted, counted, allowed, is_waiting, since, asked_at in connection.execute(
-            SQL["limit_grants"], _named(key)
+            SQL["share_grants"], _named(key)
         )
     ]
 

@@ -99,5 +99,5 @@ class SqliteMoving(SqliteResults):
 
 
 def _waiting(connection: Connection, shards: Sequence[int]) -> frozenset[int]:
-    found = connection.execute(SQL["waiting"], {"shards": json.dumps(list(shards))})
+    found = connection.execute(SQL["poll"], {"shards": json.dumps(list(shards))})
     return frozenset(shard for (shard,) in found)

@@ -100,13 +100,13 @@ class SqliteResults:
         self, connection: Connection, finish: FinishRequest, row: Parameters, owner: str
     ) -> Recorded:
         """The fence refused it: it was recorded before, or something newer took its place."""
-        logged = connection.execute(SQL["logged_outcome"], row).fetchone()
+        logged = connection.execute(SQL["finish_logged_outcome"], row).fetchone()
         if logged is not None and logged[0] not in {*OPEN_OUTCOMES} - {finish.outcome}:
             return Recorded.REPEATED
-        if logged is None and connection.execute(SQL["was_recorded"], row).fetchone() is not None:
+        if logged is None and connection.execute(SQL["finish_recorded"], row).fetchone() is not None:
             return Recorded.REPEATED
         self._log(connection, finish, row, owner, f"late_{finish.outcome}")
-        connection.execute(SQL["remove_left"], row)
+        connection.execute(SQL["finish_delete_stale"], row)
         return Recorded.LATE
 
     def _log(
@@ -160,12 +160,12 @@ class SqliteResults:
     ) -> None:
         """Write what the verdict says; the fence was passed in this transaction."""
         if verdict.state.is_terminal:
-            connection.execute(SQL["archive"], row)
-            connection.execute(SQL["remove_action"], row)
-            connection.execute(SQL["remove_processing"], row)
+            connection.execute(SQL["end_archive"], row)
+            connection.execute(SQL["end_remove"], row)
+            connection.execute(SQL["end_remove_row"], row)
             return
         check(verdict.state is State.ACTIVE, "a verdict may not pause", guid=row["guid"].hex())
-        connection.execute(SQL["count_result"], row)
+        connection.execute(SQL["continue_action"], row)
         connection.execute(SQL[reschedule], row)
 
 

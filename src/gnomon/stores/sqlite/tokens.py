@@ -42,7 +42,7 @@ class SqliteTokens:
             if not valid:
                 raise NotFound("token", draft.name)
             shortened = {"token_id": valid[0], "ends_at": micros(now + overlap)}
-            connection.execute(SQL["shorten_token"], shortened)
+            connection.execute(SQL["rotate_shorten"], shortened)
             _revoke(connection, valid[1:], now)
             return _stored(connection, draft, now)
 
@@ -58,7 +58,7 @@ class SqliteTokens:
         return await self._runner.write(revoke)
 
     async def list(self) -> Sequence[Token]:
-        rows = await self._fetch("tokens", {})
+        rows = await self._fetch("list_tokens", {})
         return [_token_of(row) for row in rows]
 
     async def find(self, digest: bytes) -> Token | None:
@@ -67,16 +67,16 @@ class SqliteTokens:
         return _token_of(rows[0]) if rows else None
 
     async def has_any(self) -> bool:
-        return bool((await self._fetch("any_token", {}))[0][0])
+        return bool((await self._fetch("has_any_token", {}))[0][0])
 
     async def count_live(self, name: str, *, limit: int) -> int:
-        return int((await self._fetch("live_count", {"name": name, "limit": limit}))[0][0])
+        return int((await self._fetch("count_live_actions", {"name": name, "limit": limit}))[0][0])
 
     async def write_audit(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
         entry = {"guid": guid.bytes, "count": 1, "verb": verb, "actor": actor, "id": id}
 
         def note(connection: Connection) -> None:
-            connection.execute(SQL["audit"], entry | {"at": micros(self._clock.now())})
+            connection.execute(SQL["write_audit_entry"], entry | {"at": micros(self._clock.now())})
 
         await self._runner.write(note)
 
@@ -88,7 +88,7 @@ class SqliteTokens:
             "limit": limit,
         }
         rows = await self._runner.browse(
-            lambda connection: connection.execute(SQL["audit_entries"], wanted).fetchall()
+            lambda connection: connection.execute(SQL["list_audit"], wanted).fetchall()
         )
         return [
             AuditEntry(
@@ -105,7 +105,7 @@ class SqliteTokens:
 
 def _valid(connection: Connection, name: str, now: datetime) -> list[bytes]:
     wanted = {"name": name, "now": micros(now)}
-    return [row[0] for row in connection.execute(SQL["valid_tokens"], wanted)]
+    return [row[0] for row in connection.execute(SQL["change_valid_tokens"], wanted)]
 
 
 def _revoke(connection: Connection, ids: Sequence[bytes], now: datetime) -> None:

@@ -218,7 +218,7 @@ class SqliteWork(SqliteMoving):
     def _next_due(
         self, connection: Connection, lane: Lane, *, after: int = ALWAYS_US
     ) -> datetime | None:
-        row = connection.execute(SQL["next_due"], lane_row(lane) | {"after": after}).fetchone()
+        row = connection.execute(SQL["begin_next_due"], lane_row(lane) | {"after": after}).fetchone()
         return None if row is None else moment(row[0])
 
     async def move_and_begin(
@@ -322,7 +322,7 @@ class SqliteWork(SqliteMoving):
                 "now": micros(now),
                 "limit": limit - len(found),
             }
-            for query in ("lapsed_running", "lapsed_expired"):
+            for query in ("list_lapsed_running", "list_lapsed_expired"):
                 found += [lapsed_of(row, now) for row in connection.execute(SQL[query], wanted)]
         return found[:limit]
 
@@ -336,11 +336,11 @@ class SqliteWork(SqliteMoving):
         count = 0
         for holding in holdings:
             look = {"shard": holding.shard, "now": now_us, "limit": STALE_LOOKED_AT}
-            count += connection.execute(SQL["drop_stale_running"], look).rowcount
+            count += connection.execute(SQL["delete_stale_running"], look).rowcount
             for lane, earliest in _lanes(connection, holding.shard):
                 if earliest <= now_us and count < limit:
                     head = look | lane_row(lane)
-                    count += connection.execute(SQL["drop_stale"], head).rowcount
+                    count += connection.execute(SQL["delete_stale"], head).rowcount
         return count
 
     async def list_orphans(
@@ -355,7 +355,7 @@ class SqliteWork(SqliteMoving):
 
         def call(connection: Connection) -> list[LapsedRow]:
             now = self._clock.now()
-            return [lapsed_of(row, now) for row in connection.execute(SQL["orphans"], wanted)]
+            return [lapsed_of(row, now) for row in connection.execute(SQL["list_orphans"], wanted)]
 
         return await self._runner.read(call)
 
@@ -428,7 +428,7 @@ def lapsed_of(row: tuple[Any, ...], now: datetime) -> LapsedRow:
 
 def _recalled(connection: Connection, lane: Lane, batch: str) -> Iterator[BegunAttempt]:
     """The due time is gone by now; such attempts are shown as begun on time."""
-    for row in _due_rows(connection, SQL["recall"], lane_row(lane)):
+    for row in _due_rows(connection, SQL["find_begun"], lane_row(lane)):
         attempt_id = derive_attempt_id(batch, row.guid)
         if row.attempt_id == attempt_id:
             yield begun_of(lane.shard, row, attempt_id, moment(row.scheduled_at))
@@ -443,7 +443,7 @@ def _lanes(connection: Connection, shard: int) -> list[tuple[Lane, int]]:
     """All lanes of a shard with their earliest times: one step in the index for each."""
     found: list[tuple[Lane, int]] = []
     lane = Lane(shard, "", -1)
-    while row := connection.execute(SQL["lane_after"], lane_row(lane)).fetchone():
+    while row := connection.execute(SQL["list_lanes_after"], lane_row(lane)).fetchone():
         queue, priority, earliest = row
         lane = Lane(shard, queue, priority)
         found.append((lane, earliest))

@@ -33,7 +33,7 @@ async def write_entry(session: Session, entry: AuditRow, shard: int) -> None:
     """An entry of the audit."""
     verb, actor, name, guid = entry
     now = (await session.fetch("now"))[0][0]
-    await session.fetch("audit", now, guid, shard, 1, verb, actor, name)
+    await session.fetch("write_audit_entry", now, guid, shard, 1, verb, actor, name)
 
 
 class EntityKey(NamedTuple):

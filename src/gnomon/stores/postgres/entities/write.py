@@ -80,7 +80,7 @@ async def _audit_writes(session: Session, stored: Sequence[StoredWrite]) -> None
     for (author, verb), some in audited(each.put.write for each in stored).items():
         first = some[0]
         await session.fetch(
-            "audit", at, first.root, first.shard, len(some), verb, author, first.id
+            "write_audit_entry", at, first.root, first.shard, len(some), verb, author, first.id
         )  # fmt: skip
 
 

@@ -964,7 +964,7 @@ BEGIN
     WHERE a.shard_id = shard AND a.id = cancel.id AND q.running
     ON CONFLICT DO NOTHING;
     PERFORM /*schema*/check_snapshot(shard, made);
-    -- The same as drop_idle in queries/actions.sql.
+    -- The same as change_drop_row in queries/actions.sql.
     DELETE FROM /*schema*/processing_queue AS q
     WHERE q.ctid = ANY (ARRAY(
         SELECT p.ctid FROM /*schema*/processing_queue AS p

@@ -3,7 +3,7 @@
 -- behind `one-shard:` is switched on, and that shard's number is the last parameter.
 
 -- name: create many-shards
--- Store actions without idempotency keys, and announce them, in one statement.
+-- Store actions without idempotency keys, and append them to the incoming queue, in one statement.
 -- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
 -- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 creator, $13 actor,
 -- $14 verb
@@ -41,7 +41,7 @@ WITH stored AS (
 SELECT s.guid, s.created_at
 FROM stored AS s;
 
--- name: create_actions shard-local
+-- name: create_rows shard-local
 -- The action rows alone, keyed or not; who was there first stays.
 -- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
 -- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 keyed,
@@ -68,7 +68,7 @@ WHERE true /*one-shard: AND l.shard_id = $14*/
 ON CONFLICT (shard_id, id) DO NOTHING
 RETURNING guid, created_at;
 
--- name: announce shard-local
+-- name: append_incoming shard-local
 -- Append generations to the incoming queue.
 -- $1 shards, $2 guids, $3 queues, $4 priorities, $5 scheduled_at, $6 created_at
 INSERT INTO /*schema*/incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
@@ -78,7 +78,7 @@ FROM unnest($1::int[], $2::uuid[], $3::text[], $4::smallint[], $5::timestamptz[]
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $7*/;
 
--- name: repeated_live shard-local
+-- name: repeat_live shard-local
 -- Which of these guids are alive. A write of its own, so that an acknowledged repeat is as durable
 -- as a first time, even if the commit of the first was never confirmed by a standby.
 -- $1 guids
@@ -87,21 +87,21 @@ SET updated_at = a.updated_at
 WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/
 RETURNING a.guid;
 
--- name: repeated_finished shard-local
--- Which of these guids are finished (or replaced); a write of its own, see repeated_live.
+-- name: repeat_finished shard-local
+-- Which of these guids are finished (or replaced); a write of its own, see repeat_live.
 -- $1 guids
 UPDATE /*schema*/finished_action AS f
 SET updated_at = f.updated_at
 WHERE f.guid = ANY ($1::uuid[]) /*one-shard: AND f.shard_id = $2*/
 RETURNING f.guid;
 
--- name: withdraw shard-local
+-- name: create_withdraw shard-local
 -- Take back rows of this very transaction: their guid had finished before.
 -- $1 guids
 DELETE FROM /*schema*/scheduled_action AS a
 WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/;
 
--- name: lock_action shard-local
+-- name: change_lock shard-local
 -- Order this change against begin, finish and other changes. What the row holds is read after it,
 -- by a statement of its own: only then is an attempt that just began visible.
 -- $1 shard, $2 id
@@ -110,10 +110,10 @@ FROM /*schema*/scheduled_action AS a
 WHERE a.shard_id = $1::int AND a.id = $2::text
 FOR UPDATE;
 
--- name: drop_idle shard-local
+-- name: change_drop_row shard-local
 -- A generation ends, and with it its row in the processing queue: left there until its time it would
 -- be in the way of others. An attempt that runs keeps its row until it ends. The action is locked,
--- so no attempt can begin; who holds the row all the same is not waited for: drop_stale finds it.
+-- so no attempt can begin; who holds the row all the same is not waited for: delete_stale finds it.
 -- $1 guid
 WITH idle AS (
     SELECT q.ctid AS row_id
@@ -125,7 +125,7 @@ DELETE FROM /*schema*/processing_queue AS q
 USING idle AS i
 WHERE q.ctid = i.row_id /*one-shard: AND q.shard_id = $2*/;
 
--- name: check_snapshot shard-local
+-- name: change_check_snapshot shard-local
 -- Fail, if an attempt may have begun that this transaction cannot see: see the function.
 -- $1 shard, $2 guid
 SELECT /*schema*/check_snapshot(l.shard_id, $2::uuid)
@@ -176,7 +176,7 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS f;
 
--- name: get_generations shard-local
+-- name: repeat_generations shard-local
 -- Finished generations by guid, for the sake of repeats: also when their retention is over.
 -- $1 guids
 SELECT
@@ -188,7 +188,7 @@ SELECT
 FROM /*schema*/finished_action AS f
 WHERE f.guid = ANY ($1::uuid[]) /*one-shard: AND f.shard_id = $2*/;
 
--- name: cancel_action shard-local
+-- name: change_archive shard-local
 -- Archive a generation that a user ended. Its attempt in flight counts as interrupted: it was made.
 -- $1 shard, $2 id, $3 reason, $4 the present
 INSERT INTO /*schema*/finished_action (
@@ -211,11 +211,11 @@ CROSS JOIN LATERAL (
 ) AS f
 WHERE a.shard_id = $1::int AND a.id = $2::text AND a.retention_us > 0;
 
--- name: delete_action shard-local
+-- name: delete shard-local
 -- $1 shard, $2 id
 DELETE FROM /*schema*/scheduled_action AS a WHERE a.shard_id = $1::int AND a.id = $2::text;
 
--- name: replace_action shard-local
+-- name: replace shard-local
 -- A new generation: everything but the id and the time of creation begins anew.
 -- $1 shard, $2 id, $3 guid, $4 spec, $5 queue, $6 priority, $7 timeout in µs, $8 retention in µs,
 -- $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 keyed
@@ -229,7 +229,7 @@ SET guid = $3::uuid, spec = $4::text, state = 'active', queue = $5::text, priori
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
 
--- name: change_action shard-local
+-- name: change shard-local
 -- A new generation that keeps spec, counters and delivery keys: pause, resume, run now.
 -- $1 shard, $2 id, $3 guid, $4 state, $5 scheduled_at, $6 occurrence_at, $7 expires_at,
 -- $8 occurrence_no, $9 occurrence_failures
@@ -241,7 +241,7 @@ SET guid = $3::uuid, state = $4::text, scheduled_at = $5::timestamptz,
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
 
--- name: attempts shard-local
+-- name: list_attempts shard-local
 -- The log of an id, newest first.
 -- $1 shard, $2 id, $3 limit
 SELECT t.attempt_id, t.attempt_no, t.occurrence_no, t.began_at, t.ended_at, t.outcome, t.error,
@@ -251,7 +251,7 @@ WHERE t.shard_id = $1::int AND t.id = $2::text
 ORDER BY t.began_at DESC
 LIMIT $3::int;
 
--- name: attempts_finished shard-local
+-- name: list_attempts_finished shard-local
 -- Attempts that only their finished action tells of: one-shots that succeeded at once.
 -- $1 shard, $2 id, $3 limit
 SELECT f.attempt_id, f.attempts, f.occurrence_no, f.began_at, f.finished_at, f.last_attempt
@@ -268,7 +268,7 @@ LIMIT $3::int;
 -- name: count_live global
 SELECT a.state, count(*) FROM /*schema*/scheduled_action AS a GROUP BY a.state;
 
--- name: count_trouble global
+-- name: count_unsuccessful global
 -- Finished, but not done: exact, by a partial index.
 SELECT f.state, count(*)
 FROM /*schema*/finished_action AS f
@@ -280,7 +280,7 @@ SELECT count(*)
 FROM /*schema*/finished_action AS f
 WHERE f.state = 'done' AND f.purge_at > statement_timestamp();
 
--- name: estimate_finished global
+-- name: count_estimate global
 -- How many finished rows the planner believes in.
 -- $1 schema
 SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
@@ -289,6 +289,3 @@ JOIN pg_class AS c ON c.oid = i.inhrelid
 JOIN pg_class AS parent ON parent.oid = i.inhparent
 JOIN pg_namespace AS n ON n.oid = parent.relnamespace
 WHERE n.nspname = $1::text AND parent.relname = 'finished_action';
-
--- name: shard_count global
-SELECT i.shard_count FROM /*schema*/installation AS i;

@@ -6,14 +6,14 @@
 -- $1 a number made of the schema's name
 SELECT pg_advisory_xact_lock($1::bigint);
 
--- name: has_schema global
+-- name: migrate_has_schema global
 -- $1 schema
 SELECT EXISTS (SELECT 1 FROM pg_namespace AS n WHERE n.nspname = $1::text);
 
--- name: create_schema global
+-- name: migrate_create_schema global
 CREATE SCHEMA /*schema_name*/;
 
--- name: has_tables global
+-- name: migrate_has_tables global
 -- $1 schema
 SELECT EXISTS (
     SELECT 1 FROM pg_class AS c
@@ -21,27 +21,24 @@ SELECT EXISTS (
     WHERE n.nspname = $1::text AND c.relname = 'migration'
 );
 
--- name: has_citus global
-SELECT EXISTS (SELECT 1 FROM pg_extension AS e WHERE e.extname = 'citus');
-
--- name: distribute_table global
+-- name: migrate_distribute global
 -- $1 the table's qualified name, $2 the table it lives beside, or 'default'
 SELECT create_distributed_table($1::text::regclass, 'shard_id', colocate_with => $2::text);
 
--- name: reference_table global
+-- name: migrate_reference global
 -- $1 the table's qualified name
 SELECT create_reference_table($1::text::regclass);
 
--- name: note_migration global
+-- name: migrate_record global
 -- $1 version, $2 name
 INSERT INTO /*schema*/migration (version, name, applied_at)
 VALUES ($1::int, $2::text, statement_timestamp());
 
--- name: note_version global
+-- name: migrate_set_version global
 -- $1 version
 UPDATE /*schema*/installation AS i SET schema_version = $1::int;
 
--- name: install global
+-- name: migrate_install global
 -- $1 id, $2 shard count, $3 version, $4 floor
 INSERT INTO /*schema*/installation (
     id, created_at, shard_count, schema_version, floor, system_identifier, timeline, database_oid
@@ -53,21 +50,21 @@ CROSS JOIN pg_control_checkpoint() AS c
 CROSS JOIN pg_database AS d
 WHERE d.datname = current_database() AND NOT EXISTS (SELECT 1 FROM /*schema*/installation);
 
--- name: install_locks global
+-- name: migrate_install_locks global
 -- The lock row of every shard exists from now on.
 -- $1 shard count
 INSERT INTO /*schema*/shard_lock (shard_id, beat)
 SELECT s.shard_id, 0 FROM generate_series(0, $1::int - 1) AS s (shard_id)
 ON CONFLICT (shard_id) DO NOTHING;
 
--- name: installation global
+-- name: open global
 SELECT i.id, i.shard_count, i.schema_version, i.floor FROM /*schema*/installation AS i;
 
--- name: durability global
+-- name: open_durability global
 SELECT current_setting('fsync'), current_setting('synchronous_commit'),
        current_setting('synchronous_standby_names');
 
--- name: identity global
+-- name: verify_identity global
 -- What was installed, and where we are.
 SELECT i.system_identifier, i.timeline, i.database_oid,
        s.system_identifier, c.timeline_id, d.oid::bigint
@@ -91,7 +88,7 @@ SET lease_guid = $2::uuid, owner = $3::text, beat = l.beat + 1,
 WHERE l.shard_id = $1::int
 RETURNING l.shard_id;
 
--- name: overdue shard-local
+-- name: adopt_overdue shard-local
 -- Rows of current generations that came due by a moment; columns as in lapsed_running.
 -- $1 shard, $2 moment, $3 limit
 SELECT
@@ -104,12 +101,7 @@ JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.g
 WHERE q.shard_id = $1::int AND (q.running OR q.scheduled_at <= $2::timestamptz)
 LIMIT $3::int;
 
--- name: limit_statement global
--- Bounds the statements of this transaction; unlike lock_timeout it also holds on Citus.
--- $1 milliseconds as text
-SELECT set_config('statement_timeout', $1::text, true);
-
--- name: partitions global
+-- name: purge_partitions global
 -- $1 schema, $2 table
 SELECT c.relname
 FROM pg_inherits AS i
@@ -119,17 +111,17 @@ JOIN pg_namespace AS n ON n.oid = parent.relnamespace
 WHERE n.nspname = $1::text AND parent.relname = $2::text
 ORDER BY c.relname;
 
--- name: make_partition global
+-- name: purge_make_partition global
 -- The bounds are dates that the program made.
 CREATE TABLE /*schema*//*partition*/ PARTITION OF /*schema*//*table*/
 FOR VALUES FROM ('/*from*/') TO ('/*to*/');
 
--- name: limit_lock global
+-- name: purge_limit_lock global
 -- How long to wait for a lock. On Citus it holds on the coordinator only.
 -- $1 milliseconds as text
 SELECT set_config('lock_timeout', $1::text, true);
 
--- name: partition_left global
+-- name: purge_partition_left global
 -- How many rows must still be shown, and how many there are.
 -- $1 how many of the first to count at most, $2 of the second
 SELECT
@@ -139,10 +131,10 @@ SELECT
     ) AS kept),
     (SELECT count(*) FROM (SELECT 1 FROM /*schema*//*partition*/ LIMIT $2::int) AS counted);
 
--- name: drop_partition global
+-- name: purge_drop_partition global
 DROP TABLE IF EXISTS /*schema*//*partition*/;
 
--- name: save_and_drop_partition global
+-- name: purge_save_and_drop_partition global
 -- What must still be shown goes to where rows without a day are.
 ALTER TABLE /*schema*//*table*/ DETACH PARTITION /*schema*//*partition*/;
 INSERT INTO /*schema*//*table*/
@@ -281,3 +273,21 @@ DELETE FROM /*schema*/sql_success AS s
 USING gone
 WHERE s.shard_id = gone.shard_id AND s.guid = gone.guid
 RETURNING s.shard_id;
+
+-- name: now global
+SELECT statement_timestamp();
+
+-- name: purge_audit global
+-- Rows that found no partition of their day.
+-- $1 kept for, $2 limit
+WITH old AS (
+    SELECT e.shard_id, e.at, e.guid
+    FROM /*schema*/audit_default AS e
+    WHERE e.at <= statement_timestamp() - $1::interval
+    ORDER BY e.at
+    LIMIT $2::int
+)
+DELETE FROM /*schema*/audit_default AS e
+USING old
+WHERE e.shard_id = old.shard_id AND e.at = old.at AND e.guid = old.guid
+RETURNING e.shard_id;

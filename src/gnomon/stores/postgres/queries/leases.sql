@@ -1,6 +1,6 @@
 -- Who owns which shard. See actions.sql about `one-shard:`.
 
--- name: locks global
+-- name: list_locks global
 -- All locks, the longest untouched shard first.
 SELECT l.shard_id, l.lease_guid, l.owner, l.beat, statement_timestamp() - l.heartbeat_at,
        l.last_processing_start_at
@@ -40,7 +40,7 @@ SET lease_guid = NULL, owner = NULL, heartbeat_at = NULL, beat = l.beat + 1,
 FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
 WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid /*one-shard: AND l.shard_id = $4*/;
 
--- name: worker_lives global
+-- name: heartbeat_worker global
 -- $1 worker, $2 owner, $3 the present, $4 how many shards it holds, $5 its process
 INSERT INTO /*schema*/worker (worker_id, owner, started_at, heartbeat_at, shards, process)
 VALUES ($1::uuid, $2::text, $3::timestamptz, $3::timestamptz, $4::int, $5::text)
@@ -48,27 +48,18 @@ ON CONFLICT (worker_id) DO UPDATE
 SET heartbeat_at = excluded.heartbeat_at, owner = excluded.owner, shards = excluded.shards,
     process = excluded.process;
 
--- name: workers_alive global
+-- name: heartbeat_alive global
 -- $1 alive_for
 SELECT count(*), coalesce(sum(w.shards), 0)::int,
        (SELECT i.limits_version FROM /*schema*/installation AS i)
 FROM /*schema*/worker AS w
 WHERE w.heartbeat_at > statement_timestamp() - $1::interval;
 
--- name: workers global
+-- name: list_workers global
 SELECT w.worker_id, w.owner, w.process, statement_timestamp() - w.heartbeat_at
 FROM /*schema*/worker AS w
 ORDER BY w.worker_id;
 
--- name: leave global
+-- name: remove_worker global
 -- $1 worker
 DELETE FROM /*schema*/worker AS w WHERE w.worker_id = $1::uuid;
-
--- name: notify global
--- A hint, outside any data transaction: its commit lock is database-wide.
--- $1 channel, $2 payload
-SELECT pg_notify($1::text, $2::text);
-
--- name: join_transaction global
--- Makes SQLAlchemy begin the caller's transaction, before we use its driver's connection directly.
-SELECT 1;

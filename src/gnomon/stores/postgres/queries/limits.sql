@@ -11,24 +11,24 @@ WHERE (l.parallel, l.rate, l.burst)
     IS DISTINCT FROM (excluded.parallel, excluded.rate, excluded.burst)
 RETURNING l.kind;
 
--- name: drop_limit global
+-- name: delete_limit global
 -- $1 kind, $2 name
 DELETE FROM /*schema*/work_limit AS l WHERE l.kind = $1::text AND l.name = $2::text
 RETURNING l.kind;
 
--- name: clear_grants global
+-- name: change_clear_grants global
 -- $1 kind, $2 name
 DELETE FROM /*schema*/limit_grant AS g WHERE g.kind = $1::text AND g.name = $2::text;
 
--- name: count_limits_version global
+-- name: change_version global
 -- Tells every worker, with its next heartbeat, that there is something to read.
 UPDATE /*schema*/installation AS i SET limits_version = i.limits_version + 1
 RETURNING i.limits_version;
 
--- name: limits_version global
+-- name: list_version global
 SELECT i.limits_version FROM /*schema*/installation AS i;
 
--- name: limits global
+-- name: list_limits global
 -- Who has not asked for this long has nothing any more, though his row may still be there.
 -- $1 asked within
 SELECT l.kind, l.name, l.parallel, l.rate, l.burst,
@@ -39,27 +39,27 @@ LEFT JOIN /*schema*/limit_grant AS g
 GROUP BY l.kind, l.name
 ORDER BY l.kind, l.name;
 
--- name: lock_limit global
+-- name: share_lock global
 -- One process at a time, until the end of the transaction.
 -- $1 kind, $2 name
 UPDATE /*schema*/work_limit AS l SET parallel = l.parallel
 WHERE l.kind = $1::text AND l.name = $2::text
 RETURNING l.parallel;
 
--- name: living_shards global
+-- name: share_living global
 -- How many shards each living worker holds. One row, also when nobody lives.
 -- $1 alive_for
 SELECT statement_timestamp(), coalesce(array_agg(w.worker_id), '{}'), coalesce(array_agg(w.shards), '{}')
 FROM /*schema*/worker AS w
 WHERE w.heartbeat_at > statement_timestamp() - $1::interval;
 
--- name: limit_grants global
+-- name: share_grants global
 -- $1 kinds, $2 names
 SELECT g.kind, g.name, g.worker_id, g.wanted, g.counted, g.allowed, g.is_waiting, g.since, g.asked_at
 FROM unnest($1::text[], $2::text[]) AS u (kind, name)
 JOIN /*schema*/limit_grant AS g ON g.kind = u.kind AND g.name = u.name;
 
--- name: put_grants global
+-- name: share_put_grants global
 -- $1 worker, $2 the present, $3 kinds, $4 names, $5 wanted, $6 counted, $7 allowed, $8 is_waiting,
 -- $9 since
 INSERT INTO /*schema*/limit_grant AS g
@@ -73,7 +73,7 @@ ON CONFLICT (kind, name, worker_id) DO UPDATE
 SET asked_at = excluded.asked_at, wanted = excluded.wanted, counted = excluded.counted,
     allowed = excluded.allowed, is_waiting = excluded.is_waiting, since = excluded.since;
 
--- name: drop_grants global
+-- name: share_drop_grants global
 -- $1 kinds, $2 names, $3 workers
 DELETE FROM /*schema*/limit_grant AS g
 USING unnest($1::text[], $2::text[], $3::uuid[]) AS u (kind, name, worker_id)

@@ -57,7 +57,7 @@ WITH free AS (
 )
 SELECT e.attempt_id, e.swept FROM ended AS e;
 
--- name: lock_generations shard-local
+-- name: lock_generation shard-local
 -- Lock generations and their processing rows until we are done; those that are there and free.
 -- $1 guids
 SELECT q.guid
@@ -82,7 +82,7 @@ RETURNING q.attempt_id, q.swept;
 
 -- name: finish_keep shard-local
 -- The fence of results after which the action goes on; the attempt id stays, to know a repeat by.
--- `swept` stays as well for a moment, for RETURNING knows the new row only: see clear_swept.
+-- `swept` stays as well for a moment, for RETURNING knows the new row only: see finish_clear_swept.
 -- $1 guids (sorted), $2 attempt ids, $3 scheduled_at
 UPDATE /*schema*/processing_queue AS q
 SET scheduled_at = coalesce(($3::timestamptz[])[width_bucket(q.guid, $1::uuid[])], 'infinity'),
@@ -92,7 +92,7 @@ WHERE q.guid = ANY ($1::uuid[])
   AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $4*/
 RETURNING q.attempt_id, q.swept, q.guid;
 
--- name: clear_swept shard-local
+-- name: finish_clear_swept shard-local
 -- Results that came after all: their attempts count as ended by themselves.
 -- $1 guids
 UPDATE /*schema*/processing_queue AS q
@@ -164,7 +164,7 @@ CROSS JOIN LATERAL (
 DELETE FROM /*schema*/scheduled_action AS a
 WHERE a.guid = ANY ($1::uuid[]) /*one-shard: AND a.shard_id = $2*/;
 
--- name: continue_actions shard-local
+-- name: continue_action shard-local
 -- Count, and go on to the next attempt or occurrence. Counters are added up here, so that no
 -- read-modify-write can lose one. The rows are locked: a ctid is good until we are done.
 -- $1 guids, $2 occurrence numbers, $3 occurrence_at, $4 expires_at, $5 succeeded, $6 failed,
@@ -198,7 +198,7 @@ FROM found AS u
 WHERE a.ctid = u.row_id AND a.guid IS NOT DISTINCT FROM u.guid /*one-shard: AND a.shard_id = $12*/
 RETURNING a.guid;
 
--- name: log_attempts shard-local
+-- name: log_attempt shard-local
 -- Write attempts down. A row of an attempt that was swept or superseded gets its true end.
 -- $1 shards, $2 ids, $3 guids, $4 attempt ids, $5 attempt numbers, $6 occurrence numbers,
 -- $7 began_at, $8 outcomes, $9 errors, $10 answers, $11 owners, $12 ended_at
@@ -260,7 +260,7 @@ WITH mine AS MATERIALIZED (
 )
 SELECT m.attempt_id FROM mine AS m;
 
--- name: refused shard-local
+-- name: finish_recorded shard-local
 -- Results that no fence let through: which of them had been recorded before? That the attempt was
 -- swept or superseded is no result of its own, unless this one says the very same.
 -- $1 guids, $2 attempt ids, $3 began_at, $4 outcomes
@@ -281,6 +281,3 @@ WHERE EXISTS (
     WHERE q.guid = u.guid AND q.attempt_id = u.attempt_id
       AND NOT q.running AND NOT q.swept /*one-shard: AND q.shard_id = $5*/
 );
-
--- name: now global
-SELECT statement_timestamp();

@@ -1,11 +1,11 @@
 -- Who may call, and who did what.
 
--- name: audit shard-local
+-- name: write_audit_entry shard-local
 -- $1 at, $2 guid, $3 shard, $4 count, $5 verb, $6 actor, $7 id
 INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
 VALUES ($1::timestamptz, $2::uuid, $3::int, $4::int, $5::text, $6::text, $7::text);
 
--- name: audit_entries global
+-- name: list_audit global
 -- $1 actor or null, $2 id or null, $3 before or null, $4 limit
 SELECT e.at, e.actor, e.verb, e.id, e.guid, e.count
 FROM /*schema*/audit AS e
@@ -15,22 +15,7 @@ WHERE ($1::text IS NULL OR e.actor = $1::text)
 ORDER BY e.at DESC, e.guid DESC
 LIMIT $4::int;
 
--- name: purge_audit global
--- Rows that found no partition of their day.
--- $1 kept for, $2 limit
-WITH old AS (
-    SELECT e.shard_id, e.at, e.guid
-    FROM /*schema*/audit_default AS e
-    WHERE e.at <= statement_timestamp() - $1::interval
-    ORDER BY e.at
-    LIMIT $2::int
-)
-DELETE FROM /*schema*/audit_default AS e
-USING old
-WHERE e.shard_id = old.shard_id AND e.at = old.at AND e.guid = old.guid
-RETURNING e.shard_id;
-
--- name: lock_tokens global
+-- name: change_lock_tokens global
 -- One change of tokens at a time, until the end of the transaction: they are rare.
 UPDATE /*schema*/installation AS i SET floor = i.floor;
 
@@ -45,7 +30,7 @@ VALUES (
 )
 RETURNING token_id, digest, name, scopes, created_at, expires_at, revoked_at, rate, live_max;
 
--- name: valid_tokens global
+-- name: change_valid_tokens global
 -- The valid tokens of a name, newest first.
 -- $1 name
 SELECT t.token_id
@@ -54,7 +39,7 @@ WHERE t.name = $1::text AND t.revoked_at IS NULL
   AND (t.expires_at IS NULL OR t.expires_at > statement_timestamp())
 ORDER BY t.created_at DESC, t.token_id DESC;
 
--- name: shorten_token global
+-- name: rotate_shorten global
 -- $1 id, $2 how long it is still valid
 UPDATE /*schema*/token AS t
 SET expires_at = least(t.expires_at, statement_timestamp() + $2::interval)
@@ -66,7 +51,7 @@ UPDATE /*schema*/token AS t
 SET revoked_at = statement_timestamp()
 WHERE t.token_id = ANY ($1::uuid[]);
 
--- name: tokens global
+-- name: list_tokens global
 SELECT t.token_id, t.digest, t.name, t.scopes, t.created_at, t.expires_at, t.revoked_at, t.rate,
        t.live_max
 FROM /*schema*/token AS t
@@ -80,17 +65,17 @@ FROM /*schema*/token AS t
 WHERE t.digest = $1::bytea AND t.revoked_at IS NULL
   AND (t.expires_at IS NULL OR t.expires_at > statement_timestamp());
 
--- name: any_token global
+-- name: has_any_token global
 SELECT EXISTS (SELECT 1 FROM /*schema*/token);
 
--- name: live_count global
+-- name: count_live_actions global
 -- $1 name, $2 limit
 SELECT count(*)
 FROM (
     SELECT 1 FROM /*schema*/scheduled_action AS a WHERE a.creator = $1::text LIMIT $2::int
 ) AS counted;
 
--- name: note shard-local
+-- name: write_audit shard-local
 -- An entry for a change that is made elsewhere.
 -- $1 guid, $2 verb, $3 actor, $4 id
 INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)

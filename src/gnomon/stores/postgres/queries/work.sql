@@ -63,7 +63,7 @@ SELECT m.shard_id, m.queue, m.priority, min(m.scheduled_at), count(*), statement
 FROM moved AS m
 GROUP BY m.shard_id, m.queue, m.priority;
 
--- name: arrive many-shards
+-- name: move_and_begin many-shards
 -- Move, and begin at once what is due on arrival and finds room: such a row enters the processing
 -- queue with its attempt and its reservation, and is written once instead of twice. An action that
 -- is being changed cannot be held FOR SHARE: its row is moved and not begun. Gives all rows taken;
@@ -346,7 +346,7 @@ RETURNING
     p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
     p.last_attempt, q.queue, q.priority, p.series;
 
--- name: next_due many-shards
+-- name: begin_next_due many-shards
 -- The earliest row of each lane, running or not; if it was due a moment ago, also the earliest one
 -- that was not.
 -- $1 shards, $2 queues, $3 priorities, $4 since, $5 the moment
@@ -372,7 +372,7 @@ LEFT JOIN LATERAL (
 ) AS behind ON true
 ORDER BY d.place;
 
--- name: next_due_lane shard-local
+-- name: begin_next_due_lane shard-local
 -- The same for one lane.
 -- $1 shard, $2 queue, $3 priority, $4 since, $5 the moment
 SELECT first.scheduled_at, (
@@ -420,7 +420,7 @@ SELECT (
     LIMIT 1
 );
 
--- name: recall shard-local
+-- name: find_begun shard-local
 -- Running rows that a batch began. When they had been due is not known any more: began_at instead.
 -- $1 shards, $2 queues, $3 priorities, $4 batch
 SELECT
@@ -482,7 +482,7 @@ WITH mine AS MATERIALIZED (
 )
 SELECT m.attempt_id FROM mine AS m;
 
--- name: survey shard-local
+-- name: list_lanes shard-local
 -- Every lane of some shards and its earliest time, by leaping from lane to lane in the index.
 -- $1 shards
 WITH RECURSIVE lane AS (
@@ -509,7 +509,7 @@ WITH RECURSIVE lane AS (
 )
 SELECT l.shard_id, l.queue, l.priority, l.scheduled_at FROM lane AS l;
 
--- name: waiting many-shards
+-- name: poll many-shards
 -- Which transactions are in progress, and which shards have incoming rows behind their mark: one
 -- snapshot for both, so that what a transaction wrote is seen as soon as it is not named any more.
 -- Subtransactions count as what they belong to; prepared ones are in progress. A snapshot lists those
@@ -531,7 +531,7 @@ SELECT statement_timestamp(),
         )
     );
 
--- name: waiting_shard shard-local
+-- name: poll_shard shard-local
 -- The shard, if it has incoming rows behind its mark. A cluster has no common snapshot to ask.
 -- $1 shard, $2 mark, $3 how far marks lag behind
 SELECT i.shard_id
@@ -540,7 +540,7 @@ WHERE i.shard_id = $1::int
   AND i.created_at >= least($2::timestamptz, statement_timestamp() - $3::interval)
 LIMIT 1;
 
--- name: lapsed_running shard-local
+-- name: list_lapsed_running shard-local
 -- Attempts that outlived their reservation, with their actions. What somebody holds
 -- just now is passed over: it is found again.
 -- $1 shards, $2 limit, $3 rows to look at in a shard
@@ -567,7 +567,7 @@ CROSS JOIN LATERAL (
 ) AS a
 LIMIT $2::int;
 
--- name: orphans shard-local
+-- name: list_orphans shard-local
 -- Running attempts of some owners in order of guid, whatever their reservations say. First all of
 -- them, by the small index of what runs (the order asks for it), and only then their actions.
 -- $1 shards, $2 owners, $3 behind this guid, $4 limit
@@ -600,7 +600,7 @@ CROSS JOIN LATERAL (
 ORDER BY q.guid
 LIMIT $4::int;
 
--- name: lapsed_expired shard-local
+-- name: list_lapsed_expired shard-local
 -- Due rows whose action expired: no attempt may begin. By the index of expiries, not of lanes: most
 -- actions have none, and a backlog does not hide the others. What somebody holds is passed over.
 -- $1 shards, $2 limit, $3 rows to look at in a shard
@@ -634,7 +634,7 @@ CROSS JOIN LATERAL (
 WHERE q.scheduled_at <= statement_timestamp() AND NOT q.running
 LIMIT $2::int;
 
--- name: drop_stale shard-local
+-- name: delete_stale shard-local
 -- Remove due rows of old generations, and lapsed attempts of them. Changes take their rows with them;
 -- what is left was being moved or attempted, or held by somebody, when its generation ended. A guid never comes back, so nothing can
 -- happen between the look and the deletion. Only the oldest $3 rows of a lane are looked at: in a
@@ -706,7 +706,7 @@ USING stale AS s
 WHERE q.ctid = s.row_id /*one-shard: AND q.shard_id = $4*/
 RETURNING q.shard_id;
 
--- name: drop_rows shard-local
+-- name: finish_delete_stale shard-local
 -- The same for certain guids: an attempt ended whose generation is gone.
 -- $1 guids
 WITH stale AS (

@@ -44,7 +44,7 @@ def write_entry(
 ) -> None:
     """An entry of the audit."""
     entry = {"verb": verb, "actor": actor, "id": name, "at": at, "guid": guid.bytes, "count": count}
-    connection.execute(SQL["audit"], entry)
+    connection.execute(SQL["write_audit_entry"], entry)
 
 
 def load_entity(connection: Connection, entity_id: str) -> Entity | None:

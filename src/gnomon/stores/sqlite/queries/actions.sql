@@ -75,7 +75,7 @@ UPDATE scheduled_action SET
     expires_at = :expires_at, occurrence_failures = 0, series = coalesce(series, guid)
 WHERE id = :id;
 
--- name: cancel
+-- name: change_archive
 -- Archive a generation that a user ended. Its attempt in flight counts as interrupted: it was made.
 INSERT INTO finished_action (
     id, shard_id, guid, state, queue, priority, keyed, created_at, updated_at, occurrence_no,
@@ -98,7 +98,7 @@ FROM (
     WHERE a.id = :id AND a.retention_us > 0
 );
 
--- name: log_superseded
+-- name: change_log_attempt
 -- Close the attempt in flight of the generation that goes; its result, if it comes, is late.
 INSERT INTO attempt_log (
     shard_id, id, guid, attempt_id, attempt_no, occurrence_no, began_at, outcome, owner
@@ -111,19 +111,19 @@ JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
 WHERE a.id = :id AND q.running = 1
 ON CONFLICT DO NOTHING;
 
--- name: drop_idle
+-- name: change_drop_row
 -- A generation ends, and with it its row in the processing queue: left there until its time it would
 -- be in the way of others. An attempt that runs keeps its row until it ends.
 DELETE FROM processing_queue WHERE guid = :guid AND running = 0;
 
--- name: touch_live
+-- name: repeat_live
 -- A repeat is acknowledged only by a write of its own: then the first one is durable too.
 UPDATE scheduled_action SET keyed = keyed WHERE id = :id;
 
--- name: touch_finished
+-- name: repeat_finished
 UPDATE finished_action SET keyed = keyed WHERE id = :id AND guid = :guid;
 
--- name: get
+-- name: get_live
 SELECT * FROM live_action WHERE id = :id;
 
 -- name: get_finished
@@ -136,7 +136,7 @@ WHERE id = :id AND purge_at > :now
 ORDER BY finished_at DESC, guid DESC
 LIMIT 1;
 
--- name: get_generation
+-- name: repeat_generation
 -- A finished generation, for the sake of repeats: also when its retention is over.
 SELECT
     id, shard_id, guid, state, created_at, updated_at, occurrence_no, occurrence_at, attempts,
@@ -147,7 +147,7 @@ WHERE id = :id AND guid = :guid
 ORDER BY finished_at DESC
 LIMIT 1;
 
--- name: attempts
+-- name: list_attempts
 -- The log, and from the finished ones the attempts that are in no log: plain first-time successes.
 SELECT
     attempt_id, attempt_no, occurrence_no, began_at, ended_at, outcome, error, answer, owner,

@@ -1,20 +1,20 @@
--- name: has_installation
+-- name: open_is_installed
 SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'installation';
 
--- name: install
+-- name: migrate_install
 INSERT INTO installation (
     only_row, id, shard_count, schema_version, floor, created_at, inode
 )
 VALUES (1, :id, :shard_count, :version, :floor, :now, :inode);
 
--- name: install_locks
+-- name: migrate_install_locks
 INSERT INTO shard_lock (shard_id)
 SELECT value FROM json_each(:shards);
 
--- name: record_migration
+-- name: migrate_record
 INSERT INTO migration (version, name, applied_at) VALUES (:version, :name, :now);
 
--- name: set_version
+-- name: migrate_set_version
 UPDATE installation SET schema_version = :version;
 
 -- name: open
@@ -112,3 +112,10 @@ WHERE began_at < :logged_before AND rowid IN (
 
 -- name: purge_workers
 DELETE FROM worker WHERE heartbeat_at < :silent_since;
+
+-- name: purge_audit
+-- It is written in order of time, so what is old stands at its head.
+DELETE FROM audit
+WHERE at < :audited_before AND entry_no IN (
+    SELECT entry_no FROM audit ORDER BY entry_no LIMIT :limit
+);

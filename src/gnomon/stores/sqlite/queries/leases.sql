@@ -1,4 +1,4 @@
--- name: locks
+-- name: list_locks
 SELECT shard_id, lease_guid, owner, beat, heartbeat_at, last_processing_start_at
 FROM shard_lock
 ORDER BY last_processing_start_at NULLS FIRST, shard_id;
@@ -28,7 +28,7 @@ INSERT INTO worker (worker_id, owner, process, started_at, heartbeat_at, shards)
 VALUES (:worker, :owner, :process, :now, :now, :shards)
 ON CONFLICT (worker_id) DO UPDATE SET heartbeat_at = :now, shards = :shards, process = :process;
 
--- name: workers_alive
+-- name: heartbeat_alive
 SELECT count(*), coalesce(sum(shards), 0), (SELECT limits_version FROM installation)
 FROM worker
 WHERE heartbeat_at >= :alive_since;
@@ -37,8 +37,8 @@ WHERE heartbeat_at >= :alive_since;
 UPDATE shard_lock SET lease_guid = NULL, owner = NULL, heartbeat_at = NULL
 WHERE shard_id = :shard AND lease_guid = :lease_guid;
 
--- name: leave
+-- name: remove_worker
 DELETE FROM worker WHERE worker_id = :worker;
 
--- name: workers
+-- name: list_workers
 SELECT worker_id, owner, process, heartbeat_at FROM worker ORDER BY worker_id;

@@ -6,20 +6,20 @@ VALUES (:kind, :name, :parallel, :rate, :burst)
 ON CONFLICT (kind, name) DO UPDATE SET parallel = :parallel, rate = :rate, burst = :burst
 WHERE parallel IS NOT :parallel OR rate IS NOT :rate OR burst IS NOT :burst;
 
--- name: drop_limit
+-- name: delete_limit
 DELETE FROM work_limit WHERE kind = :kind AND name = :name;
 
--- name: clear_grants
+-- name: change_clear_grants
 DELETE FROM limit_grant WHERE kind = :kind AND name = :name;
 
--- name: count_limits_version
+-- name: change_version
 -- Tells every worker, with its next heartbeat, that there is something to read.
 UPDATE installation SET limits_version = limits_version + 1;
 
--- name: limits_version
+-- name: list_version
 SELECT limits_version FROM installation;
 
--- name: limits
+-- name: list_limits
 -- Who has not asked for this long has nothing any more, though his row may still be there.
 SELECT l.kind, l.name, l.parallel, l.rate, l.burst,
     coalesce(sum(g.counted), 0), coalesce(sum(g.wanted), 0)
@@ -29,18 +29,18 @@ LEFT JOIN limit_grant AS g
 GROUP BY l.kind, l.name
 ORDER BY l.kind, l.name;
 
--- name: limit_parallel
+-- name: share_parallel
 SELECT parallel FROM work_limit WHERE kind = :kind AND name = :name;
 
--- name: living_shards
+-- name: share_living
 SELECT worker_id, shards FROM worker WHERE heartbeat_at >= :alive_since;
 
--- name: limit_grants
+-- name: share_grants
 SELECT worker_id, wanted, counted, allowed, is_waiting, since, asked_at
 FROM limit_grant
 WHERE kind = :kind AND name = :name;
 
--- name: put_grant
+-- name: share_put_grant
 INSERT INTO limit_grant
     (kind, name, worker_id, wanted, counted, allowed, is_waiting, since, asked_at)
 VALUES (:kind, :name, :worker, :wanted, :counted, :allowed, :is_waiting, :since, :now)
@@ -48,5 +48,5 @@ ON CONFLICT (kind, name, worker_id) DO UPDATE SET
     wanted = :wanted, counted = :counted, allowed = :allowed, is_waiting = :is_waiting,
     since = :since, asked_at = :now;
 
--- name: drop_grant
+-- name: share_drop_grant
 DELETE FROM limit_grant WHERE kind = :kind AND name = :name AND worker_id = :worker;

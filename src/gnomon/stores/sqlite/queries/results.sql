@@ -56,7 +56,7 @@ JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
 WHERE q.shard_id = :shard AND q.guid = :guid AND (:running = 0 OR q.attempt_id = :attempt_id)
     AND q.running = :running AND q.scheduled_at = :seen_at;
 
--- name: archive
+-- name: end_archive
 -- A retention of nothing leaves nothing.
 INSERT INTO finished_action (
     id, shard_id, guid, state, queue, priority, keyed, created_at, updated_at, occurrence_no,
@@ -74,19 +74,19 @@ SELECT
 FROM scheduled_action
 WHERE shard_id = :shard AND guid = :guid AND retention_us > 0;
 
--- name: remove_action
+-- name: end_remove
 DELETE FROM scheduled_action WHERE shard_id = :shard AND guid = :guid;
 
--- name: remove_processing
+-- name: end_remove_row
 DELETE FROM processing_queue WHERE shard_id = :shard AND guid = :guid;
 
--- name: remove_left
+-- name: finish_delete_stale
 -- The row of an attempt that ended, and whose generation is gone.
 DELETE FROM processing_queue
 WHERE guid = :guid
     AND NOT EXISTS (SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = :guid);
 
--- name: count_result
+-- name: continue_action
 UPDATE scheduled_action SET
     occurrence_no = :occurrence_no, occurrence_at = coalesce(:occurrence_at, occurrence_at),
     expires_at = :expires_at,
@@ -120,11 +120,11 @@ VALUES (
 ON CONFLICT (shard_id, attempt_id, began_at) DO UPDATE SET
     ended_at = :ended_at, outcome = :outcome, error = :error, answer = :answer;
 
--- name: logged_outcome
+-- name: finish_logged_outcome
 SELECT outcome FROM attempt_log
 WHERE shard_id = :shard AND attempt_id = :attempt_id AND began_at = :began_at;
 
--- name: was_recorded
+-- name: finish_recorded
 -- Without a row in the log: recorded if its action ended by it, or goes on after it.
 SELECT 1 FROM finished_action WHERE id = :id AND guid = :guid AND attempt_id = :attempt_id
 UNION ALL

@@ -1,4 +1,4 @@
--- name: waiting
+-- name: poll
 -- Which of these shards have incoming rows. SQLite leaves no dead rows, so marks are not needed.
 SELECT s.value FROM json_each(:shards) AS s
 WHERE EXISTS (SELECT 1 FROM incoming_queue AS i WHERE i.shard_id = s.value);
@@ -135,7 +135,7 @@ WHERE q.guid = substr(:packed, s.key * 32 + 1, 16)
     AND +q.running = 0 AND +q.scheduled_at = s.value
     AND a.guid = substr(:packed, s.key * 32 + 1, 16);
 
--- name: next_due
+-- name: begin_next_due
 SELECT scheduled_at FROM processing_queue
 WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND scheduled_at > :after
 ORDER BY scheduled_at
@@ -149,7 +149,7 @@ WHERE shard_id = :shard AND queue = :queue AND priority = :priority
 ORDER BY scheduled_at
 LIMIT 1 OFFSET :looked_at;
 
--- name: recall
+-- name: find_begun
 SELECT json_group_array(json_array(
     hex(q.guid), q.began_at, q.attempts - 1, a.id, a.timeout_us, a.created_at, a.occurrence_no,
     a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
@@ -165,14 +165,14 @@ UPDATE processing_queue SET scheduled_at = :reserved_until
 WHERE shard_id = :shard AND guid = :guid AND attempt_id = :attempt_id AND running = 1
     AND EXISTS (SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = :guid);
 
--- name: lane_after
+-- name: list_lanes_after
 -- Lanes one by one, each found by one step in the index, with its earliest time.
 SELECT queue, priority, scheduled_at FROM processing_queue
 WHERE shard_id = :shard AND (queue, priority) > (:queue, :priority)
 ORDER BY queue, priority, scheduled_at
 LIMIT 1;
 
--- name: drop_stale_running
+-- name: delete_stale_running
 -- Lapsed attempts of old generations.
 DELETE FROM processing_queue
 WHERE guid IN (
@@ -187,7 +187,7 @@ WHERE guid IN (
     )
 );
 
--- name: drop_stale
+-- name: delete_stale
 -- Rows of old generations at the head of a lane. What is current leaves the head sooner or later,
 -- so a bounded look finds all of them in the end.
 DELETE FROM processing_queue
@@ -204,7 +204,7 @@ WHERE guid IN (
     )
 );
 
--- name: lapsed_running
+-- name: list_lapsed_running
 SELECT
     a.*, q.scheduled_at AS due_at, q.running AS is_running
 FROM processing_queue AS q INDEXED BY processing_queue_running_idx
@@ -217,7 +217,7 @@ WHERE q.shard_id = :shard AND q.running = 1 AND q.scheduled_at <= :now
 ORDER BY q.scheduled_at
 LIMIT :limit;
 
--- name: orphans
+-- name: list_orphans
 -- Running attempts of some owners, whatever their reservations say.
 SELECT
     a.*, q.scheduled_at AS due_at, q.running AS is_running
@@ -230,7 +230,7 @@ WHERE q.running = 1 AND q.shard_id IN (SELECT value FROM json_each(:shards))
 ORDER BY q.guid
 LIMIT :limit;
 
--- name: lapsed_expired
+-- name: list_lapsed_expired
 SELECT
     a.*, a.scheduled_at AS due_at, a.running AS is_running
 FROM live_action AS a
