@@ -223,7 +223,9 @@ class ActionChanger:
         )
 
     async def _audit(self, verb: str, place: ActionAddress, guid: UUID, at: datetime) -> None:
-        await self._session.fetch("write_audit_entry", at, guid, place.shard, 1, verb, self._actor, place.id)
+        await self._session.fetch(
+            "write_audit_entry", at, guid, place.shard, 1, verb, self._actor, place.id
+        )
 
     async def _supersede(self, place: ActionAddress, live: LiveAction) -> None:
         """Close what the old generation leaves behind: its row, its attempt in flight, its key."""

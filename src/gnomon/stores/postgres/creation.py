@@ -119,7 +119,14 @@ async def create_drafts(
     if kept:
         first = kept[0]
         await session.fetch(
-            "write_audit_entry", stored[first.guid], first.guid, first.shard, len(stored), verb, actor, first.id
+            "write_audit_entry",
+            stored[first.guid],
+            first.guid,
+            first.shard,
+            len(stored),
+            verb,
+            actor,
+            first.id,
         )
     found = answers(drafts, stored)
     missed = [

@@ -172,7 +172,9 @@ class AttemptFinisher:
             now = await self._present()
             results = [self._result(one, now, outcome=f"late_{one.outcome}") for one in late]
             await log_attempts(self._session, results, now, self._shards)
-            await self._session.fetch("finish_delete_stale", [one.guid for one in late], *self._shards)
+            await self._session.fetch(
+                "finish_delete_stale", [one.guid for one in late], *self._shards
+            )
         return {
             one.attempt_id: Recorded.REPEATED if one.attempt_id in repeated else Recorded.LATE
             for one in finishes

@@ -145,7 +145,9 @@ class PostgresInstallation:
         schema = self._database.schema
         for table in (name for version in versions for name in DISTRIBUTED.get(version, ())):
             beside = "default" if table == BESIDE else in_schema(f"/*schema*/{BESIDE}", schema)
-            await session.fetch("migrate_distribute", in_schema(f"/*schema*/{table}", schema), beside)
+            await session.fetch(
+                "migrate_distribute", in_schema(f"/*schema*/{table}", schema), beside
+            )
         for table in (name for version in versions for name in REFERENCE.get(version, ())):
             await session.fetch("migrate_reference", in_schema(f"/*schema*/{table}", schema))
 

@@ -58,7 +58,9 @@ class PostgresLimits:
             await _put(session, worker, sharing.put)
             if sharing.drop:
                 keys = _columns(grant.key for grant in sharing.drop)
-                await session.fetch("share_drop_grants", *keys, [each.worker for each in sharing.drop])
+                await session.fetch(
+                    "share_drop_grants", *keys, [each.worker for each in sharing.drop]
+                )
         return sharing.allowed
 
 

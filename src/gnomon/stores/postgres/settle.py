@@ -42,7 +42,9 @@ async def _lapsed(
 ) -> list[LapsedRow]:
     running = await session.fetch("list_lapsed_running", shards, limit, LOOKED_AT, *only)
     left = limit - len(running)
-    expired = await session.fetch("list_lapsed_expired", shards, left, LOOKED_AT, *only) if left else []
+    expired = (
+        await session.fetch("list_lapsed_expired", shards, left, LOOKED_AT, *only) if left else []
+    )
     return [decoder.lapsed_of(row) for row in (*running, *expired)]
 
 
@@ -67,7 +69,9 @@ async def orphans(
     found: list[LapsedRow] = []
     for group in database.groups(shards):
         wanted = [shards[place] for place in group.places]
-        rows = await database.fetch("list_orphans", wanted, list(owners), after, limit, *group.shards)
+        rows = await database.fetch(
+            "list_orphans", wanted, list(owners), after, limit, *group.shards
+        )
         found += [decoder.lapsed_of(row) for row in rows]
     return sorted(found, key=lambda orphan: orphan.guid)[:limit]
 

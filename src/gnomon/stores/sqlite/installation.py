@@ -98,7 +98,9 @@ class SqliteInstallation:
             "inode": self._inode(),
         }
         connection.execute(SQL["migrate_install"], row)
-        connection.execute(SQL["migrate_install_locks"], {"shards": json.dumps(list(range(shard_count)))})
+        connection.execute(
+            SQL["migrate_install_locks"], {"shards": json.dumps(list(range(shard_count)))}
+        )
 
     async def open(self) -> Installation:
         return await self._runner.read(self._open)

@@ -74,8 +74,12 @@ class SqliteLimits:
             present = _present(connection, self._clock.now(), alive_for)
             grants = [grant for key in parallel for grant in _grants(connection, key)]
             sharing = share_out(worker, claims, parallel, grants, present)
-            connection.executemany(SQL["share_put_grant"], [_row_of(grant) for grant in sharing.put])
-            connection.executemany(SQL["share_drop_grant"], [_row_of(grant) for grant in sharing.drop])
+            connection.executemany(
+                SQL["share_put_grant"], [_row_of(grant) for grant in sharing.put]
+            )
+            connection.executemany(
+                SQL["share_drop_grant"], [_row_of(grant) for grant in sharing.drop]
+            )
             return sharing.allowed
 
         return await self._runner.write(call)

@@ -103,7 +103,10 @@ class SqliteResults:
         logged = connection.execute(SQL["finish_logged_outcome"], row).fetchone()
         if logged is not None and logged[0] not in {*OPEN_OUTCOMES} - {finish.outcome}:
             return Recorded.REPEATED
-        if logged is None and connection.execute(SQL["finish_recorded"], row).fetchone() is not None:
+        if (
+            logged is None
+            and connection.execute(SQL["finish_recorded"], row).fetchone() is not None
+        ):
             return Recorded.REPEATED
         self._log(connection, finish, row, owner, f"late_{finish.outcome}")
         connection.execute(SQL["finish_delete_stale"], row)

@@ -218,7 +218,9 @@ class SqliteWork(SqliteMoving):
     def _next_due(
         self, connection: Connection, lane: Lane, *, after: int = ALWAYS_US
     ) -> datetime | None:
-        row = connection.execute(SQL["begin_next_due"], lane_row(lane) | {"after": after}).fetchone()
+        row = connection.execute(
+            SQL["begin_next_due"], lane_row(lane) | {"after": after}
+        ).fetchone()
         return None if row is None else moment(row[0])
 
     async def move_and_begin(
