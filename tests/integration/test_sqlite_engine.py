@@ -344,7 +344,8 @@ HOT = (
     "move_delete", "move_lanes", "poll", "finish_plain_archive", "finish_plain_fence",
     "finish_plain_remove", "finish_fence", "settle_fence", "continue_action", "finish_reschedule",
     "extend", "list_lanes_after", "delete_stale", "list_lapsed_running", "list_lapsed_expired",
-    "get_live", "get_finished", "list_attempts", "create", "create_bulk", "find_begun", "purge_finished",
+    "get_live", "get_finished", "list_attempts", "create", "create_bulk", "find_begun",
+    "purge_finished",
     # entities and their stages
     "get_entity", "list_entities", "change_entity", "changes_since", "rows", "put_row", "drop_row",
     "parked", "lane_with_row_after", "survey_times", "due_timers", "feed", "answer_feed",
