@@ -17,7 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("gateways", "console", "client"),
     ("scheduler", "worker", "tasks", "stages"),
-    ("stores", "executors", "telemetry"),
+    ("stores", "executors", "telemetry", "limiter"),
     # Of the machine: time and randomness, processes; a file for strangers' SQL; named SQL out of
     # files. Channels to services of others.
     ("clock", "sqlite_box", "queries", "channels", "processes"),

@@ -254,7 +254,11 @@ class StageWorker:
             saved=self._saved,
         )
         self.limits = StageLimits(
-            store.limits, self.reconciler.lines, worker=ownership.worker, env=env
+            store.limits,
+            self.reconciler.lines,
+            worker=ownership.worker,
+            env=env,
+            changed=self.reconciler.wake,
         )
         self.reconciler.claims.tell_starved = self.limits.wake
         self.relay = Relay(
@@ -303,7 +307,7 @@ class StageWorker:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.reconciler.keep_reconciling(), name="reconciler")
             group.create_task(self.relay.keep_relaying(), name="relay")
-            group.create_task(self.limits.keep_asking(self.reconciler.wake), name="stage-limits")
+            group.create_task(self.limits.keep_asking(), name="stage-limits")
             group.create_task(self._keep_purging(), name="entity-janitor")
             for each in self._distant():
                 describing = each.keep_described(self._observer, self.reconciler.redescribed)
@@ -336,6 +340,6 @@ class StageWorker:
     async def drain(self, within: timedelta) -> None:
         await self.reconciler.claims.drain(within)
         await self.reconciler.attending.leave()
-        await self.limits.leave()
+        await self.limits.limiter.leave()
         for each in self._distant():
             await each.close()

@@ -32,7 +32,7 @@ from gnomon.worker.dead_workers import DeadWorkers
 from gnomon.worker.gates import QueueGate, TargetGate
 from gnomon.worker.heartbeat import Heartbeat, OpenStore
 from gnomon.worker.leases import WorkerLeases
-from gnomon.worker.limits import LimitGates
+from gnomon.worker.limits import AttemptLimits
 from gnomon.worker.pump import Pump
 from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.reservations import Reservations
@@ -107,13 +107,15 @@ class Worker:
             config=config,
             env=env,
         )
-        self._limits = LimitGates(
+        self._limits = AttemptLimits(
             store.limits,
             worker=self.leases.worker,
+            slots=self._slots,
             config=config,
             env=env,
             queues=queues,
             targets=targets,
+            changed=self._shared,
         )
         self._heart = Heartbeat(
             self.leases,
@@ -180,7 +182,7 @@ class Worker:
             await self._drain()
             for task in lasting:
                 task.cancel()
-        await self._limits.leave()
+        await self._limits.limiter.leave()
         await self._leave()  # again, for the first goodbye may have failed
 
     def _lasting(self) -> Services:
@@ -195,7 +197,7 @@ class Worker:
             ("ticker", self._tick()),
             ("recorder", self._recorder.keep_writing()),
             ("extender", self._reservations.keep_extending()),
-            ("limits", self._limits.keep_sharing(self._slots, self._shared)),
+            ("limits", self._limits.limiter.keep_asking()),
         ]
 
     def _beginning(self) -> Services:
@@ -352,7 +354,7 @@ class Worker:
 
     def _felt(self, pulse: HeartbeatResult) -> None:
         self.pump.time.observe(pulse.now)
-        self._limits.note(pulse, len(self.leases.shards))
+        self._limits.note_heartbeat(pulse, len(self.leases.shards))
         if self._limits.are_known:
             self._slots.open()
         lost = self.leases.note(pulse)

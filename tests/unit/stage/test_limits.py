@@ -35,8 +35,10 @@ async def asked(line: StagePipeline) -> LimitRequest:
     """What is asked for a line."""
     store, clock = Granting(), BenchClock(NOW)
     env = cast("Env", SimpleNamespace(clock=clock, entropy=BenchEntropy(clock), observer=None))
-    limits = StageLimits(cast("LimitStore", store), {"idle": line}, worker=UUID(int=1), env=env)
-    await limits._ask()
+    limits = StageLimits(
+        cast("LimitStore", store), {"idle": line}, worker=UUID(int=1), env=env, changed=lambda: None
+    )
+    await limits.limiter._ask()
     [claim] = store.claims
     return claim
 
