@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -150,3 +150,48 @@ def test_source_is_where_we_look() -> None:
     """The rules above would pass on an empty folder; this one would not."""
     assert (SOURCE / "gnomon" / "__init__.py").exists()
     assert source_modules()
+
+
+def twin_findings(modules: Iterable[Module]) -> list[str]:
+    """Classes that share their name with another one."""
+    homes: dict[str, set[str]] = {}
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, set()).add(module.name)
+    return [
+        f"{name}: {', '.join(sorted(names))}"
+        for name, names in sorted(homes.items())
+        if len(names) > 1
+    ]
+
+
+def gerund_findings(module: Module) -> list[str]:
+    """A file is named by what is in it, not by what goes on there. A package may be: `testing`."""
+    last = module.name.rpartition(".")[2]
+    is_package = module.path.name == "__init__.py"
+    return [module.name] if last.endswith("ing") and not is_package else []
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    """No class of ours shares its name with another one: one search finds one class."""
+    assert [] == twin_findings(source_modules())
+
+
+def test_modules_are_nouns() -> None:
+    """No module of ours is named by a gerund."""
+    assert [] == [finding for module in source_modules() for finding in gerund_findings(module)]
+
+
+def test_twin_rule_can_fail() -> None:
+    first = Module.of_text("gnomon.worker.leases", "class Claim: ...")
+    second = Module.of_text("gnomon.stages.claims", "def f():\n    class Claim: ...")
+    assert ["Claim: gnomon.stages.claims, gnomon.worker.leases"] == twin_findings([first, second])
+    assert [] == twin_findings([first])
+
+
+def test_noun_rule_can_fail() -> None:
+    assert ["gnomon.worker.leasing"] == gerund_findings(
+        Module.of_text("gnomon.worker.leasing", "x = 1")
+    )
+    assert [] == gerund_findings(Module.of_text("gnomon.worker.leases", "x = 1"))

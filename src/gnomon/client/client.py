@@ -45,7 +45,7 @@ class _ActionAnswer(msgspec.Struct):
         return Action(meta=self.meta, spec=self.spec, status=self.status)
 
 
-class _PageAnswer(msgspec.Struct):
+class _ActionsAnswer(msgspec.Struct):
     actions: list[_ActionAnswer]
     next: str | None = None
 
@@ -196,7 +196,7 @@ class Client:
         query = [("limit", str(limit)), *_filters(selection)]
         if after is not None:
             query.append(("after", after))
-        answer = await self._call("GET", "/v1/actions", _PageAnswer, query=query)
+        answer = await self._call("GET", "/v1/actions", _ActionsAnswer, query=query)
         return ActionPage(actions=[item.action() for item in answer.actions], next=answer.next)
 
     async def attempts(self, id: str, *, limit: int = 100) -> Sequence[Attempt]:

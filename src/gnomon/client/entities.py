@@ -60,7 +60,7 @@ class _EntityAnswer(msgspec.Struct):
         )
 
 
-class _PageAnswer(msgspec.Struct):
+class _EntitiesAnswer(msgspec.Struct):
     entities: list[_EntityAnswer]
     next: str | None = None
 
@@ -164,7 +164,7 @@ class EntityClient:
         query = [("limit", str(limit)), *([("after", after)] if after is not None else [])]
         if prefix:
             query.append(("id_prefix", prefix))
-        answer = await self._call("GET", "/v1/entities", _PageAnswer, query=query)
+        answer = await self._call("GET", "/v1/entities", _EntitiesAnswer, query=query)
         entities = [item.entity() for item in answer.entities]
         return EntityPage(entities=entities, next=answer.next)
 

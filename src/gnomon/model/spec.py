@@ -30,7 +30,7 @@ CATCH_UP_MAX = 10_000
 YEAR_MAX = 9000  # far from datetime's end, so that adding a duration cannot overflow
 
 
-class _Part(
+class _SpecPart(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
     """Every part of a spec: immutable, unknown fields refused, defaults not written."""
@@ -53,7 +53,7 @@ class Http(
     success: tuple[int, ...] = ()
 
 
-class Python(_Part, frozen=True, tag="python", tag_field="type"):
+class Python(_SpecPart, frozen=True, tag="python", tag_field="type"):
     """Call a function that the worker's program registered under this name."""
 
     function: str
@@ -61,7 +61,7 @@ class Python(_Part, frozen=True, tag="python", tag_field="type"):
     kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class Mock(_Part, frozen=True, tag="mock", tag_field="type"):
+class Mock(_SpecPart, frozen=True, tag="mock", tag_field="type"):
     """For tests: succeed, fail the first `fail` attempts, hang for a time, or kill the process."""
 
     fail: int = 0
@@ -70,7 +70,7 @@ class Mock(_Part, frozen=True, tag="mock", tag_field="type"):
     answer: str | None = None
 
 
-class Rabbitmq(_Part, frozen=True, tag="rabbitmq", tag_field="type"):
+class Rabbitmq(_SpecPart, frozen=True, tag="rabbitmq", tag_field="type"):
     """Publish a message. Success: the broker has confirmed it, and some queue takes it."""
 
     target: str  # named in the worker's configuration, which has the address
@@ -82,7 +82,7 @@ class Rabbitmq(_Part, frozen=True, tag="rabbitmq", tag_field="type"):
     content_type: str | None = None
 
 
-class Kafka(_Part, frozen=True, tag="kafka", tag_field="type"):
+class Kafka(_SpecPart, frozen=True, tag="kafka", tag_field="type"):
     """Send a record. Success: all replicas in sync have it."""
 
     target: str  # named in the worker's configuration, which has the address
@@ -93,7 +93,7 @@ class Kafka(_Part, frozen=True, tag="kafka", tag_field="type"):
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Grpc(_Part, frozen=True, tag="grpc", tag_field="type"):
+class Grpc(_SpecPart, frozen=True, tag="grpc", tag_field="type"):
     """Call a service that implements `gnomon.v1.ActionHandler`. Success: it answered OK."""
 
     target: str  # named in the worker's configuration, which has the address
@@ -101,7 +101,7 @@ class Grpc(_Part, frozen=True, tag="grpc", tag_field="type"):
     payload: Any = None
 
 
-class Push(_Part, frozen=True, tag="push", tag_field="type"):
+class Push(_SpecPart, frozen=True, tag="push", tag_field="type"):
     """Send a technical push through a notificator, to a user's devices or to one device."""
 
     target: str  # named in the worker's configuration, which has the address
@@ -111,7 +111,7 @@ class Push(_Part, frozen=True, tag="push", tag_field="type"):
     payload: Any = None
 
 
-class Sql(_Part, frozen=True, tag="sql", tag_field="type"):
+class Sql(_SpecPart, frozen=True, tag="sql", tag_field="type"):
     """Perform one SQL statement. Success: it is committed."""
 
     target: str  # named in the worker's configuration, which has the login
@@ -120,7 +120,7 @@ class Sql(_Part, frozen=True, tag="sql", tag_field="type"):
     autocommit: bool = False  # outside of a transaction, for VACUUM and its kin: at least once
 
 
-class Unreadable(_Part, frozen=True, tag="unreadable", tag_field="type"):
+class Unreadable(_SpecPart, frozen=True, tag="unreadable", tag_field="type"):
     """Stands for what a stored spec that cannot be read asked for; never stored, always fails."""
 
     error: str
@@ -132,17 +132,17 @@ Effect = Http | Python | Mock | Rabbitmq | Kafka | Grpc | Push | Sql
 # -- when -----------------------------------------------------------------------------------------
 
 
-class Once(_Part, frozen=True, tag="once", tag_field="type"):
+class Once(_SpecPart, frozen=True, tag="once", tag_field="type"):
     """Until the first success, or until the retries are used up."""
 
 
-class Periodic(_Part, frozen=True, tag="periodic", tag_field="type"):
+class Periodic(_SpecPart, frozen=True, tag="periodic", tag_field="type"):
     """Every `period`, counted on the grid that begins at `start_at`."""
 
     period: timedelta
 
 
-class Cron(_Part, frozen=True, tag="cron", tag_field="type"):
+class Cron(_SpecPart, frozen=True, tag="cron", tag_field="type"):
     """At the times of a five-field cron expression, in a time zone."""
 
     expression: str
@@ -152,14 +152,14 @@ class Cron(_Part, frozen=True, tag="cron", tag_field="type"):
 Policy = Once | Periodic | Cron
 
 
-class CatchUp(_Part, frozen=True):
+class CatchUp(_SpecPart, frozen=True):
     """What happens to occurrences missed while nothing ran: none, one for all, or all of them."""
 
     mode: Literal["none", "one", "all"] = "one"
     max: int = 100  # with `all`: at most this many, the newest ones
 
 
-class Retry(_Part, frozen=True):
+class Retry(_SpecPart, frozen=True):
     """`min(max_period, min_period + scale * back_off ** n)`, n = failures before this one."""
 
     max: int = 0
@@ -172,7 +172,7 @@ class Retry(_Part, frozen=True):
 # -- the whole ------------------------------------------------------------------------------------
 
 
-class Spec(_Part, frozen=True):
+class Spec(_SpecPart, frozen=True):
     """All that a user says about an action."""
 
     action: Effect

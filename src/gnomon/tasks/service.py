@@ -39,8 +39,8 @@ class TaskService:
         self._config = config
         self._env = env
         self._owner = owner
-        self._parts: dict[Identity, _Part] = {}
-        self._ending: dict[asyncio.Task[None], _Part] = {}
+        self._parts: dict[Identity, _ServedTable] = {}
+        self._ending: dict[asyncio.Task[None], _ServedTable] = {}
         self._failed = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -104,7 +104,9 @@ class TaskService:
         self._env.observer.event("tasks_conf_applied", tables=names)
 
     def _begin(self, identity: Identity, entry: TaskEntry) -> None:
-        part = _Part(entry, self._open_table, config=self._config, env=self._env, owner=self._owner)
+        part = _ServedTable(
+            entry, self._open_table, config=self._config, env=self._env, owner=self._owner
+        )
         part.task = asyncio.get_running_loop().create_task(part.serve())
         part.task.add_done_callback(self._over)
         self._parts[identity] = part
@@ -123,7 +125,7 @@ class TaskService:
             self._failed.set()
 
 
-class _Part:
+class _ServedTable:
     """One table of the service."""
 
     def __init__(

@@ -109,7 +109,7 @@ async def _check_reads(stage: Stage[Any, Any], example: Example) -> None:
     if not reach.watch or WHOLE in reach.watch:
         return
     read: set[str] = set()
-    view = Recorded(dict(example.entity), WHOLE, read.add)
+    view = ObservedDocument(dict(example.entity), WHOLE, read.add)
     stage.should_process(_item(example, view))
     await stage.process_many([_item(example, view)])
     allowed = (*reach.watch, *reach.writes)
@@ -143,7 +143,7 @@ def _broken(problem: str, example: Example, *answers: object) -> LawBrokenError:
     return LawBrokenError(f"{problem}\n  entity {dict(example.entity)}{shown}")
 
 
-class Recorded(dict[str, Any]):
+class ObservedDocument(dict[str, Any]):
     """A document that notes which of its leaves are read."""
 
     def __init__(self, document: Mapping[str, Any], path: str, note: Callable[[str], None]) -> None:
@@ -154,7 +154,7 @@ class Recorded(dict[str, Any]):
     def _seen(self, key: str, value: Any) -> Any:
         here = join(self._path, key)
         if isinstance(value, dict):
-            return Recorded(value, here, self._note)
+            return ObservedDocument(value, here, self._note)
         self._note(here)
         return value
 

@@ -23,7 +23,7 @@ from gnomon.gateways.rest.guards import authorizer_of, principal_of, token_of
 from gnomon.gateways.rest.request_fields import (
     BULK_BYTES_MAX,
     AnyRequest,
-    Query,
+    QueryFields,
     read_bulk,
     read_create,
     read_if_match,
@@ -56,7 +56,7 @@ class Actions(litestar.Controller):
     @litestar.post("/actions", request_max_body_size=BODY_BYTES_MAX)
     async def create(self, request: AnyRequest, state: State) -> Bytes:
         """Store a new action."""
-        Query(request, known=())
+        QueryFields(request, known=())
         asked, principal = await read_create(request), principal_of(request)
         check_spec(principal, asked.spec)
         await authorizer_of(request).admit(principal)
@@ -66,7 +66,7 @@ class Actions(litestar.Controller):
     @litestar.post("/actions:bulk", request_max_body_size=BULK_BYTES_MAX)
     async def create_many(self, request: AnyRequest, state: State) -> Bytes:
         """Store many; one answer each, in order."""
-        Query(request, known=())
+        QueryFields(request, known=())
         principal, scheduler = principal_of(request), scheduler_of(state)
         items = [permitted(principal, item) for item in await read_bulk(request)]
         asked = [item for item in items if isinstance(item, Request)]
@@ -78,7 +78,7 @@ class Actions(litestar.Controller):
     @litestar.get("/actions")
     async def list(self, request: AnyRequest, state: State) -> Bytes:
         """A page of actions in order of id."""
-        query = Query(request, known=LIST_FIELDS)
+        query = QueryFields(request, known=LIST_FIELDS)
         scheduler = scheduler_of(state)
         page = await scheduler.list(
             read_selection(query), after=query.one("after"), limit=query.number("limit", 100)
@@ -94,14 +94,14 @@ class OneAction(litestar.Controller):
     @litestar.get()
     async def get(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """The action, live or the latest finished one."""
-        Query(request, known=())
+        QueryFields(request, known=())
         scheduler = scheduler_of(state)
         return answer_action(show(await scheduler.get(id), scheduler.installation.durability))
 
     @litestar.put(request_max_body_size=BODY_BYTES_MAX)
     async def replace(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Give it a new spec, or create it."""
-        query = Query(request, known=("barrier",))
+        query = QueryFields(request, known=("barrier",))
         if_match = read_if_match(request)
         barrier = query.flag("barrier")
         asked, principal = await read_replace(request, id), principal_of(request)
@@ -115,7 +115,7 @@ class OneAction(litestar.Controller):
     @litestar.delete(status_code=200)
     async def delete(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Cancel it."""
-        query = Query(request, known=("barrier",))
+        query = QueryFields(request, known=("barrier",))
         changed = await scheduler_of(state).delete(
             id,
             if_match=read_if_match(request),
@@ -127,7 +127,7 @@ class OneAction(litestar.Controller):
     @litestar.post("/run")
     async def run(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Make it due at once."""
-        Query(request, known=())
+        QueryFields(request, known=())
         principal, if_match = principal_of(request), read_if_match(request)
         await check_stored(principal, scheduler_of(state), id)
         changed = await scheduler_of(state).run_now(id, if_match=if_match, actor=principal.name)
@@ -136,7 +136,7 @@ class OneAction(litestar.Controller):
     @litestar.post("/pause")
     async def pause(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let nothing begin until it is resumed."""
-        Query(request, known=())
+        QueryFields(request, known=())
         changed = await scheduler_of(state).pause(
             id, if_match=read_if_match(request), actor=principal_of(request).name
         )
@@ -145,7 +145,7 @@ class OneAction(litestar.Controller):
     @litestar.post("/resume")
     async def resume(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let it go on."""
-        Query(request, known=())
+        QueryFields(request, known=())
         principal, if_match = principal_of(request), read_if_match(request)
         await check_stored(principal, scheduler_of(state), id)
         changed = await scheduler_of(state).resume(id, if_match=if_match, actor=principal.name)
@@ -154,7 +154,7 @@ class OneAction(litestar.Controller):
     @litestar.post("/retry")
     async def retry(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Arm a finished action once more."""
-        Query(request, known=())
+        QueryFields(request, known=())
         principal = principal_of(request)
         await check_stored(principal, scheduler_of(state), id)
         await authorizer_of(request).admit(principal)
@@ -164,14 +164,14 @@ class OneAction(litestar.Controller):
     @litestar.get("/attempts")
     async def attempts(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """What was attempted, newest first."""
-        query = Query(request, known=("limit",))
+        query = QueryFields(request, known=("limit",))
         found = await scheduler_of(state).attempts(id, limit=query.number("limit", 100))
         return answer_json({"attempts": found})
 
     @litestar.get("/events")
     async def events(self, id: FromPath[str], request: AnyRequest, state: State) -> Stream:
         """The action now, and after every change until it has ended."""
-        Query(request, known=())
+        QueryFields(request, known=())
         scheduler, watchers = scheduler_of(state), watchers_of(state)
         durability = scheduler.installation.durability
         found = await watchers.open(

@@ -32,7 +32,7 @@ from gnomon.gateways.entities import (
 )
 from gnomon.gateways.rest.answers import Bytes, answer_json
 from gnomon.gateways.rest.guards import FOR_OPERATORS, principal_of
-from gnomon.gateways.rest.request_fields import AnyRequest, Query, one_header, read_body
+from gnomon.gateways.rest.request_fields import AnyRequest, QueryFields, one_header, read_body
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
 from gnomon.model.stage.patch import Patch
@@ -59,7 +59,7 @@ class AllEntities(litestar.Controller):
     @litestar.get("/entities")
     async def list(self, request: AnyRequest, state: State) -> Bytes:
         """A page of entities in order of id."""
-        query = Query(request, known=("id_prefix", "limit", "after"))
+        query = QueryFields(request, known=("id_prefix", "limit", "after"))
         page = await entities_of(state).page(
             after=query.one("after"),
             prefix=query.one("id_prefix") or "",
@@ -71,7 +71,7 @@ class AllEntities(litestar.Controller):
     @litestar.post("/entities:bulk", request_max_body_size=DOCUMENTS_BYTES_MAX, status_code=200)
     async def put_many(self, request: AnyRequest, state: State) -> Bytes:
         """Create or replace many; how many were changed by it."""
-        Query(request, known=())
+        QueryFields(request, known=())
         documents = read_documents(await read_body(request))
         changed = await entities_of(state).put_many(documents, by=principal_of(request).name)
         return answer_json({"changed": changed})
@@ -79,7 +79,7 @@ class AllEntities(litestar.Controller):
     @litestar.get("/parked")
     async def parked(self, request: AnyRequest, state: State) -> Bytes:
         """A page of entities that a stage gave up, in order of entity and stage."""
-        query = Query(request, known=("stage", "limit", "after"))
+        query = QueryFields(request, known=("stage", "limit", "after"))
         stage, limit = query.one("stage"), query.number("limit", 100)
         rows = await entities_of(state).parked(
             stage=None if stage is None else stage_name(stage),
@@ -97,13 +97,13 @@ class OneEntity(litestar.Controller):
     @litestar.get()
     async def get(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """The entity."""
-        Query(request, known=())
+        QueryFields(request, known=())
         return _answer(show_entity(await entities_of(state).get(id)))
 
     @litestar.put(request_max_body_size=DOCUMENT_BYTES_MAX)
     async def put(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Create it, or give it a new document."""
-        Query(request, known=())
+        QueryFields(request, known=())
         if_epoch, if_version = read_tag(request)
         document = read_document(await read_body(request))
         entity = await entities_of(state).put(
@@ -114,7 +114,7 @@ class OneEntity(litestar.Controller):
     @litestar.patch(request_max_body_size=DOCUMENT_BYTES_MAX)
     async def patch(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Change some of its document."""
-        Query(request, known=())
+        QueryFields(request, known=())
         if_epoch, if_version = read_tag(request)
         patch = await read_patch(request)
         entity = await entities_of(state).patch(
@@ -125,7 +125,7 @@ class OneEntity(litestar.Controller):
     @litestar.delete(status_code=204)
     async def delete(self, id: FromPath[str], request: AnyRequest, state: State) -> None:
         """Remove it from all queues, with its timers."""
-        Query(request, known=())
+        QueryFields(request, known=())
         if_epoch, if_version = read_tag(request)
         await entities_of(state).delete(
             id, if_version=if_version, if_epoch=if_epoch, by=principal_of(request).name
@@ -134,13 +134,13 @@ class OneEntity(litestar.Controller):
     @litestar.get("/explain")
     async def explain(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Why it is in which queue, by what chain, waiting for what."""
-        Query(request, known=())
+        QueryFields(request, known=())
         return answer_json(await entities_of(state).explain(id))
 
     @litestar.post("/release")
     async def release(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let stages that gave it up look at it again."""
-        stage = Query(request, known=("stage",)).one("stage")
+        stage = QueryFields(request, known=("stage",)).one("stage")
         wanted = None if stage is None else stage_name(stage)
         released = await entities_of(state).release(id, wanted, by=principal_of(request).name)
         return answer_json({"released": released})
@@ -150,7 +150,7 @@ class OneEntity(litestar.Controller):
         self, id: FromPath[str], stage: FromPath[str], request: AnyRequest, state: State
     ) -> Bytes:
         """What a stage remembers of it."""
-        Query(request, known=())
+        QueryFields(request, known=())
         entity, found = await entities_of(state).state(stage_name(stage), id)
         return answer_json(show_state(entity, stage, found))
 
@@ -159,7 +159,7 @@ class OneEntity(litestar.Controller):
         self, id: FromPath[str], stage: FromPath[str], request: AnyRequest, state: State
     ) -> Bytes:
         """Compare and set what a stage remembers of it."""
-        Query(request, known=())
+        QueryFields(request, known=())
         swap = read_swap(await read_body(request), id, stage)
         by = principal_of(request).name
         entity, current, is_stored = await swap_state(entities_of(state), swap, by=by)
@@ -176,21 +176,21 @@ class AllStages(litestar.Controller):
     @litestar.get()
     async def list(self, request: AnyRequest, state: State) -> Bytes:
         """All of them, with what is in their queues."""
-        Query(request, known=())
+        QueryFields(request, known=())
         found = await entities_of(state).stages()
         return answer_json({"stages": found})
 
     @litestar.post("/{name:str}/backfill", status_code=202)
     async def backfill(self, name: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Let it walk over all entities, in the background."""
-        Query(request, known=())
+        QueryFields(request, known=())
         await entities_of(state).backfill_stage(stage_name(name), by=principal_of(request).name)
         return answer_json({"stage": name}, status=202)
 
     @litestar.delete("/{name:str}", status_code=200, opt=FOR_OPERATORS)
     async def forget(self, name: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Remove all that is stored of it."""
-        Query(request, known=())
+        QueryFields(request, known=())
         by = principal_of(request).name
         removed = await entities_of(state).forget_stage(stage_name(name), by=by)
         return answer_json({"removed": removed})

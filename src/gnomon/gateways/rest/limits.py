@@ -12,7 +12,7 @@ from gnomon.gateways.bodies import read_limit
 from gnomon.gateways.rest.actions import scheduler_of
 from gnomon.gateways.rest.answers import Bytes, answer_json
 from gnomon.gateways.rest.guards import FOR_OPERATORS, principal_of
-from gnomon.gateways.rest.request_fields import AnyRequest, Query, read_body
+from gnomon.gateways.rest.request_fields import AnyRequest, QueryFields, read_body
 from gnomon.model.limits import LimitKind
 
 LIMIT_BYTES_MAX = 4096
@@ -44,7 +44,7 @@ class LimitRoutes(litestar.Controller):
     @litestar.get()
     async def list(self, request: AnyRequest, state: State) -> Bytes:
         """All limits, by kind and name."""
-        Query(request, known=())
+        QueryFields(request, known=())
         found = await scheduler_of(state).list_limits()
         return answer_json({"limits": [show_limit(use) for use in found]})
 
@@ -53,7 +53,7 @@ class LimitRoutes(litestar.Controller):
         self, kind: FromPath[str], name: FromPath[str], request: AnyRequest, state: State
     ) -> Bytes:
         """One limit."""
-        Query(request, known=())
+        QueryFields(request, known=())
         return answer_json(show_limit(await scheduler_of(state).get_limit(kind, name)))
 
     @litestar.put("/{kind:str}/{name:str}", request_max_body_size=LIMIT_BYTES_MAX)
@@ -61,7 +61,7 @@ class LimitRoutes(litestar.Controller):
         self, kind: FromPath[str], name: FromPath[str], request: AnyRequest, state: State
     ) -> Bytes:
         """Set it, or change it."""
-        Query(request, known=())
+        QueryFields(request, known=())
         limit = read_limit(await read_body(request), kind, name)
         use = await scheduler_of(state).set_limit(limit, actor=principal_of(request).name)
         return answer_json(show_limit(use))
@@ -71,7 +71,7 @@ class LimitRoutes(litestar.Controller):
         self, kind: FromPath[str], name: FromPath[str], request: AnyRequest, state: State
     ) -> Bytes:
         """Have no such limit any more."""
-        Query(request, known=())
+        QueryFields(request, known=())
         actor = principal_of(request).name
         use = await scheduler_of(state).drop_limit(kind, name, actor=actor)
         return answer_json(show_limit(use))

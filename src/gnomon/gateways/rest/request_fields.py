@@ -122,7 +122,7 @@ def read_if_match(request: AnyRequest) -> UUID | None:
 # -- queries --------------------------------------------------------------------------------------
 
 
-class Query:
+class QueryFields:
     """The fields of a query: known ones only, each read by its kind."""
 
     def __init__(self, request: AnyRequest, *, known: Collection[str]) -> None:
@@ -181,7 +181,7 @@ class Query:
         return found
 
 
-def read_selection(query: Query) -> Selection:
+def read_selection(query: QueryFields) -> Selection:
     """The filters of a listing."""
     labels = {}
     for text in query.all("label"):

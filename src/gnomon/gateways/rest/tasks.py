@@ -17,7 +17,7 @@ from gnomon.gateways.bodies import read_object
 from gnomon.gateways.rest.actions import scheduler_of
 from gnomon.gateways.rest.answers import Bytes, answer_json
 from gnomon.gateways.rest.guards import principal_of
-from gnomon.gateways.rest.request_fields import AnyRequest, Query, read_body
+from gnomon.gateways.rest.request_fields import AnyRequest, QueryFields, read_body
 from gnomon.model.errors import Exhausted, FailedPrecondition, InvalidSpec, NotFound
 from gnomon.scheduler.scheduler import PAGE_MAX
 
@@ -45,13 +45,13 @@ class TaskTables(litestar.Controller):
     @litestar.get()
     async def list(self, request: AnyRequest, state: State) -> Bytes:
         """The tables that this server knows."""
-        Query(request, known=())
+        QueryFields(request, known=())
         return answer_json({"tables": [{"name": name} for name in sorted(state.task_tables)]})
 
     @litestar.get("/{name:str}/tasks")
     async def page(self, name: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """A page of rows in order of id."""
-        query = Query(request, known=LIST_FIELDS)
+        query = QueryFields(request, known=LIST_FIELDS)
         limit = query.number("limit", 100)
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidSpec("query.limit", f"must be between 1 and {PAGE_MAX}", got=limit)
@@ -67,7 +67,7 @@ class TaskTables(litestar.Controller):
     @litestar.post("/{name:str}/tasks", request_max_body_size=INPUT_BYTES_MAX)
     async def insert(self, name: FromPath[str], request: AnyRequest, state: State) -> Bytes:
         """Insert a row."""
-        Query(request, known=())
+        QueryFields(request, known=())
         rows = _rows(state, name)
         check_table(principal_of(request), name)
         draft = read_draft(await read_body(request))
@@ -88,7 +88,7 @@ class OneTask(litestar.Controller):
         self, name: FromPath[str], id: FromPath[str], request: AnyRequest, state: State
     ) -> Bytes:
         """The row with its result, and why it waits."""
-        Query(request, known=())
+        QueryFields(request, known=())
         return answer_json(_found(await _rows(state, name).get(_task_id(id)), id))
 
     @litestar.post("/stop")
@@ -96,7 +96,7 @@ class OneTask(litestar.Controller):
         self, name: FromPath[str], id: FromPath[str], request: AnyRequest, state: State
     ) -> Bytes:
         """Let it not be performed, or not again."""
-        Query(request, known=())
+        QueryFields(request, known=())
         rows = _rows(state, name)
         check_table(principal_of(request), name)
         await _note(request, state, "stop task", f"{name}/{_task_id(id)}")
@@ -107,7 +107,7 @@ class OneTask(litestar.Controller):
         self, name: FromPath[str], id: FromPath[str], request: AnyRequest, state: State
     ) -> Bytes:
         """Let it be performed, or performed again."""
-        Query(request, known=())
+        QueryFields(request, known=())
         rows = _rows(state, name)
         check_table(principal_of(request), name)
         await _admit(request, rows)

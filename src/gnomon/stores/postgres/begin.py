@@ -21,7 +21,7 @@ CLOSELY_LOOKED_AT = 250  # the same for a look at what was passed over before
 TICK = timedelta(microseconds=1)
 
 
-class BeginTerms(NamedTuple):
+class BeginParameters(NamedTuple):
     """What all attempts of one `begin` share, in the order of the parameters."""
 
     batch: UUID
@@ -40,7 +40,7 @@ class LaneLeft(NamedTuple):
 
 
 async def begin(
-    database: Database, decoder: Decoder, demands: Sequence[BeginRequest], terms: BeginTerms
+    database: Database, decoder: Decoder, demands: Sequence[BeginRequest], terms: BeginParameters
 ) -> BeginResult:
     rows = list(await _begin_rows(database, demands, terms, newest=False))
     left = await _left(database, demands, rows)
@@ -61,7 +61,7 @@ async def begin(
 async def _begin_behind(
     database: Database,
     demands: Sequence[BeginRequest],
-    terms: BeginTerms,
+    terms: BeginParameters,
     rows: Sequence[Row],
     left: LaneLeft,
 ) -> Sequence[Row]:
@@ -81,7 +81,7 @@ async def _begin_behind(
 
 
 async def _begin_rows(
-    database: Database, demands: Sequence[BeginRequest], terms: BeginTerms, *, newest: bool
+    database: Database, demands: Sequence[BeginRequest], terms: BeginParameters, *, newest: bool
 ) -> Sequence[Row]:
     if len(demands) > 1 and database.many_shards:
         return await database.fetch(

@@ -15,7 +15,7 @@ from gnomon.model.errors import InvalidRequest, SchemaMismatch, StoreUnavailable
 from gnomon.model.transition import MissedOccurrences, Verdict, decide
 from gnomon.queries import in_schema
 from gnomon.stores.postgres.connection import Database, PoolSession
-from gnomon.stores.postgres.migrations import FLOOR, VERSION, Migration, migrations
+from gnomon.stores.postgres.migrations import FLOOR, VERSION, PostgresMigration, migrations
 from gnomon.stores.postgres.move import move
 from gnomon.stores.postgres.partitions import PartitionJanitor
 from gnomon.stores.postgres.rows import Decoder
@@ -131,7 +131,7 @@ class PostgresInstallation:
         check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
         return int(rows[0][2])
 
-    async def _apply(self, session: PoolSession, step: Migration) -> None:
+    async def _apply(self, session: PoolSession, step: PostgresMigration) -> None:
         await session.execute(in_schema(step.script, self._database.schema))
         await session.fetch("migrate_record", step.version, step.name)
 

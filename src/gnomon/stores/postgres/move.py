@@ -24,7 +24,7 @@ from gnomon.contracts.store import (
     OpenTransactions,
     PollResult,
 )
-from gnomon.stores.postgres.begin import BeginTerms, begin, recall
+from gnomon.stores.postgres.begin import BeginParameters, begin, recall
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.rows import Decoder
 
@@ -191,7 +191,7 @@ async def arrive(
     decoder: Decoder,
     holdings: Sequence[HeldShard],
     room: Mapping[str, int],
-    terms: BeginTerms,
+    terms: BeginParameters,
     *,
     limit: int,
 ) -> ArrivalResult:
@@ -246,7 +246,7 @@ async def _move_then_begin(
     decoder: Decoder,
     holdings: Sequence[HeldShard],
     room: Mapping[str, int],
-    terms: BeginTerms,
+    terms: BeginParameters,
     *,
     limit: int,
 ) -> ArrivalResult:

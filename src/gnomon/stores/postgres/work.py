@@ -52,7 +52,7 @@ class PostgresWork:
         grace: timedelta,
         window: timedelta,
     ) -> ArrivalResult:
-        terms = begin.BeginTerms(batch, owner, grace, window, timedelta(0))
+        terms = begin.BeginParameters(batch, owner, grace, window, timedelta(0))
         return await move.arrive(self._database, self._decoder, holdings, room, terms, limit=limit)
 
     async def begin(
@@ -65,7 +65,7 @@ class PostgresWork:
         window: timedelta,
         silent: timedelta,
     ) -> BeginResult:
-        terms = begin.BeginTerms(batch, owner, grace, window, silent)
+        terms = begin.BeginParameters(batch, owner, grace, window, silent)
         return await begin.begin(self._database, self._decoder, demands, terms)
 
     async def find_begun(

@@ -20,7 +20,7 @@ from gnomon.stores.sqlite.connection import MEMORY, Runner
 from gnomon.stores.sqlite.purge import changed_rows, purge_rows
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros
-from gnomon.stores.sqlite.schema import FLOOR, VERSION, Migration, migrations
+from gnomon.stores.sqlite.schema import FLOOR, VERSION, SqliteMigration, migrations
 from gnomon.stores.sqlite.work import SqliteWork, lapsed_of
 
 Connection = sqlite3.Connection
@@ -82,7 +82,7 @@ class SqliteInstallation:
             connection.execute(SQL["migrate_set_version"], {"version": VERSION})
         return [step.name for step in missing]
 
-    def _apply(self, connection: Connection, step: Migration, now_us: int) -> None:
+    def _apply(self, connection: Connection, step: SqliteMigration, now_us: int) -> None:
         for statement in step.statements:
             connection.execute(statement)
         done = {"version": step.version, "name": step.name, "now": now_us}

@@ -14,7 +14,7 @@ FLOOR = 1  # the oldest program that can use what this one installs
 _FILE = re.compile(r"(?P<version>\d{4})_(?P<name>\w+)\.sql")
 
 
-class Migration(NamedTuple):
+class SqliteMigration(NamedTuple):
     """One step of the schema."""
 
     version: int
@@ -22,14 +22,14 @@ class Migration(NamedTuple):
     statements: tuple[str, ...]
 
 
-def migrations() -> list[Migration]:
+def migrations() -> list[SqliteMigration]:
     """All steps, oldest first."""
     found = []
     for entry in resources.files(f"{__package__}.migrations").iterdir():
         match = _FILE.fullmatch(entry.name)
         if match:
             statements = tuple(split(entry.read_text("utf-8")))
-            found.append(Migration(int(match["version"]), entry.name[:-4], statements))
+            found.append(SqliteMigration(int(match["version"]), entry.name[:-4], statements))
     return sorted(found)
 
 

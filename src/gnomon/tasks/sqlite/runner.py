@@ -23,7 +23,7 @@ from gnomon.model.task.text import ResultText, ResultTooLarge, plain_error
 from gnomon.sqlite_box import STOPPED, TIMED_OUT, BoxRefusal
 from gnomon.tasks.sqlite.row_store import TaskRowStore
 from gnomon.tasks.sqlite.sandbox import SAVEPOINT, TaskSandbox, WriteWanted
-from gnomon.tasks.sqlite.statements import Statement, split
+from gnomon.tasks.sqlite.statements import ParsedStatement, split
 
 FINISH_S = 60.0  # to wait for others that write, before a result is given up
 TAKE_S = 10.0
@@ -139,14 +139,14 @@ class TaskRunner:
                 self.in_charge_of = None
         return Outcome(output=text.text())
 
-    def _perform(self, task: Task, statement: Statement, text: ResultText) -> None:
+    def _perform(self, task: Task, statement: ParsedStatement, text: ResultText) -> None:
         box = self._box
         match statement:
-            case Statement(verb="COMMIT"):
+            case ParsedStatement(verb="COMMIT"):
                 self._commit()
-            case Statement(verb="ROLLBACK", object=""):
+            case ParsedStatement(verb="ROLLBACK", object=""):
                 box.rollback()
-            case Statement(verb="BEGIN"):
+            case ParsedStatement(verb="BEGIN"):
                 self._ensure_transaction(task)
             case _:
                 self._ensure_transaction(task)

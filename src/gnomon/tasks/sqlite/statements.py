@@ -28,7 +28,7 @@ _COUNTED = {"INSERT": "INSERT 0 ", "REPLACE": "INSERT 0 ", "UPDATE": "UPDATE ", 
 _SAME = {"END": "COMMIT"}
 
 
-class Statement(NamedTuple):
+class ParsedStatement(NamedTuple):
     """One statement of an input."""
 
     text: str
@@ -78,14 +78,14 @@ class _Open:
         is_trigger = "TRIGGER" in self.words[:4] and "CREATE" in self.words[:3]
         return not is_trigger or self.last_two == (";", "END")
 
-    def closed(self, text: str) -> Statement:
+    def closed(self, text: str) -> ParsedStatement:
         rest = [word for word in self.words[1:] if word not in _ADJECTIVES]
         if self.verb == "ROLLBACK":
-            return Statement(text, self.verb, "TO" if "TO" in rest else "")
-        return Statement(text, self.verb, rest[0] if rest else "")
+            return ParsedStatement(text, self.verb, "TO" if "TO" in rest else "")
+        return ParsedStatement(text, self.verb, rest[0] if rest else "")
 
 
-def split(text: str) -> Iterator[Statement]:
+def split(text: str) -> Iterator[ParsedStatement]:
     """The statements of an input, without what is only space and comment."""
     current = _Open(0)
     for found in _TOKEN.finditer(text):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
-class _Call(NamedTuple):
+class _AwaitedCall(NamedTuple):
     """Something to do, and who waits for it where."""
 
     function: Callable[[], Any]
@@ -24,14 +24,14 @@ class OwnThread:
     """A daemon thread: the interpreter does not wait at its exit for what never ends."""
 
     def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[_AwaitedCall | None] = SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """What the function returns or raises. It is called even if nobody waits any more."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._calls.put(_Call(function, loop, future))
+        self._calls.put(_AwaitedCall(function, loop, future))
         return future
 
     def close(self) -> None:

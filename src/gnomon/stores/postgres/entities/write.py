@@ -51,7 +51,7 @@ class AdmittedWrite(NamedTuple):
     row_id: RowId | None  # None: the id was never used
 
 
-class StoredWrite(NamedTuple):
+class CompletedWrite(NamedTuple):
     """A write that was made."""
 
     put: AdmittedWrite
@@ -63,7 +63,7 @@ async def write(database: Database, writes: Sequence[EntityWrite]) -> list[Entit
     answers: list[Entity | None] = [None] * len(writes)
     for group in database.groups(each.shard for each in writes):
         async with database.transaction("write") as session:
-            stored: list[StoredWrite] = []
+            stored: list[CompletedWrite] = []
             for places in apart(group.places, lambda place: _key(writes[place])):
                 stored += await _write(session, writes, places, group.shards)
             await _audit_writes(session, stored)
@@ -72,7 +72,7 @@ async def write(database: Database, writes: Sequence[EntityWrite]) -> list[Entit
     return answers
 
 
-async def _audit_writes(session: Session, stored: Sequence[StoredWrite]) -> None:
+async def _audit_writes(session: Session, stored: Sequence[CompletedWrite]) -> None:
     """One entry for all that one author put or deleted."""
     if not stored:
         return
@@ -86,7 +86,7 @@ async def _audit_writes(session: Session, stored: Sequence[StoredWrite]) -> None
 
 async def _write(
     session: Session, writes: Sequence[EntityWrite], places: list[int], only: tuple[int, ...]
-) -> list[StoredWrite]:
+) -> list[CompletedWrite]:
     places.sort(key=lambda place: _key(writes[place]))
     keys = [_key(writes[place]) for place in places]
     locked = await lock_entities(session, keys, only)
@@ -118,19 +118,19 @@ def _put(
 
 async def _create(
     session: Session, puts: Sequence[AdmittedWrite], only: tuple[int, ...]
-) -> list[StoredWrite]:
+) -> list[CompletedWrite]:
     if not puts:
         return []
     docs = [put.write.doc for put in puts]
     rows = await session.fetch("entity_create", *columns([put.key for put in puts]), docs, *only)
     made = {name: (at, has_relay) for name, at, has_relay in rows}
     # Without those that somebody made just now.
-    return [StoredWrite(put, *made[put.key.id]) for put in puts if put.key.id in made]
+    return [CompletedWrite(put, *made[put.key.id]) for put in puts if put.key.id in made]
 
 
 async def _change(
     session: Session, puts: Sequence[AdmittedWrite], only: tuple[int, ...]
-) -> list[StoredWrite]:
+) -> list[CompletedWrite]:
     if not puts:
         return []
     rows = await session.fetch(
@@ -142,10 +142,12 @@ async def _change(
         *only,
     )
     made = {name: (at, has_relay) for name, at, has_relay in rows}
-    return [StoredWrite(put, *made[put.key.id]) for put in puts]
+    return [CompletedWrite(put, *made[put.key.id]) for put in puts]
 
 
-async def _follow(session: Session, stored: Sequence[StoredWrite], only: tuple[int, ...]) -> None:
+async def _follow(
+    session: Session, stored: Sequence[CompletedWrite], only: tuple[int, ...]
+) -> None:
     """All that comes with a new version: its note, rows that go, who is to be asked and told."""
     notes = [_note(each) for each in stored]
     await write_notes(session, notes, only)
@@ -164,7 +166,7 @@ async def _follow(session: Session, stored: Sequence[StoredWrite], only: tuple[i
 
 
 async def _clear(
-    session: Session, gone: Sequence[StoredWrite], only: tuple[int, ...]
+    session: Session, gone: Sequence[CompletedWrite], only: tuple[int, ...]
 ) -> list[OutboxEntry]:
     """Entities leave all queues; their stages that have a state are to be told."""
     keys = columns([each.put.key for each in gone])
@@ -176,7 +178,7 @@ async def _clear(
     return [_publication(gone[place - 1], stage) for place, stage in stated]
 
 
-def _publication(stored: StoredWrite, sink: str) -> OutboxEntry:
+def _publication(stored: CompletedWrite, sink: str) -> OutboxEntry:
     put = stored.put
     return OutboxEntry(
         put.key,
@@ -190,7 +192,7 @@ def _publication(stored: StoredWrite, sink: str) -> OutboxEntry:
     )
 
 
-def _note(stored: StoredWrite) -> VersionRow:
+def _note(stored: CompletedWrite) -> VersionRow:
     put = stored.put
     write = put.write
     return VersionRow(
@@ -198,7 +200,7 @@ def _note(stored: StoredWrite) -> VersionRow:
     )
 
 
-def _entity(stored: StoredWrite) -> Entity:
+def _entity(stored: CompletedWrite) -> Entity:
     put = stored.put
     return Entity(
         id=put.key.id,

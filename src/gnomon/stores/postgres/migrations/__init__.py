@@ -12,7 +12,7 @@ FLOOR = 1  # the oldest program that can use what this one installs
 _FILE = re.compile(r"(?P<version>\d{4})_\w+\.sql")
 
 
-class Migration(NamedTuple):
+class PostgresMigration(NamedTuple):
     """One step of the schema."""
 
     version: int
@@ -20,12 +20,12 @@ class Migration(NamedTuple):
     script: str
 
 
-def migrations() -> list[Migration]:
+def migrations() -> list[PostgresMigration]:
     """All steps, oldest first."""
     found = []
     for entry in resources.files(__package__).iterdir():
         match = _FILE.fullmatch(entry.name)
         if match:
             name = entry.name.removesuffix(".sql")
-            found.append(Migration(int(match["version"]), name, entry.read_text("utf-8")))
+            found.append(PostgresMigration(int(match["version"]), name, entry.read_text("utf-8")))
     return sorted(found)
