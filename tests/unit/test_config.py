@@ -83,7 +83,7 @@ def test_a_named_file_must_exist() -> None:
         ("GNOMON_WORKER__CONCURRENCY", "-1", "worker.concurrency"),
         ("GNOMON_WORKER__LEASE", "soon", "worker.lease"),
         ("GNOMON_WORKER__LEASE", "-5s", "worker.lease"),
-        ("GNOMON_WORKER__HELPERS", "maybe", "worker.helpers"),
+        ("GNOMON_DATABASE__PREPARED_STATEMENTS", "maybe", "database.prepared_statements"),
         ("GNOMON_WORKER__QUEUES", "mail=many", "worker.queues.mail"),
         ("GNOMON_SERVER__PORT", "70000", "server.port"),
         ("GNOMON_SERVER__HOST", "0.0.0.0", "server.host"),
@@ -97,6 +97,33 @@ def test_a_named_file_must_exist() -> None:
 def test_bad_values_name_their_setting(variable: str, text: str, path: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(environ={variable: text})
+    assert path == caught.value.path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"worker.{name}" for name in ("window", "silent", "step_down", "sweep", "helpers")),
+        *(f"worker.{name}" for name in ("begin_batch", "move_batch", "finish_batch")),
+        *(f"stages.{name}" for name in ("grain", "claim_ahead", "commit_batch", "relay_batch")),
+    ],
+)
+def test_constants_are_no_settings(name: str) -> None:
+    """What nobody should turn is refused as unknown, in the file and in the environment."""
+    section, _, key = name.partition(".")
+    with pytest.raises(ConfigurationError, match="no such setting"):
+        load(f"[{section}]\n{key} = 1\n")
+    with pytest.raises(ConfigurationError, match="no such setting"):
+        load(environ={f"GNOMON_{section.upper()}__{key.upper()}": "1"})
+
+
+@pytest.mark.parametrize(
+    ("toml", "path"), [("lease = '3s'", "worker.lease"), ("heartbeat = '1s'", "worker.heartbeat")]
+)
+def test_settings_fit_the_constants(toml: str, path: str) -> None:
+    """A worker steps down before its lease ends, and is not silent between two heartbeats."""
+    with pytest.raises(ConfigurationError) as caught:
+        load(f"[worker]\n{toml}\n")
     assert path == caught.value.path
 
 

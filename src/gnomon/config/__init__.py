@@ -22,6 +22,7 @@ from gnomon.config.targets import TargetTable, read_targets
 from gnomon.config.values import read_value, show_value
 from gnomon.executors.http import HttpConfig
 from gnomon.gateways.config import ServerConfig
+from gnomon.model.constant import is_setting
 from gnomon.model.errors import ConfigurationError
 from gnomon.scheduler import SchedulerConfig
 from gnomon.stages.config import StagesConfig
@@ -244,7 +245,7 @@ def _unknown(given: str, known: Any, where: str) -> str:
 
 def _names() -> Iterator[tuple[str, str]]:
     for section, cls in SECTIONS.items():
-        for item in dataclasses.fields(cls):
+        for item in filter(is_setting, dataclasses.fields(cls)):
             yield section, item.name
 
 

@@ -13,6 +13,7 @@ from gnomon.config.secrets import OPTIONS, SecretSource
 from gnomon.config.targets import target_options
 from gnomon.config.values import field_type, show_kind, show_value
 from gnomon.executors.targets import KINDS, is_available, target_class
+from gnomon.model.constant import is_setting
 
 _HEAD = f"""# Configuration
 
@@ -94,7 +95,7 @@ def _section(name: str, cls: type[Any]) -> str:
         "| setting | kind | default | environment | meaning |",
         "|---|---|---|---|---|",
     ]
-    for item in dataclasses.fields(cls):
+    for item in filter(is_setting, dataclasses.fields(cls)):
         default = show_value(_default(item))
         cells = (
             f"`{name}.{item.name}`",

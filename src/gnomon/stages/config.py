@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
+from gnomon.model.constant import CONSTANT
 from gnomon.model.errors import ConfigurationError
 
 
@@ -13,15 +14,11 @@ class StagesConfig:
     """How this process works on entities."""
 
     poll: timedelta = timedelta(seconds=1)  # how often to look for what no hint announced
-    grain: timedelta = timedelta(seconds=1)  # timers are rounded up to this
     call_timeout: timedelta = timedelta(minutes=5)  # of one call of `process`
     failures_max: int = 20  # then an entity, or a save for `after_save`, is quarantined
     retry_min: timedelta = timedelta(seconds=1)  # doubled with each failure…
     retry_max: timedelta = timedelta(hours=1)  # …up to this
     depth_max: int = 16  # steps of one causal chain, besides those of stages in no circle
-    claim_ahead: int = 512  # entities loaded at once, per stage; 8 MiB if less
-    commit_batch: int = 500
-    relay_batch: int = 500  # saves on their way at once, per sink
     relay: str | None = None  # the target that saved versions go to: of kind kafka, rabbitmq, http
     relay_topic: str = "entities"  # of a Kafka target
     relay_exchange: str = ""  # of a RabbitMQ target; the default one: the routing key is a queue
@@ -30,6 +27,15 @@ class StagesConfig:
     relay_timeout: timedelta = timedelta(seconds=30)  # for one acknowledgement
     outbox_hold: timedelta = timedelta(seconds=30)  # a sink so far behind stops the background lane
     outbox_alarm: timedelta = timedelta(minutes=5)  # a save that waits so long is reported
+
+    # Timers are rounded up to this: those of many entities become due together, and share a claim.
+    grain: timedelta = field(default=timedelta(seconds=1), metadata=CONSTANT)
+    # Entities loaded at once, per stage: enough that no call waits for the database, and its memory
+    # is bounded; 8 MiB if that is less.
+    claim_ahead: int = field(default=512, metadata=CONSTANT)
+    # Bounds of one statement: of its time, its locks and its memory.
+    commit_batch: int = field(default=500, metadata=CONSTANT)
+    relay_batch: int = field(default=500, metadata=CONSTANT)  # saves on their way at once, per sink
 
     def __post_init__(self) -> None:
         for name in ("outbox_hold", "outbox_alarm"):

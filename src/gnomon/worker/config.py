@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 
+from gnomon.model.constant import CONSTANT
 from gnomon.model.errors import ConfigurationError
 
 
@@ -19,19 +20,28 @@ class WorkerConfig:
     queues: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # exceptions
     heartbeat: timedelta = timedelta(milliseconds=500)  # how often leases are prolonged
     lease: timedelta = timedelta(seconds=10)  # a shard whose owner was silent for so long is free
-    step_down: timedelta = timedelta(seconds=3)  # begin nothing this long before the lease ends
     grace: timedelta = timedelta(seconds=5)  # a reservation outlasts its attempt by this
-    window: timedelta = timedelta(seconds=60)  # longest reservation; longer attempts prolong it
     poll: timedelta = timedelta(milliseconds=200)  # of the incoming queue, if no hint came
-    sweep: timedelta = timedelta(seconds=15)  # a full look at both queues, marks ignored
-    helpers: bool = True  # begin overdue rows of shards whose owner is silent
-    silent: timedelta = timedelta(milliseconds=1500)  # an owner without heartbeat is silent
     drain: timedelta = timedelta(seconds=25)  # at shutdown, attempts may take this long to end
     purge: timedelta = timedelta(minutes=5)  # how often finished ones past retention are removed
     doctor: timedelta = timedelta(minutes=1)  # how often the invariants are checked, at most
-    begin_batch: int = 2_000
-    move_batch: int = 1_000  # rows a shard
-    finish_batch: int = 1_000
+
+    # Begin nothing this long before the lease ends: a begin that is on its way then arrives before
+    # somebody else may take the shard.
+    step_down: timedelta = field(default=timedelta(seconds=3), metadata=CONSTANT)
+    # The longest reservation; a longer attempt prolongs it. So nobody waits longer for the attempts
+    # of a dead worker, and a minute is few enough writes.
+    window: timedelta = field(default=timedelta(seconds=60), metadata=CONSTANT)
+    # A full look at both queues, marks ignored: it finds what no hint, poll or survey told of.
+    sweep: timedelta = field(default=timedelta(seconds=15), metadata=CONSTANT)
+    # Begin overdue rows of shards whose owner is silent. It is always right: the row is the fence.
+    helpers: bool = field(default=True, metadata=CONSTANT)
+    # An owner without a heartbeat for so long is silent: three of the default ones.
+    silent: timedelta = field(default=timedelta(milliseconds=1500), metadata=CONSTANT)
+    # Bounds of one statement: of its time, its locks and its memory.
+    begin_batch: int = field(default=2_000, metadata=CONSTANT)
+    move_batch: int = field(default=1_000, metadata=CONSTANT)  # rows a shard
+    finish_batch: int = field(default=1_000, metadata=CONSTANT)
 
     def __post_init__(self) -> None:
         _at_least("worker.concurrency", self.concurrency, 1)
@@ -41,13 +51,11 @@ class WorkerConfig:
         if self.heartbeat * 3 > self.lease:
             raise ConfigurationError("worker.heartbeat", "must be at most a third of worker.lease")
         if self.step_down + self.heartbeat * 2 > self.lease:
-            raise ConfigurationError(
-                "worker.step_down", "plus two heartbeats must be shorter than worker.lease"
-            )
+            least = f"{self.step_down.total_seconds():g} s and two heartbeats"
+            raise ConfigurationError("worker.lease", f"must be at least {least}")
         if self.silent < self.heartbeat * 2:
-            raise ConfigurationError("worker.silent", "must be at least two heartbeats")
-        for name in ("begin_batch", "move_batch", "finish_batch"):
-            _at_least(f"worker.{name}", getattr(self, name), 1)
+            most = f"{self.silent.total_seconds() / 2:g} s"
+            raise ConfigurationError("worker.heartbeat", f"must be at most {most}")
 
     @property
     def send_within(self) -> timedelta:
