@@ -15,6 +15,7 @@ import pytest
 
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import SilentObserver
+from gnomon.contracts.store.entities import Entity
 from gnomon.executors.python import AttemptContext, PythonExecutor, Registry
 from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Mock, Python
@@ -25,7 +26,8 @@ from gnomon.worker.attempt import AttemptRunner, DeadlineGuard
 from tests.unit.worker.surroundings import EPOCH, HandClock, surroundings
 from tests.unit.worker.test_slots import begun
 
-VIEW = StageInput("e", 1, 1, "{}", {}, EPOCH, frozenset())
+ENTITY = Entity(id="e", shard=0, epoch=1, version=1, doc="{}", changed_at=EPOCH)
+VIEW = StageInput(ENTITY, {}, EPOCH)
 
 
 class Told(SilentObserver):

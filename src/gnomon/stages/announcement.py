@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gnomon.contracts.observer import Observer
 from gnomon.model.stage.graph import Graph
-from gnomon.stages.bound_stage import StageInfo
+from gnomon.stages.stage_info import StageInfo
 
 
 def announce(

@@ -28,8 +28,7 @@ from gnomon.contracts.store.register import StageAttendance, StageRecord, StageR
 from gnomon.model.errors import Unavailable
 from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.guests import chosen_guest
-from gnomon.stages.bound_stage import StageInfo, StageInput
-from gnomon.stages.stage import Wake
+from gnomon.stages.stage_info import StageInfo
 
 ATTEND_EVERY_S = 2.0
 ALIVE_FOR = timedelta(seconds=10)  # so long a worker counts as serving its stages
@@ -41,24 +40,6 @@ LEAVE_S = 2.0
 
 
 Guests = Callable[[], Mapping[str, Mapping[int, HeldShard]]]  # by stage, or sink, and shard
-
-
-class UnservedStage:
-    """A stage of the register that this process does not serve: it is asked when its turn comes."""
-
-    asks_here = False
-
-    def __init__(self, record: StageRecord) -> None:
-        self.info = StageInfo(
-            name=record.name,
-            reach=Reach(watch=record.watch, writes=record.writes),
-            revision=record.revision,
-            debounce=record.debounce,
-        )
-
-    def ask(self, view: StageInput) -> bool | Wake:
-        """Whoever serves it does that. Errors: LookupError."""
-        raise LookupError(f"{self.info.name} is not asked about {view.entity_id} here")
 
 
 class StageShards:
@@ -121,24 +102,24 @@ class AttendanceWatch:
     def __init__(
         self,
         store: StageRegister,
-        places: StageShards,
+        shards: StageShards,
         *,
         ownership: Ownership,
         env: Env,
     ) -> None:
         self._store = store
-        self._serves = places.serves
-        self._places = places
+        self._serves = shards.serves
+        self._shards = shards
         self._ownership = ownership
         self._clock = env.clock
         self._observer = env.observer
         self._at = 0.0
         self._tell_at = 0.0
         self._leases: frozenset[UUID] = frozenset()
-        self.elsewhere: Mapping[str, UnservedStage] = {}
+        self.elsewhere: Mapping[str, StageInfo] = {}  # the stages that it does not serve
         self._seen_at: dict[tuple[str, int], float] = {}  # stages with their revision
         self._register: Sequence[StageRecord] = ()
-        self.has_stages = bool(places.serves)  # whether there is any, here or elsewhere
+        self.has_stages = bool(shards.serves)  # whether there is any, here or elsewhere
 
     @property
     def is_due(self) -> bool:
@@ -155,8 +136,8 @@ class AttendanceWatch:
         self._at = started + ATTEND_EVERY_S
         self._leases = frozenset(each.lease_guid for each in held)
         served = frozenset(stage for stage, workers in found.servers.items() if workers)
-        self._places.note(served | self._serves, self._leases)
-        self._places.be_guest(self._guests(found), started + TRUST_S)
+        self._shards.note(served | self._serves, self._leases)
+        self._shards.be_guest(self._guests(found), started + TRUST_S)
         self._tell_unserved(found, served | self._serves)
         return self._learn(found.register)
 
@@ -188,7 +169,12 @@ class AttendanceWatch:
             revisions = [(record.name, record.revision) for record in register]
             self._seen_at = {each: self._seen_at.get(each, now) for each in revisions}
             self.elsewhere = {
-                record.name: UnservedStage(record)
+                record.name: StageInfo(
+                    name=record.name,
+                    reach=Reach(watch=record.watch, writes=record.writes),
+                    revision=record.revision,
+                    debounce=record.debounce,
+                )
                 for record in register
                 if record.name not in self._serves and record.name != RELAY_SINK
             }

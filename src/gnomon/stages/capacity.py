@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from gnomon.model.token_bucket import TokenBucket
-from gnomon.stages.bound_stage import StageInfo
+from gnomon.stages.stage_info import StageInfo
 
 OUTAGE_MIN_S = 1.0
 OUTAGE_MAX_S = 30.0

@@ -9,28 +9,32 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Protocol
+from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.queues import ChangedEntity, Enqueue, Routing, StageLane
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import Buckets
-from gnomon.model.stage.graph import Graph, build_graph
-from gnomon.stages.bound_stage import StageInfo, StageInput
+from gnomon.model.stage.graph import build_graph
+from gnomon.stages.bound_stage import BoundStage, StageInput
 from gnomon.stages.capacity import AskBreaker
 from gnomon.stages.stage import Wake
+from gnomon.stages.stage_info import StageInfo
 
 REASON_CHARS_MAX = 200
 SLOW_ASK_S = 0.005
 WOKEN_KEPT = 10_000
+DECODED_KEPT = 1_000  # documents, for the stage that is called next
+DECODED_CHARS_MAX = 16_384
 ASK_FAILED = "ask failed"
 UNASKED = "unasked"
 
@@ -47,119 +51,120 @@ class EntityChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trail: tuple[str, ...] = ()  # who made the changes before it in its chain
 
 
-class KnownStage(Protocol):
-    """A stage, as far as it matters here."""
-
-    @property
-    def info(self) -> StageInfo: ...
-
-    @property
-    def asks_here(self) -> bool:
-        """Whether `ask` is a function call; if not, it is asked when its turn comes."""
-        ...
-
-    def ask(self, view: StageInput) -> bool | Wake:
-        """`should_process`. May raise anything."""
-        ...
-
-
 class ChangeRouter:
-    """Asks the stages that are served here, and speaks for all others of the register."""
+    """Decides which stages a changed entity is queued for. It asks the stages whose code is here;
+    for all others of the register the entity is queued unasked."""
 
     def __init__(
-        self, stages: Mapping[str, KnownStage], *, env: Env, depth_max: int, grain: timedelta
+        self, stages: Mapping[str, BoundStage], *, env: Env, depth_max: int, grain: timedelta
     ) -> None:
         self._here = stages
-        self._elsewhere: Mapping[str, KnownStage] = {}
-        self.graph, self._stages = _in_order(stages)
+        self._elsewhere: Mapping[str, StageInfo] = {}
+        self.relearn()
         self._clock = env.clock
         self._observer = env.observer
         self._depth_max = depth_max
         self._grain_s = grain.total_seconds()
         self._buckets = Buckets(len(stages))
-        self._woken_by: dict[tuple[str, tuple[str, ...]], tuple[KnownStage, ...]] = {}
+        self._decoded: OrderedDict[str, dict[int, Any]] = OrderedDict()  # by the document's text
         self._breakers: defaultdict[str, AskBreaker] = defaultdict(AskBreaker)
 
     def relearn(self) -> None:
         """A stage has described itself anew: the order of all may be another one."""
-        self.graph, self._stages = _in_order({**self._elsewhere, **self._here})
-        self._woken_by.clear()
+        infos = {**self._elsewhere, **{name: stage.info for name, stage in self._here.items()}}
+        self.graph = build_graph({name: info.reach for name, info in infos.items()})
+        ranked = sorted(infos, key=lambda name: self.graph.rank[name])
+        self._infos = {name: infos[name] for name in ranked}
+        self._woken_by: dict[tuple[str, tuple[str, ...]], tuple[StageInfo, ...]] = {}
 
-    def know(self, elsewhere: Mapping[str, KnownStage]) -> None:
-        """These are the stages of the register that are not served here."""
+    def know(self, elsewhere: Mapping[str, StageInfo]) -> None:
+        """Learn the stages of the register that this process does not serve."""
         self._elsewhere = elsewhere
         self.relearn()
 
     @property
     def _deepest(self) -> int:
         """A chain that goes round in no circle is no longer than there are stages."""
-        return self._depth_max + len(self._stages) - len(self.graph.circling)
+        return self._depth_max + len(self._infos) - len(self.graph.circling)
 
     def is_deep(self, depth: int) -> bool:
         """Whether a chain is longer than any should be."""
         return depth >= self._deepest
 
-    def offers(
+    def enqueues_for(
         self, view: StageInput, change: EntityChange, waiting: Collection[str]
     ) -> tuple[Enqueue, ...]:
-        """What the stages want of a changed entity."""
-        found = []
-        for stage in self._woken(change.author, change.paths):
-            offer = self._offer(stage, view, change, is_waiting=stage.info.name in waiting)
-            if offer is not None:
-                found.append(offer)
-        return tuple(found)
+        """The stages' queues that a changed entity goes to; it is in those of `waiting` already."""
+        wanted = (
+            self._enqueue(info, view, change, is_waiting=info.name in waiting)
+            for info in self._woken(change.author, change.paths)
+        )
+        enqueues = tuple(enqueue for enqueue in wanted if enqueue is not None)
+        if enqueues and view.decoded and len(view.text) <= DECODED_CHARS_MAX:
+            self._decoded[view.text] = view.decoded
+            if len(self._decoded) > DECODED_KEPT:
+                self._decoded.popitem(last=False)
+        return enqueues
+
+    def take_decoded(self, text: str | None) -> dict[int, Any]:
+        """A document as it was decoded for asking about it. It is given once: a stage may do with
+        its entity as it likes."""
+        return {} if text is None else self._decoded.pop(text, {})
 
     def wakes_any(self, author: str, paths: tuple[str, ...]) -> bool:
         """Whether there is anybody to ask about a change."""
         return bool(self._woken(author, paths))
 
-    def _woken(self, author: str, paths: tuple[str, ...]) -> tuple[KnownStage, ...]:
+    def _woken(self, author: str, paths: tuple[str, ...]) -> tuple[StageInfo, ...]:
         """Who watches what changed; the same few changes come again and again."""
         known = self._woken_by.get((author, paths))
         if known is not None:
             return known
         if len(self._woken_by) >= WOKEN_KEPT:
             self._woken_by.clear()
-        found = tuple(
-            stage
-            for name, stage in self._stages.items()
-            if author != author_of(name) and stage.info.reach.is_woken_by(paths)
+        woken = self._woken_by[author, paths] = tuple(
+            info
+            for name, info in self._infos.items()
+            if author != author_of(name) and info.reach.is_woken_by(paths)
         )
-        self._woken_by[author, paths] = found
-        return found
+        return woken
 
-    def answer(self, fed: ChangedEntity, held: HeldShard, now: datetime) -> Routing:
-        """What the stages want of an entity that was changed from outside."""
-        entity = fed.entity
-        offers: tuple[Enqueue, ...] = ()
-        if entity.doc is not None and fed.changes:
-            newest = fed.changes[-1]
-            paths = tuple(sorted({path for note in fed.changes for path in note.paths}))
+    def route(self, changed: ChangedEntity, held: HeldShard, now: datetime) -> Routing:
+        """Decide about an entity that was changed from outside."""
+        entity = changed.entity
+        enqueues: tuple[Enqueue, ...] = ()
+        if entity.doc is not None and changed.changes:
+            newest = changed.changes[-1]
+            paths = tuple(sorted({path for note in changed.changes for path in note.paths}))
             change = EntityChange(
                 paths=paths,
-                author=newest.author if len(fed.changes) == 1 else "",
+                author=newest.author if len(changed.changes) == 1 else "",
                 reason=reason_of(newest.version, newest.author, paths),
                 root=newest.root,
                 depth=0,
             )
-            waiting = {name for name, row in fed.waiting.items() if row.status == "ready"}
-            offers = self.offers(view_of_fed(fed, now), change, waiting)
-        return asked_of(fed, held, offers)
+            waiting = {name for name, row in changed.waiting.items() if row.status == "ready"}
+            view = StageInput(entity, changed.states, now)
+            enqueues = self.enqueues_for(view, change, waiting)
+        return routing_of(changed, held, enqueues)
 
     def backfill_enqueue(
         self, name: str, view: StageInput, *, reason: str, root: UUID
     ) -> Enqueue | None:
-        """What one stage wants of an entity that a walk came by."""
-        stage = self._stages[name]
+        """Whether one stage wants an entity that its backfill came to."""
+        info = self._infos[name]
         change = EntityChange(paths=(), author="", reason=reason, root=root, depth=0)
-        if not stage.asks_here:
-            return self._ready(stage, change, f"{UNASKED}: {reason}", lane=StageLane.BACKGROUND)
-        return self._asked(stage, view, change, lane=StageLane.BACKGROUND)
+        if not self._is_asked_here(name):
+            return self._ready(info, change, f"{UNASKED}: {reason}", lane=StageLane.BACKGROUND)
+        return self._ask(info, view, change, lane=StageLane.BACKGROUND)
+
+    def _is_asked_here(self, name: str) -> bool:
+        """Whether asking it is a function call; if not, it is asked when its turn comes."""
+        return name in self._here and self._here[name].asks_here
 
     def timer(self, name: str, entity_id: str, at: datetime) -> datetime:
         """A moment as it is stored: spread by the stage's wish, rounded up to the grain."""
-        spread = self._stages[name].info.spread
+        spread = self._infos[name].spread
         if spread:
             at += spread * _fraction(f"{name}\x00{entity_id}")
         if not self._grain_s:
@@ -167,137 +172,108 @@ class ChangeRouter:
         late_s = math.ceil(at.timestamp() / self._grain_s) * self._grain_s - at.timestamp()
         return at + timedelta(seconds=late_s) if late_s > 0 else at
 
-    def _offer(
-        self, stage: KnownStage, view: StageInput, change: EntityChange, *, is_waiting: bool
+    def _enqueue(
+        self, info: StageInfo, view: StageInput, change: EntityChange, *, is_waiting: bool
     ) -> Enqueue | None:
-        if not stage.asks_here:
-            offer: Enqueue | None = self._ready(stage, change, f"{UNASKED}: {change.reason}")
+        if not self._is_asked_here(info.name):
+            enqueue: Enqueue | None = self._ready(info, change, f"{UNASKED}: {change.reason}")
         elif is_waiting:
-            offer = self._ready(stage, change, change.reason)
+            enqueue = self._ready(info, change, change.reason)
         else:
-            offer = self._asked(stage, view, change)
-        if offer is None or not offer.ready or change.depth == 0:
-            return offer
-        return self._held_in_check(offer, view, change)
+            enqueue = self._ask(info, view, change)
+        if enqueue is None or not enqueue.ready or change.depth == 0:
+            return enqueue
+        return self._check_for_loop(enqueue, view, change)
 
-    def _asked(
+    def _ask(
         self,
-        stage: KnownStage,
+        info: StageInfo,
         view: StageInput,
         change: EntityChange,
         lane: StageLane = StageLane.MAIN,
     ) -> Enqueue | None:
-        name = stage.info.name
+        name = info.name
         breaker, began = self._breakers[name], self._clock.monotonic()
         try:
-            answer = stage.ask(view)
+            answer = self._here[name].ask(view)
         except Exception as exc:  # noqa: BLE001 - the attempt boundary: queued anyway
             breaker.count(began, failed=True)
             self._observer.count("stage_asks", stage=name, answer="failed")
             reason = cut(f"{ASK_FAILED}: {type(exc).__name__}: {exc}", REASON_CHARS_MAX)
             delay = timedelta(seconds=breaker.pause_s(began))
-            return self._ready(stage, change, reason, lane=lane, delay=delay)
+            return self._ready(info, change, reason, lane=lane, delay=delay)
         breaker.count(began, failed=False)
         took_s = self._clock.monotonic() - began
         if took_s > SLOW_ASK_S:
-            self._observer.event("slow_ask", stage=name, took_s=took_s, entity=view.entity_id)
+            self._observer.event("slow_ask", stage=name, took_s=took_s, entity=view.entity.id)
         shown = "later" if isinstance(answer, Wake) else "yes" if answer else "no"
         self._observer.count("stage_asks", stage=name, answer=shown)
         if isinstance(answer, Wake):
-            return self._armed(stage, view, change, answer.at)
-        return self._ready(stage, change, change.reason, lane=lane) if answer else None
+            return self._timer_only(info, view, change, answer.at)
+        return self._ready(info, change, change.reason, lane=lane) if answer else None
 
-    def _armed(
-        self, stage: KnownStage, view: StageInput, change: EntityChange, at: datetime | None
+    def _timer_only(
+        self, info: StageInfo, view: StageInput, change: EntityChange, at: datetime | None
     ) -> Enqueue | None:
         if at is None:
             return None
-        wake = self.timer(stage.info.name, view.entity_id, at)
+        wake = self.timer(info.name, view.entity.id, at)
         return Enqueue(
-            stage=stage.info.name, reason=change.reason, root=change.root, ready=False, wake=wake
+            stage=info.name, reason=change.reason, root=change.root, ready=False, wake=wake
         )
 
     def _ready(
         self,
-        stage: KnownStage,
+        info: StageInfo,
         change: EntityChange,
         reason: str,
         lane: StageLane = StageLane.MAIN,
         delay: timedelta = timedelta(0),
     ) -> Enqueue:
         return Enqueue(
-            stage=stage.info.name,
+            stage=info.name,
             reason=cut(reason, REASON_CHARS_MAX),
             root=change.root,
             depth=change.depth,
             lane=lane,
             delay=delay,
             # A backfill changes nothing: it need not wait for quiet, and frees no parked row.
-            debounce=timedelta(0) if lane is StageLane.BACKGROUND else stage.info.debounce,
+            debounce=timedelta(0) if lane is StageLane.BACKGROUND else info.debounce,
             frees=lane == StageLane.MAIN,
         )
 
-    def _held_in_check(self, offer: Enqueue, view: StageInput, change: EntityChange) -> Enqueue:
+    def _check_for_loop(self, enqueue: Enqueue, view: StageInput, change: EntityChange) -> Enqueue:
         """A wake-up by another stage: park it if it is a loop, delay it if there are too many."""
         proof = None
-        if offer.stage in change.circle:
+        if enqueue.stage in change.circle:
             proof = f"loop: {' → '.join((*change.circle, change.circle[0]))}"
-        elif offer.stage in self.graph.circling and self.is_deep(change.depth):
-            trail = " → ".join((*change.trail, offer.stage))
+        elif enqueue.stage in self.graph.circling and self.is_deep(change.depth):
+            trail = " → ".join((*change.trail, enqueue.stage))
             proof = f"depth limit {self._deepest}: {trail}"
         if proof is not None:
-            self._observer.count("stage_loops", stage=offer.stage)
+            self._observer.count("stage_loops", stage=enqueue.stage)
             self._observer.event(
-                "stage_loop", stage=offer.stage, entity=view.entity_id, proof=proof
+                "stage_loop", stage=enqueue.stage, entity=view.entity.id, proof=proof
             )
         delay = timedelta(0)
-        if offer.stage in self.graph.circling:  # others are woken by each of those before them
+        if enqueue.stage in self.graph.circling:  # others are woken by each of those before them
             now = self._clock.monotonic()
-            delay = self._buckets.take(view.entity_id, offer.stage, change.root, now)
-        if proof is None and delay <= offer.delay:
-            return offer
-        return Enqueue(
-            stage=offer.stage,
-            reason=offer.reason,
-            root=offer.root,
-            depth=offer.depth,
-            lane=offer.lane,
-            delay=max(delay, offer.delay),
-            debounce=offer.debounce,
-            frees=offer.frees,
-            looping=proof,
-        )
+            delay = self._buckets.take(view.entity.id, enqueue.stage, change.root, now)
+        if proof is None and delay <= enqueue.delay:
+            return enqueue
+        return replace(enqueue, delay=max(delay, enqueue.delay), looping=proof)
 
 
-def _in_order(stages: Mapping[str, KnownStage]) -> tuple[Graph, dict[str, KnownStage]]:
-    graph = build_graph({name: each.info.reach for name, each in stages.items()})
-    return graph, dict(sorted(stages.items(), key=lambda each: graph.rank[each[0]]))
-
-
-def asked_of(fed: ChangedEntity, held: HeldShard, offers: tuple[Enqueue, ...]) -> Routing:
+def routing_of(changed: ChangedEntity, held: HeldShard, enqueues: tuple[Enqueue, ...]) -> Routing:
     """An answer about an entity, with its fences."""
     return Routing(
-        entity_id=fed.entity.id,
+        entity_id=changed.entity.id,
         shard=held.shard,
         lease_guid=held.lease_guid,
-        seq=fed.seq,
-        epoch=fed.entity.epoch,
-        version=fed.entity.version,
-        enqueues=offers,
-    )
-
-
-def view_of_fed(fed: ChangedEntity, now: datetime) -> StageInput:
-    """An entity as stages are asked about it."""
-    assert fed.entity.doc is not None
-    return StageInput(
-        entity_id=fed.entity.id,
-        epoch=fed.entity.epoch,
-        version=fed.entity.version,
-        text=fed.entity.doc,
-        states=fed.states,
-        now=now,
-        reasons=frozenset(),
+        seq=changed.seq,
+        epoch=changed.entity.epoch,
+        version=changed.entity.version,
+        enqueues=enqueues,
     )
 
 

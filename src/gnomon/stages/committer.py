@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
 from gnomon.contracts.store.entities import StateWrite
-from gnomon.contracts.store.queues import Commit, CommitResult, QueueStore, ReturnedClaim
+from gnomon.contracts.store.queues import Commit
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -90,25 +90,7 @@ class Batcher(Generic[Q, A]):
             start += len(questions)
 
 
-class Committer:
-    """The reconciler's pen."""
-
-    def __init__(self, store: QueueStore, *, limit: int) -> None:
-        self._commits: Batcher[Commit, CommitResult] = Batcher(
-            store.commit, limit=limit, size_of=_bytes_of
-        )
-        self._set_backs: Batcher[ReturnedClaim, bool] = Batcher(store.give_back, limit=limit)
-
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
-        """Save runs."""
-        return await self._commits.put_all(commits)
-
-    async def set_back(self, rows: Sequence[ReturnedClaim]) -> Sequence[bool]:
-        """Write what became of claims without a commit."""
-        return await self._set_backs.put_all(rows)
-
-
-def _bytes_of(commit: Commit) -> int:
+def bytes_of_commit(commit: Commit) -> int:
     """Of all documents and states that are written."""
     return sum(
         bytes_of(part.doc) + (len(part.state.body) if isinstance(part.state, StateWrite) else 0)

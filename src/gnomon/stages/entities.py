@@ -269,7 +269,7 @@ class Entities:
         Wakes that stage alone."""
         entity, _ = await self.state(stage, entity_id)
         shard = self._shard(entity_id)
-        offer = Enqueue(stage=stage, reason=STATE_CAS, root=self._entropy.token(), frees=True)
+        enqueue = Enqueue(stage=stage, reason=STATE_CAS, root=self._entropy.token(), frees=True)
         stored = await self._entities.swap_state(
             entity_id,
             stage,
@@ -277,7 +277,7 @@ class Entities:
             epoch=entity.epoch if epoch is None else epoch,
             version=version,
             state=state,
-            enqueue=offer if wake else None,
+            enqueue=enqueue if wake else None,
             actor=by,
         )
         if stored is not None:

@@ -26,12 +26,12 @@ from gnomon.contracts.store.queues import (
 def claims_after_save(
     claim: ClaimedEntity, commit: Commit, made: Sequence[NewRow]
 ) -> Iterator[ClaimedEntity]:
-    """Claims of the rows that a commit made. It has a document: else it had no offers."""
+    """Claims of the rows that a commit made. It has a document: else it had no enqueues."""
     states, entity = claim.states, claim.entity
     for part in commit.parts:
         states, entity = states_after(states, part), entity_after(entity, part, claim.now)
     held_back = claim.held_back.union(
-        offer.stage for offer in commit.enqueues if offer.ready and not offer.is_at_once
+        enqueue.stage for enqueue in commit.enqueues if enqueue.ready and not enqueue.is_at_once
     )
     for row, others in _fresh_rows(commit.enqueues, made, claim.waiting, entity.id):
         yield ClaimedEntity(
@@ -66,20 +66,22 @@ def states_after(states: Mapping[str, StageState], commit: Commit) -> Mapping[st
 
 
 def claims_after_asking(
-    fed: ChangedEntity, offers: Sequence[Enqueue], made: Sequence[NewRow]
+    changed: ChangedEntity, enqueues: Sequence[Enqueue], made: Sequence[NewRow]
 ) -> Iterator[ClaimedEntity]:
     """Claims of the rows that the answers about a change made."""
-    waiting = frozenset(name for name, row in fed.waiting.items() if row.status is RowStatus.READY)
+    waiting = frozenset(
+        name for name, row in changed.waiting.items() if row.status is RowStatus.READY
+    )
     held_back = frozenset(
         name
-        for name, row in fed.waiting.items()
+        for name, row in changed.waiting.items()
         if row.status is not RowStatus.READY and row.status is not RowStatus.SLEEPING
     )
-    for row, others in _fresh_rows(offers, made, waiting, fed.entity.id):
+    for row, others in _fresh_rows(enqueues, made, waiting, changed.entity.id):
         yield ClaimedEntity(
-            entity=fed.entity,
+            entity=changed.entity,
             row=row,
-            states=fed.states,
+            states=changed.states,
             waiting=others,
             held_back=held_back,
             now=row.first_at,
@@ -87,19 +89,19 @@ def claims_after_asking(
 
 
 def _fresh_rows(
-    offers: Sequence[Enqueue], made: Sequence[NewRow], waiting: frozenset[str], entity_id: str
+    enqueues: Sequence[Enqueue], made: Sequence[NewRow], waiting: frozenset[str], entity_id: str
 ) -> Iterator[tuple[QueueRow, frozenset[str]]]:
     """The rows that are ready now, each with the other stages in whose queue the entity is."""
-    by_stage: Mapping[str, Enqueue] = {offer.stage: offer for offer in offers}
-    ready = waiting.union(offer.stage for offer in offers if offer.is_at_once)
+    by_stage: Mapping[str, Enqueue] = {enqueue.stage: enqueue for enqueue in enqueues}
+    ready = waiting.union(enqueue.stage for enqueue in enqueues if enqueue.is_at_once)
     for stage, seq, at in made:
-        offer = by_stage[stage]
-        if not offer.is_at_once:
+        enqueue = by_stage[stage]
+        if not enqueue.is_at_once:
             continue
         row = QueueRow(
-            entity_id=entity_id, stage=stage, lane=offer.lane, status=RowStatus.READY,
+            entity_id=entity_id, stage=stage, lane=enqueue.lane, status=RowStatus.READY,
             ready_at=at, timer_at=None, first_at=at, seq=seq, attempts=0,
-            reasons=(offer.reason,), root=offer.root, depth=offer.depth,
+            reasons=(enqueue.reason,), root=enqueue.root, depth=enqueue.depth,
         )  # fmt: skip
         yield row, ready - {stage}
 

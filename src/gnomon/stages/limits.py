@@ -30,14 +30,14 @@ class StageLimits:
     def __init__(
         self,
         store: LimitStore,
-        lines: Mapping[str, StagePipeline],
+        pipelines: Mapping[str, StagePipeline],
         *,
         worker: UUID,
         env: Env,
         changed: Callable[[], None],
     ) -> None:
         self._store = store
-        self._lines = lines
+        self._pipelines = pipelines
         self._entropy = env.entropy
         self._observer = env.observer
         self._changed = changed
@@ -61,16 +61,16 @@ class StageLimits:
 
     async def keep_asking(self) -> None:
         """Ask until cancelled. Nothing begins before the store has said how much may."""
-        for line in self._lines.values():
-            line.capacity.granted = 0
+        for pipeline in self._pipelines.values():
+            pipeline.capacity.granted = 0
         await self._write()
         self.limiter.wake()
         await self.limiter.keep_asking()
 
     async def _write(self) -> None:
         """The stage's own word counts when a process begins to serve it."""
-        for name, line in self._lines.items():
-            info = line.served.info
+        for name, pipeline in self._pipelines.items():
+            info = pipeline.stage.info
             limit = Limit(kind=LimitKind.STAGE, name=name, parallel=info.parallel, rate=info.rate)
             is_set = await self._set(limit)
             while not is_set:
@@ -91,27 +91,30 @@ class StageLimits:
 
     @property
     def is_denied(self) -> bool:
-        return any(line.is_waiting and line.capacity.is_short for line in self._lines.values())
+        return any(
+            pipeline.is_waiting and pipeline.capacity.is_short
+            for pipeline in self._pipelines.values()
+        )
 
     def limit_keys(self) -> Collection[LimitKey]:
-        return [_key(name) for name in self._lines]
+        return [_key(name) for name in self._pipelines]
 
     def set_limits(self, table: LimitTable) -> None:
         limits = {use.limit.key: use.limit for use in table.uses}
-        for name, line in self._lines.items():
+        for name, pipeline in self._pipelines.items():
             limit = limits.get(_key(name))
-            line.capacity.limit = None if limit is None else limit.parallel
-            line.capacity.rate_limit = None if limit is None else limit.rate
+            pipeline.capacity.limit = None if limit is None else limit.parallel
+            pipeline.capacity.rate_limit = None if limit is None else limit.rate
 
     def requests(self) -> dict[LimitKey, LimitRequest]:
-        return {_key(name): _request_of(line) for name, line in self._lines.items()}
+        return {_key(name): _request_of(pipeline) for name, pipeline in self._pipelines.items()}
 
     def grant(self, answer: Mapping[LimitKey, int], trusted_until: float) -> None:
-        for name, line in self._lines.items():
+        for name, pipeline in self._pipelines.items():
             allowed = answer.get(_key(name))  # None leaves the stage its own word
-            self._is_changed = self._is_changed or line.capacity.granted != allowed
-            line.capacity.granted = allowed
-            line.capacity.granted_until = trusted_until
+            self._is_changed = self._is_changed or pipeline.capacity.granted != allowed
+            pipeline.capacity.granted = allowed
+            pipeline.capacity.granted_until = trusted_until
 
     def end_round(self) -> None:
         self._is_refused = self.is_denied
@@ -120,11 +123,11 @@ class StageLimits:
             self._changed()
 
 
-def _request_of(line: StagePipeline) -> LimitRequest:
-    capacity = line.capacity
+def _request_of(pipeline: StagePipeline) -> LimitRequest:
+    capacity = pipeline.capacity
     # One call stays with an idle stage, if there is one for each: what is fresh need not ask.
     wanted = min(1, capacity.fair_part)
-    if line.is_waiting or capacity.running:
+    if pipeline.is_waiting or capacity.running:
         wanted = capacity.parallel_all
     if capacity.granted is not None:  # what is not needed is not used from here on
         capacity.granted = max(capacity.running, min(capacity.granted, wanted))

@@ -81,10 +81,10 @@ class ClaimBuffer:
 class StagePipeline:
     """One stage's work in this process: what was claimed ahead, and what is on its way."""
 
-    def __init__(self, served: BoundStage, background: BackgroundShare | None = None) -> None:
-        self.served = served
+    def __init__(self, stage: BoundStage, background: BackgroundShare | None = None) -> None:
+        self.stage = stage
         self.background = background or BackgroundShare()
-        self.capacity = Capacity(served.info)
+        self.capacity = Capacity(stage.info)
         self._ahead = {lane: ClaimBuffer() for lane in StageLane}
         self.next_at: dict[StageLane, datetime] = {}  # when a lane has something, as far as known
         # Since when a lane has due rows that are not claimed, as far as known.
@@ -97,7 +97,7 @@ class StagePipeline:
 
     def __repr__(self) -> str:
         claimed = "+".join(str(len(claims)) for claims in self._ahead.values())
-        return f"Line({self.served.info.name}, {claimed} claimed)"
+        return f"Line({self.stage.info.name}, {claimed} claimed)"
 
     @property
     def is_waiting(self) -> bool:
@@ -133,7 +133,7 @@ class StagePipeline:
             return 0
         most = ahead = self.capacity.ahead(now, ahead)
         if lane is StageLane.BACKGROUND:  # few: what is fresh may need the same entities
-            most = min(ahead, max(self.served.info.batch, ahead // BACKGROUND_PART))
+            most = min(ahead, max(self.stage.info.batch, ahead // BACKGROUND_PART))
         room = most - len(self._ahead[lane])
         return room if room * 2 >= most else 0
 

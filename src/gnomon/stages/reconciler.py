@@ -38,7 +38,7 @@ DECLARE_EVERY_S = 30.0
 
 
 class Reconciler:
-    """Brings entities to the stages served here, in the shards this process holds."""
+    """Brings entities to the stages stage here, in the shards this process holds."""
 
     def __init__(
         self,
@@ -60,37 +60,39 @@ class Reconciler:
         self._entropy = env.entropy
         self._observer = env.observer
         self.time = DatabaseClock(env.clock)
-        by_name = {served.info.name: served for served in stages}
+        by_name = {stage.info.name: stage for stage in stages}
         self._has_relay = has_relay
         serves = [*by_name, RELAY_SINK] if has_relay else [*by_name]
-        self.places = StageShards(ownership, serves, env)
-        self.attending = AttendanceWatch(store.register, self.places, ownership=ownership, env=env)
-        self.asker = ChangeRouter(
+        self.shards = StageShards(ownership, serves, env)
+        self.attendance = AttendanceWatch(store.register, self.shards, ownership=ownership, env=env)
+        self.router = ChangeRouter(
             by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
         )
         background = self._background = BackgroundShare()
-        lines = {name: StagePipeline(served, background) for name, served in by_name.items()}
+        pipelines = {name: StagePipeline(stage, background) for name, stage in by_name.items()}
         self.claims = StageClaims(
             store.queues,
-            self.asker,
-            StageRunner(store.queues, self.asker, config=self._config, env=env, lines=lines),
-            lines.values(),
-            places=self.places,
+            self.router,
+            StageRunner(
+                store.queues, self.router, config=self._config, env=env, pipelines=pipelines
+            ),
+            pipelines.values(),
+            shards=self.shards,
             env=env,
             time=self.time,
             config=self._config,
         )
         self.claims.tell_saved = saved
         self.claims.in_order()
-        self._lines: Mapping[str, StagePipeline] = self.claims.lines
+        self._pipelines: Mapping[str, StagePipeline] = self.claims.pipelines
         self._backfiller = Backfiller(
             store.queues,
-            self.asker,
-            self._lines,
+            self.router,
+            self._pipelines,
             background,
-            places=self.places,
+            shards=self.shards,
             env=env,
-            offered=self.claims.offered,
+            tell_enqueued=self.claims.tell_enqueued,
         )
         self._survey: NextWork | None = None
         self._survey_at = 0.0
@@ -98,7 +100,7 @@ class Reconciler:
         self._declare_at = 0.0
         self._description = 0  # counts how often a stage has described itself anew
         self._announced = -1  # the description that the register and the log know
-        self._fed = False
+        self._has_changes = False
         self._is_backfilling = False
         self._is_held = False  # the background lane, and walks with it
         self._held: frozenset[int] = frozenset()
@@ -108,7 +110,7 @@ class Reconciler:
     def hint(self, shards: Collection[int]) -> None:
         """Something may have changed in these shards."""
         if not shards or not self._held.isdisjoint(shards):
-            self.claims.is_stale = self._fed = True
+            self.claims.is_stale = self._has_changes = True
             self.claims.woken.set()
 
     def wake(self) -> None:
@@ -123,23 +125,23 @@ class Reconciler:
 
     def redescribed(self, name: str) -> None:
         """A stage elsewhere is another one now, or there again: order and declaration follow."""
-        self.asker.relearn()
+        self.router.relearn()
         self.claims.in_order()
-        self._lines[name].capacity.came_back(self._lines[name].served.info)
+        self._pipelines[name].capacity.came_back(self._pipelines[name].stage.info)
         self._description += 1
         self.wake()
 
     @property
-    def lines(self) -> Mapping[str, StagePipeline]:
+    def pipelines(self) -> Mapping[str, StagePipeline]:
         """The stages' work in this process."""
-        return self._lines
+        return self._pipelines
 
     # -- the loop ---------------------------------------------------------------------------------
 
     async def declare(self) -> None:
-        """Tell the register which stages are served here; warn of what looks wrong with them."""
+        """Tell the register which stages are stage here; warn of what looks wrong with them."""
         description = self._description  # another one may come meanwhile
-        every = [line.served.info for line in self._lines.values()]
+        every = [pipeline.stage.info for pipeline in self._pipelines.values()]
         infos = [info for info in every if info.revision]
         relay = {RELAY_SINK: RELAY_REVISION} if self._has_relay else {}
         if not infos and not relay:
@@ -153,7 +155,7 @@ class Reconciler:
         )
         if self._announced != description:
             self._announced = description
-            announce(self._observer, self.asker.graph, infos, known)
+            announce(self._observer, self.router.graph, infos, known)
 
     async def keep_reconciling(self) -> None:
         """Work until cancelled; an unavailable store is waited for."""
@@ -172,14 +174,14 @@ class Reconciler:
                 await self._rest()
 
     async def declare_in_time(self) -> None:
-        """Again and again, so that the register knows that the stages are served."""
+        """Again and again, so that the register knows that the stages are stage."""
         now = self._clock.monotonic()
         if now < self._declare_at and self._announced == self._description:
             return
         await self.declare()
         self._declare_at = now + DECLARE_EVERY_S
-        for line in self._lines.values():
-            info = line.served.info
+        for pipeline in self._pipelines.values():
+            info = pipeline.stage.info
             if info.backfill_every is not None and info.revision:
                 await self._register.begin_backfill(
                     info.name, reason="backfill in turn", unless_within=info.backfill_every
@@ -189,9 +191,9 @@ class Reconciler:
         """One round; True if there may be more to do at once."""
         self.claims.woken.clear()
         await self._attend_in_time()
-        holdings = self.places.trusted()
+        holdings = self.shards.trusted()
         self._note_holdings(holdings)
-        if not self._held or not self.attending.has_stages:
+        if not self._held or not self.attendance.has_stages:
             self._survey_at = self._clock.monotonic() + self._config.poll.total_seconds()
             return False
         did = await self._fire(holdings)
@@ -211,19 +213,19 @@ class Reconciler:
 
     async def _attend_in_time(self) -> None:
         """Know who serves what, and all stages that are to be told of changes."""
-        if self.attending.is_due and await self.attending.attend():
-            self.asker.know(self.attending.elsewhere)
+        if self.attendance.is_due and await self.attendance.attend():
+            self.router.know(self.attendance.elsewhere)
             self.claims.in_order()
 
     def _note_holdings(self, holdings: Sequence[HeldShard]) -> None:
-        guests = self.places.guests()
+        guests = self.shards.guests()
         held = frozenset(each.shard for each in holdings).union(*guests.values())
         if held != self._held:
             self._held = held
-            self.claims.is_stale = self._fed = True
-        for name, line in self._lines.items():
+            self.claims.is_stale = self._has_changes = True
+        for name, pipeline in self._pipelines.items():
             shards = len(holdings) + len(guests.get(name, ()))
-            line.capacity.share = shards / self._shard_count
+            pipeline.capacity.share = shards / self._shard_count
 
     async def _rest(self) -> None:
         await wait_set(self.claims.woken, self._rest_s())
@@ -235,30 +237,42 @@ class Reconciler:
         for at in (timer_at, *self._open_times(now)):
             if at is not None:
                 rest_s = min(rest_s, (at - time).total_seconds())
-        for line in self._lines.values():
-            if line.is_waiting and not line.capacity.free(now) and line.capacity.next_at(now) > now:
-                rest_s = min(rest_s, line.capacity.next_at(now) - now)
+        for pipeline in self._pipelines.values():
+            if (
+                pipeline.is_waiting
+                and not pipeline.capacity.free(now)
+                and pipeline.capacity.next_at(now) > now
+            ):
+                rest_s = min(rest_s, pipeline.capacity.next_at(now) - now)
         if self._background.rest_until > now:
             rest_s = min(rest_s, self._background.rest_until - now)
         return max(rest_s, NAP_S)
 
     def _open_times(self, now: float) -> list[datetime]:
-        lines = (line for line in self._lines.values() if line.capacity.free(now))
-        return [at for line in lines for at in line.open_times(now, self._config.claim_ahead)]
+        pipelines = (
+            pipeline for pipeline in self._pipelines.values() if pipeline.capacity.free(now)
+        )
+        return [
+            at
+            for pipeline in pipelines
+            for at in pipeline.open_times(now, self._config.claim_ahead)
+        ]
 
     def next_at(self) -> datetime | None:
         """When something is due next, as of the last survey; for those who own the time."""
-        times = [self._due_at(line) for line in self._lines.values() if line.is_waiting]
+        times = [
+            self._due_at(pipeline) for pipeline in self._pipelines.values() if pipeline.is_waiting
+        ]
         if self._survey and self._survey.timer_at:
             times.append(self._survey.timer_at)
         return min(times, default=None)
 
-    def _due_at(self, line: StagePipeline) -> datetime:
+    def _due_at(self, pipeline: StagePipeline) -> datetime:
         """When its next row is ready and it has room."""
         now = self._clock.monotonic()
-        room_in_s = line.capacity.next_at(now) - now
+        room_in_s = pipeline.capacity.next_at(now) - now
         rounded = timedelta(seconds=room_in_s, microseconds=1 if room_in_s else 0)
-        ready_at = self.time.now() if line.has_claims else min(line.next_at.values())
+        ready_at = self.time.now() if pipeline.has_claims else min(pipeline.next_at.values())
         return max(self.time.now() + rounded, ready_at)
 
     # -- looking ----------------------------------------------------------------------------------
@@ -268,18 +282,18 @@ class Reconciler:
         self.claims.is_stale = False
         if self._clock.monotonic() >= self._behind_until:
             self._behind_until = self._clock.monotonic() + self._config.poll.total_seconds()
-            for line in self._lines.values():
-                line.behind.clear()  # there may be what nobody told of
+            for pipeline in self._pipelines.values():
+                pipeline.behind.clear()  # there may be what nobody told of
             self.claims.let_go_of_old()
         self._survey_at = self._clock.monotonic() + self._config.poll.total_seconds()
-        for line in self._lines.values():
-            line.next_at.clear()  # before looking: what is noted meanwhile may be newer than that
+        for pipeline in self._pipelines.values():
+            pipeline.next_at.clear()  # before looking: what comes meanwhile may be newer
         survey = self._survey = await self._surveyed(holdings)
         self.time.observe(survey.now)
-        self._fed = self._fed or survey.has_changes
+        self._has_changes = self._has_changes or survey.has_changes
         for each in survey.ready:
-            if each.stage in self._lines:
-                self._lines[each.stage].note(each.lane, each.at)
+            if each.stage in self._pipelines:
+                self._pipelines[each.stage].note(each.lane, each.at)
         now = self._clock.monotonic()
         is_due = any(at <= survey.now for at in self._open_times(now))
         is_fired = survey.timer_at is not None and survey.timer_at <= survey.now
@@ -290,9 +304,9 @@ class Reconciler:
         """What there is in the shards held here; and, of the stages that are guests, elsewhere."""
         found = await self._queues.next_work(holdings)
         survey = replace(
-            found, backfills=[each for each in found.backfills if each[0] in self._lines]
+            found, backfills=[each for each in found.backfills if each[0] in self._pipelines]
         )
-        guests = self.places.guests()
+        guests = self.shards.guests()
         shards = {shard: held for at in guests.values() for shard, held in at.items()}
         if not shards:
             return survey
@@ -302,7 +316,7 @@ class Reconciler:
             ready=[*survey.ready, *(each for each in there.ready if each.stage in guests)],
             backfills=[*survey.backfills, *(
                 (stage, shard) for stage, shard in there.backfills
-                if shard in guests.get(stage, ()) and self.attending.may_backfill(stage)
+                if shard in guests.get(stage, ()) and self.attendance.may_backfill(stage)
             )],
         )  # fmt: skip
 
@@ -322,22 +336,26 @@ class Reconciler:
 
     async def _ask(self, holdings: Sequence[HeldShard]) -> bool:
         """Ask the stages about what others changed."""
-        if not self._fed:
+        if not self._has_changes:
             return False
-        self._fed = False  # before looking: a hint that comes meanwhile is about something else
+        self._has_changes = (
+            False  # before looking: a hint that comes meanwhile is about something else
+        )
         try:
-            fed = await self._queues.changed_entities(holdings, limit=FEED_BATCH, skip=())
+            changed = await self._queues.changed_entities(holdings, limit=FEED_BATCH, skip=())
         except Unavailable:
-            self._fed = True
+            self._has_changes = True
             raise
-        size = sum(size_of(each.entity, each.states) for each in fed)
-        self._fed = self._fed or len(fed) >= FEED_BATCH or size >= BATCH_BYTES_MAX
-        if not fed:
+        size = sum(size_of(each.entity, each.states) for each in changed)
+        self._has_changes = (
+            self._has_changes or len(changed) >= FEED_BATCH or size >= BATCH_BYTES_MAX
+        )
+        if not changed:
             return False
-        held = [(each, self.places.holding(each.entity.shard)) for each in fed]
+        held = [(each, self.shards.holding(each.entity.shard)) for each in changed]
         now = self.time.now()
         ours = [(each, holding) for each, holding in held if holding]
-        answers = [self.asker.answer(each, holding, now) for each, holding in ours]
+        answers = [self.router.route(each, holding, now) for each, holding in ours]
         stored = await self._queues.route(answers)
         self.claims.asked([each for each, _ in ours], answers, stored)
         return True

@@ -106,7 +106,7 @@ class Relay:
         return [self._senders[sink] for sink in due if sink in self._senders]
 
     async def _survey(self) -> list[SinkQueue]:
-        """What waits in the shards held here; and, of sinks served here, in those of others."""
+        """What waits in the shards held here; and, of sinks stage here, in those of others."""
         holdings = self._ownership.trusted()
         found = list(await self._outbox.waiting_sinks(holdings)) if holdings else []
         guests = {sink: at for sink, at in self._guests().items() if sink in self._senders}
@@ -136,9 +136,9 @@ class Relay:
 
 
 def _sinks(stages: Sequence[BoundStage], target: RelayTarget | None) -> list[Sink]:
-    sinks = [_stage_sink(served) for served in stages]
+    sinks = [_stage_sink(stage) for stage in stages]
     return sinks if target is None else [Sink(RELAY_SINK, target.send), *sinks]
 
 
-def _stage_sink(served: BoundStage) -> Sink:
-    return Sink(served.info.name, served.after_save, lambda: served.info.latest)
+def _stage_sink(stage: BoundStage) -> Sink:
+    return Sink(stage.info.name, stage.after_save, lambda: stage.info.latest)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import grpc
 from google.protobuf.internal import api_implementation
@@ -28,17 +28,9 @@ from gnomon.model.outcome import cut
 from gnomon.model.secret import Secret, hide
 from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.paths import normal, outside
-from gnomon.stages.bound_stage import (
-    BATCH_MAX,
-    DEBOUNCE_MAX,
-    Answer,
-    OutageError,
-    StageInfo,
-    StageInput,
-    check_debounce,
-    parse_rate,
-)
+from gnomon.stages.bound_stage import Answer, OutageError, StageInput
 from gnomon.stages.stage import Wake
+from gnomon.stages.stage_info import BATCH_MAX, DEBOUNCE_MAX, StageInfo, StageOptions, make_info
 from gnomon.stages.wire import (
     RemoteError,
     read_answers,
@@ -76,12 +68,14 @@ _OUTAGES = frozenset(
     }
 )
 
+_CONNECTION_OPTIONS = ("tls", "ca_file", "certificate_file", "key_file", "authority", "token")
+
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 
-class RemoteOptions(TypedDict, total=False):
-    """How a stage elsewhere is reached, and how much of it is wanted at once."""
+class RemoteOptions(StageOptions, total=False):
+    """How a remote stage is reached (see `channels.Endpoint`), and the options of any stage."""
 
     tls: bool
     ca_file: str | None
@@ -89,76 +83,41 @@ class RemoteOptions(TypedDict, total=False):
     key_file: str | None
     authority: str | None
     token: Secret | None
-    parallel: int
-    rate: str | None
-    alongside: bool
-    backfill: bool
-    formerly: str | None
-    debounce: timedelta | None
-    spread: timedelta
-    backfill_every: timedelta | None
-    latest: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StageEndpoint(Endpoint):
-    """A service that implements `gnomon.v1.StageService`; the limits are as those of a `Stage`."""
-
-    parallel: int = 16
-    rate: str | None = None
-    alongside: bool = False
-    backfill: bool = True
-    formerly: str | None = None
-    debounce: timedelta | None = None  # None: as it describes itself
-    spread: timedelta = timedelta(0)
-    backfill_every: timedelta | None = None
-    latest: bool = False
-
-    def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            self.refuse("name", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -")
-        if self.parallel < 1:
-            self.refuse("parallel", "must be at least 1")
-        if self.debounce is not None:
-            check_debounce(self.debounce, f"{self.path}.debounce")
-        Endpoint.__post_init__(self)
+    """A service that implements `gnomon.v1.StageService`."""
 
     @property
     def path(self) -> str:
         return f"stage {self.name}"
 
-    def unknown(self) -> StageInfo:
-        """What is known before it has described itself: it may watch everything."""
-        rate = None if self.rate is None else parse_rate(self.rate, f"{self.path}.rate")
-        return StageInfo(
-            name=self.name,
-            reach=Reach((), ()),
-            revision=0,
-            parallel=self.parallel,
-            rate=rate,
-            alongside=self.alongside,
-            backfill=self.backfill,
-            formerly=self.formerly,
-            debounce=self.debounce or timedelta(0),
-            spread=self.spread,
-            backfill_every=self.backfill_every,
-            latest=self.latest,
-        )
-
 
 class GrpcStage:
-    """A `Served` behind gRPC."""
+    """A stage that another service is. Errors: ConfigurationError."""
 
     asks_here = False
 
     def __init__(
-        self, endpoint: StageEndpoint, *, deadline_max: timedelta = timedelta(minutes=5)
+        self,
+        name: str,
+        address: str,
+        *,
+        deadline_max: timedelta = timedelta(minutes=5),
+        **options: Unpack[RemoteOptions],
     ) -> None:
         if api_implementation.Type() != "upb":
             raise ConfigurationError(
                 "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "must not choose another parser than upb"
             )
-        self._endpoint = endpoint
+        given: dict[str, Any] = dict(options)
+        connection = {key: given.pop(key) for key in _CONNECTION_OPTIONS if key in given}
+        endpoint = self._endpoint = StageEndpoint(name=name, address=address, **connection)
+        if not NAME_PATTERN.fullmatch(name):
+            endpoint.refuse("name", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -")
+        self._debounces_as_given = "debounce" in given
+        # Before it has described itself, it may watch everything.
+        self.info = make_info(name, Reach((), ()), {"revision": 0, **given})
         # Read now: a file that is missing should be known at the start, not at the first call.
         self._credentials = endpoint.credentials()
         self._deadline_max = deadline_max
@@ -169,7 +128,6 @@ class GrpcStage:
         self._is_lost = False  # it did not even describe itself
         self._was_away = asyncio.Event()  # it may come back as another one
         self._channel: grpc.aio.Channel | None = None
-        self.info = endpoint.unknown()
 
     def __repr__(self) -> str:
         return f"RemoteStage({self.info.name!r}, {self._endpoint.address!r})"
@@ -231,8 +189,8 @@ class GrpcStage:
         if lost:
             # Nobody would look after these fields any more, and nothing would tell.
             self._endpoint.refuse("writes", f"it does not write {', '.join(lost[:5])} any more")
-        debounce = self._endpoint.debounce
-        if debounce is None:
+        debounce = self.info.debounce
+        if not self._debounces_as_given:
             debounce = min(read_duration(told.debounce), DEBOUNCE_MAX)
         return replace(
             self.info,
@@ -246,7 +204,7 @@ class GrpcStage:
     # -- calls ------------------------------------------------------------------------------------
 
     def ask(self, view: StageInput) -> bool | Wake:
-        raise BugError(f"stage {self.info.name} is elsewhere: ask many (entity {view.entity_id})")
+        raise BugError(f"stage {self.info.name} is elsewhere: ask many (entity {view.entity.id})")
 
     async def ask_many(self, views: Sequence[StageInput]) -> Sequence[bool | Wake | Exception]:
         """Errors: OutageError, when it is away. That it is slow is a failure to answer."""

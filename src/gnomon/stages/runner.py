@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
+from gnomon.contracts.store.entities import StateWrite
 from gnomon.contracts.store.queues import (
     ClaimedEntity,
     Commit,
@@ -25,7 +26,6 @@ from gnomon.contracts.store.queues import (
     ReturnedClaim,
     RowStatus,
 )
-from gnomon.contracts.store.queues import Unchanged as KeepStored
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import UNSEEN, Chains, digest_of
@@ -38,21 +38,21 @@ from gnomon.stages.change_router import (
     reason_of,
 )
 from gnomon.stages.codec import UndecodableError
-from gnomon.stages.committer import Committer
+from gnomon.stages.committer import Batcher, bytes_of_commit
 from gnomon.stages.config import StagesConfig
-from gnomon.stages.fused_pass import FusedPasses, PendingCommit, view_of
+from gnomon.stages.fused_pass import FusedPasses, PendingCommit
 from gnomon.stages.pipeline import StagePipeline
 from gnomon.stages.stage import Keep, Quarantine, RetryLater, Wake
 from gnomon.stages.stage_run import (
     RERUNS_MAX,
     SavedRun,
     StageRun,
+    input_of,
     is_doubtful,
     is_mergeable,
     new_state,
     patched,
     until_quiet,
-    view_after,
 )
 
 MERGES_MAX = 10
@@ -65,30 +65,32 @@ CONFLICTS = (CommitKind.MOVED, CommitKind.STATE_MOVED)
 
 
 class StageRunner:
-    """Performs claims of the stages served here."""
+    """Performs claims of the stages stage here."""
 
     def __init__(
         self,
         store: QueueStore,
-        asker: ChangeRouter,
+        router: ChangeRouter,
         *,
         config: StagesConfig,
         env: Env,
-        lines: Mapping[str, StagePipeline],
+        pipelines: Mapping[str, StagePipeline],
     ) -> None:
         self._store = store
-        self._asker = asker
+        self._router = router
         self._config = config
         self._clock = env.clock
         self._entropy = env.entropy
         self._observer = env.observer
-        self._committer = Committer(store, limit=config.commit_batch)
+        limit = config.commit_batch
+        self._commits = Batcher(store.commit, limit=limit, size_of=bytes_of_commit)
+        self._returns = Batcher(store.give_back, limit=limit)
         self._chains = Chains()
-        self._passes = FusedPasses(asker, self._chains, lines, clock=env.clock)
+        self._passes = FusedPasses(router, self._chains, pipelines, clock=env.clock)
 
     async def perform(
         self,
-        served: BoundStage,
+        stage: BoundStage,
         claims: Sequence[ClaimedEntity],
         holding: Sequence[HeldShard],
         saved: list[SavedRun],
@@ -99,56 +101,57 @@ class StageRunner:
         fences = {claim.entity.id: held for claim, held in zip(claims, holding, strict=True)}
         wanted = list(claims)
         try:
-            wanted = await self._still_wanted(served, claims, fences)
+            wanted = await self._still_wanted(stage, claims, fences)
             if not wanted:
                 return
-            answers = await self._call_timed(served, [view_of(claim) for claim in wanted])
+            answers = await self._call_timed(stage, wanted)
         except OutageError as exc:
             pairs = [(claim, fences[claim.entity.id]) for claim in wanted]
-            await self._excuse(served, pairs, exc)
+            await self._excuse(stage, pairs, exc)
             raise
         runs = [
             StageRun(claim, fences[claim.entity.id], answer, saved)
             for claim, answer in zip(wanted, answers, strict=True)
         ]
-        await self._see_through(served, runs)
+        await self._see_through(stage, runs)
 
     # -- asking again and calling -----------------------------------------------------------------
 
     async def _still_wanted(
-        self, served: BoundStage, claims: Sequence[ClaimedEntity], fences: dict[str, HeldShard]
+        self, stage: BoundStage, claims: Sequence[ClaimedEntity], fences: dict[str, HeldShard]
     ) -> list[ClaimedEntity]:
         """Drop what the stage cleanly refuses, of those that nobody has said yes to yet."""
         doubtful = [claim for claim in claims if is_doubtful(claim.row.reasons)]
         if not doubtful:
             return list(claims)
-        answers = await served.ask_many([view_of(claim) for claim in doubtful])
+        answers = await stage.ask_many([input_of(claim) for claim in doubtful])
         refused = {}
         for claim, answer in zip(doubtful, answers, strict=True):
             if answer is False or isinstance(answer, Wake):
                 at = answer.at if isinstance(answer, Wake) else None
                 refused[claim.entity.id] = self._refused(claim, fences[claim.entity.id], at)
-        await self._committer.set_back(list(refused.values()))
+        await self._returns.put_all(list(refused.values()))
         return [claim for claim in claims if claim.entity.id not in refused]
 
     def _refused(self, claim: ClaimedEntity, held: HeldShard, at: datetime | None) -> ReturnedClaim:
-        wake = None if at is None else self._asker.timer(claim.row.stage, claim.entity.id, at)
+        wake = None if at is None else self._router.timer(claim.row.stage, claim.entity.id, at)
         return self._set_back(claim, held, None, wake=wake)
 
     async def _call_timed(
-        self, served: BoundStage, views: Sequence[StageInput]
+        self, stage: BoundStage, claims: Sequence[ClaimedEntity]
     ) -> Sequence[Answer]:
+        views = [input_of(claim, self._router.take_decoded(claim.entity.doc)) for claim in claims]
         began = self._clock.monotonic()
-        answers = await self._call(served, views)
+        answers = await self._call(stage, views)
         took_s = self._clock.monotonic() - began
-        self._observer.observe("stage_call_seconds", took_s, stage=served.info.name)
+        self._observer.observe("stage_call_seconds", took_s, stage=stage.info.name)
         return answers
 
-    async def _call(self, served: BoundStage, views: Sequence[StageInput]) -> Sequence[Answer]:
+    async def _call(self, stage: BoundStage, views: Sequence[StageInput]) -> Sequence[Answer]:
         """Call the stage; a failing batch is halved until the culprit is alone."""
         try:
             async with asyncio.timeout(self._config.call_timeout.total_seconds()):
-                return await served.process(views)
+                return await stage.process(views)
         except OutageError:
             raise
         except asyncio.CancelledError as exc:
@@ -158,18 +161,18 @@ class StageRunner:
         if len(views) == 1:
             return [error]
         half = len(views) // 2
-        return [*await self._call(served, views[:half]), *await self._call(served, views[half:])]
+        return [*await self._call(stage, views[:half]), *await self._call(stage, views[half:])]
 
     # -- committing -------------------------------------------------------------------------------
 
-    async def _see_through(self, served: BoundStage, runs: Sequence[StageRun]) -> None:
+    async def _see_through(self, stage: BoundStage, runs: Sequence[StageRun]) -> None:
         """Save them together; those in conflict begin again, each by itself."""
-        built = [self._built(served, run.claim, run.held, run.answer) for run in runs]
-        set_backs = [each for each in built if isinstance(each, ReturnedClaim)]
-        saves = [(run, each) for run, each in zip(runs, built, strict=True)
+        pending = [self._decide(stage, run.claim, run.held, run.answer) for run in runs]
+        set_backs = [each for each in pending if isinstance(each, ReturnedClaim)]
+        saves = [(run, each) for run, each in zip(runs, pending, strict=True)
                  if isinstance(each, PendingCommit)]  # fmt: skip
         if set_backs:
-            await self._committer.set_back(set_backs)
+            await self._returns.put_all(set_backs)
         if self._passes.has_any:
             saves = await self._carry_on(saves)
         open_runs = []
@@ -182,22 +185,22 @@ class StageRunner:
         for (name, outcome), count in outcomes.items():
             self._observer.count("stage_runs", count, stage=name, outcome=outcome)
         if open_runs:
-            await asyncio.gather(*(self._again(served, *each) for each in open_runs))
+            await asyncio.gather(*(self._again(stage, *each) for each in open_runs))
 
     async def _carry_on(
         self, saves: Sequence[tuple[StageRun, PendingCommit]]
     ) -> list[tuple[StageRun, PendingCommit]]:
         """Let other stages have what was made, before it is saved."""
         begun = [(run.claim, run.held, each) for run, each in saves]
-        built = await self._passes.go_on(begun, self._call_timed, self._follow)
-        return [(run, each) for (run, _), each in zip(saves, built, strict=True)]
+        pending = await self._passes.go_on(begun, self._call_timed, self._follow)
+        return [(run, each) for (run, _), each in zip(saves, pending, strict=True)]
 
     def _follow(
-        self, served: BoundStage, claim: ClaimedEntity, held: HeldShard, ran: StageResult
+        self, stage: BoundStage, claim: ClaimedEntity, held: HeldShard, result: StageResult
     ) -> PendingCommit | None:
         """A further part of a pass; None if it is not valid."""
         try:
-            return self._commit_of(served, claim, held, ran, is_part=True)
+            return self._commit_of(stage, claim, held, result, is_part=True)
         except Exception:  # noqa: BLE001 - the stage is called again, and fails in its own name
             return None
 
@@ -206,7 +209,7 @@ class StageRunner:
     ) -> Sequence[CommitResult]:
         answers: Sequence[CommitResult] = ()
         try:
-            answers = await self._committer.commit([each.commit for _, each in saves])
+            answers = await self._commits.put_all([each.commit for _, each in saves])
         finally:
             kinds = [answer.kind for answer in answers] or [CommitKind.LOST] * len(saves)
             for (_, each), kind in zip(saves, kinds, strict=True):
@@ -214,61 +217,62 @@ class StageRunner:
                     self._passes.take_back(each)
         return answers
 
-    async def _again(self, served: BoundStage, run: StageRun, committed: CommitResult) -> None:
+    async def _again(self, stage: BoundStage, run: StageRun, committed: CommitResult) -> None:
         """Somebody else has changed it meanwhile: on top of that, or from the beginning."""
-        if run.merges < MERGES_MAX and is_mergeable(served, run, committed):
-            self._observer.count("stage_conflicts", stage=served.info.name, solved="merged")
+        if run.merges < MERGES_MAX and is_mergeable(stage, run, committed):
+            self._observer.count("stage_conflicts", stage=stage.info.name, solved="merged")
             assert committed.entity is not None
-            claim = replace(run.claim, entity=committed.entity)
-            await self._see_through(served, [replace(run, claim=claim, merges=run.merges + 1)])
+            on_top = replace(run.claim, entity=committed.entity)
+            await self._see_through(stage, [replace(run, claim=on_top, merges=run.merges + 1)])
             return
-        self._observer.count("stage_conflicts", stage=served.info.name, solved="again")
+        self._observer.count("stage_conflicts", stage=stage.info.name, solved="again")
         if run.reruns >= RERUNS_MAX:
-            await self._committer.set_back([self._later(run.claim, run.held)])
+            await self._returns.put_all([self._later(run.claim, run.held)])
             return
-        found = await self._store.claim(run.held, run.claim.entity.id, served.info.name)
-        if found is None:
+        claim = await self._store.claim(run.held, run.claim.entity.id, stage.info.name)
+        if claim is None:
             return
-        noise = until_quiet(served.info.debounce, found)
+        noise = until_quiet(stage.info.debounce, claim)
         if noise > timedelta(0) and committed.kind is CommitKind.MOVED:
-            back = self._set_back(found, run.held, RowStatus.READY, delay=noise)
-            await self._committer.set_back([back])
+            back = self._set_back(claim, run.held, RowStatus.READY, delay=noise)
+            await self._returns.put_all([back])
             return
         try:
-            [answer] = await self._call(served, [view_of(found)])
+            [answer] = await self._call(stage, [input_of(claim)])
         except OutageError as exc:
-            await self._excuse(served, [(found, run.held)], exc)
+            await self._excuse(stage, [(claim, run.held)], exc)
             return
-        rerun = replace(run, claim=found, answer=answer, reruns=run.reruns + 1)
-        await self._see_through(served, [rerun])
+        rerun = replace(run, claim=claim, answer=answer, reruns=run.reruns + 1)
+        await self._see_through(stage, [rerun])
 
-    def _built(
-        self, served: BoundStage, claim: ClaimedEntity, held: HeldShard, answer: Answer
+    def _decide(
+        self, stage: BoundStage, claim: ClaimedEntity, held: HeldShard, answer: Answer
     ) -> PendingCommit | ReturnedClaim:
         if isinstance(answer, Exception):
-            return self._failed(served, claim, held, answer)
+            return self._failed(stage, claim, held, answer)
         try:
-            return self._commit_of(served, claim, held, answer)
+            return self._commit_of(stage, claim, held, answer)
         except InvalidRequest as exc:
             return self._bug(claim, held, str(exc))
 
     def _commit_of(
         self,
-        served: BoundStage,
+        stage: BoundStage,
         claim: ClaimedEntity,
         held: HeldShard,
-        ran: StageResult,
+        result: StageResult,
         *,
         is_part: bool = False,
     ) -> PendingCommit:
         """Errors: InvalidRequest, a bug of the stage."""
-        text, paths = patched(served, claim, ran)
-        name, entity, row = served.info.name, claim.entity, claim.row
-        offers: tuple[Enqueue, ...] = ()
-        digest = view = None
-        if text is not None and self._asker.wakes_any(author_of(name), paths):
-            view = view_after(claim, text)
-            offers, digest = self._consequences(name, claim, ran, view, paths)
+        text, paths = patched(stage, claim, result)
+        name, entity, row = stage.info.name, claim.entity, claim.row
+        enqueues: tuple[Enqueue, ...] = ()
+        digest = None
+        if text is not None and self._router.wakes_any(author_of(name), paths):
+            saved = replace(entity, version=entity.version + 1, doc=text)
+            view = StageInput(saved, claim.states, claim.now)
+            enqueues, digest = self._consequences(name, claim, result, view, paths)
         own = claim.states.get(name)
         commit = Commit(
             shard=held.shard,
@@ -283,72 +287,70 @@ class StageRunner:
             state_version=0 if own is None else own.version,
             root=row.root,
             depth=row.depth + 1,
-            state=new_state(own, ran.state),
-            wake=self._timer(name, entity.id, ran.wake),
-            note=cut(ran.note, NOTE_CHARS_MAX),
-            enqueues=() if is_part else offers,
-            after_save=served.info.wants_saves,
+            state=new_state(own, result.state),
+            wake=self._timer(name, entity.id, result.wake),
+            note=cut(result.note, NOTE_CHARS_MAX),
+            enqueues=() if is_part else enqueues,
+            after_save=stage.info.wants_saves,
         )
-        return PendingCommit(commit, digest, offers, view)
+        return PendingCommit(commit, digest, enqueues)
 
     def _timer(
         self, name: str, entity_id: str, wake: datetime | Keep | None
-    ) -> datetime | KeepStored | None:
-        if isinstance(wake, Keep):
-            return KeepStored.KEEP
-        return None if wake is None else self._asker.timer(name, entity_id, wake)
+    ) -> datetime | Keep | None:
+        return self._router.timer(name, entity_id, wake) if isinstance(wake, datetime) else wake
 
     def _consequences(
         self,
         name: str,
         claim: ClaimedEntity,
-        ran: StageResult,
+        result: StageResult,
         view: StageInput,
         paths: tuple[str, ...],
     ) -> tuple[tuple[Enqueue, ...], bytes]:
         """Ask the others about the new document, with the proof of a loop if it closes one."""
         entity, row, author = claim.entity, claim.row, author_of(name)
         digest, circle = UNSEEN, tuple[str, ...]()
-        if name in self._asker.graph.circling:
-            digest = self._digest(name, claim, ran, view.text)
+        if name in self._router.graph.circling:
+            digest = self._digest(name, claim, result, view.text)
             circle = self._chains.closes(entity.id, row.root, digest, name)
         depth = row.depth + 1
-        is_deep = self._asker.is_deep(depth)
+        is_deep = self._router.is_deep(depth)
         change = EntityChange(
             paths=paths,
             author=author,
-            reason=reason_of(view.version, author, paths),
+            reason=reason_of(view.entity.version, author, paths),
             root=row.root,
             depth=depth,
             circle=circle,
             trail=(*self._chains.path(entity.id, row.root), name) if is_deep else (),
         )
-        return self._asker.offers(view, change, claim.waiting), digest
+        return self._router.enqueues_for(view, change, claim.waiting), digest
 
-    def _digest(self, name: str, claim: ClaimedEntity, ran: StageResult, text: str) -> bytes:
+    def _digest(self, name: str, claim: ClaimedEntity, result: StageResult, text: str) -> bytes:
         """What it all is after this; and, if nobody has looked at it yet, what it was before."""
         entity, root = claim.entity, claim.row.root
         bodies = {stage: state.body for stage, state in claim.states.items()}
         assert entity.doc is not None
         if not self._chains.knows(entity.id, root):
             self._chains.begin(entity.id, root, digest_of(entity.doc, bodies))
-        if ran.state is not None:
-            bodies[name] = ran.state.body
+        if isinstance(result.state, StateWrite):
+            bodies[name] = result.state.body
         return digest_of(text, bodies)
 
     def _ended(
-        self, run: StageRun, built: PendingCommit, committed: CommitResult
+        self, run: StageRun, pending: PendingCommit, committed: CommitResult
     ) -> list[tuple[str, str]]:
         """Draw the consequences of an answer that is no conflict; how to call it, by stage."""
-        claim, commit = run.claim, built.commit
+        claim, commit = run.claim, pending.commit
         if committed.kind is not CommitKind.SAVED:
             return [(part.stage, committed.kind.value) for part in commit.parts]
         run.saved.append(SavedRun(claim, commit, committed))
         if commit.doc is not None:
             if not commit.enqueues:
                 self._chains.forget(claim.entity.id, claim.row.root)
-            elif built.digest is not None:
-                self._chains.note(claim.entity.id, claim.row.root, built.digest, commit.stage)
+            elif pending.digest is not None:
+                self._chains.note(claim.entity.id, claim.row.root, pending.digest, commit.stage)
         return [
             (part.stage, "unchanged" if part.doc is None else committed.kind.value)
             for part in commit.parts
@@ -357,9 +359,9 @@ class StageRunner:
     # -- failing ----------------------------------------------------------------------------------
 
     def _failed(
-        self, served: BoundStage, claim: ClaimedEntity, held: HeldShard, error: Exception
+        self, stage: BoundStage, claim: ClaimedEntity, held: HeldShard, error: Exception
     ) -> ReturnedClaim:
-        name, failures = served.info.name, claim.row.attempts + 1
+        name, failures = stage.info.name, claim.row.attempts + 1
         text = cut(f"{type(error).__name__}: {error}", ERROR_CHARS_MAX)
         is_hopeless = isinstance(error, Quarantine | UndecodableError | WrongAnswerError)
         if is_hopeless or failures >= self._config.failures_max:
@@ -374,11 +376,11 @@ class StageRunner:
         return self._set_back(claim, held, RowStatus.READY, delay=delay, error=text, counts=True)
 
     async def fail(
-        self, served: BoundStage, pairs: Sequence[tuple[ClaimedEntity, HeldShard]], error: Exception
+        self, stage: BoundStage, pairs: Sequence[tuple[ClaimedEntity, HeldShard]], error: Exception
     ) -> None:
         """Nobody foresaw this error: it counts against every one of these, and they wait."""
-        await self._committer.set_back(
-            [self._failed(served, claim, held, error) for claim, held in pairs]
+        await self._returns.put_all(
+            [self._failed(stage, claim, held, error) for claim, held in pairs]
         )
 
     def _backoff(self, failures: int) -> timedelta:
@@ -399,19 +401,19 @@ class StageRunner:
 
     async def _excuse(
         self,
-        served: BoundStage,
+        stage: BoundStage,
         pairs: Sequence[tuple[ClaimedEntity, HeldShard]],
         error: OutageError,
     ) -> None:
         """The stage is away: its rows wait, and nobody's attempts are burned."""
-        self._observer.count("stage_runs", len(pairs), stage=served.info.name, outcome="outage")
+        self._observer.count("stage_runs", len(pairs), stage=stage.info.name, outcome="outage")
         text = cut(f"the stage is away: {error}", ERROR_CHARS_MAX)
         delay = self._config.retry_min
         rows = [
             self._set_back(claim, held, RowStatus.READY, delay=delay, error=text)
             for claim, held in pairs
         ]
-        await self._committer.set_back(rows)
+        await self._returns.put_all(rows)
 
     def _set_back(
         self,

@@ -21,7 +21,8 @@ from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, OutboxStore
 from gnomon.model.errors import Unavailable
 from gnomon.model.outcome import cut
 from gnomon.stages.attendance import Guests
-from gnomon.stages.bound_stage import OutageError, UndecodableError
+from gnomon.stages.bound_stage import OutageError
+from gnomon.stages.codec import UndecodableError
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivery import HeldBackError
 from gnomon.stages.sink_ages import label_of

@@ -92,24 +92,24 @@ class Stages(Generic[E]):
             _, state_type = declared_types(type(stage))
             self._codecs[stage.name] = StateCodec(state_type, stage.revision)
 
-    def serve(self, served: BoundStage) -> None:
+    def serve(self, stage: BoundStage) -> None:
         """Serve a stage that is already bound: a remote one."""
-        name = served.info.name
+        name = stage.info.name
         if name in self._served:
             raise ConfigurationError(f"stage {name}", "is there twice")
         if len(self._served) >= STAGES_MAX:
             raise ConfigurationError("stages", f"are more than {STAGES_MAX}")
-        self._served[name] = served
+        self._served[name] = stage
 
     def remote(self, name: str, address: str, **options: Unpack[RemoteOptions]) -> None:
         """Serve a stage that another service is; it describes itself when there is a worker.
 
         Errors: ConfigurationError.
         """
-        from gnomon.stages.remote import GrpcStage, StageEndpoint  # gRPC is large
+        from gnomon.stages.remote import GrpcStage  # gRPC is large
 
-        endpoint = StageEndpoint(name=name, address=address, **options)
-        self.serve(GrpcStage(endpoint, deadline_max=self._config.call_timeout * 0.9))
+        deadline_max = self._config.call_timeout * 0.9
+        self.serve(GrpcStage(name, address, deadline_max=deadline_max, **options))
 
     def move_to(self, home: StageHost) -> None:
         """Live in another app: the one that a command made, instead of the program's own."""
@@ -255,7 +255,7 @@ class StageWorker:
         )
         self.limits = StageLimits(
             store.limits,
-            self.reconciler.lines,
+            self.reconciler.pipelines,
             worker=ownership.worker,
             env=env,
             changed=self.reconciler.wake,
@@ -265,8 +265,8 @@ class StageWorker:
             store.outbox,
             stages,
             target,
-            ownership=self.reconciler.places,
-            guests=self.reconciler.places.guests,
+            ownership=self.reconciler.shards,
+            guests=self.reconciler.shards.guests,
             env=env,
             config=config,
             changed=self._fell_behind_or_caught_up,
@@ -339,7 +339,7 @@ class StageWorker:
 
     async def drain(self, within: timedelta) -> None:
         await self.reconciler.claims.drain(within)
-        await self.reconciler.attending.leave()
+        await self.reconciler.attendance.leave()
         await self.limits.limiter.leave()
         for each in self._distant():
             await each.close()

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import ClassVar, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from gnomon.model.stage.graph import Reach
+from gnomon.contracts.store.queues import Unchanged as Keep
 from gnomon.model.stage.patch import Patch
-from gnomon.model.stage.paths import normal
 
 E = TypeVar("E")
 S = TypeVar("S")
@@ -31,13 +29,7 @@ __all__ = [
 ]
 
 
-class Keep(Enum):
-    """Leave it as it was."""
-
-    KEEP = "keep"
-
-
-KEEP = Keep.KEEP
+KEEP = Keep.KEEP  # leave it as it was
 
 
 class EntityView(msgspec.Struct, Generic[E, S], frozen=True):
@@ -154,8 +146,3 @@ class Stage(Generic[E, S]):
     def migrate(self, state: S, from_revision: int) -> S:  # noqa: ARG002 - likewise
         """Bring a state that an older revision wrote up to date."""
         return state
-
-    @classmethod
-    def reach(cls) -> Reach:
-        """What it watches and may write, in the one way to write paths."""
-        return Reach(tuple(map(normal, cls.watch)), tuple(map(normal, cls.writes)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.entities import StageState, StateWrite
 from gnomon.contracts.store.queues import ClaimedEntity, Commit, CommitKind, CommitResult
-from gnomon.contracts.store.queues import Unchanged as KeepStored
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.stage.patch import apply_patch, touched_paths
 from gnomon.model.stage.paths import WHOLE, changed_paths, meet, outside
@@ -19,6 +18,7 @@ from gnomon.model.stage.queue_merge import DEBOUNCES_MAX
 from gnomon.stages.bound_stage import Answer, BoundStage, StageInput, StageResult
 from gnomon.stages.change_router import ASK_FAILED, UNASKED
 from gnomon.stages.codec import decode_document, encode_document
+from gnomon.stages.stage import KEEP, Keep
 
 RERUNS_MAX = 3
 STATE_CAS = "state-cas"
@@ -45,45 +45,43 @@ class StageRun(msgspec.Struct, frozen=True):
 
 
 def patched(
-    served: BoundStage, claim: ClaimedEntity, ran: StageResult
+    stage: BoundStage, claim: ClaimedEntity, result: StageResult
 ) -> tuple[str | None, tuple[str, ...]]:
     """The new document, if it is another one, and what changed. Errors: InvalidRequest."""
+    if not result.patch:
+        return None, ()
     assert claim.entity.doc is not None
     before = decode_document(claim.entity.doc)
     try:
-        after = apply_patch(before, ran.patch)
+        after = apply_patch(before, result.patch)
         paths = changed_paths(before, after)
         text = encode_document(after) if paths else None
     except InvalidRequest as exc:
         raise InvalidRequest(f"the patch is not valid: {exc}") from exc
-    foreign = outside(paths, served.info.reach.writes)
+    foreign = outside(paths, stage.info.reach.writes)
     if foreign:
         raise InvalidRequest(f"wrote outside its `writes`: {', '.join(foreign[:5])}")
     return text, paths
 
 
-def view_after(claim: ClaimedEntity, text: str) -> StageInput:
-    """What others are shown when they are asked about a change."""
+def input_of(claim: ClaimedEntity, decoded: dict[int, Any] | None = None) -> StageInput:
+    """What a stage is given for its claim; the document may be decoded already."""
     return StageInput(
-        entity_id=claim.entity.id,
-        epoch=claim.entity.epoch,
-        version=claim.entity.version + 1,
-        text=text,
-        states=claim.states,
-        now=claim.now,
-        reasons=frozenset(),
+        claim.entity,
+        claim.states,
+        claim.now,
+        reasons=frozenset(claim.row.reasons),
+        attempt=claim.row.attempts + 1,
+        decoded={} if decoded is None else decoded,
     )
 
 
-def new_state(own: StageState | None, wanted: StateWrite | None) -> StateWrite | KeepStored:
+def new_state(own: StageState | None, wanted: StateWrite | Keep) -> StateWrite | Keep:
     """What to store; a state that is as it was is no change."""
-    if wanted is None:
-        return KeepStored.KEEP
-    if own is None or (own.body, own.revision, own.type) != (
-        wanted.body, wanted.revision, wanted.type,
-    ):  # fmt: skip
+    if isinstance(wanted, Keep) or own is None:
         return wanted
-    return KeepStored.KEEP
+    before = (own.body, own.revision, own.type)
+    return KEEP if before == (wanted.body, wanted.revision, wanted.type) else wanted
 
 
 def until_quiet(debounce: timedelta, claim: ClaimedEntity) -> timedelta:
@@ -99,7 +97,7 @@ def is_doubtful(reasons: Sequence[str]) -> bool:
     return all(reason.startswith(DOUBTFUL) for reason in reasons)
 
 
-def is_mergeable(served: BoundStage, run: StageRun, committed: CommitResult) -> bool:
+def is_mergeable(stage: BoundStage, run: StageRun, committed: CommitResult) -> bool:
     """Whether the patch may go on top of what changed meanwhile: that is none of the stage's
     business. Or it was called so often that it would never come to an end: then it is enough that
     nobody else wrote the same fields, for it will be asked about the change all the same."""
@@ -110,7 +108,7 @@ def is_mergeable(served: BoundStage, run: StageRun, committed: CommitResult) -> 
         or not committed.since
     ):
         return False
-    mine, watch = touched_paths(run.answer.patch), served.info.reach.watch
+    mine, watch = touched_paths(run.answer.patch), stage.info.reach.watch
     if run.reruns < RERUNS_MAX:
         mine = (*mine, *(watch or (WHOLE,)))
     return not any(meet(mine, note.paths) for note in committed.since)

@@ -16,7 +16,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gnomon.contracts.store.entities import StageState, StateWrite
+from gnomon.contracts.store.entities import Entity, StageState, StateWrite
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.stage.patch import Patch
@@ -28,7 +28,7 @@ from gnomon.stages.codec import (
     canonical_json,
     check_type_name,
 )
-from gnomon.stages.stage import KEEP, Quarantine, RetryLater, Wake
+from gnomon.stages.stage import KEEP, Quarantine, RetryLater, Update, Wake
 from gnomon.v1 import stage_pb2 as pb
 
 TYPE_PREFIX = "type.googleapis.com/"
@@ -114,10 +114,10 @@ def read_state(message: pb.StageState, *, revision: int) -> StateWrite:
 
 def write_item(view: StageInput, stage: str) -> pb.EntityView:
     """An entity in front of a stage, as a message."""
-    state = view.states.get(stage)
+    entity, state = view.entity, view.states.get(stage)
     return pb.EntityView(
         entity=pb.Entity(
-            id=view.entity_id, epoch=view.epoch, version=view.version, document=view.text.encode()
+            id=entity.id, epoch=entity.epoch, version=entity.version, document=view.text.encode()
         ),
         state=None if state is None else write_state(state),
         now=write_time(view.now),
@@ -136,13 +136,18 @@ def read_item(message: pb.EntityView, stage: str) -> StageInput:
     states = {}
     if message.HasField("state"):
         states[stage] = _stored(message.state)
+    now = read_time(message.now)
     return StageInput(
-        entity_id=entity.id,
-        epoch=entity.epoch,
-        version=entity.version,
-        text=text,
-        states=states,
-        now=read_time(message.now),
+        Entity(
+            id=entity.id,
+            shard=0,
+            epoch=entity.epoch,
+            version=entity.version,
+            doc=text,
+            changed_at=now,
+        ),
+        states,
+        now,
         reasons=frozenset(message.reasons),
         attempt=message.attempt,
     )
@@ -196,22 +201,22 @@ def write_outcome(view: StageInput, answer: Answer) -> pb.Outcome:
     except (RemoteError, TypeError, ValueError, OverflowError, RecursionError) as exc:
         update, failure = None, _write_failure(exc)
     return pb.Outcome(
-        entity_id=view.entity_id, version=view.version, update=update, failure=failure
+        entity_id=view.entity.id, version=view.entity.version, update=update, failure=failure
     )
 
 
-def _write_update(ran: StageResult) -> pb.Update:
-    update = pb.Update(note=ran.note[:MESSAGE_CHARS_MAX])
-    if isinstance(ran.patch, list):
-        update.json_patch = msgspec.json.encode(ran.patch)
-    elif ran.patch:
-        update.merge_patch = msgspec.json.encode(ran.patch)
-    if ran.state is not None:
-        update.state.CopyFrom(write_state(ran.state))
-    if ran.wake is None:
+def _write_update(result: StageResult) -> pb.Update:
+    update = pb.Update(note=result.note[:MESSAGE_CHARS_MAX])
+    if isinstance(result.patch, list):
+        update.json_patch = msgspec.json.encode(result.patch)
+    elif result.patch:
+        update.merge_patch = msgspec.json.encode(result.patch)
+    if isinstance(result.state, StateWrite):
+        update.state.CopyFrom(write_state(result.state))
+    if result.wake is None:
         update.cancel_timer = True
-    elif isinstance(ran.wake, datetime):
-        update.wake.CopyFrom(write_time(ran.wake))
+    elif isinstance(result.wake, datetime):
+        update.wake.CopyFrom(write_time(result.wake))
     return update
 
 
@@ -245,9 +250,10 @@ def read_outcomes(
     if len(message.outcomes) != len(views):
         raise RemoteError(f"answered {len(message.outcomes)} of {len(views)} entities")
     for outcome, view in zip(message.outcomes, views, strict=True):
-        if (outcome.entity_id, outcome.version) != (view.entity_id, view.version):
+        wanted = view.entity
+        if (outcome.entity_id, outcome.version) != (wanted.id, wanted.version):
             told = f"{outcome.entity_id[:200]!r} v{outcome.version}"
-            raise RemoteError(f"mixed up: {view.entity_id!r} v{view.version} answered as {told}")
+            raise RemoteError(f"mixed up: {wanted.id!r} v{wanted.version} answered as {told}")
     return [_read_outcome(outcome, revision) for outcome in message.outcomes]
 
 
@@ -269,9 +275,9 @@ def _read_update(update: pb.Update, revision: int) -> StageResult:
         wake = check_time(read_time(update.wake), "wake")
     elif update.cancel_timer:
         wake = None
-    return StageResult(
+    return Update(
         patch=_read_patch(update),
-        state=read_state(update.state, revision=revision) if update.HasField("state") else None,
+        state=read_state(update.state, revision=revision) if update.HasField("state") else KEEP,
         wake=wake,
         note=update.note,
     )

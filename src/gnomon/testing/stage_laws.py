@@ -10,9 +10,9 @@ from typing import Any
 
 from gnomon.model.stage.patch import apply_patch
 from gnomon.model.stage.paths import WHOLE, changed_paths, join, meet, outside
-from gnomon.stages.bound_stage import info_of
 from gnomon.stages.codec import decode_document, encode_document
 from gnomon.stages.stage import KEEP, EntityView, Stage, Update, Wake
+from gnomon.stages.stage_info import info_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = timedelta(hours=1)
@@ -99,13 +99,13 @@ def _check_writes(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
 ) -> None:
-    foreign = outside(changed_paths(before, after), stage.reach().writes)
+    foreign = outside(changed_paths(before, after), info_of(stage).reach.writes)
     if foreign:
         raise _broken(f"it writes {', '.join(foreign)} outside `writes`", example)
 
 
 async def _check_reads(stage: Stage[Any, Any], example: Example) -> None:
-    reach = stage.reach()
+    reach = info_of(stage).reach
     if not reach.watch or WHOLE in reach.watch:
         return
     read: set[str] = set()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gnomon.stages import EntityView, SavedVersion, Stage, Update, Wake, bound_stage
-from gnomon.stages.bound_stage import StageInfo
+from gnomon.stages.stage_info import StageInfo, info_of
 from gnomon.testing.stage_bench import Bench
 
 Document = dict[str, Any]
@@ -62,7 +62,6 @@ def stage(
 
 def fuse_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mark all stages `fuse` that may be."""
-    info_of = bound_stage.info_of
 
     def marked(made: Any) -> StageInfo:
         info = info_of(made)

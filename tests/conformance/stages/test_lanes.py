@@ -196,7 +196,7 @@ async def test_a_rate_holds_back_claims() -> None:
 async def test_what_waits_for_a_rate_is_not_claimed_and_waits_no_longer() -> None:
     """Other stages may have it meanwhile; the loop does not rest until the next survey."""
     bench = await settled(stage("limited", rate="10/s"), entities=MANY)
-    assert not bench.worker.reconciler.lines["limited"].has_claims
+    assert not bench.worker.reconciler.pipelines["limited"].has_claims
     assert 0.1 >= bench.worker.reconciler._rest_s()
 
 

@@ -76,7 +76,7 @@ def copying(name: str, source: str, target: str, **options: Any) -> Any:
 
 async def all_shards(bench: Bench) -> list[HeldShard]:
     await bench.put("first", {})
-    return bench.worker.reconciler.places.trusted()
+    return bench.worker.reconciler.shards.trusted()
 
 
 async def test_what_changed_while_a_stage_was_rolled_back_reaches_it_afterwards() -> None:

@@ -40,14 +40,14 @@ def chain(**options: Any) -> list[Any]:
 def watched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The stages of each commit from now on."""
     found: list[list[str]] = []
-    committer = bench.worker.reconciler.claims._runs._committer
-    commit = committer.commit
+    commits_of = bench.worker.reconciler.claims._runs._commits
+    commit = commits_of.put_all
 
     async def watching(commits: Sequence[Commit]) -> Sequence[CommitResult]:
         found.extend([part.stage for part in each.parts] for each in commits)
         return await commit(commits)
 
-    monkeypatch.setattr(committer, "commit", watching)
+    monkeypatch.setattr(commits_of, "put_all", watching)
     return found
 
 
@@ -256,7 +256,7 @@ async def test_what_others_come_before_waits_for_them(monkeypatch: pytest.Monkey
     """A stage that is not fused comes between: those behind it wait, and run once."""
     stages = chain()
     bench = await settled(*stages, entities={})
-    served: Any = bench.worker.reconciler.lines["b"].served
+    served: Any = bench.worker.reconciler.pipelines["b"].stage
     served.info = replace(served.info, fuse=False)
     commits = watched(bench, monkeypatch)
     await bench.put("e", {"x": 7})

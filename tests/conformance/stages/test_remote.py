@@ -16,11 +16,12 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import StringValue
 
-from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.entities import Entity, StateWrite
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
-from gnomon.stages.bound_stage import OutageError, RemoteStage, StageInfo, StageInput
-from gnomon.stages.remote import GrpcStage, StageEndpoint
+from gnomon.stages.bound_stage import OutageError, RemoteStage, StageInput
+from gnomon.stages.remote import GrpcStage
+from gnomon.stages.stage_info import StageInfo
 from gnomon.stages.wire import write_time
 from gnomon.testing.stage_bench import Bench
 from gnomon.v1 import stage_pb2 as pb
@@ -45,7 +46,7 @@ async def strange() -> AsyncIterator[StrangeStage]:
 
 async def described(strange: StrangeStage, **options: Any) -> GrpcStage:
     options = {"tls": False, **options}
-    remote = GrpcStage(StageEndpoint(name="strange", address=strange.address, **options))
+    remote = GrpcStage("strange", strange.address, **options)
     CALLERS.append(remote)
     assert await remote.describe(Recorder())
     return remote
@@ -113,7 +114,7 @@ async def test_before_it_has_described_itself_everything_is_kept_for_it(
     strange: StrangeStage,
 ) -> None:
     """It is not called and not declared; what changes meanwhile is queued, whatever it is."""
-    remote = GrpcStage(StageEndpoint(name="strange", address=strange.address, tls=False))
+    remote = GrpcStage("strange", strange.address, tls=False)
     bench = Bench()
     bench.stages.serve(remote)
     await bench.put("a", {"n": 1})
@@ -194,12 +195,12 @@ async def test_more_writes_are_no_reason_to_refuse(strange: StrangeStage) -> Non
     other = stage("zone", watch="k")
     remote = await described(strange)
     bench = await bench_of(strange, other, entities={"a": {"n": 1}}, remote=remote)
-    before = bench.worker.reconciler.asker.graph.rank
+    before = bench.worker.reconciler.router.graph.rank
     assert before["strange"] > before["zone"]
     strange.description.writes.append("k")
     assert await remote.describe(Recorder())
     bench.worker.reconciler.redescribed("strange")
-    rank = bench.worker.reconciler.asker.graph.rank
+    rank = bench.worker.reconciler.router.graph.rank
     assert rank["strange"] < rank["zone"]
     strange.process = lambda request: strange.answered(request, merge_patch=b'{"k": 5}')
     await bench.patch("a", {"n": 2})
@@ -399,13 +400,13 @@ async def test_one_wrong_echo_fails_one_entity_alone(strange: StrangeStage) -> N
 async def test_large_entities_travel_in_several_calls(strange: StrangeStage) -> None:
     """No call is larger than what services take by default, whatever the batch is."""
     remote, text = await described(strange), msgspec.json.encode({"t": "ä" * 300_000}).decode()
+    now = datetime(2026, 1, 1, tzinfo=UTC)
     views = [
         StageInput(
-            entity_id=f"e{number}", epoch=1, version=1, text=text, states={},
-            now=datetime(2026, 1, 1, tzinfo=UTC), reasons=frozenset(),
+            Entity(id=f"e{number}", shard=0, epoch=1, version=1, doc=text, changed_at=now), {}, now
         )
         for number in range(9)
-    ]  # fmt: skip
+    ]
     assert 9 == len(await remote.process(views))
     assert [5, 4] == [len(request.items) for request in strange.given]
 
@@ -574,8 +575,9 @@ async def test_both_sides_may_ask_for_certificates(tmp_path: Path) -> None:
         remote = await described(strange, **trusted, **ours)
         await remote.close()
         for options in (trusted, {"tls": True, **ours}, {"tls": False}):
-            stranger = StageEndpoint(name="strange", address=strange.address, **options)
-            remote, recorder = GrpcStage(stranger), Recorder()
+            connection: Any = options
+            remote = GrpcStage("strange", strange.address, **connection)
+            recorder = Recorder()
             assert not await remote.describe(recorder)
             assert ["stage_undescribed"] == [name for name, _ in recorder.events]
             await remote.close()
@@ -610,11 +612,11 @@ def test_a_bad_endpoint_is_refused_at_once(options: dict[str, Any], path: str) -
     """The option is named."""
     given = {"name": "strange", "address": "127.0.0.1:1", **options}
     with pytest.raises(ConfigurationError) as refused:
-        GrpcStage(StageEndpoint(**given))
+        GrpcStage(**given)
     assert path == refused.value.path
 
 
 def test_an_unknown_stage_may_watch_everything() -> None:
     """And nothing is assumed about what it writes."""
-    info: StageInfo = StageEndpoint(name="strange", address="h:1", tls=False).unknown()
+    info: StageInfo = GrpcStage("strange", "h:1", tls=False).info
     assert (0, (), ()) == (info.revision, info.reach.watch, info.reach.writes)

@@ -17,7 +17,7 @@ from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
 from gnomon.stages import EntityView, Quarantine, RetryLater, SavedVersion, Stage, Update, Wake
 from gnomon.stages.bound_stage import OutageError
-from gnomon.stages.remote import GrpcStage, StageEndpoint
+from gnomon.stages.remote import GrpcStage
 from gnomon.stages.stage_server import StageServer, StageServerOptions, serve_stage
 from gnomon.testing.stage_bench import Bench
 from tests.conformance.gateway.recorder import Recorder
@@ -51,7 +51,7 @@ async def served(
     server = StageServer(served_stage, "127.0.0.1:0", options=options)
     await server.start()
     given = {"name": served_stage.name, "address": server.address, "tls": False, **endpoint}
-    remote = GrpcStage(StageEndpoint(**given))
+    remote = GrpcStage(**given)
     try:
         yield remote
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnomon.model.stage.graph import Reach, build_graph
 from gnomon.stages.announcement import announce
-from gnomon.stages.bound_stage import StageInfo
+from gnomon.stages.stage_info import StageInfo
 from tests.conformance.gateway.recorder import Recorder
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gnomon.model.stage.graph import Reach
-from gnomon.stages.bound_stage import StageInfo
 from gnomon.stages.capacity import Capacity
+from gnomon.stages.stage_info import StageInfo
 
 
 def capacity(parallel: int = 2) -> Capacity:
