@@ -3,25 +3,97 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
 import threading
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
-from uuid import UUID
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from gnomon.client.blocking_entities import BlockingEntities
 from gnomon.client.client import TIMEOUT_S, Client
-from gnomon.contracts.store import ActionPage, ChangeResult, LimitUse, Selection
-from gnomon.model.action import Action, Attempt
-from gnomon.model.errors import GnomonError, InvalidRequest
-from gnomon.model.limits import Limit
-from gnomon.scheduler import Request
+from gnomon.client.entities import EntityClient
+from gnomon.model.action import Action
+from gnomon.model.errors import InvalidRequest
 
+C = TypeVar("C")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class BlockingClient:
+class ClientThread:
+    """The thread with the event loop in which the asynchronous clients live."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="gnomon-client", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing can be called any more."""
+        return self._loop.is_closed()
+
+    def wait(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a call in the loop, and wait for what it gives."""
+        if self.is_ended:
+            call.close()
+            raise InvalidRequest("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C: nobody waits for it any more
+            raise
+
+    def end(self) -> None:
+        """Stop the loop, and wait for the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class BlockingVerbs(Generic[C]):
+    """Verbs of an asynchronous client, and the thread in which it lives."""
+
+    def __init__(self, client: C, thread: ClientThread) -> None:
+        self._client = client
+        self._thread = thread
+
+
+def _blocking(
+    verb: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[BlockingVerbs[C], P], T]:
+    """A verb of the asynchronous client that waits for its answer."""
+
+    @functools.wraps(verb)
+    def wait(self: BlockingVerbs[C], /, *args: P.args, **named: P.kwargs) -> T:
+        return self._thread.wait(verb(self._client, *args, **named))
+
+    return wait
+
+
+class BlockingEntities(BlockingVerbs[EntityClient]):
+    """The verbs of `EntityClient`; each waits for its answer."""
+
+    put = _blocking(EntityClient.put)
+    put_many = _blocking(EntityClient.put_many)
+    patch = _blocking(EntityClient.patch)
+    delete = _blocking(EntityClient.delete)
+    release = _blocking(EntityClient.release)
+    get = _blocking(EntityClient.get)
+    page = _blocking(EntityClient.page)
+    explain = _blocking(EntityClient.explain)
+    parked = _blocking(EntityClient.parked)
+    state = _blocking(EntityClient.state)
+    swap_state = _blocking(EntityClient.swap_state)
+    stages = _blocking(EntityClient.stages)
+    backfill_stage = _blocking(EntityClient.backfill_stage)
+    forget_stage = _blocking(EntityClient.forget_stage)
+
+
+class BlockingClient(BlockingVerbs[Client]):
     """Talks to one server, from any thread. Use it as `with BlockingClient(url) as client`."""
 
     def __init__(
@@ -32,17 +104,16 @@ class BlockingClient:
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.url = url.rstrip("/")
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="gnomon-client", daemon=True
-        )
-        self._thread.start()
+        async def opened() -> Client:  # inside the loop that it belongs to
+            return Client(url, token=token, timeout_s=timeout_s, tls=tls)
+
+        thread = ClientThread()
         try:
-            self._client = self._wait(_open(url, token, timeout_s, tls))
+            super().__init__(thread.wait(opened()), thread)
         except BaseException:
-            self._end()
+            thread.end()
             raise
+        self.url = self._client.url
 
     def __repr__(self) -> str:
         return f"BlockingClient({self.url!r})"
@@ -60,123 +131,42 @@ class BlockingClient:
 
     def close(self) -> None:
         """Give back the connections. Safe to repeat."""
-        if not self._loop.is_closed():
-            self._wait(self._client.close())
-            self._end()
+        if not self._thread.is_ended:
+            self._thread.wait(self._client.close())
+            self._thread.end()
 
-    # -- verbs ------------------------------------------------------------------------------------
-
-    def create(self, request: Request) -> ChangeResult:
-        """Store a new action. With a key it can be repeated safely."""
-        return self._wait(self._client.create(request))
-
-    def create_many(self, requests: Sequence[Request]) -> Sequence[ChangeResult | GnomonError]:
-        """Store up to 10,000 actions; one answer each, in order."""
-        return self._wait(self._client.create_many(requests))
-
-    def replace(
-        self, request: Request, *, if_match: UUID | None = None, barrier: bool = False
-    ) -> ChangeResult:
-        """Give an action a new spec, or create it."""
-        return self._wait(self._client.replace(request, if_match=if_match, barrier=barrier))
-
-    def delete(
-        self, id: str, *, if_match: UUID | None = None, barrier: bool = False
-    ) -> ChangeResult:
-        """Cancel an action: no attempt of it begins any more."""
-        return self._wait(self._client.delete(id, if_match=if_match, barrier=barrier))
-
-    def pause(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
-        """Let no attempt begin until it is resumed."""
-        return self._wait(self._client.pause(id, if_match=if_match))
-
-    def resume(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
-        """Let a paused action go on."""
-        return self._wait(self._client.resume(id, if_match=if_match))
-
-    def run_now(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
-        """Make an action due at once."""
-        return self._wait(self._client.run_now(id, if_match=if_match))
-
-    def retry(self, id: str) -> ChangeResult:
-        """Arm a finished action that did not succeed once more."""
-        return self._wait(self._client.retry(id))
-
-    def get(self, id: str) -> Action:
-        """The action with this id. Errors: NotFound."""
-        return self._wait(self._client.get(id))
-
-    def list(
-        self, selection: Selection, *, after: str | None = None, limit: int = 100
-    ) -> ActionPage:
-        """A page of actions in order of id."""
-        return self._wait(self._client.list(selection, after=after, limit=limit))
-
-    def attempts(self, id: str, *, limit: int = 100) -> Sequence[Attempt]:
-        """The recorded attempts of an action, newest first."""
-        return self._wait(self._client.attempts(id, limit=limit))
+    create = _blocking(Client.create)
+    create_many = _blocking(Client.create_many)
+    replace = _blocking(Client.replace)
+    delete = _blocking(Client.delete)
+    pause = _blocking(Client.pause)
+    resume = _blocking(Client.resume)
+    run_now = _blocking(Client.run_now)
+    retry = _blocking(Client.retry)
+    get = _blocking(Client.get)
+    list = _blocking(Client.list)
+    attempts = _blocking(Client.attempts)
+    set_limit = _blocking(Client.set_limit)
+    drop_limit = _blocking(Client.drop_limit)
+    get_limit = _blocking(Client.get_limit)
+    list_limits = _blocking(Client.list_limits)
+    health = _blocking(Client.health)
 
     def watch(self, id: str) -> Iterator[Action]:
         """The action now, and after every change until it has ended."""
         watched = self._client.watch(id)
+
+        async def following() -> Action | None:
+            return await anext(watched, None)
+
         try:
-            while (action := self._wait(_next(watched))) is not None:
+            while (action := self._thread.wait(following())) is not None:
                 yield action
         finally:
-            if not self._loop.is_closed():
-                self._wait(watched.aclose())
-
-    def set_limit(self, limit: Limit) -> LimitUse:
-        """Set a limit of a queue or a target, or change it."""
-        return self._wait(self._client.set_limit(limit))
-
-    def drop_limit(self, kind: str, name: str) -> LimitUse:
-        """Have no such limit any more; as it was. Errors: NotFound."""
-        return self._wait(self._client.drop_limit(kind, name))
-
-    def get_limit(self, kind: str, name: str) -> LimitUse:
-        """A limit, and how much of it is in use. Errors: NotFound."""
-        return self._wait(self._client.get_limit(kind, name))
-
-    def list_limits(self) -> Sequence[LimitUse]:
-        """All limits by kind and name."""
-        return self._wait(self._client.list_limits())
-
-    def health(self) -> Mapping[str, Any]:
-        """What the server says about itself."""
-        return self._wait(self._client.health())
+            if not self._thread.is_ended:
+                self._thread.wait(watched.aclose())
 
     @property
     def entities(self) -> BlockingEntities:
         """Entities and their stages."""
-        return BlockingEntities(self._client.entities, self._wait)
-
-    # -- inside -----------------------------------------------------------------------------------
-
-    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
-            call.close()
-            raise InvalidRequest("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(call, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C: nobody waits for it any more
-            raise
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-async def _open(
-    url: str, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
-) -> Client:
-    """Made inside the loop that it belongs to."""
-    return Client(url, token=token, timeout_s=timeout_s, tls=tls)
-
-
-async def _next(watched: Any) -> Action | None:
-    found: Action | None = await anext(watched, None)
-    return found
+        return BlockingEntities(self._client.entities, self._thread)
