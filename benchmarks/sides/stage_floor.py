@@ -30,7 +30,7 @@ _QUEUE = (
     "ARRAY['change v1 by user: everything'] FROM unnest($1::int[], $2::text[]) AS u (s, i)"
 )
 _FEED = (
-    "DELETE FROM gnomon.stage_feed AS f USING unnest($1::int[], $2::text[]) AS u (s, i) "
+    "DELETE FROM gnomon.changed_entity AS f USING unnest($1::int[], $2::text[]) AS u (s, i) "
     "WHERE f.shard_id = u.s AND f.entity_id = u.i"
 )
 _SAVE = (
@@ -111,7 +111,7 @@ def _sqlite_step(
 ) -> None:
     keys = [(shard_of(f"e{n}", shard_count), f"e{n}") for n in numbers]
     if step == 0:
-        connection.executemany("DELETE FROM stage_feed WHERE ? >= 0 AND entity_id = ?", keys)
+        connection.executemany("DELETE FROM changed_entity WHERE ? >= 0 AND entity_id = ?", keys)
     else:
         saved = [
             (text, name) for text, (_, name) in zip(_documents(numbers, step), keys, strict=True)

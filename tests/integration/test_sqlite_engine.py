@@ -347,16 +347,18 @@ HOT = (
     "get_live", "get_finished", "list_attempts", "create", "create_bulk", "find_begun",
     "purge_finished",
     # entities and their stages
-    "get_entity", "list_entities", "change_entity", "changes_since", "rows", "put_row", "drop_row",
-    "parked", "lane_with_row_after", "survey_times", "due_timers", "feed", "answer_feed",
-    "ask_since", "peek", "load_entities", "load_states", "load_rows", "load_versions",
-    "load_states_of", "save_entity", "count_saves", "outgoing", "load_outgoing", "sent", "unsent",
-    "hold_back", "put_outgoing", "quarantine", "undelivered", "undelivered_page", "free_saves",
-    "background_count", "backfill_page", "move_backfill", "purge_changes", "purge_kept",
+    "get_entity", "list_entities", "write_change", "changes_since", "rows", "row_update",
+    "row_remove", "parked", "next_work_lane", "next_work_times", "fire_timers",
+    "changed_entities", "route_done", "route_since", "lane_head", "load_entities",
+    "load_states", "load_rows", "load_versions", "load_states_of", "save_entity", "save_count",
+    "due_saves", "due_saves_load", "remove_saves", "put_off_count", "put_off", "save_publish",
+    "quarantine", "rows_undelivered", "parked_undelivered", "release_saves",
+    "backfill_page_backlog", "backfill_page_ids", "advance_backfill", "purge_changes",
+    "purge_tombstones",
 )  # fmt: skip
 BIG_TABLES = (
     r"(?:scheduled_action|processing_queue|incoming_queue|finished_action|attempt_log"
-    r"|entity|entity_change|stage_queue|stage_state|stage_feed|stage_outbox)"
+    r"|entity|entity_change|stage_queue|stage_state|changed_entity|stage_outbox)"
 )
 
 

@@ -457,7 +457,7 @@ class StagedWorld(Watcher):
     def unrest(self) -> str | None:
         """What is still to be done."""
         for table in (
-            "stage_feed", "stage_queue", "stage_outbox", "stage_backfill WHERE ended = 0"
+            "changed_entity", "stage_queue", "stage_outbox", "stage_backfill WHERE ended = 0"
         ):  # fmt: skip
             row = self.runner.connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchone()
             if row is not None:

@@ -39,7 +39,7 @@ TABLES: Sizes = {
     "scheduled_action": FEW,
     "shard_lock": growing.SHARD_COUNT,
     "stage": FEW,
-    "stage_feed": FEW,
+    "changed_entity": FEW,
     "stage_outbox": FEW,
     "stage_owner": growing.SHARD_COUNT,
     "stage_queue": FEW,

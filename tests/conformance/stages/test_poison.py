@@ -40,7 +40,7 @@ async def test_the_others_go_on(bench: Bench) -> None:
     """Both have to be asked about; the good one is looked after at once."""
     await bench.put("good", {"a": 2, "n": 0})
     bench._runner.connection.execute(
-        "INSERT INTO stage_feed (entity_id, shard_id, epoch, since, seq, first_at)"
+        "INSERT INTO changed_entity (entity_id, shard_id, epoch, since, seq, first_at)"
         " SELECT id, shard_id, epoch, 0, 1, 0 FROM entity WHERE id = 'bad'"
     )
     await bench.settle()

@@ -35,7 +35,7 @@ TABLES = (
     "entity_change",
     "stage_state",
     "stage_queue",
-    "stage_feed",
+    "changed_entity",
     "stage_outbox",
     "stage_backfill",
 )

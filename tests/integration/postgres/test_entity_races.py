@@ -231,7 +231,7 @@ async def test_one_of_two_that_create_the_same_entity_is_told_so(situation: Situ
     answers = await situation.behind(situation.entities.write([change]), insert)
 
     assert [None] == list(answers)
-    assert 0 == await situation.other.fetchval("SELECT count(*) FROM stage_feed")
+    assert 0 == await situation.other.fetchval("SELECT count(*) FROM changed_entity")
 
 
 async def test_commits_and_changes_at_once_lose_nothing(situation: Situation) -> None:

@@ -15,28 +15,28 @@ from tests.integration.postgres.test_plans import problems_of
 
 # What each statement must find its rows by.
 WANTED = {
-    "entity_lock": ["entity_pkey"],
-    "entity_create": ["shard_lock_pkey"],
-    "entity_put": ["Tid Scan on entity"],
-    "entity_save": ["Tid Scan on entity"],
-    "entity_note": ["shard_lock_pkey"],
-    "feed_add": ["shard_lock_pkey"],
-    "feed_drop": ["stage_feed_pkey", "Tid Scan on stage_feed"],
-    "feed_done": ["stage_feed_pkey", "Tid Scan on stage_feed"],
-    "feed_on": ["stage_feed_pkey", "Tid Scan on stage_feed"],
-    "queue_lock_all": ["stage_queue_pkey"],
-    "queue_remove": ["Tid Scan on stage_queue"],
-    "queue_settle": ["Tid Scan on stage_queue"],
-    "publish": ["entity_pkey", "stage_state_pkey", "Backward using stage_outbox_pkey"],
-    "stages_with_state": ["stage_state_pkey"],
-    "states_drop": ["stage_state_pkey", "Tid Scan on stage_state"],
-    "state_versions": ["stage_state_pkey"],
-    "state_save": ["shard_lock_pkey"],
-    "entity_get": ["entity_pkey"],
-    "entity_rows": ["stage_queue_pkey"],
-    "entity_changes": ["entity_change_pkey"],
-    "entity_since": ["entity_pkey", "entity_change_pkey"],
-    "entity_touch": ["Tid Scan on entity"],
+    "save_lock": ["entity_pkey"],
+    "write_create": ["shard_lock_pkey"],
+    "write_change": ["Tid Scan on entity"],
+    "commit_entity": ["Tid Scan on entity"],
+    "save_note": ["shard_lock_pkey"],
+    "save_changed": ["shard_lock_pkey"],
+    "write_drop_changed": ["changed_entity_pkey", "Tid Scan on changed_entity"],
+    "route_done": ["changed_entity_pkey", "Tid Scan on changed_entity"],
+    "route_since": ["changed_entity_pkey", "Tid Scan on changed_entity"],
+    "write_lock_rows": ["stage_queue_pkey"],
+    "row_remove": ["Tid Scan on stage_queue"],
+    "row_update": ["Tid Scan on stage_queue"],
+    "save_publish": ["entity_pkey", "stage_state_pkey", "Backward using stage_outbox_pkey"],
+    "write_states": ["stage_state_pkey"],
+    "save_drop_states": ["stage_state_pkey", "Tid Scan on stage_state"],
+    "swap_state": ["stage_state_pkey"],
+    "save_state": ["shard_lock_pkey"],
+    "get_entity": ["entity_pkey"],
+    "rows": ["stage_queue_pkey"],
+    "changes": ["entity_change_pkey"],
+    "commit_moved": ["entity_pkey", "entity_change_pkey"],
+    "save_touch": ["Tid Scan on entity"],
     "claim_lock": ["entity_pkey", "shard_lock_pkey", "stage_state_pkey", "stage_queue_pkey"],
     "commit_plain": [
         "shard_lock_pkey",
@@ -47,44 +47,44 @@ WANTED = {
         "Tid Scan on entity",
         "Tid Scan on stage_queue",
     ],
-    "held": ["shard_lock_pkey"],
-    "offer_ready": ["shard_lock_pkey"],
-    "offer_timer": ["shard_lock_pkey"],
-    "offer_looping": ["shard_lock_pkey"],
-    "fire": ["shard_lock_pkey", "stage_queue_timer_idx", "Tid Scan on stage_queue"],
-    "peek_ids": ["stage_queue_ready_idx", "entity_pkey", "stage_state_pkey"],
-    "claims": ["shard_lock_pkey", "stage_queue_pkey", "entity_pkey", "stage_state_pkey"],
-    "feed_ids": ["stage_feed_first_idx", "entity_pkey", "stage_state_pkey"],
-    "fed": [
+    "route_held": ["shard_lock_pkey"],
+    "enqueue_ready": ["shard_lock_pkey"],
+    "enqueue_timer": ["shard_lock_pkey"],
+    "enqueue_looping": ["shard_lock_pkey"],
+    "fire_timers": ["shard_lock_pkey", "stage_queue_timer_idx", "Tid Scan on stage_queue"],
+    "lane_head": ["stage_queue_ready_idx", "entity_pkey", "stage_state_pkey"],
+    "claim": ["shard_lock_pkey", "stage_queue_pkey", "entity_pkey", "stage_state_pkey"],
+    "changed_entities": ["changed_entity_first_idx", "entity_pkey", "stage_state_pkey"],
+    "changed_entities_load": [
         "shard_lock_pkey",
         "entity_pkey",
         "stage_state_pkey",
         "stage_queue_pkey",
         "entity_change_pkey",
     ],
-    "survey_stages": [
+    "next_work": [
         "shard_lock_pkey",
         "stage_queue_ready_idx",
         "stage_queue_timer_idx",
-        "stage_feed_first_idx",
+        "changed_entity_first_idx",
         "stage_backfill_pkey",
     ],
-    "survey_outbox": [
+    "waiting_sinks": [
         "shard_lock_pkey",
         "stage_outbox_ready_idx",
         "stage_outbox_late_idx",
     ],
-    "backfill_at": ["stage_backfill_pkey", "shard_lock_pkey", "stage_queue_ready_idx"],
-    "backfill_ids": ["entity_pkey", "stage_state_pkey"],
-    "backfill_on": ["stage_backfill_pkey", "shard_lock_pkey"],
-    "outgoing": ["shard_lock_pkey", "stage_outbox_ready_idx"],
-    "sent": ["stage_outbox_pkey", "Tid Scan on stage_outbox"],
-    "unsent": ["stage_outbox_pkey", "Tid Scan on stage_outbox"],
-    "save_quarantine": ["stage_outbox_pkey"],
-    "undelivered": ["stage_outbox_parked_idx"],
-    "saves_free": ["stage_outbox_parked_idx"],
+    "backfill_page": ["stage_backfill_pkey", "shard_lock_pkey", "stage_queue_ready_idx"],
+    "backfill_page_ids": ["entity_pkey", "stage_state_pkey"],
+    "advance_backfill": ["stage_backfill_pkey", "shard_lock_pkey"],
+    "due_saves": ["shard_lock_pkey", "stage_outbox_ready_idx"],
+    "remove_saves": ["stage_outbox_pkey", "Tid Scan on stage_outbox"],
+    "put_off": ["stage_outbox_pkey", "Tid Scan on stage_outbox"],
+    "quarantine": ["stage_outbox_pkey"],
+    "rows_undelivered": ["stage_outbox_parked_idx"],
+    "release_saves": ["stage_outbox_parked_idx"],
 }
-TABLES = ("entity", "entity_change", "stage_state", "stage_queue", "stage_feed", "stage_outbox")
+TABLES = ("entity", "entity_change", "stage_state", "stage_queue", "changed_entity", "stage_outbox")
 FILL = """
 INSERT INTO entity SELECT statement_timestamp(), 1, 1, 1, n % 16, n % 100 = 0, 'e' || n, '{}'
 FROM generate_series(1, 10000) AS n;
@@ -96,7 +96,7 @@ INSERT INTO stage_queue SELECT
     '00000000-0000-0000-0000-000000000000', 1, shard_id, 0, 0, 0,
     CASE WHEN id > 'e5' THEN 'ready' ELSE 'sleeping' END, id, stage, '{}'
     FROM entity, (VALUES ('s'), ('t')) AS stages (stage);
-INSERT INTO stage_feed SELECT changed_at, 1, 1, 0, shard_id, id FROM entity;
+INSERT INTO changed_entity SELECT changed_at, 1, 1, 0, shard_id, id FROM entity;
 INSERT INTO stage_outbox SELECT '00000000-0000-0000-0000-000000000000', changed_at, changed_at, 1,
     1, 1, NULL, shard_id, 0, NULL, '', id, 'user', '[]', id FROM entity;
 INSERT INTO stage_backfill SELECT statement_timestamp(), n, false, 's', NULL, 'by hand'
@@ -138,7 +138,7 @@ async def test_statements_about_entities_use_their_indexes(
     assert [] == found
 
 
-@pytest.mark.parametrize("name", ["peek_ids", "feed_ids", "fire", "outgoing"])
+@pytest.mark.parametrize("name", ["lane_head", "changed_entities", "fire_timers", "due_saves"])
 async def test_a_look_reads_a_shard_in_order_without_sorting(
     connection: asyncpg.Connection[Any], postgres_schema: PostgresSchema, name: str
 ) -> None:

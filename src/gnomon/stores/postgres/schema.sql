@@ -825,6 +825,15 @@ CREATE TABLE gnomon.audit_default (
     actor text NOT NULL,
     id text NOT NULL
 );
+CREATE TABLE gnomon.changed_entity (
+    first_at timestamp with time zone NOT NULL,
+    seq bigint NOT NULL,
+    epoch bigint NOT NULL,
+    since bigint NOT NULL,
+    shard_id integer NOT NULL,
+    entity_id text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.entity (
     changed_at timestamp with time zone NOT NULL,
     epoch bigint NOT NULL,
@@ -1050,15 +1059,6 @@ CREATE TABLE gnomon.stage_backfill (
     cursor text COLLATE pg_catalog."C",
     reason text NOT NULL
 );
-CREATE TABLE gnomon.stage_feed (
-    first_at timestamp with time zone NOT NULL,
-    seq bigint NOT NULL,
-    epoch bigint NOT NULL,
-    since bigint NOT NULL,
-    shard_id integer NOT NULL,
-    entity_id text NOT NULL COLLATE pg_catalog."C"
-)
-WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.stage_outbox (
     root uuid NOT NULL,
     at timestamp with time zone NOT NULL,
@@ -1181,6 +1181,8 @@ ALTER TABLE ONLY gnomon.attempt_log
     ADD CONSTRAINT attempt_log_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
 ALTER TABLE ONLY gnomon.attempt_log_default
     ADD CONSTRAINT attempt_log_default_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
+ALTER TABLE ONLY gnomon.changed_entity
+    ADD CONSTRAINT changed_entity_pkey PRIMARY KEY (shard_id, entity_id);
 ALTER TABLE ONLY gnomon.entity_change
     ADD CONSTRAINT entity_change_pkey PRIMARY KEY (shard_id, id, epoch, version);
 ALTER TABLE ONLY gnomon.entity
@@ -1207,8 +1209,6 @@ ALTER TABLE ONLY gnomon.sql_success
     ADD CONSTRAINT sql_success_pkey PRIMARY KEY (guid, shard_id);
 ALTER TABLE ONLY gnomon.stage_backfill
     ADD CONSTRAINT stage_backfill_pkey PRIMARY KEY (shard_id, stage);
-ALTER TABLE ONLY gnomon.stage_feed
-    ADD CONSTRAINT stage_feed_pkey PRIMARY KEY (shard_id, entity_id);
 ALTER TABLE ONLY gnomon.stage_outbox
     ADD CONSTRAINT stage_outbox_pkey PRIMARY KEY (shard_id, entity_id, sink, n);
 ALTER TABLE ONLY gnomon.stage_owner
@@ -1235,6 +1235,7 @@ CREATE INDEX attempt_log_id_idx ON ONLY gnomon.attempt_log USING btree (shard_id
 CREATE INDEX attempt_log_default_shard_id_id_began_at_idx ON gnomon.attempt_log_default USING btree (shard_id, id, began_at);
 CREATE INDEX audit_at_idx ON ONLY gnomon.audit USING btree (at);
 CREATE INDEX audit_default_at_idx ON gnomon.audit_default USING btree (at);
+CREATE INDEX changed_entity_first_idx ON gnomon.changed_entity USING btree (shard_id, first_at);
 CREATE INDEX entity_change_at_idx ON gnomon.entity_change USING brin (at);
 CREATE INDEX entity_kept_idx ON gnomon.entity USING btree (shard_id, id) WHERE keeps_states;
 CREATE INDEX finished_action_guid_idx ON ONLY gnomon.finished_action USING btree (guid);
@@ -1249,7 +1250,6 @@ CREATE INDEX scheduled_action_creator_idx ON gnomon.scheduled_action USING btree
 CREATE INDEX scheduled_action_expiry_idx ON gnomon.scheduled_action USING btree (shard_id, expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX scheduled_action_guid_idx ON gnomon.scheduled_action USING btree (guid);
 CREATE INDEX scheduled_action_series_idx ON gnomon.scheduled_action USING btree (series) WHERE (series IS NOT NULL);
-CREATE INDEX stage_feed_first_idx ON gnomon.stage_feed USING btree (shard_id, first_at);
 CREATE INDEX stage_outbox_late_idx ON gnomon.stage_outbox USING btree (shard_id, sink, at) WHERE (ready_at > at);
 CREATE INDEX stage_outbox_parked_idx ON gnomon.stage_outbox USING btree (entity_id, sink, n) WHERE (ready_at IS NULL);
 CREATE INDEX stage_outbox_ready_idx ON gnomon.stage_outbox USING btree (shard_id, sink, ready_at, n) WHERE (ready_at IS NOT NULL);

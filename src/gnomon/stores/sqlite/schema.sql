@@ -43,6 +43,16 @@ CREATE TABLE audit (
     id TEXT NOT NULL
 );
 
+CREATE TABLE changed_entity (
+    shard_id INTEGER NOT NULL,
+    entity_id TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    first_at INTEGER NOT NULL,
+    PRIMARY KEY (entity_id)
+) WITHOUT ROWID;
+
 CREATE TABLE entity (
     id TEXT NOT NULL PRIMARY KEY,
     shard_id INTEGER NOT NULL,
@@ -214,16 +224,6 @@ CREATE TABLE stage_backfill (
     PRIMARY KEY (shard_id, stage)
 ) WITHOUT ROWID;
 
-CREATE TABLE stage_feed (
-    shard_id INTEGER NOT NULL,
-    entity_id TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    since INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    first_at INTEGER NOT NULL,
-    PRIMARY KEY (entity_id)
-) WITHOUT ROWID;
-
 CREATE TABLE stage_outbox (
     shard_id INTEGER NOT NULL,
     entity_id TEXT NOT NULL,
@@ -323,6 +323,8 @@ CREATE TABLE worker (
 
 CREATE INDEX attempt_log_id_idx ON attempt_log (id, began_at);
 
+CREATE INDEX changed_entity_first_idx ON changed_entity (shard_id, first_at);
+
 CREATE INDEX entity_change_at_idx ON entity_change (at);
 
 CREATE INDEX entity_kept_idx ON entity (changed_at) WHERE keeps_states = 1;
@@ -344,8 +346,6 @@ CREATE INDEX scheduled_action_expiry_idx ON scheduled_action (shard_id, expires_
 WHERE expires_at IS NOT NULL;
 
 CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
-
-CREATE INDEX stage_feed_first_idx ON stage_feed (shard_id, first_at);
 
 CREATE INDEX stage_outbox_late_idx ON stage_outbox (shard_id, sink, at) WHERE ready_at > at;
 

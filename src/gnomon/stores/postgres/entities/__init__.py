@@ -60,14 +60,14 @@ class PostgresEntities:
         return await write.write(self._database, writes)
 
     async def get(self, entity_id: str, *, shard: int) -> Entity | None:
-        rows = await self._database.fetch("entity_get", shard, entity_id)
+        rows = await self._database.fetch("get_entity", shard, entity_id)
         return entity_of(rows[0]) if rows else None
 
     async def get_many(self, entity_ids: Mapping[str, int]) -> EntityBatch:
         return await views.get_many(self._database, entity_ids)
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
-        query = "entity_list" if self._database.many_shards else "entity_list_plainly"
+        query = "list_entities" if self._database.many_shards else "list_entities_citus"
         below = prefix + _LAST_CHAR if prefix else None
         rows = await self._database.fetch_wide(query, after or "", prefix, below, limit)
         return [entity_of(row) for row in rows]
@@ -75,7 +75,7 @@ class PostgresEntities:
     async def state(
         self, entity_id: str, stage: str, *, shard: int
     ) -> tuple[Entity | None, StageState | None]:
-        rows = await self._database.fetch("entity_state", shard, entity_id, stage)
+        rows = await self._database.fetch("state", shard, entity_id, stage)
         return (entity_of(rows[0]), state_of(rows[0], 6)) if rows else (None, None)
 
     async def swap_state(
@@ -102,7 +102,7 @@ class PostgresEntities:
         )
 
     async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
-        rows = await self._database.fetch("entity_changes", shard, entity_id, limit)
+        rows = await self._database.fetch("changes", shard, entity_id, limit)
         return [note_of(row) for row in rows]
 
     async def purge(self, *, limit: int) -> int:
@@ -121,8 +121,8 @@ class PostgresQueues:
         self._entropy = entropy
 
     async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
-        rows = await self._database.fetch("entity_rows", shard, entity_id)
-        undelivered = await self._database.fetch("undelivered", shard, entity_id)
+        rows = await self._database.fetch("rows", shard, entity_id)
+        undelivered = await self._database.fetch("rows_undelivered", shard, entity_id)
         return [queue_row_of(row) for row in [*rows, *undelivered]]
 
     async def parked(
@@ -130,7 +130,7 @@ class PostgresQueues:
     ) -> Sequence[QueueRow]:
         wanted = (*(after or ("", "")), stage, limit)
         rows = await self._database.fetch_wide("parked", *wanted)
-        undelivered = await self._database.fetch_wide("undelivered_page", *wanted)
+        undelivered = await self._database.fetch_wide("parked_undelivered", *wanted)
         return parked_page(map(queue_row_of, [*rows, *undelivered]), limit)
 
     async def release(

@@ -25,7 +25,7 @@ async def feed(
         chosen: Sequence[HeldShard], most: int, share: int, only: tuple[int, ...]
     ) -> Sequence[Row]:
         shards = [holding.shard for holding in chosen]
-        return await database.fetch("feed_ids", shards, most, share, skipped, *only)
+        return await database.fetch("changed_entities", shards, most, share, skipped, *only)
 
     rows = await first_rows(database, holdings, limit, look)
     rows = rows[: first_within(row[5] for row in rows)]
@@ -43,7 +43,7 @@ async def _fed(
 ) -> dict[int, ChangedEntity]:
     """Living entities of held shards by their place, out of (shard, id, seq, epoch, since)."""
     found = await session.fetch(
-        "fed",
+        "changed_entities_load",
         [row[0] for row in rows],
         [leases[row[0]] for row in rows],
         [row[1] for row in rows],
@@ -71,7 +71,7 @@ async def asked(database: Database, answers: Sequence[Routing]) -> list[tuple[Ne
         async with database.transaction("asked") as session:
             shards = [answer.shard for answer in chosen]
             leases = [answer.lease_guid for answer in chosen]
-            rows = await session.fetch("held", shards, leases, *group.shards)
+            rows = await session.fetch("route_held", shards, leases, *group.shards)
             held = {(row[0], row[1]) for row in rows}
             kept = [answer for answer in chosen if (answer.shard, answer.lease_guid) in held]
             made: RowsMade = {}
@@ -104,12 +104,12 @@ async def _store_answers(
 
 async def _answer_feed(session: Session, fed: Sequence[Routing], only: tuple[int, ...]) -> None:
     keys = columns([_key(answer) for answer in fed])
-    rows = await session.fetch("feed_done", *keys, [answer.seq for answer in fed], *only)
+    rows = await session.fetch("route_done", *keys, [answer.seq for answer in fed], *only)
     done = {row[0] for row in rows}
     left = [answer for answer in fed if answer.entity_id not in done]
     if left:
         keys = columns([_key(answer) for answer in left])
-        await session.fetch("feed_on", *keys, [answer.version for answer in left], *only)
+        await session.fetch("route_since", *keys, [answer.version for answer in left], *only)
 
 
 def _key(answer: Routing) -> EntityKey:
@@ -124,11 +124,11 @@ async def backfill_page(
 ) -> BackfillPage | None:
     shard, lease = holding.shard, holding.lease_guid
     async with database.transaction("backfill_page") as session:
-        walks = await session.fetch("backfill_at", shard, lease, stage, backlog_max)
+        walks = await session.fetch("backfill_page", shard, lease, stage, backlog_max)
         if not walks:
             return None
         reason, started_at, after = walks[0]
-        sizes = await session.fetch("backfill_ids", shard, after, limit)
+        sizes = await session.fetch("backfill_page_ids", shard, after, limit)
         ids = [row[0] for row in sizes[: first_within(row[1] for row in sizes)]]
         rows = [(shard, name, 0, 0, 0) for name in ids]
         fed = await _fed(session, rows, {shard: lease}, database.only(shard)) if ids else {}
@@ -151,7 +151,7 @@ async def advance_backfill(
 ) -> bool:
     shard, lease = holding.shard, holding.lease_guid
     async with database.transaction("advance_backfill") as session:
-        rows = await session.fetch("backfill_on", shard, lease, stage, started_at, cursor)
+        rows = await session.fetch("advance_backfill", shard, lease, stage, started_at, cursor)
         if not rows:
             return False
         for batch in apart(answers, _key):

@@ -89,9 +89,9 @@ async def _settle(
     only: tuple[int, ...],
 ) -> None:
     if removed:
-        await session.fetch("queue_remove", removed, *only)
+        await session.fetch("row_remove", removed, *only)
     if settled:
-        await session.fetch("queue_settle", *map(list, zip(*settled, strict=True)), *only)
+        await session.fetch("row_update", *map(list, zip(*settled, strict=True)), *only)
 
 
 # -- rows that are set back -----------------------------------------------------------------------

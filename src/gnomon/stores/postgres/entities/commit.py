@@ -95,7 +95,7 @@ async def _what_moved(
 ) -> list[CommitResult]:
     keys = columns([key_of(commit) for commit in commits])
     versions = [commit.version for commit in commits]
-    rows = await session.fetch("entity_since", *keys, versions, *only)
+    rows = await session.fetch("commit_moved", *keys, versions, *only)
     return [
         CommitResult(kind=CommitKind.MOVED, entity=entity_of(row), since=notes_of(row, 6))
         for row in rows
@@ -141,7 +141,7 @@ async def _write(
     if not counted:
         return
     await session.fetch(
-        "entity_save",
+        "commit_entity",
         [row_id for _, row_id in counted],
         [last_doc(parts) for parts, _ in counted],
         [version_count(parts) for parts, _ in counted],

@@ -59,7 +59,7 @@ async def _ready(
     session: Session, kind: EnqueueBatch, offered: Sequence[EnqueueRow], only: tuple[int, ...]
 ) -> Sequence[Row]:
     return await session.fetch(
-        "offer_ready",
+        "enqueue_ready",
         *columns([each.key for each in offered]),
         [each.offer.stage for each in offered],
         sparse([each.offer.lane or None for each in offered]),
@@ -79,7 +79,7 @@ async def _ready(
 async def _arm(session: Session, offered: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
     if offered:
         await session.fetch(
-            "offer_timer",
+            "enqueue_timer",
             *columns([each.key for each in offered]),
             [each.offer.stage for each in offered],
             [each.offer.wake for each in offered],
@@ -92,7 +92,7 @@ async def _arm(session: Session, offered: Sequence[EnqueueRow], only: tuple[int,
 async def _park(session: Session, offered: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
     if offered:
         await session.fetch(
-            "offer_looping",
+            "enqueue_looping",
             *columns([each.key for each in offered]),
             [each.offer.stage for each in offered],
             [each.offer.lane for each in offered],

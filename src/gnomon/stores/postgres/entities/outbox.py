@@ -24,7 +24,7 @@ class PostgresOutbox:
         found: dict[str, SinkQueue] = {}
         for group in self._database.groups(holding.shard for holding in holdings):
             chosen = [holdings[place] for place in group.places]
-            rows = await self._database.fetch("survey_outbox", *fence(chosen), *group.shards)
+            rows = await self._database.fetch("waiting_sinks", *fence(chosen), *group.shards)
             for sink, age, due_in in rows:
                 other = found.get(sink, SinkQueue(sink, age, due_in))
                 found[sink] = SinkQueue(sink, max(age, other.age), min(due_in, other.due_in))
@@ -38,7 +38,7 @@ class PostgresOutbox:
         ) -> Sequence[Row]:
             room = BATCH_BYTES_MAX * len(chosen) // len(holdings)
             wanted = (*fence(chosen), most, share, sink, room)
-            return await self._database.fetch("outgoing", *wanted, *only)
+            return await self._database.fetch("due_saves", *wanted, *only)
 
         rows = await first_rows(self._database, holdings, limit, look)
         return [outgoing_of(row) for row in rows]
@@ -46,7 +46,7 @@ class PostgresOutbox:
     async def remove(self, rows: Sequence[OutboxRow]) -> None:
         for group in self._database.groups(row.shard for row in rows):
             chosen = [rows[place] for place in group.places]
-            await self._database.fetch("sent", *_keys(chosen), *group.shards)
+            await self._database.fetch("remove_saves", *_keys(chosen), *group.shards)
 
     async def put_off(
         self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
@@ -57,14 +57,14 @@ class PostgresOutbox:
             async with self._database.transaction("unsent") as session:
                 await touch_entities(session, entities, group.shards)
                 await session.fetch(
-                    "unsent", *_keys(chosen), delay, error, int(counts), *group.shards
+                    "put_off", *_keys(chosen), delay, error, int(counts), *group.shards
                 )
 
     async def quarantine(self, row: OutboxRow, *, error: str) -> None:
         key = EntityKey(row.shard, row.entity_id)
         async with self._database.transaction("quarantine") as session:
             await touch_entities(session, [key], self._database.only(key.shard))
-            await session.fetch("save_quarantine", *key, row.sink, row.n, error)
+            await session.fetch("quarantine", *key, row.sink, row.n, error)
 
     async def backlog(self) -> Sequence[SinkBacklog]:
         rows = await self._database.fetch_wide("backlog")

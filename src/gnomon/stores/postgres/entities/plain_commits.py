@@ -60,7 +60,7 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
         if fed:
             keys = columns([key_of(each) for each in fed])
             epochs = [each.epoch for each in fed]
-            await session.fetch("feed_add", *keys, epochs, [each.version for each in fed])
+            await session.fetch("save_changed", *keys, epochs, [each.version for each in fed])
     answers = {}
     for place in saved:
         name = commits[place].entity_id

@@ -45,7 +45,7 @@ async def declare(
         now = (await session.fetch("now"))[0][0]
         names = sorted(stages)
         rows = await session.fetch(
-            "stages_declare",
+            "declare",
             names,
             [stages[name] for name in names],
             [debounce.get(name, timedelta(0)) for name in names],
@@ -61,50 +61,50 @@ async def declare(
         for name in names:
             reason = f"backfill r{stages[name]}"
             if known[name] is None and name in backfill:
-                await session.fetch("backfill_begin", name, reason, None)
+                await session.fetch("begin_backfill", name, reason, None)
             elif name in raised:
-                await session.fetch("stage_raise", name, stages[name])
-                await session.fetch("backfill_begin", name, reason, None)
-                await session.fetch("stage_free", name, reason, entropy.token(), REASONS_MAX)
+                await session.fetch("declare_raise", name, stages[name])
+                await session.fetch("begin_backfill", name, reason, None)
+                await session.fetch("declare_free_rows", name, reason, entropy.token(), REASONS_MAX)
     return known
 
 
 async def _free_saves(database: Database, session: Session, raised: Sequence[str]) -> None:
     """Undelivered saves of stages are due. Before their queues: entities are locked first."""
-    rows = await session.fetch("entities_undelivered", raised) if raised else ()
+    rows = await session.fetch("declare_undelivered", raised) if raised else ()
     keys = [EntityKey(*row) for row in rows]
     for group in database.groups(key.shard for key in keys):
         chosen = [keys[place] for place in group.places]
         await touch_entities(session, chosen, group.shards)
         for key in chosen:
             for name in raised:
-                await session.fetch("saves_free", *key, name)
+                await session.fetch("release_saves", *key, name)
 
 
 async def _take_over(database: Database, session: Session, formerly: Mapping[str, str]) -> None:
     """All that an old name has becomes the new one's, if that is not known yet."""
     if not formerly:
         return
-    rows = await session.fetch("stages_known", [*formerly, *formerly.values()])
+    rows = await session.fetch("declare_known", [*formerly, *formerly.values()])
     known = {row[0] for row in rows}
     for new, old in sorted(formerly.items()):
         if new in known or old not in known:
             continue
-        if not await session.fetch("stage_rename", old, new):
+        if not await session.fetch("declare_rename_stage", old, new):
             continue
         for shard in range(await database.shard_count(session)):
             for table in ("queue", "states", "outbox", "backfill"):
-                await session.fetch(f"{table}_rename", shard, old, new)
+                await session.fetch(f"declare_rename_{table}", shard, old, new)
 
 
 async def registered(database: Database) -> list[StageRecord]:
-    return [_record_of(row, {}) for row in await database.fetch("stages_list")]
+    return [_record_of(row, {}) for row in await database.fetch("registered")]
 
 
 async def stages(database: Database) -> list[StageRecord]:
-    rows = await database.fetch_wide("stages_list")
+    rows = await database.fetch_wide("registered")
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for stage, status, lane, count in await database.fetch_wide("stages_count"):
+    for stage, status, lane, count in await database.fetch_wide("stages"):
         counts[stage][_kind(status, lane)] += count
     return [_record_of(row, counts[row[0]]) for row in rows]
 
@@ -133,18 +133,18 @@ async def attend(
     holdings: Sequence[HeldShard],
     alive_for: timedelta,
 ) -> StageAttendance:
-    rows = await database.fetch("stages_list")
+    rows = await database.fetch("registered")
     if not rows and not serves:  # there are no stages at all
         [(now,)] = await database.fetch("now")
         return StageAttendance(now=now, register=(), servers={}, openings=())
     mine = sorted(serves)
-    await database.fetch("servers_note", worker, mine)
-    await database.fetch("servers_drop", worker, mine, SERVERS_KEPT_FOR)
+    await database.fetch("attend_serve", worker, mine)
+    await database.fetch("attend_drop_servers", worker, mine, SERVERS_KEPT_FOR)
     await _note_owner(database, worker, holdings)
     servers: dict[str, set[UUID]] = defaultdict(set)
-    for stage, server in await database.fetch("servers", alive_for):
+    for stage, server in await database.fetch("attend_servers", alive_for):
         servers[stage].add(server)
-    openings = await database.fetch("openings", mine) if mine else ()
+    openings = await database.fetch("attend_openings", mine) if mine else ()
     now = rows[0][7] if rows else (await database.fetch("now"))[0][0]
     return StageAttendance(
         now=now,
@@ -156,13 +156,13 @@ async def attend(
 
 async def _note_owner(database: Database, worker: UUID, holdings: Sequence[HeldShard]) -> None:
     """Only what is not known yet: leases are kept for long."""
-    rows = await database.fetch("owners_known", worker)
+    rows = await database.fetch("attend_owners", worker)
     known = {(shard, lease_guid) for shard, lease_guid in rows}
     new = [each for each in holdings if (each.shard, each.lease_guid) not in known]
     if new:
         new.sort(key=lambda each: each.shard)
         leases = [each.lease_guid for each in new]
-        await database.fetch("owners_note", worker, [each.shard for each in new], leases)
+        await database.fetch("attend_own", worker, [each.shard for each in new], leases)
 
 
 def _kind(status: str, lane: int) -> str:
@@ -175,12 +175,12 @@ async def forget(database: Database, stage: str, *, entry: AuditRow) -> int:
     gone = 0
     async with database.transaction("forget") as session:
         for shard in range(await database.shard_count(session)):
-            gone += len(await session.fetch("queue_forget", shard, stage))
-            gone += len(await session.fetch("states_forget", shard, stage))
-            await session.fetch("outbox_forget", shard, stage)
-            await session.fetch("backfill_forget", shard, stage)
-        await session.fetch("servers_forget", stage)
-        await session.fetch("stage_forget", stage)
+            gone += len(await session.fetch("forget_queue", shard, stage))
+            gone += len(await session.fetch("forget_states", shard, stage))
+            await session.fetch("forget_outbox", shard, stage)
+            await session.fetch("forget_backfill", shard, stage)
+        await session.fetch("forget_servers", stage)
+        await session.fetch("forget", stage)
         await write_entry(session, entry, AUDIT_SHARD)
     return gone
 
@@ -194,7 +194,7 @@ async def begin_backfill(
     entry: AuditRow | None,
 ) -> bool:
     async with database.transaction("begin_backfill") as session:
-        began = bool(await session.fetch("backfill_begin", stage, reason, unless_within))
+        began = bool(await session.fetch("begin_backfill", stage, reason, unless_within))
         if began and entry is not None:
             await write_entry(session, entry, AUDIT_SHARD)
     return began
@@ -206,7 +206,7 @@ async def purge(database: Database, *, limit: int) -> int:
     for group in database.groups(range(await database.shard_count())):
         if notes < limit:
             rows = await database.fetch_wide(
-                "purge_notes", NOTES_KEPT_FOR, limit - notes, *group.shards
+                "purge_changes", NOTES_KEPT_FOR, limit - notes, *group.shards
             )
             notes += len(rows)
         if states < limit:
@@ -216,7 +216,7 @@ async def purge(database: Database, *, limit: int) -> int:
 
 async def _purge_states(database: Database, limit: int, only: tuple[int, ...]) -> int:
     async with database.transaction("purge_entities") as session:
-        rows = await session.fetch("tombstones", STATES_KEPT_FOR, limit, *only)
+        rows = await session.fetch("purge_tombstones", STATES_KEPT_FOR, limit, *only)
         keys = [EntityKey(*row) for row in rows]
         if not keys:
             return 0
@@ -226,6 +226,6 @@ async def _purge_states(database: Database, limit: int, only: tuple[int, ...]) -
             for key, row in zip(keys, locked, strict=True)
             if row is not None and not row.lives
         ]
-        gone = await session.fetch("states_drop", *columns([key for key, _ in found]), *only)
-        await session.fetch("tombstones_emptied", [row_id for _, row_id in found], *only)
+        gone = await session.fetch("save_drop_states", *columns([key for key, _ in found]), *only)
+        await session.fetch("purge_emptied", [row_id for _, row_id in found], *only)
         return len(gone)

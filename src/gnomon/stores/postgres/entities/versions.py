@@ -105,7 +105,7 @@ async def lock_entities(
 ) -> list[LockedEntity | None]:
     """The row of each, None where there is none. The keys are sorted, whoever calls."""
     found: list[LockedEntity | None] = [None] * len(keys)
-    for place, *row in await session.fetch("entity_lock", *columns(keys), *only):
+    for place, *row in await session.fetch("save_lock", *columns(keys), *only):
         found[place - 1] = LockedEntity(*row)
     return found
 
@@ -115,13 +115,13 @@ async def touch_entities(
 ) -> None:
     """Lock them and write their rows, so that a commit that has not seen it is not made plainly."""
     locked = await lock_entities(session, keys, only)
-    await session.fetch("entity_touch", [row.row_id for row in locked if row is not None], *only)
+    await session.fetch("save_touch", [row.row_id for row in locked if row is not None], *only)
 
 
 async def write_notes(session: Session, notes: Sequence[VersionRow], only: tuple[int, ...]) -> None:
     if notes:
         await session.fetch(
-            "entity_note",
+            "save_note",
             *columns([note.key for note in notes]),
             [note.epoch for note in notes],
             [note.version for note in notes],
@@ -138,7 +138,7 @@ async def add_to_feed(session: Session, notes: Sequence[VersionRow], only: tuple
     """The stages are to be asked about these changes."""
     if notes:
         await session.fetch(
-            "feed_add",
+            "save_changed",
             *columns([note.key for note in notes]),
             [note.epoch for note in notes],
             [note.version - 1 for note in notes],
@@ -149,7 +149,7 @@ async def add_to_feed(session: Session, notes: Sequence[VersionRow], only: tuple
 async def save_states(session: Session, saves: Sequence[StateRow], only: tuple[int, ...]) -> None:
     if saves:
         await session.fetch(
-            "state_save",
+            "save_state",
             *columns([save.key for save in saves]),
             [save.stage for save in saves],
             [save.version for save in saves],
@@ -165,7 +165,7 @@ async def publish(
 ) -> None:
     if publications:
         await session.fetch(
-            "publish",
+            "save_publish",
             *columns([each.key for each in publications]),
             [each.sink for each in publications],
             [each.stage for each in publications],

@@ -81,7 +81,7 @@ async def peek(
         chosen: Sequence[HeldShard], most: int, share: int, only: tuple[int, ...]
     ) -> Sequence[Row]:
         shards = [holding.shard for holding in chosen]
-        return await database.fetch("peek_ids", shards, stage, lane, most, share, skipped, *only)
+        return await database.fetch("lane_head", shards, stage, lane, most, share, skipped, *only)
 
     rows = await first_rows(database, holdings, limit, look)
     due = [row for row in rows if row[2]]
@@ -103,7 +103,7 @@ async def get_many(database: Database, entity_ids: Mapping[str, int]) -> EntityB
         wanted = [keys[place] for place in group.places]
         count = 0
         if room > 0:
-            rows = await database.fetch("entities_get", *columns(wanted), room, *group.shards)
+            rows = await database.fetch("get_many_entities", *columns(wanted), room, *group.shards)
             entities.update((row[0], entity_of(row)) for row in rows)
             room -= sum(bytes_of(row[4]) for row in rows)
             count = len(wanted) if room > 0 else rows[-1][6]
@@ -126,7 +126,7 @@ async def _claims(
     for group in database.groups(key.shard for key in keys):
         shards, ids = columns([keys[place] for place in group.places])
         held = [leases[shard] for shard in shards]
-        for row in await database.fetch("claims", shards, held, ids, stage, *group.shards):
+        for row in await database.fetch("claim", shards, held, ids, stage, *group.shards):
             place = group.places[row[0] - 1]
             found[place] = _claim_of(row, keys[place], stage)
     return [found[place] for place in sorted(found)]
@@ -159,7 +159,7 @@ async def survey(database: Database, holdings: Sequence[HeldShard]) -> NextWork:
     rows: list[Row] = []
     for group in database.groups(holding.shard for holding in holdings):
         chosen = [holdings[place] for place in group.places]
-        rows += await database.fetch("survey_stages", *fence(chosen), *group.shards)
+        rows += await database.fetch("next_work", *fence(chosen), *group.shards)
     now: datetime = rows[0][4] if rows else (await database.fetch("now"))[0][0]
     ready: dict[tuple[str, int], datetime] = {}
     for kind, stage, lane, at, _ in rows:
@@ -186,7 +186,7 @@ async def fire(database: Database, holdings: Sequence[HeldShard], *, limit: int,
         while count < limit:
             left = limit - count
             rows = await database.fetch(
-                "fire", *held, left, share, seed, BACKOFF_FLOOR, REASONS_MAX, *group.shards
+                "fire_timers", *held, left, share, seed, BACKOFF_FLOOR, REASONS_MAX, *group.shards
             )
             count += len(rows)
             if share >= limit or not _has_more(rows, left, share):

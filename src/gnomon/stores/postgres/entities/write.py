@@ -122,7 +122,7 @@ async def _create(
     if not puts:
         return []
     docs = [put.write.doc for put in puts]
-    rows = await session.fetch("entity_create", *columns([put.key for put in puts]), docs, *only)
+    rows = await session.fetch("write_create", *columns([put.key for put in puts]), docs, *only)
     made = {name: (at, has_relay) for name, at, has_relay in rows}
     # Without those that somebody made just now.
     return [CompletedWrite(put, *made[put.key.id]) for put in puts if put.key.id in made]
@@ -134,7 +134,7 @@ async def _change(
     if not puts:
         return []
     rows = await session.fetch(
-        "entity_put",
+        "write_change",
         [put.row_id for put in puts],
         [put.epoch for put in puts],
         [put.version for put in puts],
@@ -157,7 +157,7 @@ async def _follow(
         publications += await _clear(session, gone, only)
     revived = [each.put.key for each in stored if each.put.epoch > 1 and each.put.version == 1]
     if revived:
-        await session.fetch("states_drop", *columns(revived), *only)
+        await session.fetch("save_drop_states", *columns(revived), *only)
     living = [
         note for note, each in zip(notes, stored, strict=True) if each.put.write.doc is not None
     ]
@@ -170,11 +170,11 @@ async def _clear(
 ) -> list[OutboxEntry]:
     """Entities leave all queues; their stages that have a state are to be told."""
     keys = columns([each.put.key for each in gone])
-    rows = await session.fetch("queue_lock_all", *keys, *only)
+    rows = await session.fetch("write_lock_rows", *keys, *only)
     if rows:
-        await session.fetch("queue_remove", [row[0] for row in rows], *only)
-    await session.fetch("feed_drop", *keys, *only)
-    stated = await session.fetch("stages_with_state", *keys, *only)
+        await session.fetch("row_remove", [row[0] for row in rows], *only)
+    await session.fetch("write_drop_changed", *keys, *only)
+    stated = await session.fetch("write_states", *keys, *only)
     return [_publication(gone[place - 1], stage) for place, stage in stated]
 
 
@@ -232,10 +232,10 @@ async def swap_state(
         (locked,) = await lock_entities(session, [key], only)
         if locked is None or not locked.lives or locked.epoch != epoch:
             return None
-        rows = await session.fetch("state_versions", *columns([key]), [stage], *only)
+        rows = await session.fetch("swap_state", *columns([key]), [stage], *only)
         if version != (rows[0][0] if rows else 0):
             return None
-        await session.fetch("entity_touch", [locked.row_id], *only)
+        await session.fetch("save_touch", [locked.row_id], *only)
         await save_states(session, [StateRow(key, stage, version + 1, state)], only)
         await make_offers(session, [] if offer is None else [EnqueueRow(key, offer)], only)
         await write_entry(session, entry, key.shard)
@@ -250,8 +250,8 @@ async def release(
     only = database.only(key.shard)
     async with database.transaction("release") as session:
         await touch_entities(session, [key], only)
-        freed = len(await session.fetch("release_parked", *key, stage, root, REASONS_MAX))
-        freed += len({sink for (sink,) in await session.fetch("saves_free", *key, stage)})
+        freed = len(await session.fetch("release_rows", *key, stage, root, REASONS_MAX))
+        freed += len({sink for (sink,) in await session.fetch("release_saves", *key, stage)})
         if freed:
             await write_entry(session, entry, key.shard)
         return freed

@@ -92,7 +92,7 @@ SELECT q.shard_id, q.entity_id, q.stage, q.status, q.lane, q.ready_at, q.timer_a
 FROM /*schema*/stage_queue AS q;
 
 -- Entities with changes that no stage was asked about: those of this epoch after version `since`.
-CREATE TABLE /*schema*/stage_feed (
+CREATE TABLE /*schema*/changed_entity (
     first_at  timestamptz NOT NULL,
     seq       bigint      NOT NULL,
     epoch     bigint      NOT NULL,
@@ -101,10 +101,10 @@ CREATE TABLE /*schema*/stage_feed (
     entity_id text COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
-CREATE INDEX stage_feed_first_idx ON /*schema*/stage_feed (shard_id, first_at);
+CREATE INDEX changed_entity_first_idx ON /*schema*/changed_entity (shard_id, first_at);
 
-ALTER TABLE /*schema*/stage_feed
-    ADD CONSTRAINT stage_feed_pkey PRIMARY KEY (shard_id, entity_id);
+ALTER TABLE /*schema*/changed_entity
+    ADD CONSTRAINT changed_entity_pkey PRIMARY KEY (shard_id, entity_id);
 
 -- Saves on their way out. `n` is the entity's number of the save: in order for each sink and entity.
 -- Without `ready_at`, a row is quarantined or behind one that is.

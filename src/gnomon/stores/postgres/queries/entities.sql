@@ -5,7 +5,7 @@
 -- is read by a statement of its own after that: only then it is as it stays. A row that is locked is
 -- found again by its ctid. Entities are locked in the order of (shard, id).
 
--- name: entity_lock shard-local
+-- name: save_lock shard-local
 -- $1 shards, $2 ids
 SELECT u.place, e.row_id, e.epoch, e.version, e.lives
 FROM unnest($1::int[], $2::text[]) WITH ORDINALITY AS u (shard_id, id, place)
@@ -17,7 +17,7 @@ CROSS JOIN LATERAL (
     FOR NO KEY UPDATE
 ) AS e;
 
--- name: entity_create shard-local
+-- name: write_create shard-local
 -- Entities whose id was never used; who was there first stays.
 -- $1 shards, $2 ids, $3 documents
 INSERT INTO /*schema*/entity (shard_id, id, epoch, version, doc, changed_at, saves, keeps_states)
@@ -28,7 +28,7 @@ WHERE true /*one-shard: AND l.shard_id = $4*/
 ON CONFLICT (shard_id, id) DO NOTHING
 RETURNING id, changed_at, EXISTS (SELECT 1 FROM /*schema*/stage AS r WHERE r.name = '');
 
--- name: entity_put shard-local
+-- name: write_change shard-local
 -- Change, delete (no document) or make anew what is locked.
 -- $1 row ids, $2 epochs, $3 versions, $4 documents
 UPDATE /*schema*/entity AS e
@@ -38,23 +38,13 @@ FROM unnest($1::tid[], $2::bigint[], $3::bigint[], $4::text[]) AS u (row_id, epo
 WHERE e.ctid = u.row_id /*one-shard: AND e.shard_id = $5*/
 RETURNING e.id, e.changed_at, EXISTS (SELECT 1 FROM /*schema*/stage AS r WHERE r.name = '');
 
--- name: entity_save shard-local
--- Saves of stages of what is locked; without a document they are only counted.
--- $1 row ids, $2 documents, $3 how many versions, $4 how many saves, $5 the present
-UPDATE /*schema*/entity AS e
-SET version = e.version + u.versions, doc = coalesce(u.doc, e.doc),
-    changed_at = CASE WHEN u.doc IS NULL THEN e.changed_at ELSE $5::timestamptz END,
-    saves = e.saves + u.saves
-FROM unnest($1::tid[], $2::text[], $3::int[], $4::int[]) AS u (row_id, doc, versions, saves)
-WHERE e.ctid = u.row_id /*one-shard: AND e.shard_id = $6*/;
-
--- name: entity_touch shard-local
+-- name: save_touch shard-local
 -- A state of what is locked changes from outside: see claim_lock.
 -- $1 row ids
 UPDATE /*schema*/entity AS e SET saves = e.saves + 1
 WHERE e.ctid = ANY ($1::tid[]) /*one-shard: AND e.shard_id = $2*/;
 
--- name: entity_note shard-local
+-- name: save_note shard-local
 -- $1 shards, $2 ids, $3 epochs, $4 versions, $5 paths, $6 authors, $7 roots, $8 depths, $9 at
 INSERT INTO /*schema*/entity_change (shard_id, id, epoch, version, paths, author, root, depth, at)
 SELECT l.shard_id, u.id, u.epoch, u.version, u.paths, u.author, u.root, u.depth, u.at
@@ -65,10 +55,10 @@ FROM unnest(
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $10*/;
 
--- name: feed_add shard-local
+-- name: save_changed shard-local
 -- The stages are to be asked about what changes after a version. See 0002 about `seq`.
 -- $1 shards, $2 ids, $3 epochs, $4 asked about up to these versions
-INSERT INTO /*schema*/stage_feed AS f (shard_id, entity_id, seq, epoch, since, first_at)
+INSERT INTO /*schema*/changed_entity AS f (shard_id, entity_id, seq, epoch, since, first_at)
 SELECT
     l.shard_id, u.id, (date_part('epoch', statement_timestamp()) * 1000000)::bigint, u.epoch,
     u.since, statement_timestamp()
@@ -77,22 +67,22 @@ JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $5*/
 ON CONFLICT (shard_id, entity_id) DO UPDATE SET seq = f.seq + 1;
 
--- name: feed_drop shard-local
+-- name: write_drop_changed shard-local
 -- Nobody is to be asked about these any more. Their entities are locked.
 -- $1 shards, $2 ids
-DELETE FROM /*schema*/stage_feed AS f
+DELETE FROM /*schema*/changed_entity AS f
 WHERE f.ctid = ANY (ARRAY(
     SELECT r.row_id
     FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id
-        FROM /*schema*/stage_feed AS n
+        FROM /*schema*/changed_entity AS n
         WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $3*/
         LIMIT 1
     ) AS r
 )) /*one-shard: AND f.shard_id = $3*/;
 
--- name: queue_lock_all shard-local
+-- name: write_lock_rows shard-local
 -- All queue rows of some entities, which are locked: a timer that fires asks nobody.
 -- $1 shards, $2 ids
 SELECT q.row_id
@@ -105,13 +95,7 @@ CROSS JOIN LATERAL (
     FOR UPDATE
 ) AS q;
 
--- name: queue_remove shard-local
--- Queue rows that are locked.
--- $1 row ids
-DELETE FROM /*schema*/stage_queue AS q
-WHERE q.ctid = ANY ($1::tid[]) /*one-shard: AND q.shard_id = $2*/;
-
--- name: publish shard-local
+-- name: save_publish shard-local
 -- Outbox rows of saves of this transaction, with the state of a stage if one is named, as it is now, and
 -- the document: as it is now, unless more versions came after this one. Behind a row that is quarantined
 -- they have no due time.
@@ -152,7 +136,7 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS b ON true;
 
--- name: stages_with_state shard-local
+-- name: write_states shard-local
 -- $1 shards, $2 ids
 SELECT u.place, s.stage
 FROM unnest($1::int[], $2::text[]) WITH ORDINALITY AS u (shard_id, id, place)
@@ -163,7 +147,7 @@ CROSS JOIN LATERAL (
     OFFSET 0
 ) AS s;
 
--- name: states_drop shard-local
+-- name: save_drop_states shard-local
 -- All states of some entities, which are locked.
 -- $1 shards, $2 ids
 DELETE FROM /*schema*/stage_state AS s
@@ -179,7 +163,7 @@ WHERE s.ctid = ANY (ARRAY(
 )) /*one-shard: AND s.shard_id = $3*/
 RETURNING s.shard_id;
 
--- name: state_versions shard-local
+-- name: swap_state shard-local
 -- $1 shards, $2 ids, $3 stages
 SELECT s.version
 FROM unnest($1::int[], $2::text[], $3::text[]) AS u (shard_id, id, stage)
@@ -191,7 +175,7 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS s;
 
--- name: state_save shard-local
+-- name: save_state shard-local
 -- What was there was compared before, under the lock of the entity.
 -- $1 shards, $2 ids, $3 stages, $4 versions, $5 revisions, $6 types, $7 bodies
 INSERT INTO /*schema*/stage_state (shard_id, entity_id, stage, version, revision, type, body)
@@ -205,13 +189,13 @@ ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
 SET version = excluded.version, revision = excluded.revision, type = excluded.type,
     body = excluded.body;
 
--- name: entity_get shard-local
+-- name: get_entity shard-local
 -- $1 shard, $2 id
 SELECT e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at
 FROM /*schema*/entity AS e
 WHERE e.shard_id = $1::int AND e.id = $2::text;
 
--- name: entities_get shard-local
+-- name: get_many_entities shard-local
 -- Bytes are known without reading what they are of.
 -- $1 shards, $2 ids, $3 bytes: the document that reaches them is the last
 SELECT t.id, t.shard_id, t.epoch, t.version, t.doc, t.changed_at, t.place
@@ -231,7 +215,7 @@ FROM (
 WHERE t.bytes_before IS NULL OR t.bytes_before < $3::bigint
 ORDER BY t.place;
 
--- name: entity_state shard-local
+-- name: state shard-local
 -- An entity, and a stage's state of it.
 -- $1 shard, $2 id, $3 stage
 SELECT e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
@@ -245,7 +229,7 @@ LEFT JOIN LATERAL (
 ) AS s ON true
 WHERE e.shard_id = $1::int AND e.id = $2::text;
 
--- name: entity_list many-shards
+-- name: list_entities many-shards
 -- Each shard gives its first ones by its own index.
 -- $1 after, $2 from, $3 below (NULL: no end), $4 limit
 SELECT f.id, f.shard_id, f.epoch, f.version, f.doc, f.changed_at
@@ -261,7 +245,7 @@ CROSS JOIN LATERAL (
 ORDER BY f.id
 LIMIT $4::int;
 
--- name: entity_list_plainly global
+-- name: list_entities_citus global
 -- The same for Citus, which does so by itself.
 -- $1 after, $2 from, $3 below (NULL: no end), $4 limit
 SELECT e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at
@@ -271,15 +255,7 @@ WHERE e.id > $1::text AND e.id >= $2::text AND ($3::text IS NULL OR e.id < $3::t
 ORDER BY e.id
 LIMIT $4::int;
 
--- name: entity_rows shard-local
--- $1 shard, $2 id
-SELECT q.entity_id, q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts,
-       q.reasons, q.root, q.depth, q.error, q.note
-FROM /*schema*/stage_queue AS q
-WHERE q.shard_id = $1::int AND q.entity_id = $2::text
-ORDER BY q.stage;
-
--- name: entity_changes shard-local
+-- name: changes shard-local
 -- $1 shard, $2 id, $3 limit
 SELECT c.version, c.paths, c.author, c.root, c.depth, c.at
 FROM /*schema*/entity_change AS c
@@ -287,29 +263,7 @@ WHERE c.shard_id = $1::int AND c.id = $2::text
 ORDER BY c.epoch DESC, c.version DESC
 LIMIT $3::int;
 
--- name: parked global
--- $1 after this entity, $2 and this stage of it, $3 stage (NULL: all), $4 limit
-SELECT q.entity_id, q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts,
-       q.reasons, q.root, q.depth, q.error, q.note
-FROM /*schema*/stage_queue AS q
-WHERE q.status IN ('quarantined', 'looping') AND (q.entity_id, q.stage) > ($1::text, $2::text)
-  AND ($3::text IS NULL OR q.stage = $3::text)
-ORDER BY q.entity_id, q.stage
-LIMIT $4::int;
-
--- name: release_parked shard-local
--- Parked rows of an entity, which is locked, freed by hand.
--- $1 shard, $2 id, $3 stage (NULL: all), $4 root, $5 reasons kept
-UPDATE /*schema*/stage_queue AS q
-SET status = 'ready', lane = 0, ready_at = statement_timestamp(), first_at = statement_timestamp(),
-    seq = q.seq + 1, attempts = 0, depth = 0, root = $4::uuid,
-    reasons = coalesce((array_remove(q.reasons, 'by hand') || 'by hand'::text)[
-        greatest(cardinality(array_remove(q.reasons, 'by hand')) + 2 - $5::int, 1):], '{}')
-WHERE q.shard_id = $1::int AND q.entity_id = $2::text AND ($3::text IS NULL OR q.stage = $3::text)
-  AND q.status IN ('quarantined', 'looping')
-RETURNING q.stage;
-
--- name: purge_notes shard-local
+-- name: purge_changes shard-local
 -- Old change notes, but for those that somebody is still to be asked about.
 -- $1 kept for, $2 limit
 DELETE FROM /*schema*/entity_change AS c
@@ -318,7 +272,7 @@ WHERE c.ctid = ANY (ARRAY(
     FROM /*schema*/entity_change AS n
     WHERE n.at <= statement_timestamp() - $1::interval
       AND NOT EXISTS (
-          SELECT 1 FROM /*schema*/stage_feed AS f
+          SELECT 1 FROM /*schema*/changed_entity AS f
           WHERE f.shard_id = n.shard_id AND f.entity_id = n.id AND f.epoch = n.epoch
             AND f.since < n.version /*one-shard: AND f.shard_id = $3*/
       )
@@ -327,7 +281,7 @@ WHERE c.ctid = ANY (ARRAY(
 )) /*one-shard: AND c.shard_id = $3*/
 RETURNING c.shard_id;
 
--- name: tombstones shard-local
+-- name: purge_tombstones shard-local
 -- Tombstones that have been so long enough, and still keep their states.
 -- $1 kept for, $2 limit
 SELECT e.shard_id, e.id
@@ -337,7 +291,7 @@ WHERE e.keeps_states AND e.changed_at <= statement_timestamp() - $1::interval
 ORDER BY e.shard_id, e.id
 LIMIT $2::int;
 
--- name: tombstones_emptied shard-local
+-- name: purge_emptied shard-local
 -- They are locked.
 -- $1 row ids
 UPDATE /*schema*/entity AS e SET keeps_states = false

@@ -239,7 +239,7 @@ FROM (
     WHERE e.doc IS NULL
     UNION ALL
     SELECT 'entity_row', f.entity_id, 'to be asked about, but the entity does not live'
-    FROM /*schema*/stage_feed AS f
+    FROM /*schema*/changed_entity AS f
     LEFT JOIN /*schema*/entity AS e ON e.shard_id = f.shard_id AND e.id = f.entity_id
     WHERE e.doc IS NULL
     UNION ALL

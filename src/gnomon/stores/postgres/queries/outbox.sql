@@ -1,10 +1,10 @@
 -- Saves on their way out. An entity's rows for one sink have growing numbers, and no row is due before
--- one with a lower number: a save is due no earlier than the last row, and `unsent` puts off those
+-- one with a lower number: a save is due no earlier than the last row, and `put_off` puts off those
 -- behind a row together with it. What is quarantined has no due time, nor has what is behind it. So
 -- whoever makes rows, puts them off, parks or frees them locks the entity and writes its row, that a
 -- save may know the last row; only what was sent is taken away without.
 
--- name: survey_outbox shard-local
+-- name: waiting_sinks shard-local
 -- What waits in held shards, by leaping from sink to sink in the index: the age of the oldest row, and
 -- in what time one is due. The oldest is either the first in order of time, or one that was put off: any
 -- other is due since it was made, and that was later.
@@ -55,7 +55,7 @@ LEFT JOIN LATERAL (
 ) AS l ON true
 GROUP BY f.sink;
 
--- name: outgoing shard-local
+-- name: due_saves shard-local
 -- Bytes are known without reading what they are of.
 -- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 sink, $6 bytes: the row that reaches them is
 -- the last
@@ -91,7 +91,7 @@ FROM (
 WHERE t.bytes_before IS NULL OR t.bytes_before < $6::bigint
 ORDER BY t.ready_at, t.n, t.entity_id;
 
--- name: sent shard-local
+-- name: remove_saves shard-local
 -- $1 shards, $2 entities, $3 sinks, $4 numbers
 DELETE FROM /*schema*/stage_outbox AS o
 WHERE o.ctid = ANY (ARRAY(
@@ -106,7 +106,7 @@ WHERE o.ctid = ANY (ARRAY(
     ) AS r
 )) /*one-shard: AND o.shard_id = $5*/;
 
--- name: unsent shard-local
+-- name: put_off shard-local
 -- Put rows off that are still there, and those behind them with them; the entities are locked. A repeat
 -- counts once more; that does no harm.
 -- $1 shards, $2 entities, $3 sinks, $4 numbers, $5 delay, $6 error, $7 what it counts
@@ -136,7 +136,7 @@ SET ready_at = greatest(o.ready_at, statement_timestamp() + $5::interval),
 FROM behind AS b
 WHERE o.ctid = b.row_id /*one-shard: AND o.shard_id = $8*/;
 
--- name: save_quarantine shard-local
+-- name: quarantine shard-local
 -- A row that is still there and not quarantined, and those behind it; the entity is locked.
 -- $1 shard, $2 entity, $3 sink, $4 number, $5 error
 UPDATE /*schema*/stage_outbox AS o
@@ -148,44 +148,6 @@ WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.sink = $3::text AND 
       WHERE p.shard_id = $1::int AND p.entity_id = $2::text AND p.sink = $3::text
         AND p.n = $4::bigint AND p.ready_at IS NOT NULL
   );
-
--- name: undelivered shard-local
--- The first save of each sink that is quarantined, as a row of the queue.
--- $1 shard, $2 entity
-SELECT DISTINCT ON (o.sink)
-    o.entity_id, o.sink, 0, 'undelivered', NULL::timestamptz, NULL::timestamptz, o.at, o.n,
-    o.attempts, ARRAY['save v' || o.version], o.root, 0, o.error, NULL
-FROM /*schema*/stage_outbox AS o
-WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.ready_at IS NULL
-ORDER BY o.sink, o.n;
-
--- name: undelivered_page global
--- The same of all entities.
--- $1 after this entity, $2 and this stage of it, $3 stage (NULL: all), $4 limit
-SELECT DISTINCT ON (o.entity_id, o.sink)
-    o.entity_id, o.sink, 0, 'undelivered', NULL::timestamptz, NULL::timestamptz, o.at, o.n,
-    o.attempts, ARRAY['save v' || o.version], o.root, 0, o.error, NULL
-FROM /*schema*/stage_outbox AS o
-WHERE o.ready_at IS NULL AND (o.entity_id, o.sink) > ($1::text, $2::text)
-  AND ($3::text IS NULL OR o.sink = $3::text)
-ORDER BY o.entity_id, o.sink, o.n
-LIMIT $4::int;
-
--- name: saves_free shard-local
--- Undelivered saves of an entity, which is locked, are due now.
--- $1 shard, $2 entity, $3 stage (NULL: all)
-UPDATE /*schema*/stage_outbox AS o SET ready_at = statement_timestamp(), attempts = 0
-WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.ready_at IS NULL
-  AND ($3::text IS NULL OR o.sink = $3::text)
-RETURNING o.sink;
-
--- name: entities_undelivered global
--- The entities with undelivered saves of some stages, in the order of locking.
--- $1 stages
-SELECT DISTINCT o.shard_id, o.entity_id
-FROM /*schema*/stage_outbox AS o
-WHERE o.ready_at IS NULL AND o.sink = ANY ($1::text[])
-ORDER BY o.shard_id, o.entity_id;
 
 -- name: backlog global
 -- What waits in the whole installation.

@@ -1,10 +1,10 @@
 -- The register of stages, and their walks over all entities.
 
--- name: stages_known global
+-- name: declare_known global
 -- $1 names
 SELECT s.name FROM /*schema*/stage AS s WHERE s.name = ANY ($1::text[]);
 
--- name: stages_declare global
+-- name: declare global
 -- Stages are served; the row of each is locked by it. Gives what was known, or that it is new.
 -- $1 names, $2 revisions, $3 debounce, $4 what they watch, $5 what they write, $6 the present
 INSERT INTO /*schema*/stage AS s
@@ -18,69 +18,69 @@ SET last_seen_at = excluded.last_seen_at, debounce = excluded.debounce,
     writes = CASE WHEN excluded.revision < s.revision THEN s.writes ELSE excluded.writes END
 RETURNING s.name, s.revision, s.xmax = 0;
 
--- name: stage_raise global
+-- name: declare_raise global
 -- $1 name, $2 revision
 UPDATE /*schema*/stage AS s SET revision = $2::int WHERE s.name = $1::text;
 
--- name: stage_rename global
+-- name: declare_rename_stage global
 -- $1 old name, $2 new name
 UPDATE /*schema*/stage AS s SET name = $2::text WHERE s.name = $1::text RETURNING s.revision;
 
--- name: queue_rename shard-local
+-- name: declare_rename_queue shard-local
 -- $1 shard, $2 old name, $3 new name
 UPDATE /*schema*/stage_queue AS q SET stage = $3::text
 WHERE q.shard_id = $1::int AND q.stage = $2::text;
 
--- name: states_rename shard-local
+-- name: declare_rename_states shard-local
 -- $1 shard, $2 old name, $3 new name
 UPDATE /*schema*/stage_state AS s SET stage = $3::text
 WHERE s.shard_id = $1::int AND s.stage = $2::text;
 
--- name: outbox_rename shard-local
+-- name: declare_rename_outbox shard-local
 -- $1 shard, $2 old name, $3 new name
 UPDATE /*schema*/stage_outbox AS o SET sink = $3::text
 WHERE o.shard_id = $1::int AND o.sink = $2::text;
 
--- name: backfill_rename shard-local
+-- name: declare_rename_backfill shard-local
 -- $1 shard, $2 old name, $3 new name
 UPDATE /*schema*/stage_backfill AS w SET stage = $3::text
 WHERE w.shard_id = $1::int AND w.stage = $2::text;
 
--- name: queue_forget shard-local
+-- name: forget_queue shard-local
 -- $1 shard, $2 stage
 DELETE FROM /*schema*/stage_queue AS q
 WHERE q.shard_id = $1::int AND q.stage = $2::text
 RETURNING q.shard_id;
 
--- name: states_forget shard-local
+-- name: forget_states shard-local
 -- $1 shard, $2 stage
 DELETE FROM /*schema*/stage_state AS s
 WHERE s.shard_id = $1::int AND s.stage = $2::text
 RETURNING s.shard_id;
 
--- name: outbox_forget shard-local
+-- name: forget_outbox shard-local
 -- $1 shard, $2 stage
 DELETE FROM /*schema*/stage_outbox AS o WHERE o.shard_id = $1::int AND o.sink = $2::text;
 
--- name: backfill_forget shard-local
+-- name: forget_backfill shard-local
 -- $1 shard, $2 stage
 DELETE FROM /*schema*/stage_backfill AS w WHERE w.shard_id = $1::int AND w.stage = $2::text;
 
--- name: servers_forget global
+-- name: forget_servers global
 -- $1 name
 DELETE FROM /*schema*/stage_server AS v WHERE v.stage = $1::text;
 
--- name: stage_forget global
+-- name: forget global
 -- $1 name
 DELETE FROM /*schema*/stage AS s WHERE s.name = $1::text;
 
--- name: stages_list global
+-- name: registered global
 SELECT s.name, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes,
        statement_timestamp()
 FROM /*schema*/stage AS s
 ORDER BY s.name;
 
--- name: servers_note global
+-- name: attend_serve global
 -- A worker serves these stages.
 -- $1 worker, $2 stages
 INSERT INTO /*schema*/stage_server AS v (worker_id, stage, seen_at)
@@ -88,18 +88,18 @@ SELECT $1::uuid, u.stage, statement_timestamp()
 FROM unnest($2::text[]) AS u (stage)
 ON CONFLICT (worker_id, stage) DO UPDATE SET seen_at = excluded.seen_at;
 
--- name: servers_drop global
+-- name: attend_drop_servers global
 -- What the worker does not serve any more, and workers of which nothing was heard for long.
 -- $1 worker, $2 stages, $3 for how long
 DELETE FROM /*schema*/stage_server AS v
 WHERE (v.worker_id = $1::uuid AND v.stage <> ALL ($2::text[]))
    OR v.seen_at < statement_timestamp() - $3::interval;
 
--- name: owners_known global
+-- name: attend_owners global
 -- $1 worker
 SELECT o.shard_id, o.lease_guid FROM /*schema*/stage_owner AS o WHERE o.worker_id = $1::uuid;
 
--- name: owners_note global
+-- name: attend_own global
 -- The leases are those of a worker, as far as they are held.
 -- $1 worker, $2 shards, $3 lease guids
 INSERT INTO /*schema*/stage_owner AS o (shard_id, lease_guid, worker_id)
@@ -110,14 +110,14 @@ ORDER BY u.shard_id
 ON CONFLICT (shard_id) DO UPDATE
 SET lease_guid = excluded.lease_guid, worker_id = excluded.worker_id;
 
--- name: servers global
+-- name: attend_servers global
 -- The living servers of stages.
 -- $1 alive for
 SELECT v.stage, v.worker_id
 FROM /*schema*/stage_server AS v
 WHERE v.seen_at > statement_timestamp() - $1::interval;
 
--- name: openings global
+-- name: attend_openings global
 -- Shards whose owner does not serve some of these stages: first which owner lacks which, for owners
 -- are few; then their shards, as far as the lease is the one that they have noted.
 -- $1 stages
@@ -136,7 +136,7 @@ JOIN /*schema*/stage_owner AS o ON o.worker_id = k.worker_id
 JOIN /*schema*/shard_lock AS l ON l.shard_id = o.shard_id AND l.lease_guid = o.lease_guid
 ORDER BY k.stage, l.shard_id;
 
--- name: stages_count global
+-- name: stages global
 -- What is in the queues, and how many entities have undelivered saves.
 SELECT q.stage, q.status, q.lane, count(*)
 FROM /*schema*/stage_queue AS q
@@ -147,7 +147,7 @@ FROM /*schema*/stage_outbox AS o
 WHERE o.ready_at IS NULL
 GROUP BY o.sink;
 
--- name: backfill_begin global
+-- name: begin_backfill global
 -- Walk over all shards from the beginning, unless a walk began a short while ago. No two walks of a
 -- stage begin at the same time.
 -- $1 stage, $2 reason, $3 unless within (NULL: in any case)
@@ -165,7 +165,7 @@ WHERE $3::interval IS NULL
    OR w.started_at AT TIME ZONE 'UTC' <= excluded.started_at AT TIME ZONE 'UTC' - $3::interval
 RETURNING w.shard_id;
 
--- name: stage_free global
+-- name: declare_free_rows global
 -- The parked rows of a stage, for a new revision of it.
 -- $1 stage, $2 reason, $3 seed of the new roots, $4 reasons kept
 UPDATE /*schema*/stage_queue AS q
@@ -175,3 +175,11 @@ SET status = 'ready', lane = 1, ready_at = statement_timestamp(), first_at = sta
     reasons = coalesce((array_remove(q.reasons, $2::text) || $2::text)[
         greatest(cardinality(array_remove(q.reasons, $2::text)) + 2 - $4::int, 1):], '{}')
 WHERE q.stage = $1::text AND q.status IN ('quarantined', 'looping');
+
+-- name: declare_undelivered global
+-- The entities with undelivered saves of some stages, in the order of locking.
+-- $1 stages
+SELECT DISTINCT o.shard_id, o.entity_id
+FROM /*schema*/stage_outbox AS o
+WHERE o.ready_at IS NULL AND o.sink = ANY ($1::text[])
+ORDER BY o.shard_id, o.entity_id;

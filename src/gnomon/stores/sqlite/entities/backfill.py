@@ -51,7 +51,7 @@ class SqliteBackfill(EntityVerbs):
         def call(connection: Connection) -> bool:
             if not held_shards(connection, [holding]):
                 return False
-            if not connection.execute(SQL["move_backfill"], place).rowcount:
+            if not connection.execute(SQL["advance_backfill"], place).rowcount:
                 return False
             store_offers(connection, routings, now_us=self._now_us(), seq=self._new_seq())
             return True
@@ -60,13 +60,13 @@ class SqliteBackfill(EntityVerbs):
 
 
 def _page(connection: Connection, wanted: Parameters) -> BackfillPage | None:
-    found = connection.execute(SQL["get_backfill"], wanted).fetchone()
-    (backlog,) = connection.execute(SQL["background_count"], wanted).fetchone()
+    found = connection.execute(SQL["backfill_page"], wanted).fetchone()
+    (backlog,) = connection.execute(SQL["backfill_page_backlog"], wanted).fetchone()
     if found is None or backlog > wanted["backlog_max"]:
         return None
     started_at, cursor, reason = found
     here = wanted | {"cursor": cursor}
-    ids = [entity_id for (entity_id,) in connection.execute(SQL["backfill_page"], here)]
+    ids = [entity_id for (entity_id,) in connection.execute(SQL["backfill_page_ids"], here)]
     loaded = load(connection, ids)
     is_all = loaded.looked_at == len(ids) < wanted["limit"]
     ids = ids[: loaded.looked_at]

@@ -70,15 +70,15 @@ def freeing(stage: str, reason: str, root: UUID, lane: StageLane) -> Enqueue:
 
 def load_row(connection: Connection, shard: int, entity_id: str, stage: str) -> StoredRow | None:
     wanted = {"shard": shard, "id": entity_id, "stage": stage}
-    found = read_rows(connection, "get_row", wanted)
+    found = read_rows(connection, "rows_of_stage", wanted)
     return found[0] if found else None
 
 
 def replace_row(connection: Connection, before: StoredRow | None, after: StoredRow | None) -> None:
     """Write what became of a row: it may be new, changed, gone, or as it was."""
     if before is None and after is not None:
-        connection.execute(SQL["new_row"], after.values())
+        connection.execute(SQL["row_insert"], after.values())
     elif before is not None and after is None:
-        connection.execute(SQL["drop_row"], before.key())
+        connection.execute(SQL["row_remove"], before.key())
     elif after is not None and after != before:
-        connection.execute(SQL["put_row"], after.values_and_key())
+        connection.execute(SQL["row_update"], after.values_and_key())

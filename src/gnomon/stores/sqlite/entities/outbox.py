@@ -59,7 +59,7 @@ class SqliteOutbox(EntityVerbs):
     ) -> Sequence[OutboxRow]:
         def call(connection: Connection) -> list[OutboxRow]:
             shards, now = held_shards(connection, holdings), self._now_us()
-            rows = first_of(connection, "outgoing", shards, limit=limit, sink=sink, now=now)
+            rows = first_of(connection, "due_saves", shards, limit=limit, sink=sink, now=now)
             return _load(connection, sink, [(entity_id, n) for _, n, entity_id in rows])
 
         return await self._runner.read(call)
@@ -68,7 +68,7 @@ class SqliteOutbox(EntityVerbs):
         gone = [_key(row) for row in rows]
 
         def call(connection: Connection) -> None:  # a cursor must not leave the writer's thread
-            connection.executemany(SQL["sent"], gone)
+            connection.executemany(SQL["remove_saves"], gone)
 
         await self._runner.write(call)
 
@@ -79,8 +79,8 @@ class SqliteOutbox(EntityVerbs):
             ready_at = self._now_us() + duration_us(delay)
             for row in rows:
                 values = _key(row) | {"ready_at": ready_at, "error": error, "counts": int(counts)}
-                if connection.execute(SQL["unsent"], values).rowcount:
-                    connection.execute(SQL["hold_back"], values)
+                if connection.execute(SQL["put_off_count"], values).rowcount:
+                    connection.execute(SQL["put_off"], values)
 
         await self._runner.write(call)
 
@@ -88,7 +88,7 @@ class SqliteOutbox(EntityVerbs):
         values = _key(row) | {"error": error, "counts": 1}
 
         def call(connection: Connection) -> None:
-            if connection.execute(SQL["unsent"], values).rowcount:
+            if connection.execute(SQL["put_off_count"], values).rowcount:
                 connection.execute(SQL["quarantine"], values)
 
         await self._runner.write(call)
@@ -109,7 +109,7 @@ def _load(connection: Connection, sink: str, keys: Sequence[tuple[str, int]]) ->
     """Up to the bound: the cursor is lazy."""
     found: list[OutboxRow] = []
     size = 0
-    cursor = connection.execute(SQL["load_outgoing"], {"sink": sink, "keys": encode_ids(keys)})
+    cursor = connection.execute(SQL["due_saves_load"], {"sink": sink, "keys": encode_ids(keys)})
     for row in cursor:
         found.append(_outgoing_of(row))
         size += found[-1].size
@@ -124,7 +124,7 @@ def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[
     found: dict[str, tuple[int, int]] = {}
     for shard in shards:
         wanted: Parameters = {"shard": shard, "sink": ""}
-        while row := connection.execute(SQL["sink_with_row_from"], wanted).fetchone():
+        while row := connection.execute(SQL["waiting_sinks"], wanted).fetchone():
             sink, ready_at, oldest_at = row
             known_ready_at, known_oldest_at = found.get(sink, (ready_at, oldest_at))
             found[sink] = (min(ready_at, known_ready_at), min(oldest_at, known_oldest_at))

@@ -63,14 +63,14 @@ class SqliteOwner(EntityVerbs):
     def _survey(self, connection: Connection, holdings: Sequence[HeldShard]) -> NextWork:
         shards = [holding.shard for holding in holdings]
         wanted = {"shards": encode_ids(shards)}
-        found = connection.execute(SQL["survey_times"], wanted).fetchall()
+        found = connection.execute(SQL["next_work_times"], wanted).fetchall()
         timers = [timer_at for timer_at, _ in found if timer_at is not None]
         return NextWork(
             now=self._clock.now(),
             ready=_lanes(connection, shards),
             timer_at=moment_or_none(min(timers, default=None)),
             has_changes=any(is_fed for _, is_fed in found),
-            backfills=connection.execute(SQL["survey_backfills"], wanted).fetchall(),
+            backfills=connection.execute(SQL["next_work_backfills"], wanted).fetchall(),
         )
 
     # -- timers -----------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class SqliteOwner(EntityVerbs):
         def call(connection: Connection) -> int:
             now_us = self._now_us()
             shards = held_shards(connection, holdings)
-            due = first_of(connection, "due_timers", shards, limit=limit, now=now_us)
+            due = first_of(connection, "fire_timers", shards, limit=limit, now=now_us)
             keys = [(entity_id, stage) for _, entity_id, stage, _ in due]
             picture = CommitSnapshot(connection, keys, now_us=now_us, seq=self._new_seq())
             for key in keys:
@@ -126,7 +126,7 @@ class SqliteOwner(EntityVerbs):
         def call(connection: Connection) -> LaneHead:
             now_us = self._now_us()
             heads = first_of(
-                connection, "peek", held_shards(connection, holdings), limit=limit, skip=skip,
+                connection, "lane_head", held_shards(connection, holdings), limit=limit, skip=skip,
                 until=now_us, stage=stage, lane=int(lane),
             )  # fmt: skip
             due = [entity_id for ready_at, entity_id, _ in heads if ready_at <= now_us]
@@ -247,14 +247,14 @@ def _answer_feed(connection: Connection, answers: Sequence[Routing]) -> None:
         }
         for answer in answers
     ]
-    connection.executemany(SQL["answer_feed"], rows)
-    connection.executemany(SQL["ask_since"], rows)
+    connection.executemany(SQL["route_done"], rows)
+    connection.executemany(SQL["route_since"], rows)
 
 
 def _feed(
     connection: Connection, shards: Sequence[int], limit: int, skip: Collection[str]
 ) -> list[ChangedEntity]:
-    found = first_of(connection, "feed", shards, limit=limit, skip=skip)
+    found = first_of(connection, "changed_entities", shards, limit=limit, skip=skip)
     loaded = load(connection, [entity_id for _, entity_id, *_ in found])
     fed = []
     for _, entity_id, epoch, since, seq, _ in found[: loaded.looked_at]:
@@ -283,7 +283,7 @@ def _lanes(connection: Connection, shards: Sequence[int]) -> list[NextDue]:
     for shard in shards:
         lane = ("", -1)
         while row := connection.execute(
-            SQL["lane_with_row_after"], {"shard": shard, "stage": lane[0], "lane": lane[1]}
+            SQL["next_work_lane"], {"shard": shard, "stage": lane[0], "lane": lane[1]}
         ).fetchone():
             lane = (row[0], row[1])
             earliest[lane] = min(row[2], earliest.get(lane, row[2]))

@@ -24,7 +24,7 @@ class SqliteParked(EntityVerbs):
         return await self._runner.read(
             lambda connection: [
                 row.queue_row()
-                for query in ("rows", "undelivered")
+                for query in ("rows", "rows_undelivered")
                 for row in read_rows(connection, query, wanted)
             ]
         )
@@ -42,7 +42,7 @@ class SqliteParked(EntityVerbs):
 
         def call(connection: Connection) -> list[QueueRow]:
             queued = read_rows(connection, "parked", wanted)
-            undelivered = read_rows(connection, "undelivered_page", wanted)
+            undelivered = read_rows(connection, "parked_undelivered", wanted)
             return parked_page([row.queue_row() for row in [*queued, *undelivered]], limit)
 
         return await self._runner.browse(call)
@@ -72,8 +72,8 @@ class SqliteParked(EntityVerbs):
 
 def _free_saves(connection: Connection, entity_id: str, stage: str | None, now_us: int) -> int:
     """Let undelivered saves of one stage or of all go out; of how many stages."""
-    undelivered = read_rows(connection, "undelivered", {"id": entity_id})
+    undelivered = read_rows(connection, "rows_undelivered", {"id": entity_id})
     stages = [row.stage for row in undelivered if stage in (None, row.stage)]
     for each in stages:
-        connection.execute(SQL["free_saves"], {"id": entity_id, "stage": each, "now": now_us})
+        connection.execute(SQL["release_saves"], {"id": entity_id, "stage": each, "now": now_us})
     return len(stages)

@@ -26,7 +26,7 @@ from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
 
 SERVERS_KEPT_FOR = timedelta(minutes=10)
-RENAMES = ("rename_stage", "rename_queue", "rename_states", "rename_backfills", "rename_outbox")
+RENAMED = ("stage", "queue", "states", "backfill", "outbox")
 
 
 class SqliteRegister(EntityVerbs):
@@ -66,10 +66,10 @@ class SqliteRegister(EntityVerbs):
 
     def _free(self, connection: Connection, stage: str, reason: str, now_us: int) -> None:
         """What failed or looped did so under other code."""
-        for row in read_rows(connection, "parked_of_stage", {"stage": stage}):
+        for row in read_rows(connection, "declare_parked", {"stage": stage}):
             offer = freeing(stage, reason, self._entropy.token(), StageLane.BACKGROUND)
             replace_row(connection, row, merged(row, offer, now_us))
-        connection.execute(SQL["free_saves_of_stage"], {"stage": stage, "now": now_us})
+        connection.execute(SQL["declare_free_saves"], {"stage": stage, "now": now_us})
 
     async def stages(self) -> Sequence[StageRecord]:
         return await self._runner.browse(lambda connection: _records(connection, "stages"))
@@ -107,7 +107,9 @@ class SqliteRegister(EntityVerbs):
         def call(connection: Connection) -> bool:
             now_us = self._now_us()
             if unless_within is not None:
-                (began,) = connection.execute(SQL["last_backfill"], {"stage": stage}).fetchone()
+                (began,) = connection.execute(
+                    SQL["begin_backfill_last"], {"stage": stage}
+                ).fetchone()
                 if began is not None and began > now_us - duration_us(unless_within):
                     return False
             start_backfill(connection, stage, reason, now_us)
@@ -122,7 +124,7 @@ class SqliteRegister(EntityVerbs):
             gone = {"stage": stage}
             rows: int = connection.execute(SQL["forget_queue"], gone).rowcount
             states: int = connection.execute(SQL["forget_states"], gone).rowcount
-            for query in ("forget_backfills", "forget_outbox", "forget_servers", "forget"):
+            for query in ("forget_backfill", "forget_outbox", "forget_servers", "forget"):
                 connection.execute(SQL[query], gone)
             self._audit(connection, "forget_stage", actor, stage)
             return rows + states
@@ -167,16 +169,16 @@ def _note_worker(
 ) -> None:
     mine: Parameters = {"worker": worker.bytes, "now": now_us}
     for stage in sorted(serves):
-        connection.execute(SQL["note_server"], {**mine, "stage": stage})
+        connection.execute(SQL["attend_serve"], {**mine, "stage": stage})
     long_ago = now_us - duration_us(SERVERS_KEPT_FOR)
     connection.execute(
-        SQL["drop_servers"], {**mine, "stages": encode_ids(serves), "long_ago": long_ago}
+        SQL["attend_drop_servers"], {**mine, "stages": encode_ids(serves), "long_ago": long_ago}
     )
     leases = GoodLeases(connection)
     for each in holdings:
         if leases.holds(each.shard, each.lease_guid):
             row = {**mine, "shard": each.shard, "lease_guid": each.lease_guid.bytes}
-            connection.execute(SQL["note_owner"], row)
+            connection.execute(SQL["attend_own"], row)
 
 
 def _attendance(
@@ -184,9 +186,9 @@ def _attendance(
 ) -> StageAttendance:
     servers: dict[str, set[UUID]] = {}
     since = {"since": now_us - duration_us(alive_for)}
-    for stage, worker in connection.execute(SQL["servers"], since):
+    for stage, worker in connection.execute(SQL["attend_servers"], since):
         servers.setdefault(stage, set()).add(UUID(bytes=worker))
-    openings = connection.execute(SQL["openings"], {"stages": encode_ids(serves)})
+    openings = connection.execute(SQL["attend_openings"], {"stages": encode_ids(serves)})
     return StageAttendance(
         now=moment(now_us),
         register=_records(connection, "registered"),
@@ -202,13 +204,13 @@ def _known(connection: Connection, stage: str, old: str | None) -> int | None:
         return revision
     revision = _revision(connection, old)
     if revision is not None:
-        for query in RENAMES:
-            connection.execute(SQL[query], {"stage": stage, "old": old})
+        for table in RENAMED:
+            connection.execute(SQL[f"declare_rename_{table}"], {"stage": stage, "old": old})
     return revision
 
 
 def _revision(connection: Connection, stage: str) -> int | None:
-    found = connection.execute(SQL["known_revision"], {"stage": stage}).fetchone()
+    found = connection.execute(SQL["declare_known"], {"stage": stage}).fetchone()
     return None if found is None else int(found[0])
 
 

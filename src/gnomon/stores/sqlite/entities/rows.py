@@ -148,7 +148,7 @@ class GoodLeases:
 
 def has_relay(connection: Connection) -> bool:
     """Whether the register knows a relay: then every save goes there."""
-    (found,) = connection.execute(SQL["has_relay"]).fetchone()
+    (found,) = connection.execute(SQL["save_has_relay"]).fetchone()
     return bool(found)
 
 

@@ -106,7 +106,7 @@ class CommitSnapshot:
         )  # fmt: skip
         if commit.unrouted:
             self._later(
-                "feed_entity",
+                "save_changed",
                 {
                     "shard": commit.shard,
                     "id": name,
@@ -131,7 +131,7 @@ class CommitSnapshot:
             "type": state.type,
             "body": state.body,
         }
-        self._later("put_state", row)
+        self._later("save_state", row)
 
     def publish(self, save: OutboxSave, sinks: Sequence[str]) -> None:
         """Let a save go out."""
@@ -140,7 +140,7 @@ class CommitSnapshot:
         self.entities[entity.id] = entity
         self._published.add(entity.id)
         for row in outgoing_rows(save._replace(n=entity.saves), sinks):
-            self._later("put_outgoing", row)
+            self._later("save_publish", row)
 
     def _later(self, query: str, row: Parameters) -> None:
         self._pending.setdefault(query, []).append(row)
@@ -148,7 +148,7 @@ class CommitSnapshot:
     def write_back(self) -> None:
         """Write all that was changed, table by table."""
         self._write_entities()
-        self._connection.executemany(SQL["note_change"], self._notes)
+        self._connection.executemany(SQL["save_note"], self._notes)
         self._notes = []
         for query, rows in self._pending.items():
             self._connection.executemany(SQL[query], rows)
@@ -166,7 +166,7 @@ class CommitSnapshot:
             {"id": entity_id, "saves": self.entities[entity_id].saves}
             for entity_id in sorted(self._published - self._documents.keys())
         ]
-        self._connection.executemany(SQL["count_saves"], counted)
+        self._connection.executemany(SQL["save_count"], counted)
         self._documents, self._published = {}, set()
 
     def _write_rows(self) -> None:
@@ -174,7 +174,7 @@ class CommitSnapshot:
         new = [self.rows[key].values() for key in touched if key not in self._stored]
         changed = [self.rows[key].values_and_key() for key in touched if key in self._stored]
         gone = [row.key() for key, row in self._stored.items() if key not in self.rows]
-        for query, values in (("new_row", new), ("put_row", changed), ("drop_row", gone)):
+        for query, values in (("row_insert", new), ("row_update", changed), ("row_remove", gone)):
             self._connection.executemany(SQL[query], values)
         self._stored = dict(self.rows)
 

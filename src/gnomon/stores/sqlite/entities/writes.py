@@ -163,7 +163,7 @@ def _get_many(connection: Connection, entity_ids: Mapping[str, int]) -> EntityBa
     entities: dict[str, Entity] = {}
     left: dict[str, int] = {}
     size = 0
-    cursor = connection.execute(SQL["get_entities"], {"ids": encode_ids(entity_ids)})
+    cursor = connection.execute(SQL["get_many_entities"], {"ids": encode_ids(entity_ids)})
     for place, *row in cursor:
         if size >= BATCH_BYTES_MAX:
             left = dict(list(entity_ids.items())[place:])
@@ -177,17 +177,17 @@ def _get_many(connection: Connection, entity_ids: Mapping[str, int]) -> EntityBa
 
 def _empty(connection: Connection, tombstones: Parameters) -> tuple[int, int]:
     """Of how many tombstones how many states went."""
-    found = connection.execute(SQL["purge_kept"], tombstones).fetchall()
+    found = connection.execute(SQL["purge_tombstones"], tombstones).fetchall()
     gone = 0
     for (entity_id,) in found:
-        gone += connection.execute(SQL["clear_states"], {"id": entity_id}).rowcount
-        connection.execute(SQL["keep_no_states"], {"id": entity_id})
+        gone += connection.execute(SQL["save_drop_states"], {"id": entity_id}).rowcount
+        connection.execute(SQL["purge_emptied"], {"id": entity_id})
     return len(found), gone
 
 
 def _state(connection: Connection, entity_id: str, stage: str) -> StageState | None:
     wanted = {"id": entity_id, "stage": stage}
-    found = connection.execute(SQL["get_state"], wanted).fetchone()
+    found = connection.execute(SQL["state"], wanted).fetchone()
     return None if found is None else state_of(*found)
 
 
@@ -200,13 +200,13 @@ def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) ->
     epoch, version, _ = written
     row = _change_row(write, written, now_us, seq)
     note = ("shard", "id", "epoch", "version", "depth", "now", "root", "author", "paths")
-    connection.execute(SQL["note_change"], [row[name] for name in note])
+    connection.execute(SQL["save_note"], [row[name] for name in note])
     if write.doc is None:
         _bury(connection, write, written, now_us)
     else:
-        connection.execute(SQL["feed_entity"], row)
+        connection.execute(SQL["save_changed"], row)
         if version == 1:
-            connection.execute(SQL["clear_states"], row)
+            connection.execute(SQL["save_drop_states"], row)
     if goes_out:
         _put_outgoing(connection, _save_of(write, written, now_us), "")
     return Entity(
@@ -248,10 +248,10 @@ def _compare_and_set(
     if write.base is None:
         if write.doc is None:
             return None
-        found = connection.execute(SQL["create_entity"], row).fetchall()
+        found = connection.execute(SQL["write_create"], row).fetchall()
     else:
         row["epoch"], row["version"] = write.base
-        found = connection.execute(SQL["change_entity"], row).fetchall()
+        found = connection.execute(SQL["write_change"], row).fetchall()
     return StoredWrite._make(found[0]) if found else None
 
 
@@ -273,15 +273,15 @@ def _change_row(write: EntityWrite, written: StoredWrite, now_us: int, seq: int)
 def _bury(connection: Connection, write: EntityWrite, written: StoredWrite, now_us: int) -> None:
     """Nothing waits for it any more; the stages that have a state there shall know."""
     gone = {"shard": write.shard, "id": write.id}
-    connection.execute(SQL["clear_queue"], gone)
-    connection.execute(SQL["clear_feed"], gone)
+    connection.execute(SQL["write_drop_rows"], gone)
+    connection.execute(SQL["write_drop_changed"], gone)
     save = _save_of(write, written, now_us)
-    for stage, *state in connection.execute(SQL["states_of"], gone).fetchall():
+    for stage, *state in connection.execute(SQL["write_states"], gone).fetchall():
         _put_outgoing(connection, save._replace(state=state_of(*state)), stage)
 
 
 def _put_outgoing(connection: Connection, save: OutboxSave, sink: str) -> None:
-    connection.executemany(SQL["put_outgoing"], outgoing_rows(save, [sink]))
+    connection.executemany(SQL["save_publish"], outgoing_rows(save, [sink]))
 
 
 def _save_of(write: EntityWrite, written: StoredWrite, now_us: int) -> OutboxSave:

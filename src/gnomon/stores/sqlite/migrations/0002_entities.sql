@@ -84,7 +84,7 @@ SELECT shard_id, entity_id, stage, status, lane, ready_at, timer_at, seq, attemp
 FROM stage_queue;
 
 -- Entities with changes that no stage was asked about: those of this epoch after version `since`.
-CREATE TABLE stage_feed (
+CREATE TABLE changed_entity (
     shard_id INTEGER NOT NULL,
     entity_id TEXT NOT NULL,
     epoch INTEGER NOT NULL,
@@ -94,7 +94,7 @@ CREATE TABLE stage_feed (
     PRIMARY KEY (entity_id)
 ) WITHOUT ROWID;
 
-CREATE INDEX stage_feed_first_idx ON stage_feed (shard_id, first_at);
+CREATE INDEX changed_entity_first_idx ON changed_entity (shard_id, first_at);
 
 -- Saves on their way out. `n` is the entity's number of the save. Of one entity and sink no row is
 -- due before an earlier one: `ready_at` never falls as `n` rises. Without it, the row is quarantined or

@@ -1,10 +1,12 @@
+-- Entities as the outside sees them (write, get, list …), and what every save consists of (`save_…`).
+
 -- name: holds_lease
 SELECT 1 FROM shard_lock WHERE shard_id = :shard AND lease_guid = :lease_guid;
 
 -- name: get_entity
 SELECT id, shard_id, epoch, version, changed_at, doc FROM entity WHERE id = :id;
 
--- name: get_entities
+-- name: get_many_entities
 SELECT i.key, e.id, e.shard_id, e.epoch, e.version, e.changed_at, e.doc
 FROM json_each(:ids) AS i
 CROSS JOIN entity AS e
@@ -17,7 +19,7 @@ WHERE id >= :since AND id < :prefix_end AND id <> :after AND doc IS NOT NULL
 ORDER BY id
 LIMIT :limit;
 
--- name: create_entity
+-- name: write_create
 -- Into a tombstone's place with the next epoch; its states are not the new one's.
 INSERT INTO entity (id, shard_id, epoch, version, changed_at, saves, doc)
 VALUES (:id, :shard, 1, 1, :now, :saves, :doc)
@@ -27,7 +29,7 @@ ON CONFLICT (id) DO UPDATE SET
 WHERE entity.doc IS NULL
 RETURNING epoch, version, saves;
 
--- name: change_entity
+-- name: write_change
 -- Compare-and-set. Without a document: a tombstone, which remembers whether it has states.
 UPDATE entity SET
     version = version + 1, changed_at = :now, saves = saves + :saves, doc = :doc,
@@ -35,7 +37,7 @@ UPDATE entity SET
 WHERE id = :id AND epoch = :epoch AND version = :version AND doc IS NOT NULL
 RETURNING epoch, version, saves;
 
--- name: note_change
+-- name: save_note
 -- By position.
 INSERT INTO entity_change (shard_id, id, epoch, version, depth, at, root, author, paths)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
@@ -53,89 +55,32 @@ FROM entity_change
 WHERE id = :id AND epoch = :epoch AND version > :since
 ORDER BY version;
 
--- name: feed_entity
+-- name: save_changed
 -- What was fed already stays so since the change that it was fed for first.
-INSERT INTO stage_feed (shard_id, entity_id, epoch, since, seq, first_at)
+INSERT INTO changed_entity (shard_id, entity_id, epoch, since, seq, first_at)
 VALUES (:shard, :id, :epoch, :version - 1, :seq, :now)
-ON CONFLICT (entity_id) DO UPDATE SET seq = stage_feed.seq + 1;
+ON CONFLICT (entity_id) DO UPDATE SET seq = changed_entity.seq + 1;
 
--- name: clear_queue
+-- name: write_drop_rows
 DELETE FROM stage_queue WHERE shard_id = :shard AND entity_id = :id;
 
--- name: clear_feed
-DELETE FROM stage_feed WHERE entity_id = :id;
+-- name: write_drop_changed
+DELETE FROM changed_entity WHERE entity_id = :id;
 
--- name: clear_states
+-- name: save_drop_states
 DELETE FROM stage_state WHERE entity_id = :id;
 
--- name: states_of
+-- name: write_states
 SELECT stage, version, revision, body, type FROM stage_state WHERE entity_id = :id;
 
--- name: get_state
+-- name: state
 SELECT version, revision, body, type FROM stage_state WHERE entity_id = :id AND stage = :stage;
 
--- name: put_state
+-- name: save_state
 INSERT INTO stage_state (shard_id, entity_id, stage, version, revision, type, body)
 VALUES (:shard, :id, :stage, :version, :revision, :type, :body)
 ON CONFLICT (entity_id, stage) DO UPDATE SET
     version = :version, revision = :revision, type = :type, body = :body;
-
--- name: rows
--- All rows come as one JSON text, here and below: see `begin_due`.
-SELECT json_group_array(json_array(
-    entity_id, stage, shard_id, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
-    hex(root), depth, error, note
-))
-FROM stage_queue
-WHERE shard_id = :shard AND entity_id = :id;
-
--- name: get_row
-SELECT json_group_array(json_array(
-    entity_id, stage, shard_id, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
-    hex(root), depth, error, note
-))
-FROM stage_queue
-WHERE shard_id = :shard AND entity_id = :id AND stage = :stage;
-
--- name: new_row
--- This one and the next two have the columns of `StoredRow` by position: many rows, and names cost.
-INSERT INTO stage_queue (
-    entity_id, stage, shard_id, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
-    root, depth, error, note
-)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
-
--- name: put_row
--- The key comes last.
-UPDATE stage_queue SET
-    lane = ?, status = ?, ready_at = ?, timer_at = ?, first_at = ?, seq = ?, attempts = ?,
-    reasons = ?, root = ?, depth = ?, error = ?, note = ?
-WHERE entity_id = ? AND stage = ? AND shard_id = ?;
-
--- name: drop_row
-DELETE FROM stage_queue WHERE entity_id = ? AND stage = ? AND shard_id = ?;
-
--- name: parked
-SELECT json_group_array(json_array(
-    entity_id, stage, shard_id, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
-    hex(root), depth, error, note
-))
-FROM (
-    SELECT * FROM stage_queue INDEXED BY stage_queue_parked_idx
-    WHERE status IN ('quarantined', 'looping')
-        AND (entity_id, stage) > (:after_entity, :after_stage)
-        AND (:stage IS NULL OR stage = :stage)
-    ORDER BY entity_id, stage
-    LIMIT :limit
-);
-
--- name: parked_of_stage
-SELECT json_group_array(json_array(
-    entity_id, stage, shard_id, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
-    hex(root), depth, error, note
-))
-FROM stage_queue INDEXED BY stage_queue_parked_idx
-WHERE status IN ('quarantined', 'looping') AND stage = :stage;
 
 -- name: doctor_entity_rows
 SELECT 'entity_row', q.entity_id, q.status || ' for ' || q.stage || ', but it does not live'
@@ -144,7 +89,7 @@ LEFT JOIN entity AS e ON e.id = q.entity_id
 WHERE e.doc IS NULL
 UNION ALL
 SELECT 'entity_row', f.entity_id, 'to be asked about, but it does not live'
-FROM stage_feed AS f
+FROM changed_entity AS f
 LEFT JOIN entity AS e ON e.id = f.entity_id
 WHERE e.doc IS NULL OR e.epoch <> f.epoch;
 
@@ -161,18 +106,54 @@ WHERE (id, epoch, version) IN (
     FROM entity_change AS c
     WHERE c.at < :changed_before
         AND NOT EXISTS (
-            SELECT 1 FROM stage_feed AS f
+            SELECT 1 FROM changed_entity AS f
             WHERE f.entity_id = c.id AND f.epoch = c.epoch AND f.since < c.version
         )
     ORDER BY c.at
     LIMIT :limit
 );
 
--- name: purge_kept
+-- name: purge_tombstones
 SELECT id FROM entity
 WHERE keeps_states = 1 AND changed_at < :deleted_before
 ORDER BY changed_at
 LIMIT :limit;
 
--- name: keep_no_states
+-- name: purge_emptied
 UPDATE entity SET keeps_states = 0 WHERE id = :id;
+
+-- name: save_entity
+-- By position.
+UPDATE entity SET version = ?, saves = ?, doc = ?, changed_at = ? WHERE id = ?;
+
+-- name: save_count
+UPDATE entity SET saves = :saves WHERE id = :id;
+
+-- name: save_publish
+-- Not due before an earlier one of the same entity and sink, and not at all behind one that is
+-- quarantined.
+INSERT INTO stage_outbox (
+    shard_id, entity_id, sink, n, ready_at, at, epoch, version, root, author, paths, key,
+    state_version, state_revision, state_type, state_body, doc
+)
+VALUES (
+    :shard, :id, :sink, :n,
+    CASE
+        WHEN NOT EXISTS (
+            SELECT 1 FROM stage_outbox AS q INDEXED BY stage_outbox_parked_idx
+            WHERE q.ready_at IS NULL AND q.entity_id = :id AND q.sink = :sink
+        ) THEN max(:now, coalesce(
+            (
+                SELECT o.ready_at FROM stage_outbox AS o
+                WHERE o.entity_id = :id AND o.sink = :sink
+                ORDER BY o.n DESC
+                LIMIT 1
+            ), 0
+        ))
+    END,
+    :now, :epoch, :version, :root, :author, :paths, :key, :state_version, :state_revision,
+    :state_type, :state_body, :doc
+);
+
+-- name: save_has_relay
+SELECT EXISTS (SELECT 1 FROM stage WHERE name = '');

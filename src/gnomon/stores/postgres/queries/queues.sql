@@ -1,6 +1,52 @@
 -- Queues and states of stages: what the owner of a shard does. See entities.sql about locks,
 -- actions.sql about `one-shard:`, and work.sql about plans.
 
+-- name: commit_entity shard-local
+-- Saves of stages of what is locked; without a document they are only counted.
+-- $1 row ids, $2 documents, $3 how many versions, $4 how many saves, $5 the present
+UPDATE /*schema*/entity AS e
+SET version = e.version + u.versions, doc = coalesce(u.doc, e.doc),
+    changed_at = CASE WHEN u.doc IS NULL THEN e.changed_at ELSE $5::timestamptz END,
+    saves = e.saves + u.saves
+FROM unnest($1::tid[], $2::text[], $3::int[], $4::int[]) AS u (row_id, doc, versions, saves)
+WHERE e.ctid = u.row_id /*one-shard: AND e.shard_id = $6*/;
+
+-- name: row_remove shard-local
+-- Queue rows that are locked.
+-- $1 row ids
+DELETE FROM /*schema*/stage_queue AS q
+WHERE q.ctid = ANY ($1::tid[]) /*one-shard: AND q.shard_id = $2*/;
+
+-- name: rows shard-local
+-- $1 shard, $2 id
+SELECT q.entity_id, q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts,
+       q.reasons, q.root, q.depth, q.error, q.note
+FROM /*schema*/stage_queue AS q
+WHERE q.shard_id = $1::int AND q.entity_id = $2::text
+ORDER BY q.stage;
+
+-- name: parked global
+-- $1 after this entity, $2 and this stage of it, $3 stage (NULL: all), $4 limit
+SELECT q.entity_id, q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts,
+       q.reasons, q.root, q.depth, q.error, q.note
+FROM /*schema*/stage_queue AS q
+WHERE q.status IN ('quarantined', 'looping') AND (q.entity_id, q.stage) > ($1::text, $2::text)
+  AND ($3::text IS NULL OR q.stage = $3::text)
+ORDER BY q.entity_id, q.stage
+LIMIT $4::int;
+
+-- name: release_rows shard-local
+-- Parked rows of an entity, which is locked, freed by hand.
+-- $1 shard, $2 id, $3 stage (NULL: all), $4 root, $5 reasons kept
+UPDATE /*schema*/stage_queue AS q
+SET status = 'ready', lane = 0, ready_at = statement_timestamp(), first_at = statement_timestamp(),
+    seq = q.seq + 1, attempts = 0, depth = 0, root = $4::uuid,
+    reasons = coalesce((array_remove(q.reasons, 'by hand') || 'by hand'::text)[
+        greatest(cardinality(array_remove(q.reasons, 'by hand')) + 2 - $5::int, 1):], '{}')
+WHERE q.shard_id = $1::int AND q.entity_id = $2::text AND ($3::text IS NULL OR q.stage = $3::text)
+  AND q.status IN ('quarantined', 'looping')
+RETURNING q.stage;
+
 -- name: claim_lock shard-local
 -- Lock entities and their claimed rows, with what decides about them: whether the lease is still held,
 -- and the state's version. If an entity was written while it was waited for (`moved`), these are of
@@ -234,7 +280,7 @@ FROM done AS d
 UNION ALL
 SELECT NULL, NULL, o.entity_id, o.stage, o.seq, o.first_at, NULL, NULL FROM offered AS o;
 
--- name: held shard-local
+-- name: route_held shard-local
 -- Which leases are still held.
 -- $1 shards, $2 lease guids
 SELECT l.shard_id, l.lease_guid
@@ -247,7 +293,7 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS l;
 
--- name: queue_settle shard-local
+-- name: row_update shard-local
 -- What becomes of rows that are locked and stay. An error is kept until another one or a success.
 -- $1 row ids, $2 statuses, $3 delays from now (NULL: as it was), $4 timers, $5 attempts, $6 errors,
 -- $7 notes (NULL: as it was)
@@ -270,7 +316,7 @@ FROM (
 ) AS u
 WHERE q.ctid = u.row_id /*one-shard: AND q.shard_id = $8*/;
 
--- name: offer_ready shard-local
+-- name: enqueue_ready shard-local
 -- Put entities, which are locked and live, into queues, or merge the offer into the row that is
 -- there: see `Offer`. `first_at` of what is offered is the present. See 0002 about `seq`. Gives the
 -- rows, and which are new: those that nobody has locked before (`xmax`).
@@ -317,7 +363,7 @@ WHERE q.status IN ('sleeping', 'ready')
    OR ($9::boolean AND (q.status = 'quarantined' OR excluded.depth = 0))
 RETURNING q.entity_id, q.stage, q.seq, q.first_at, q.xmax = 0;
 
--- name: offer_timer shard-local
+-- name: enqueue_timer shard-local
 -- Arm timers at the earlier of the two. Nothing else changes.
 -- $1 shards, $2 ids, $3 stages, $4 timers, $5 roots, $6 depths
 INSERT INTO /*schema*/stage_queue AS q (
@@ -334,7 +380,7 @@ ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
 SET timer_at = least(q.timer_at, excluded.timer_at)
 WHERE q.timer_at IS NULL OR q.timer_at > excluded.timer_at;
 
--- name: offer_looping shard-local
+-- name: enqueue_looping shard-local
 -- Park rows with the proof of a loop, unless they are ready.
 -- $1 shards, $2 ids, $3 stages, $4 lanes, $5 reasons, $6 roots, $7 depths, $8 proofs, $9 reasons kept
 INSERT INTO /*schema*/stage_queue AS q (
@@ -356,8 +402,8 @@ SET status = 'looping', error = excluded.error, seq = q.seq + 1, root = excluded
         greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) + 2 - $9::int, 1):], '{}')
 WHERE q.status <> 'ready';
 
--- name: fire shard-local
--- Timers that are due become ready rows, as an offer to the main lane would: see offer_ready. Who is
+-- name: fire_timers shard-local
+-- Timers that are due become ready rows, as an offer to the main lane would: see enqueue_ready. Who is
 -- writing a row meanwhile is not waited for.
 -- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 seed of the new roots,
 -- $6 floor in backoff, $7 reasons kept
@@ -404,7 +450,7 @@ FROM due AS d
 WHERE q.ctid = d.row_id /*one-shard: AND q.shard_id = $8*/
 RETURNING q.shard_id;
 
--- name: peek_ids shard-local
+-- name: lane_head shard-local
 -- The first due rows of a lane, with the bytes of document and states, and of each shard the first that
 -- is not due yet. Bytes are known without reading what they are of.
 -- $1 shards, $2 stage, $3 lane, $4 limit, $5 limit per shard, $6 entities to leave out
@@ -450,7 +496,7 @@ FROM (
 ) AS t
 ORDER BY t.ready_at, t.entity_id;
 
--- name: claims shard-local
+-- name: claim shard-local
 -- Ready rows of a stage, with all that a run needs. That they are ready is not said where they are
 -- looked up: the index of ready rows is not meant.
 -- $1 shards, $2 lease guids, $3 ids, $4 stage
@@ -506,8 +552,8 @@ CROSS JOIN LATERAL (
 ) AS o
 WHERE q.status = 'ready';
 
--- name: feed_ids shard-local
--- Entities that somebody is to be asked about, those that wait longest first; bytes as in peek_ids.
+-- name: changed_entities shard-local
+-- Entities that somebody is to be asked about, those that wait longest first; bytes as in lane_head.
 -- $1 shards, $2 limit, $3 limit per shard, $4 entities to leave out
 SELECT
     t.shard_id, t.entity_id, t.seq, t.epoch, t.since,
@@ -527,7 +573,7 @@ FROM (
     FROM unnest($1::int[]) AS h (shard_id)
     CROSS JOIN LATERAL (
         SELECT n.*
-        FROM /*schema*/stage_feed AS n
+        FROM /*schema*/changed_entity AS n
         WHERE n.shard_id = h.shard_id AND n.entity_id <> ALL ($4::text[])
           /*one-shard: AND n.shard_id = $5*/
         ORDER BY n.first_at
@@ -538,7 +584,7 @@ FROM (
 ) AS t
 ORDER BY t.first_at, t.entity_id;
 
--- name: fed shard-local
+-- name: changed_entities_load shard-local
 -- Living entities with all that is needed to ask the stages about them.
 -- $1 shards, $2 lease guids, $3 ids, $4 epochs of the changes, $5 versions before them
 SELECT
@@ -594,7 +640,7 @@ CROSS JOIN LATERAL (
 ) AS c
 ORDER BY u.place;
 
--- name: entity_since shard-local
+-- name: commit_moved shard-local
 -- Entities as they are, with their changes since a version.
 -- $1 shards, $2 ids, $3 versions
 SELECT
@@ -622,16 +668,16 @@ CROSS JOIN LATERAL (
 ) AS c
 ORDER BY u.place;
 
--- name: feed_done shard-local
+-- name: route_done shard-local
 -- The stages were asked about these, unless they changed meanwhile. Their entities are locked.
 -- $1 shards, $2 ids, $3 seqs
-DELETE FROM /*schema*/stage_feed AS f
+DELETE FROM /*schema*/changed_entity AS f
 WHERE f.ctid = ANY (ARRAY(
     SELECT r.row_id
     FROM unnest($1::int[], $2::text[], $3::bigint[]) AS u (shard_id, id, seq)
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id
-        FROM /*schema*/stage_feed AS n
+        FROM /*schema*/changed_entity AS n
         WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.seq = u.seq
           /*one-shard: AND n.shard_id = $4*/
         LIMIT 1
@@ -639,7 +685,7 @@ WHERE f.ctid = ANY (ARRAY(
 )) /*one-shard: AND f.shard_id = $4*/
 RETURNING f.entity_id;
 
--- name: feed_on shard-local
+-- name: route_since shard-local
 -- Of those that changed meanwhile: asked about up to a version.
 -- $1 shards, $2 ids, $3 versions
 WITH there AS MATERIALIZED (
@@ -647,17 +693,17 @@ WITH there AS MATERIALIZED (
     FROM unnest($1::int[], $2::text[], $3::bigint[]) AS u (shard_id, id, version)
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id
-        FROM /*schema*/stage_feed AS n
+        FROM /*schema*/changed_entity AS n
         WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $4*/
         LIMIT 1
     ) AS r
 )
-UPDATE /*schema*/stage_feed AS f
+UPDATE /*schema*/changed_entity AS f
 SET since = greatest(f.since, t.version)
 FROM there AS t
 WHERE f.ctid = t.row_id /*one-shard: AND f.shard_id = $4*/;
 
--- name: survey_stages shard-local
+-- name: next_work shard-local
 -- What held shards have to do: the earliest of every lane, by leaping from lane to lane in the index;
 -- the earliest timer; whether somebody is to be asked; the walks.
 -- $1 shards, $2 lease guids
@@ -712,7 +758,7 @@ SELECT 'feed', NULL, NULL, min(f.first_at), statement_timestamp()
 FROM held AS h
 CROSS JOIN LATERAL (
     SELECT n.first_at
-    FROM /*schema*/stage_feed AS n
+    FROM /*schema*/changed_entity AS n
     WHERE n.shard_id = h.shard_id /*one-shard: AND n.shard_id = $3*/
     ORDER BY n.first_at
     LIMIT 1
@@ -727,7 +773,7 @@ CROSS JOIN LATERAL (
     OFFSET 0
 ) AS w;
 
--- name: backfill_at shard-local
+-- name: backfill_page shard-local
 -- An unfinished walk of a held shard, unless the stage has enough to do there.
 -- $1 shard, $2 lease guid, $3 stage, $4 ready rows at most
 SELECT w.reason, w.started_at, coalesce(w.cursor, '')
@@ -744,8 +790,8 @@ WHERE w.shard_id = $1::int AND w.stage = $3::text AND NOT w.ended
       OFFSET $4::int LIMIT 1
   );
 
--- name: backfill_ids shard-local
--- The next living entities of a shard; bytes as in peek_ids.
+-- name: backfill_page_ids shard-local
+-- The next living entities of a shard; bytes as in lane_head.
 -- $1 shard, $2 after, $3 limit
 SELECT
     t.id,
@@ -763,7 +809,7 @@ FROM (
 ) AS t
 ORDER BY t.id;
 
--- name: backfill_on shard-local
+-- name: advance_backfill shard-local
 -- Move a walk on, or end it, if it is still the one and the shard is still held.
 -- $1 shard, $2 lease guid, $3 stage, $4 which walk, $5 cursor (NULL: the end)
 UPDATE /*schema*/stage_backfill AS w
@@ -775,3 +821,33 @@ WHERE w.shard_id = $1::int AND w.stage = $3::text AND w.started_at = $4::timesta
       OFFSET 0
   )
 RETURNING w.stage;
+
+-- name: rows_undelivered shard-local
+-- The first save of each sink that is quarantined, as a row of the queue.
+-- $1 shard, $2 entity
+SELECT DISTINCT ON (o.sink)
+    o.entity_id, o.sink, 0, 'undelivered', NULL::timestamptz, NULL::timestamptz, o.at, o.n,
+    o.attempts, ARRAY['save v' || o.version], o.root, 0, o.error, NULL
+FROM /*schema*/stage_outbox AS o
+WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.ready_at IS NULL
+ORDER BY o.sink, o.n;
+
+-- name: parked_undelivered global
+-- The same of all entities.
+-- $1 after this entity, $2 and this stage of it, $3 stage (NULL: all), $4 limit
+SELECT DISTINCT ON (o.entity_id, o.sink)
+    o.entity_id, o.sink, 0, 'undelivered', NULL::timestamptz, NULL::timestamptz, o.at, o.n,
+    o.attempts, ARRAY['save v' || o.version], o.root, 0, o.error, NULL
+FROM /*schema*/stage_outbox AS o
+WHERE o.ready_at IS NULL AND (o.entity_id, o.sink) > ($1::text, $2::text)
+  AND ($3::text IS NULL OR o.sink = $3::text)
+ORDER BY o.entity_id, o.sink, o.n
+LIMIT $4::int;
+
+-- name: release_saves shard-local
+-- Undelivered saves of an entity, which is locked, are due now.
+-- $1 shard, $2 entity, $3 stage (NULL: all)
+UPDATE /*schema*/stage_outbox AS o SET ready_at = statement_timestamp(), attempts = 0
+WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.ready_at IS NULL
+  AND ($3::text IS NULL OR o.sink = $3::text)
+RETURNING o.sink;
