@@ -19,7 +19,7 @@ from tests.architecture.sources import PACKAGE, ROOT, SOURCE, source_modules
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
-FILE = re.compile(r"[a-z_][\w./-]*\.(?:py|sql|proto)")
+FILE = re.compile(r"[a-z_][\w./-]*(?:\.(?:py|sql|proto)|/)")  # or a folder
 DOTTED = re.compile(rf"(?:{PACKAGE}|model|contracts)(?:\.\w+)+")
 METHOD = re.compile(r"((?:[A-Z][a-z]+)+(?:Store|Table|Session|Register|Rows))\.(\w+)")
 # Folders that a page may leave out of a path, for all of a page is about them.
@@ -32,9 +32,10 @@ def pages() -> list[Path]:
 
 
 def file_exists(name: str) -> bool:
-    """A path from one of the folders above, or the bare name of a file of the product."""
+    """A path from one of the folders above, or the bare name of a file or folder in src."""
     if any((ROOT / base / name).exists() for base in BASES):
         return True
+    name = name.removesuffix("/")
     return "/" not in name and any(SOURCE.rglob(name))
 
 
