@@ -18,7 +18,7 @@ from gnomon.contracts.store.entities import ChangeNote, Entity
 from gnomon.contracts.store.limits import LimitUse
 from gnomon.contracts.store.register import StageRecord
 from gnomon.contracts.task_rows import TaskDetail, TaskDraft, TaskRows
-from gnomon.gateways.rest.openapi import openapi_document
+from gnomon.gateways.rest.routes import openapi_document
 from gnomon.model.action import Attempt, Meta, Status
 from gnomon.model.limits import Limit
 from gnomon.model.spec import CatchUp, Cron, Effect, Periodic, Policy, Retry, Spec
@@ -322,7 +322,7 @@ def limit_fields() -> dict[str, Names]:
     grpc = [item for part in messages for item in message_names(part)]
     return {
         "Python": struct_names(Limit, owner="Limit") + use,
-        "REST": json_names("Limit"),
+        "REST": json_names("LimitAnswer"),
         "gRPC": [item for item in grpc if item[0] != "limit"],
         "CLI": option_names("limit set", ["parallel", "rate", "burst"]),
     }
@@ -370,7 +370,8 @@ def entity_fields() -> dict[str, Names]:
     ]
     return {
         "Python": [i for prefix, part in parts for i in struct_names(part, prefix, part.__name__)],
-        "REST": [i for prefix, part in parts for i in json_names(part.__name__, prefix)],
+        "REST": json_names("EntityAnswer")
+        + [i for prefix, part in parts[1:] for i in json_names(part.__name__, prefix)],
         "gRPC": [i for prefix, part in messages for i in message_names(part, prefix)],
     }
 

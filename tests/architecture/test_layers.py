@@ -49,7 +49,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "grpc": ("channels", "gateways.grpc", "executors.grpc", "client", "stages"),
     "google": ("gateways.grpc", "executors.grpc", "client", "stages"),
     "grpc_health": ("gateways.grpc",),
-    "litestar": ("gateways.rest",),
+    "starlette": ("gateways.rest",),
     "uvicorn": ("gateways.rest",),
     "hypothesis": ("testing.stage_laws",),  # only for those who give it a strategy
     "h11": ("gateways.rest",),  # uvicorn's own parser: what it waits for is only known there

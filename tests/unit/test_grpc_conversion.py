@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnomon.gateways.errors import problem_of
 from gnomon.gateways.grpc.conversion import (
     ARMS,
     POLICIES,
@@ -307,7 +308,7 @@ def test_a_missing_field_is_named() -> None:
 
 def test_problems_are_the_problem_documents() -> None:
     """Code, title, detail, and the rest as fields."""
-    found = write_problem(NotFound("action", "a"), request_id="7")
+    found = write_problem({**problem_of(NotFound("action", "a")), "request_id": "7"})
     assert ("not_found", "It does not exist", "action 'a' does not exist") == (
         found.code,
         found.title,

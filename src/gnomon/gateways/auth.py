@@ -23,15 +23,13 @@ from gnomon.contracts.store import LOCAL, Token, TokenDraft, TokenStore
 from gnomon.model.errors import (
     Exhausted,
     Forbidden,
-    GnomonError,
     InvalidRequest,
     Unauthenticated,
     short,
 )
-from gnomon.model.ids import ID_PATTERN, NAME_PATTERN
+from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.spec import Spec
 from gnomon.model.token_bucket import TokenBucket
-from gnomon.scheduler import Request, Scheduler
 
 T = TypeVar("T")
 
@@ -72,6 +70,9 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 _LOCAL = Principal(name=LOCAL, scopes=frozenset({READ, WRITE, OPERATE}))
 
 
+ANYBODY = Principal(name="", scopes=frozenset())  # a caller of what needs no token
+
+
 # -- tokens ---------------------------------------------------------------------------------------
 
 
@@ -108,6 +109,17 @@ def issue(
         rate=rate,
         live_max=live_max,
     )
+
+
+def bearer_token(headers: Sequence[str | bytes]) -> str | None:
+    """The token in a call's headers `Authorization`, if there is one. Errors: Unauthenticated, if
+    they say something else."""
+    if not headers:
+        return None
+    scheme, _, token = str(headers[0]).partition(" ")
+    if len(headers) > 1 or scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("Authorization: must be one `Bearer` and a token")
+    return token.strip()
 
 
 def digest_of(text: str) -> bytes:
@@ -248,15 +260,6 @@ class Authorizer:
             raise Exhausted("token.live_max", value=most, retry_after_s=RECOUNT_S)
         known.live += count
 
-    async def admit_replace(self, principal: Principal, scheduler: Scheduler, id: str) -> None:
-        """The same for a replace, which creates only what does not live yet."""
-        try:
-            await self.admit(principal)
-        except Exhausted:
-            found = await scheduler.store.actions.get(id)
-            if found is None or found.status.state.is_terminal:
-                raise
-
 
 def _remember(known: dict[bytes, T], digest: bytes, fact: T) -> None:
     if len(known) >= KNOWN_MAX:
@@ -281,28 +284,6 @@ def check_spec(principal: Principal, spec: Spec) -> None:
 def check_table(principal: Principal, name: str) -> None:
     """What changing a task table needs besides `write`. Errors: Forbidden."""
     _permitted(principal, f"{TABLE_PREFIX}{name}")
-
-
-async def check_stored(principal: Principal, scheduler: Scheduler, id: str) -> None:
-    """The same for what is stored, before it is made to run. Errors: Forbidden.
-
-    Who replaces it between this look and the change needed the scope himself.
-    """
-    if ADMIN in principal.scopes or ID_PATTERN.fullmatch(id) is None:
-        return
-    found = await scheduler.store.actions.get(id)
-    if found is not None:
-        check_spec(principal, found.spec)
-
-
-def permitted(principal: Principal, item: Request | GnomonError) -> Request | GnomonError:
-    """An item of a list, or why it is refused; a bad one spoils no other."""
-    if isinstance(item, Request):
-        try:
-            check_spec(principal, item.spec)
-        except Forbidden as exc:
-            return exc
-    return item
 
 
 def _principal_of(token: Token) -> Principal:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from gnomon.model.codec import BODY_BYTES_MAX, build_spec, parse_json
 from gnomon.model.errors import GnomonError, InvalidSpec, UnknownField
-from gnomon.model.limits import Limit, limit_key
 from gnomon.scheduler import Request
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def read_item(text: bytes) -> Request | GnomonError:
@@ -47,31 +50,19 @@ def refuse_unknown(prefix: str, given: Collection[str], known: Collection[str]) 
             raise UnknownField((prefix + name)[:200], suggestion=close[0] if close else None)
 
 
-def read_limit(text: bytes, kind: str, name: str) -> Limit:
-    """`{"parallel"?, "rate"?, "burst"?}` for the limit that the path names."""
-    body = read_object(text, ("parallel", "rate", "burst"))
-    key = limit_key(kind, name)
-    return Limit(
-        kind=key.kind,
-        name=key.name,
-        parallel=_count_or_none(body, "parallel"),
-        rate=_number_or_none(body, "rate"),
-        burst=_count_or_none(body, "burst"),
-    )
-
-
-def _count_or_none(body: Mapping[str, Any], name: str) -> int | None:
-    value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | None):
-        raise InvalidSpec(name, "must be a whole number", got=value)
-    return value
-
-
-def _number_or_none(body: Mapping[str, Any], name: str) -> float | None:
-    value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float | None):
-        raise InvalidSpec(name, "must be a number", got=value)
-    return None if value is None else float(value)
+def read_struct(text: bytes, kind: type[S], *, bytes_max: int = BODY_BYTES_MAX) -> S:
+    """A JSON object as a struct. Errors: UnknownField, InvalidSpec with the field's name."""
+    value = read_object(text, kind.__struct_fields__, bytes_max=bytes_max)
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.name not in value:
+            raise InvalidSpec(field.name, "is required")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as exc:
+        problem, _, path = str(exc).partition(" - at `$.")
+        name = path.rstrip("`")
+        problem = problem[:1].lower() + problem[1:]
+        raise InvalidSpec(name or "body", problem, got=value.get(name)) from None
 
 
 def _text_or_none(body: Mapping[str, Any], name: str) -> str | None:

@@ -50,8 +50,8 @@ class EntityAnswer(msgspec.Struct, frozen=True, kw_only=True):
     document: msgspec.Raw
 
     @property
-    def tag(self) -> str:
-        """Its ETag: which life of the id, and which version in it."""
+    def etag(self) -> str:
+        """Which life of the id, and which version in it."""
         return f'"{self.epoch}.{self.version}"'
 
 
@@ -165,20 +165,24 @@ def read_json_state(value: object) -> StateWrite:
     return StateWrite(body=canonical_json(msgspec.json.encode(value)), revision=0)
 
 
-def after_of(text: str | None) -> tuple[str, str] | None:
-    """Where a page of parked rows begins: `entity/stage`. Errors: InvalidSpec."""
+async def page_of_parked(
+    entities: Entities, *, stage: str | None, after: str | None, limit: int
+) -> tuple[Sequence[ParkedRow], str | None]:
+    """A page of parked rows, and where the next one begins: `entity/stage`, or None at the end.
+    Errors: InvalidSpec."""
+    rows = await entities.parked(stage=stage, after=_parked_place(after), limit=limit)
+    places = dict.fromkeys((row.entity_id, row.stage) for row in rows)
+    return rows, f"{rows[-1].entity_id}/{rows[-1].stage}" if len(places) == limit else None
+
+
+def _parked_place(text: str | None) -> tuple[str, str] | None:
+    """The entity and the stage after which a page begins."""
     if text is None:
         return None
     entity_id, slash, stage = text.partition("/")
     if not slash:
         raise InvalidSpec("after", "must be the `next` of a page", got=text)
     return action_id(entity_id), stage_name(stage)
-
-
-def next_of(rows: Sequence[ParkedRow], limit: int) -> str | None:
-    """The other way round; None at the end."""
-    places = dict.fromkeys((row.entity_id, row.stage) for row in rows)
-    return f"{rows[-1].entity_id}/{rows[-1].stage}" if len(places) == limit else None
 
 
 def entities_of(scheduler: Scheduler) -> Entities:

@@ -97,6 +97,15 @@ _ROWS = (
 TABLE: Mapping[str, ErrorRow] = MappingProxyType({row.code: row for row in _ROWS})
 
 
+class HttpError(GnomonError):
+    """A fault that only HTTP can have; `code` names its row in the table."""
+
+    def __init__(self, code: str, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.headers = dict(headers or {})
+
+
 def row_of(error: BaseException) -> ErrorRow:
     """The row of an error; what is not ours is internal."""
     return TABLE[error.code if isinstance(error, GnomonError) else "internal"]
@@ -110,24 +119,18 @@ def exit_code_of(error: BaseException) -> int:
 def problem_of(error: BaseException) -> dict[str, object]:
     """The RFC 9457 problem document of an error."""
     row = row_of(error)
-    document = problem(row.code, None if row.hides_detail else str(error))
+    document: dict[str, object] = {
+        "type": TYPE_PREFIX + row.code,
+        "title": row.title,
+        "status": row.http,
+        "detail": (not row.hides_detail and str(error)) or row.title,
+        "code": row.code,
+    }
     for name in row.shown:
         value = getattr(error, name, None)
         if value is not None:
             document[name] = _plain(value) if name == "got" else value
     return document
-
-
-def problem(code: str, detail: str | None = None) -> dict[str, object]:
-    """A problem document for a code."""
-    row = TABLE[code]
-    return {
-        "type": TYPE_PREFIX + row.code,
-        "title": row.title,
-        "status": row.http,
-        "detail": detail or row.title,
-        "code": row.code,
-    }
 
 
 def _plain(value: object) -> object:

@@ -17,9 +17,9 @@ from gnomon.clock import SystemEntropy
 from gnomon.contracts.task_rows import TaskRows
 from gnomon.gateways.auth import Authorizer, issue
 from gnomon.gateways.config import ServerConfig
-from gnomon.gateways.rest import events
 from gnomon.gateways.rest.app import create_rest
 from gnomon.gateways.rest.server import bind, serve
+from gnomon.gateways.watchers import Watchers
 from tests.conformance.gateway.conftest import Answer, Gateway
 from tests.conformance.gateway.recorder import Recorder
 
@@ -44,7 +44,7 @@ class Guarded(Gateway):
     """The same caller, who may bear a token."""
 
     clock: ManualClock
-    watchers: events.EventStreams
+    watchers: Watchers
 
     async def token(self, name: str, *scopes: str, **limits: Any) -> str:
         """A new token of a name; everything is allowed unless scopes are given."""
@@ -96,7 +96,7 @@ async def guarded_server(
         serving = asyncio.create_task(serve(rest, listener, stop=stop, config=config))
         try:
             async with aiohttp.ClientSession() as session:
-                yield Guarded(url, app, session, recorder, clock, rest.state.watchers)
+                yield Guarded(url, app, session, recorder, clock, rest.services.watchers)
         finally:
             stop.set()
             await serving

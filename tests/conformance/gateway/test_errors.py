@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.gateways.errors import TABLE, errors_page
-from gnomon.gateways.rest import request_fields
+from gnomon.gateways.rest import call
 from gnomon.model.errors import (
     BugError,
     ConfigurationError,
@@ -145,7 +145,7 @@ async def test_body_that_never_ends_is_given_up(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow sender does not hold a connection for ever."""
-    monkeypatch.setattr(request_fields, "BODY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(call, "BODY_TIMEOUT_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(
         b"POST /v1/actions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -10,7 +10,7 @@ import pytest
 
 from gnomon.client import BlockingClient, Client
 from gnomon.contracts.store import Selection
-from gnomon.gateways.rest import events
+from gnomon.gateways import watchers
 from gnomon.model.action import State
 from gnomon.model.errors import AlreadyExists, InvalidRequest, NotFound, Unavailable
 from gnomon.model.spec import Mock, Spec
@@ -60,10 +60,12 @@ async def test_what_does_not_exist_cannot_be_watched(gateway: Gateway, client: C
         await anext(client.watch("nobody"))
 
 
-async def test_silence_is_filled_with_heartbeats(tmp_path: Path) -> None:
+async def test_silence_is_filled_with_heartbeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So that nobody on the way takes the connection for dead."""
+    monkeypatch.setattr(watchers, "CONFIRM_S", 0.02)
     async with guarded_server(tmp_path) as guarded:
-        guarded.watchers._heartbeat_s = 0.02
         await guarded.post(None, "a")
         async with guarded.session.get(f"{guarded.url}/v1/actions/a/events") as response:
             async with asyncio.timeout(WAIT_S):
@@ -86,7 +88,7 @@ async def test_who_goes_away_is_forgotten(tmp_path: Path) -> None:
 
 async def test_watchers_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is told to come back; a place that gets free can be taken."""
-    monkeypatch.setattr(events, "WATCHERS_MAX", 2)
+    monkeypatch.setattr(watchers, "WATCHERS_MAX", 2)
     async with guarded_server(tmp_path) as guarded, Client(guarded.url) as client:
         await guarded.post(None, "a")
         first, second = client.watch("a"), client.watch("a")

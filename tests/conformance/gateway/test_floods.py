@@ -11,7 +11,7 @@ import pytest
 
 from gnomon.app import App
 from gnomon.executors.python import AttemptContext
-from gnomon.gateways.rest import heads
+from gnomon.gateways.rest import server as rest_server
 from gnomon.scheduler import barrier
 from tests.conformance.gateway.conftest import Gateway
 
@@ -87,7 +87,7 @@ async def test_a_head_that_does_not_end_is_given_up(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sending a byte now and then buys no time; sending none buys none either."""
-    monkeypatch.setattr(heads, "HEAD_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(rest_server, "HEAD_TIMEOUT_S", 0.3)
 
     async def drip(begin: bytes, drop: bytes) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
@@ -116,7 +116,7 @@ async def test_a_kept_connection_may_rest(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bound is for heads that have begun, not for callers who come back, nor for answers."""
-    monkeypatch.setattr(heads, "HEAD_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(rest_server, "HEAD_TIMEOUT_S", 0.1)
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     try:
         for _ in range(2):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
-from unittest.mock import MagicMock
+from typing import Any, get_type_hints
 
 import pytest
+from starlette.responses import Response
 
-from gnomon.gateways.auth import Principal, check_spec, permitted
+from gnomon.gateways.auth import Principal, check_spec
+from gnomon.gateways.changes import permitted
 from gnomon.gateways.errors import TABLE
-from gnomon.gateways.rest.app import create_rest
-from gnomon.gateways.rest.openapi import openapi_document
+from gnomon.gateways.rest.route import Route
+from gnomon.gateways.rest.routes import ROUTES, openapi_document
 from gnomon.model.errors import Forbidden, InvalidRequest
 from gnomon.model.spec import Mock, Spec
 from gnomon.scheduler import Request
@@ -42,13 +44,18 @@ def references(value: object) -> Iterator[str]:
 
 def test_every_route_is_described_and_no_other() -> None:
     described = {(method, path) for method, path, _ in operations(openapi_document())}
-    there = {
-        (str(method), re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path))
-        for route in create_rest(MagicMock()).routes
-        for method in getattr(route, "methods", ())
-        if method != "OPTIONS"
-    }
-    assert there == described
+    assert {(route.method, route.path) for route in ROUTES} == described
+    assert len(described) == len(ROUTES)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.operation)
+def test_every_handler_takes_what_its_path_names(route: Route) -> None:
+    """The variables of the path, and nothing else but the call; it answers what the row says."""
+    parameters = list(inspect.signature(route.handler).parameters)
+    assert ["call", *re.findall(r"{(\w+)}", route.path)] == parameters
+    hints = get_type_hints(route.handler)
+    assert hints["return"] in (route.answer, Response, type(None))
+    assert (0 < route.bytes_max) == bool(route.bodies)
 
 
 def test_every_reference_leads_somewhere() -> None:

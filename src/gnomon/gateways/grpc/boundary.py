@@ -13,12 +13,12 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from gnomon.clock import SystemEntropy
 from gnomon.contracts.observer import Observer
-from gnomon.gateways.auth import OPERATE, READ, WRITE, Authorizer, Principal
+from gnomon.gateways.auth import OPERATE, READ, WRITE, Authorizer, Principal, bearer_token
+from gnomon.gateways.boundary import Boundary, RefusedError
 from gnomon.gateways.errors import row_of
 from gnomon.gateways.grpc.conversion import write_problem
-from gnomon.model.errors import GnomonError, InvalidRequest, Unauthenticated, UnknownField
+from gnomon.model.errors import InvalidRequest, UnknownField
 from gnomon.v1 import entity_pb2, scheduler_pb2
 
 SERVICE = scheduler_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
@@ -53,21 +53,6 @@ class Caller:
         return self.principal.name
 
 
-def token_of(context: Context) -> str | None:
-    """The bearer token, if one was sent. Errors: Unauthenticated, if something else was."""
-    values = [value for name, value in _metadata(context) if name == "authorization"]
-    if not values:
-        return None
-    scheme, _, token = str(values[0]).partition(" ")
-    if len(values) > 1 or scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated("authorization: must be one `Bearer` and a token")
-    return token.strip()
-
-
-def _metadata(context: Context) -> Iterable[tuple[str, str | bytes]]:
-    return context.invocation_metadata() or ()
-
-
 # -- messages --------------------------------------------------------------------------------------
 
 
@@ -100,8 +85,8 @@ def _unknown(message: Message, path: str = "") -> Iterator[str]:
 # -- the boundary ---------------------------------------------------------------------------------
 
 
-class Boundary:
-    """Every rpc of the service, over the methods of `rpcs` that are named as the rpcs are.
+class ServiceBoundary:
+    """Every rpc of a service, over the methods of `rpcs` that are named as the rpcs are.
 
     Every exception leaves as a status and a problem.
     """
@@ -116,7 +101,7 @@ class Boundary:
         self._rpcs = rpcs
         self._service = service
         self._authorizer = authorizer
-        self._observer = observer
+        self._boundary = Boundary(observer)
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """For the server: every rpc of the service, by name."""
@@ -138,10 +123,11 @@ class Boundary:
     ) -> Any:
         async def answer(raw: bytes, context: Context) -> Message:
             try:
-                caller = await self._caller(method, context)
-                return await verb(_parsed(method, raw), caller)
-            except Exception as exc:  # noqa: BLE001 - the gateway's boundary
-                await self._refuse(context, method, exc)
+                with self._boundary.guarding("gRPC", method.full_name):
+                    caller = await self._caller(method, context)
+                    return await verb(_parsed(method, raw), caller)
+            except RefusedError as refused:
+                await _abort(context, refused)
 
         return answer
 
@@ -150,40 +136,31 @@ class Boundary:
     ) -> Any:
         async def answer(raw: bytes, context: Context) -> AsyncIterator[Message]:
             try:
-                caller = await self._caller(method, context)
-                async for message in verb(_parsed(method, raw), caller):
-                    yield message
-            except Exception as exc:  # noqa: BLE001 - the gateway's boundary
-                await self._refuse(context, method, exc)
+                with self._boundary.guarding("gRPC", method.full_name):
+                    caller = await self._caller(method, context)
+                    async for message in verb(_parsed(method, raw), caller):
+                        yield message
+            except RefusedError as refused:
+                await _abort(context, refused)
 
         return answer
 
     async def _caller(self, method: MethodDescriptor, context: Context) -> Caller:
         """Before the message is looked at: strangers learn nothing about it."""
-        token = token_of(context)
+        metadata: Iterable[tuple[str, str | bytes]] = context.invocation_metadata() or ()
+        token = bearer_token([value for name, value in metadata if name == "authorization"])
         scope = SCOPES.get(method.name, WRITE)
         return Caller(await self._authorizer.check(token, scope), token)
 
-    async def _refuse(
-        self, context: Context, method: MethodDescriptor, error: Exception
-    ) -> NoReturn:
-        row, more = row_of(error), {}
-        if row.hides_detail:
-            more["request_id"] = str(SystemEntropy().token())
-            self._observer.event(
-                "request_failed",
-                request_id=more["request_id"],
-                method="gRPC",
-                path=method.full_name,
-                exc_info=error,
-            )
-            error = GnomonError()
-        problem = write_problem(error, **more)
-        trailing: list[tuple[str, str | bytes]] = [(PROBLEM_KEY, problem.SerializeToString())]
-        wait_s = getattr(error, "retry_after_s", None)
-        if wait_s is not None:
-            trailing.append((PUSHBACK_KEY, str(round(wait_s * 1000))))
-        await context.abort(grpc.StatusCode[row.grpc], problem.detail, tuple(trailing))
+
+async def _abort(context: Context, refused: RefusedError) -> NoReturn:
+    problem = write_problem(refused.problem)
+    trailing: list[tuple[str, str | bytes]] = [(PROBLEM_KEY, problem.SerializeToString())]
+    wait_s = refused.retry_after_s
+    if wait_s is not None:
+        trailing.append((PUSHBACK_KEY, str(round(wait_s * 1000))))
+    status = grpc.StatusCode[row_of(refused.error).grpc]
+    await context.abort(status, problem.detail, tuple(trailing))
 
 
 def _parsed(method: MethodDescriptor, raw: bytes) -> Message:

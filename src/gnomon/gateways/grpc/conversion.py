@@ -22,7 +22,6 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from gnomon.contracts.store import ChangeResult, LimitUse
-from gnomon.gateways.errors import problem_of
 from gnomon.model.action import Action, Attempt, Meta, Status
 from gnomon.model.codec import KEYS_MAX, build_spec, parse_json
 from gnomon.model.errors import InvalidRequest, InvalidSpec
@@ -332,9 +331,9 @@ def write_changed(changed: ChangeResult, durability: str) -> scheduler_pb2.Chang
     )
 
 
-def write_problem(error: BaseException, **more: str) -> scheduler_pb2.Problem:
-    """The problem document of an error; what is not in every one goes into `fields`."""
-    document = {**problem_of(error), **more}
+def write_problem(problem: Mapping[str, object]) -> scheduler_pb2.Problem:
+    """A problem document; what is not in every one goes into `fields`."""
+    document = dict(problem)
     known = {name: str(document.pop(name)) for name in ("code", "title", "detail")}
     for name in ("type", "status"):  # an identifier for the web, and HTTP's number
         del document[name]

@@ -9,9 +9,8 @@ import msgspec
 from gnomon.contracts.store.entities import Entity
 from gnomon.gateways.entities import (
     StateSwap,
-    after_of,
     check_documents,
-    next_of,
+    page_of_parked,
     read_document,
     read_json_patch,
     read_merge_patch,
@@ -122,13 +121,14 @@ class EntityRpcs:
     async def list_parked(
         self, request: pb.ListParkedRequest, _caller: Caller
     ) -> pb.ListParkedResponse:
-        stage, limit = _text_or_none(request, "stage"), _limit(request)
-        rows = await self._entities.parked(
+        stage = _text_or_none(request, "stage")
+        rows, next_page = await page_of_parked(
+            self._entities,
             stage=None if stage is None else stage_name(stage),
-            after=after_of(_text_or_none(request, "after")),
-            limit=limit,
+            after=_text_or_none(request, "after"),
+            limit=_limit(request),
         )
-        answer = pb.ListParkedResponse(next=next_of(rows, limit))
+        answer = pb.ListParkedResponse(next=next_page)
         write_fields(answer, {"rows": list(rows)})
         return answer
 

@@ -18,10 +18,10 @@ from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.entities import entities_of
-from gnomon.gateways.grpc.boundary import ENTITY_SERVICE, SERVICE, STATE_SERVICE, Boundary
+from gnomon.gateways.grpc.boundary import ENTITY_SERVICE, SERVICE, STATE_SERVICE, ServiceBoundary
 from gnomon.gateways.grpc.entities import EntityRpcs, StateRpcs
 from gnomon.gateways.grpc.service import MESSAGE_BYTES_MAX, SchedulerRpcs
-from gnomon.gateways.grpc.watchers import Watchers
+from gnomon.gateways.watchers import Watchers
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.scheduler import Scheduler
 from gnomon.stages.entities import Entities
@@ -73,7 +73,7 @@ class GrpcServer:
             STATE_SERVICE: StateRpcs(entities),
         }
         for service, rpcs in served.items():
-            boundary = Boundary(rpcs, authorizer, observer or SilentObserver(), service)
+            boundary = ServiceBoundary(rpcs, authorizer, observer or SilentObserver(), service)
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service.full_name, boundary.handlers()),)
             )
@@ -91,7 +91,7 @@ class GrpcServer:
             while not stop.is_set():
                 if not await wait_set(stop, HEALTH_EVERY_S):
                     await self._tell_health()
-            self._watchers.stopping.set()
+            self._watchers.stop.set()
             await self._health.enter_graceful_shutdown()
         finally:
             await self._server.stop(GRACEFUL_S)

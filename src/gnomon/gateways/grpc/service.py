@@ -8,7 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from gnomon.contracts.store import ActionPage, ChangeResult, Selection
-from gnomon.gateways.auth import READ, Authorizer, check_spec, check_stored, permitted
+from gnomon.gateways.auth import READ, Authorizer
+from gnomon.gateways.changes import ActionChanges
+from gnomon.gateways.errors import problem_of
 from gnomon.gateways.grpc.boundary import Caller
 from gnomon.gateways.grpc.conversion import (
     read_guid,
@@ -25,7 +27,7 @@ from gnomon.gateways.grpc.conversion import (
     write_problem,
     write_time,
 )
-from gnomon.gateways.grpc.watchers import Watchers
+from gnomon.gateways.watchers import Watchers
 from gnomon.model.action import State
 from gnomon.model.errors import GnomonError, InvalidSpec
 from gnomon.model.ids import action_id
@@ -44,72 +46,66 @@ class SchedulerRpcs:
     def __init__(self, scheduler: Scheduler, authorizer: Authorizer, watchers: Watchers) -> None:
         self._scheduler = scheduler
         self._authorizer = authorizer
+        self._changes = ActionChanges(scheduler, authorizer)
         self._watchers = watchers
         self._durability = scheduler.installation.durability
 
-    def _changed(self, changed: ChangeResult) -> pb.Changed:
-        return write_changed(changed, self._durability)
+    def _changed(self, change: ChangeResult) -> pb.Changed:
+        return write_changed(change, self._durability)
 
     # -- change -----------------------------------------------------------------------------------
 
     async def create(self, request: pb.CreateRequest, caller: Caller) -> pb.CreateResponse:
-        asked = read_request(request)
-        check_spec(caller.principal, asked.spec)
-        await self._authorizer.admit(caller.principal)
-        changed = await self._scheduler.create(asked, actor=caller.name)
-        return pb.CreateResponse(changed=self._changed(changed))
+        change = await self._changes.create(read_request(request), caller=caller.principal)
+        return pb.CreateResponse(changed=self._changed(change))
 
     async def replace(self, request: pb.ReplaceRequest, caller: Caller) -> pb.ReplaceResponse:
-        asked, if_match = read_request(request), _if_match(request)
-        check_spec(caller.principal, asked.spec)
-        id = action_id(request.id)
-        await self._authorizer.admit_replace(caller.principal, self._scheduler, id)
-        changed = await self._scheduler.replace(
-            asked, if_match=if_match, barrier=request.barrier, actor=caller.name
+        replacement, if_match = read_request(request), _if_match(request)
+        change = await self._changes.replace(
+            action_id(request.id),
+            replacement,
+            if_match=if_match,
+            barrier=request.barrier,
+            caller=caller.principal,
         )
-        return pb.ReplaceResponse(changed=self._changed(changed))
+        return pb.ReplaceResponse(changed=self._changed(change))
 
     async def delete(self, request: pb.DeleteRequest, caller: Caller) -> pb.DeleteResponse:
-        changed = await self._scheduler.delete(
+        change = await self._scheduler.delete(
             request.id, if_match=_if_match(request), barrier=request.barrier, actor=caller.name
         )
-        return pb.DeleteResponse(changed=self._changed(changed))
+        return pb.DeleteResponse(changed=self._changed(change))
 
     async def create_many(
         self, request: pb.CreateManyRequest, caller: Caller
     ) -> pb.CreateManyResponse:
-        items = [permitted(caller.principal, item) for item in await _read_items(request)]
-        asked = [item for item in items if isinstance(item, Request)]
-        await self._authorizer.admit(caller.principal, len(asked))
-        stored = iter(await self._scheduler.create_many(asked, actor=caller.name) if asked else ())
-        results = [item if isinstance(item, GnomonError) else next(stored) for item in items]
+        items = await _read_items(request)
+        results = await self._changes.create_many(items, caller=caller.principal)
         return pb.CreateManyResponse(
             results=[_write_result(result) for result in results], durability=self._durability
         )
 
     async def run_now(self, request: pb.RunNowRequest, caller: Caller) -> pb.RunNowResponse:
-        if_match = _if_match(request)
-        await check_stored(caller.principal, self._scheduler, request.id)
-        changed = await self._scheduler.run_now(request.id, if_match=if_match, actor=caller.name)
-        return pb.RunNowResponse(changed=self._changed(changed))
+        change = await self._changes.run_now(
+            request.id, if_match=_if_match(request), caller=caller.principal
+        )
+        return pb.RunNowResponse(changed=self._changed(change))
 
     async def pause(self, request: pb.PauseRequest, caller: Caller) -> pb.PauseResponse:
-        changed = await self._scheduler.pause(
+        change = await self._scheduler.pause(
             request.id, if_match=_if_match(request), actor=caller.name
         )
-        return pb.PauseResponse(changed=self._changed(changed))
+        return pb.PauseResponse(changed=self._changed(change))
 
     async def resume(self, request: pb.ResumeRequest, caller: Caller) -> pb.ResumeResponse:
-        if_match = _if_match(request)
-        await check_stored(caller.principal, self._scheduler, request.id)
-        changed = await self._scheduler.resume(request.id, if_match=if_match, actor=caller.name)
-        return pb.ResumeResponse(changed=self._changed(changed))
+        change = await self._changes.resume(
+            request.id, if_match=_if_match(request), caller=caller.principal
+        )
+        return pb.ResumeResponse(changed=self._changed(change))
 
     async def retry(self, request: pb.RetryRequest, caller: Caller) -> pb.RetryResponse:
-        await check_stored(caller.principal, self._scheduler, request.id)
-        await self._authorizer.admit(caller.principal)
-        changed = await self._scheduler.retry(request.id, actor=caller.name)
-        return pb.RetryResponse(changed=self._changed(changed))
+        change = await self._changes.retry(request.id, caller=caller.principal)
+        return pb.RetryResponse(changed=self._changed(change))
 
     # -- look -------------------------------------------------------------------------------------
 
@@ -148,11 +144,13 @@ class SchedulerRpcs:
     async def watch(
         self, request: pb.WatchRequest, caller: Caller
     ) -> AsyncIterator[pb.WatchResponse]:
-        watched = self._scheduler.watch(request.id)
-        async for action in self._watchers.watch(
-            watched, lambda: self._authorizer.confirm(caller.token, READ)
-        ):
-            yield pb.WatchResponse(action=write_action(action), durability=self._durability)
+        watch = self._watchers.watch(
+            self._scheduler.watch(request.id),
+            confirm=lambda: self._authorizer.confirm(caller.token, READ),
+        )
+        async for action in watch:
+            if action is not None:
+                yield pb.WatchResponse(action=write_action(action), durability=self._durability)
 
     # -- limits -----------------------------------------------------------------------------------
 
@@ -191,12 +189,12 @@ def read_request(message: pb.CreateRequest | pb.ReplaceRequest) -> Request:
 
 async def _read_items(message: pb.CreateManyRequest) -> list[Request | GnomonError]:
     """A bad one spoils no other, and many do not hold up everybody."""
-    found: list[Request | GnomonError] = []
+    items: list[Request | GnomonError] = []
     for number, item in enumerate(message.actions):
-        found.append(_read_item(item))
+        items.append(_read_item(item))
         if number % READ_PAUSE_EVERY == 0:
             await asyncio.sleep(0)
-    return found
+    return items
 
 
 def _read_item(message: pb.CreateRequest) -> Request | GnomonError:
@@ -231,7 +229,7 @@ def read_selection(message: pb.ListRequest) -> Selection:
 
 def _write_result(result: ChangeResult | GnomonError) -> pb.CreateManyResult:
     if isinstance(result, GnomonError):
-        return pb.CreateManyResult(problem=write_problem(result))
+        return pb.CreateManyResult(problem=write_problem(problem_of(result)))
     action = result.action
     due = action.status.scheduled_at
     created = pb.CreatedAction(

@@ -1,1 +1,1 @@
-"""The REST gateway: Litestar over a `Scheduler`, served by uvicorn on loopback."""
+"""The REST gateway: one table of routes over a `Scheduler`, on Starlette, served by uvicorn."""

@@ -1,187 +1,339 @@
-"""The routes of actions: each reads a request, calls one verb of the scheduler, and answers."""
+"""The handlers of actions: each reads a call, uses one verb of the scheduler, and answers."""
 
 from __future__ import annotations
 
-import litestar
-from litestar.datastructures import State
-from litestar.params import FromPath
-from litestar.response import Stream
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
 
-from gnomon.contracts.store import ChangeResult
-from gnomon.gateways.auth import READ, check_spec, check_stored, permitted
-from gnomon.gateways.rest.answers import (
-    Bytes,
-    answer_action,
-    answer_bulk,
-    answer_json,
-    answer_page,
-    show,
-    show_changed,
-)
-from gnomon.gateways.rest.events import EventStreams
-from gnomon.gateways.rest.guards import authorizer_of, principal_of, token_of
-from gnomon.gateways.rest.request_fields import (
-    BULK_BYTES_MAX,
-    AnyRequest,
-    QueryFields,
-    read_bulk,
-    read_create,
-    read_if_match,
-    read_replace,
-    read_selection,
-)
-from gnomon.model.codec import BODY_BYTES_MAX
-from gnomon.model.errors import GnomonError
-from gnomon.scheduler import Request, Scheduler
+import msgspec
+from starlette.responses import Response, StreamingResponse
 
+from gnomon.contracts.store import ChangeResult, Selection
+from gnomon.gateways.auth import READ
+from gnomon.gateways.bodies import make_request, read_item, read_object
+from gnomon.gateways.errors import problem_of
+from gnomon.gateways.rest.call import Call, QueryFields
+from gnomon.gateways.rest.callers import token_of
+from gnomon.gateways.rest.constraints import ID, KEY
+from gnomon.gateways.rest.responses import json_response
+from gnomon.model.action import Action, Attempt, Meta, State, Status
+from gnomon.model.errors import GnomonError, InvalidSpec
+from gnomon.model.spec import Spec
+from gnomon.scheduler import Request
+from gnomon.scheduler.scheduler import BULK_MAX
+
+BULK_BYTES_MAX = 8 * 1024 * 1024
+PARSE_PAUSE_EVERY = 100  # items of a bulk between two breaths of the event loop
 EVENT_STREAM = "text/event-stream"
-LIST_FIELDS = ("state", "queue", "id_prefix", "label", "due_before", "limit", "after")
+
+Durability = Annotated[
+    str, msgspec.Meta(extra_json_schema={"enum": ["replicated", "local", "none"]})
+]
+
+_BULK_BEGIN = re.compile(rb'\s*\{\s*"actions"\s*:\s*')
+_RAW_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+_ENCODER = msgspec.json.Encoder()
+_HEARTBEAT = b": still here\n\n"
+
+# -- what is sent ---------------------------------------------------------------------------------
+
+ActionId = Annotated[str, msgspec.Meta(extra_json_schema=ID)]
+IdempotencyKey = Annotated[str, msgspec.Meta(extra_json_schema=KEY)]
 
 
-def scheduler_of(state: State) -> Scheduler:
-    found: Scheduler = state.scheduler
-    return found
+class ReplaceBody(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A new spec of the action that the path names."""
+
+    spec: Spec
 
 
-def _answer(state: State, changed: ChangeResult, *, created: bool = False) -> Bytes:
-    durability = scheduler_of(state).installation.durability
-    return answer_action(show_changed(changed, durability), created=created)
+class CreateBody(ReplaceBody, kw_only=True, forbid_unknown_fields=True):
+    """A new action; without an id it gets one."""
+
+    id: ActionId | msgspec.UnsetType = msgspec.UNSET
 
 
-class Actions(litestar.Controller):
-    """All actions: create, list."""
+class BulkItem(CreateBody, kw_only=True, forbid_unknown_fields=True):
+    """One of many new actions."""
 
-    path = "/v1"
-
-    @litestar.post("/actions", request_max_body_size=BODY_BYTES_MAX)
-    async def create(self, request: AnyRequest, state: State) -> Bytes:
-        """Store a new action."""
-        QueryFields(request, known=())
-        asked, principal = await read_create(request), principal_of(request)
-        check_spec(principal, asked.spec)
-        await authorizer_of(request).admit(principal)
-        changed = await scheduler_of(state).create(asked, actor=principal.name)
-        return _answer(state, changed, created=True)
-
-    @litestar.post("/actions:bulk", request_max_body_size=BULK_BYTES_MAX)
-    async def create_many(self, request: AnyRequest, state: State) -> Bytes:
-        """Store many; one answer each, in order."""
-        QueryFields(request, known=())
-        principal, scheduler = principal_of(request), scheduler_of(state)
-        items = [permitted(principal, item) for item in await read_bulk(request)]
-        asked = [item for item in items if isinstance(item, Request)]
-        await authorizer_of(request).admit(principal, len(asked))
-        stored = iter(await scheduler.create_many(asked, actor=principal.name) if asked else ())
-        results = [item if isinstance(item, GnomonError) else next(stored) for item in items]
-        return answer_bulk(results, scheduler.installation.durability)
-
-    @litestar.get("/actions")
-    async def list(self, request: AnyRequest, state: State) -> Bytes:
-        """A page of actions in order of id."""
-        query = QueryFields(request, known=LIST_FIELDS)
-        scheduler = scheduler_of(state)
-        page = await scheduler.list(
-            read_selection(query), after=query.one("after"), limit=query.number("limit", 100)
-        )
-        return answer_page(page, scheduler.installation.durability)
+    key: IdempotencyKey | msgspec.UnsetType = msgspec.UNSET
 
 
-class OneAction(litestar.Controller):
-    """One action: look, replace, delete, and the verbs that change how it goes."""
+class BulkBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Many new actions."""
 
-    path = "/v1/actions/{id:str}"
-
-    @litestar.get()
-    async def get(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
-        """The action, live or the latest finished one."""
-        QueryFields(request, known=())
-        scheduler = scheduler_of(state)
-        return answer_action(show(await scheduler.get(id), scheduler.installation.durability))
-
-    @litestar.put(request_max_body_size=BODY_BYTES_MAX)
-    async def replace(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
-        """Give it a new spec, or create it."""
-        query = QueryFields(request, known=("barrier",))
-        if_match = read_if_match(request)
-        barrier = query.flag("barrier")
-        asked, principal = await read_replace(request, id), principal_of(request)
-        check_spec(principal, asked.spec)
-        await authorizer_of(request).admit_replace(principal, scheduler_of(state), id)
-        changed = await scheduler_of(state).replace(
-            asked, if_match=if_match, barrier=barrier, actor=principal.name
-        )
-        return _answer(state, changed)
-
-    @litestar.delete(status_code=200)
-    async def delete(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
-        """Cancel it."""
-        query = QueryFields(request, known=("barrier",))
-        changed = await scheduler_of(state).delete(
-            id,
-            if_match=read_if_match(request),
-            barrier=query.flag("barrier"),
-            actor=principal_of(request).name,
-        )
-        return _answer(state, changed)
-
-    @litestar.post("/run")
-    async def run(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
-        """Make it due at once."""
-        QueryFields(request, known=())
-        principal, if_match = principal_of(request), read_if_match(request)
-        await check_stored(principal, scheduler_of(state), id)
-        changed = await scheduler_of(state).run_now(id, if_match=if_match, actor=principal.name)
-        return _answer(state, changed)
-
-    @litestar.post("/pause")
-    async def pause(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
-        """Let nothing begin until it is resumed."""
-        QueryFields(request, known=())
-        changed = await scheduler_of(state).pause(
-            id, if_match=read_if_match(request), actor=principal_of(request).name
-        )
-        return _answer(state, changed)
-
-    @litestar.post("/resume")
-    async def resume(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
-        """Let it go on."""
-        QueryFields(request, known=())
-        principal, if_match = principal_of(request), read_if_match(request)
-        await check_stored(principal, scheduler_of(state), id)
-        changed = await scheduler_of(state).resume(id, if_match=if_match, actor=principal.name)
-        return _answer(state, changed)
-
-    @litestar.post("/retry")
-    async def retry(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
-        """Arm a finished action once more."""
-        QueryFields(request, known=())
-        principal = principal_of(request)
-        await check_stored(principal, scheduler_of(state), id)
-        await authorizer_of(request).admit(principal)
-        changed = await scheduler_of(state).retry(id, actor=principal.name)
-        return _answer(state, changed)
-
-    @litestar.get("/attempts")
-    async def attempts(self, id: FromPath[str], request: AnyRequest, state: State) -> Bytes:
-        """What was attempted, newest first."""
-        query = QueryFields(request, known=("limit",))
-        found = await scheduler_of(state).attempts(id, limit=query.number("limit", 100))
-        return answer_json({"attempts": found})
-
-    @litestar.get("/events")
-    async def events(self, id: FromPath[str], request: AnyRequest, state: State) -> Stream:
-        """The action now, and after every change until it has ended."""
-        QueryFields(request, known=())
-        scheduler, watchers = scheduler_of(state), watchers_of(state)
-        durability = scheduler.installation.durability
-        found = await watchers.open(
-            scheduler.watch(id),
-            shown=lambda action: show(action, durability),
-            confirm=lambda: authorizer_of(request).confirm(token_of(request), READ),
-        )
-        return Stream(found, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+    actions: Annotated[list[BulkItem], msgspec.Meta(max_length=BULK_MAX)]
 
 
-def watchers_of(state: State) -> EventStreams:
-    found: EventStreams = state.watchers
-    return found
+# -- what is answered -----------------------------------------------------------------------------
+
+
+class ActionAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """An action as it is now, and what a commit of this store survives."""
+
+    meta: Meta
+    spec: Spec
+    status: Status
+    durability: Durability
+    in_flight: Attempt | None = None  # of the generation before; it may still arrive
+    repeated: bool = False  # this idempotency key had been applied before
+
+    @property
+    def etag(self) -> str:
+        """Its generation."""
+        return f'"{self.meta.guid}"'
+
+
+class ActionList(msgspec.Struct):
+    """A page of actions in order of id."""
+
+    actions: list[ActionAnswer]
+    next: str | None
+    durability: Durability
+
+
+class BulkResult(msgspec.Struct, forbid_unknown_fields=True):
+    """What became of one of many: the action or the problem."""
+
+    action: ActionAnswer | msgspec.UnsetType = msgspec.UNSET
+    problem: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class BulkAnswer(msgspec.Struct):
+    """What became of each, in order."""
+
+    items: list[BulkResult]
+    durability: Durability
+
+
+class AttemptList(msgspec.Struct):
+    """The attempts of an action, newest first."""
+
+    attempts: Sequence[Attempt]
+
+
+def show_action(action: Action, durability: str) -> ActionAnswer:
+    return ActionAnswer(
+        meta=action.meta, spec=_in_utc(action.spec), status=action.status, durability=durability
+    )
+
+
+def show_change(change: ChangeResult, durability: str) -> ActionAnswer:
+    answer = show_action(change.action, durability)
+    answer.in_flight = change.in_flight
+    answer.repeated = change.repeated
+    return answer
+
+
+def _in_utc(spec: Spec) -> Spec:
+    """Times are kept as the user wrote them and shown in UTC."""
+    if _is_utc(spec.start_at) and _is_utc(spec.deadline):
+        return spec
+    return msgspec.structs.replace(
+        spec,
+        start_at=spec.start_at and spec.start_at.astimezone(UTC),
+        deadline=spec.deadline and spec.deadline.astimezone(UTC),
+    )
+
+
+def _is_utc(moment: datetime | None) -> bool:
+    return moment is None or moment.tzinfo is UTC
+
+
+# -- change ---------------------------------------------------------------------------------------
+
+
+async def create_action(call: Call) -> Response:
+    """Store a new action."""
+    body = read_object(await call.body(), CreateBody.__struct_fields__)
+    request = make_request(body, key=call.header("Idempotency-Key"))
+    change = await call.services.changes.create(request, caller=call.principal)
+    place = {"Location": f"/v1/actions/{change.action.meta.id}"}
+    status = 200 if change.repeated else 201
+    return json_response(show_change(change, call.durability), status=status, headers=place)
+
+
+async def create_actions(call: Call) -> BulkAnswer:
+    """Store many; one answer each, in order."""
+    requests = await read_items(await call.body())
+    results = await call.services.changes.create_many(requests, caller=call.principal)
+    return BulkAnswer(
+        [_bulk_result(result, call.durability) for result in results], call.durability
+    )
+
+
+async def replace_action(call: Call, id: str) -> ActionAnswer:
+    """Give it a new spec, or create it."""
+    if_match, barrier = read_if_match(call), call.query.flag("barrier")
+    body = read_object(await call.body(), ReplaceBody.__struct_fields__)
+    request = make_request({**body, "id": id}, key=call.header("Idempotency-Key"))
+    change = await call.services.changes.replace(
+        id, request, if_match=if_match, barrier=barrier, caller=call.principal
+    )
+    return show_change(change, call.durability)
+
+
+async def delete_action(call: Call, id: str) -> ActionAnswer:
+    """Cancel it."""
+    if_match, barrier = read_if_match(call), call.query.flag("barrier")
+    change = await call.services.scheduler.delete(
+        id, if_match=if_match, barrier=barrier, actor=call.actor
+    )
+    return show_change(change, call.durability)
+
+
+async def run_action(call: Call, id: str) -> ActionAnswer:
+    """Make it due at once."""
+    if_match = read_if_match(call)
+    change = await call.services.changes.run_now(id, if_match=if_match, caller=call.principal)
+    return show_change(change, call.durability)
+
+
+async def pause_action(call: Call, id: str) -> ActionAnswer:
+    """Let nothing begin until it is resumed."""
+    if_match = read_if_match(call)
+    change = await call.services.scheduler.pause(id, if_match=if_match, actor=call.actor)
+    return show_change(change, call.durability)
+
+
+async def resume_action(call: Call, id: str) -> ActionAnswer:
+    """Let it go on."""
+    if_match = read_if_match(call)
+    change = await call.services.changes.resume(id, if_match=if_match, caller=call.principal)
+    return show_change(change, call.durability)
+
+
+async def retry_action(call: Call, id: str) -> ActionAnswer:
+    """Arm a finished action once more."""
+    change = await call.services.changes.retry(id, caller=call.principal)
+    return show_change(change, call.durability)
+
+
+# -- look -----------------------------------------------------------------------------------------
+
+
+async def get_action(call: Call, id: str) -> ActionAnswer:
+    """The action, live or the latest finished one."""
+    return show_action(await call.services.scheduler.get(id), call.durability)
+
+
+async def list_actions(call: Call) -> ActionList:
+    """List actions."""
+    query = call.query
+    page = await call.services.scheduler.list(
+        read_selection(query), after=query.one("after"), limit=query.number("limit", 100)
+    )
+    actions = [show_action(action, call.durability) for action in page.actions]
+    return ActionList(actions, page.next, call.durability)
+
+
+async def list_attempts(call: Call, id: str) -> AttemptList:
+    """What was attempted, newest first."""
+    limit = call.query.number("limit", 100)
+    return AttemptList(await call.services.scheduler.attempts(id, limit=limit))
+
+
+async def watch_action(call: Call, id: str) -> Response:
+    """The action now, and after every change until it has ended."""
+    authorizer, token = call.services.authorizer, token_of(call.request)
+    watch = call.services.watchers.watch(
+        call.services.scheduler.watch(id), confirm=lambda: authorizer.confirm(token, READ)
+    )
+    events = _events(await anext(watch), watch, call.durability)
+    return StreamingResponse(events, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
+
+
+async def _events(
+    first: Action | None, watch: AsyncIterator[Action | None], durability: str
+) -> AsyncIterator[bytes]:
+    """Server-sent events. When a watch fails, the stream ends, and the client asks again: what was
+    sent cannot be taken back."""
+    yield _event(first, durability)
+    try:
+        async for action in watch:
+            yield _event(action, durability)
+    except GnomonError:
+        return
+
+
+def _event(action: Action | None, durability: str) -> bytes:
+    if action is None:
+        return _HEARTBEAT
+    return b"event: action\ndata: " + _ENCODER.encode(show_action(action, durability)) + b"\n\n"
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+async def read_items(body: bytes) -> list[Request | GnomonError]:
+    """`{"actions": [{"id"?, "key"?, "spec"}, …]}`; a bad item spoils no other."""
+    texts = _item_texts(body)
+    if len(texts) > BULK_MAX:
+        raise InvalidSpec("actions", f"has {len(texts)} items; at most {BULK_MAX} a call")
+    items: list[Request | GnomonError] = []
+    for number, text in enumerate(texts):
+        items.append(read_item(bytes(text)))
+        if number % PARSE_PAUSE_EVERY == 0:
+            await asyncio.sleep(0)
+    return items
+
+
+def _item_texts(body: bytes) -> list[msgspec.Raw]:
+    """The items as they stand; cut out by hand, so that no second `actions` hides the first."""
+    begin, trimmed = _BULK_BEGIN.match(body), body.rstrip()
+    if begin is None or not trimmed.endswith(b"}"):
+        raise InvalidSpec("body", 'must be an object with one field: {"actions": […]}')
+    try:
+        return _RAW_ITEMS.decode(trimmed[begin.end() : -1])
+    except msgspec.ValidationError:
+        raise InvalidSpec("actions", "must be a list") from None
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise InvalidSpec("actions", f"is not a list in JSON: {str(exc)[:100]}") from None
+
+
+def _bulk_result(result: ChangeResult | GnomonError, durability: str) -> BulkResult:
+    if isinstance(result, GnomonError):
+        return BulkResult(problem=problem_of(result))
+    return BulkResult(action=show_change(result, durability))
+
+
+def read_if_match(call: Call) -> UUID | None:
+    """The generation that the caller has seen: the ETag of a former answer."""
+    text = call.header("If-Match")
+    if text is None:
+        return None
+    try:
+        if len(text) == 38 and text[0] == text[-1] == '"':
+            return UUID(text[1:-1])
+    except ValueError:
+        pass
+    raise InvalidSpec("header.If-Match", 'must be one ETag: "<guid>"', got=text)
+
+
+def read_selection(query: QueryFields) -> Selection:
+    """The filters of a listing."""
+    labels = {}
+    for text in query.all("label"):
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidSpec("query.label", "must be name=value", got=text)
+        labels[name] = value
+    return Selection(
+        states=tuple(_state(text) for text in query.all("state")),
+        queue=query.one("queue"),
+        id_prefix=query.one("id_prefix"),
+        labels=labels,
+        due_before=query.moment("due_before"),
+    )
+
+
+def _state(text: str) -> State:
+    try:
+        return State(text)
+    except ValueError:
+        known = ", ".join(State)
+        raise InvalidSpec("query.state", f"must be one of {known}", got=text) from None

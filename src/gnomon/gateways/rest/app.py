@@ -1,147 +1,130 @@
-"""The REST application: routes, guards and the boundary, put together."""
+"""The REST application: finds the route of a request, lets its caller in, and has it answered."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
 
-from litestar import Litestar, Response, get
-from litestar.datastructures import State
-from litestar.routes import HTTPRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
 
-from gnomon import __version__
 from gnomon.clock import SystemClock
-from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.task_rows import TaskRows
-from gnomon.gateways.auth import Authorizer
+from gnomon.gateways.auth import READ, Authorizer
+from gnomon.gateways.boundary import PATH_CHARS_MAX, Boundary, RefusedError
+from gnomon.gateways.changes import ActionChanges
 from gnomon.gateways.entities import entities_of
-from gnomon.gateways.rest.actions import Actions, OneAction, scheduler_of
-from gnomon.gateways.rest.answers import Bytes, Problems, answer_json
-from gnomon.gateways.rest.entities import AllEntities, AllStages, OneEntity
-from gnomon.gateways.rest.events import EventStreams
-from gnomon.gateways.rest.guards import OPEN, known_callers_only
-from gnomon.gateways.rest.limits import LimitRoutes
-from gnomon.gateways.rest.openapi import openapi_document
-from gnomon.gateways.rest.request_fields import AnyRequest
-from gnomon.gateways.rest.tasks import OneTask, TaskTables
+from gnomon.gateways.errors import HttpError
+from gnomon.gateways.rest.call import Call, QueryFields, Services
+from gnomon.gateways.rest.callers import let_in
+from gnomon.gateways.rest.responses import problem_response, response_of
+from gnomon.gateways.rest.route import Route
+from gnomon.gateways.rest.routes import ROUTES
+from gnomon.gateways.rest.store_time import StoreTime
+from gnomon.gateways.watchers import Watchers
 from gnomon.scheduler import Scheduler
 from gnomon.stages.entities import Entities
 from gnomon.telemetry.metrics import Metrics
 
-Health = Callable[[], Mapping[str, object]]
-PULSE_S = 1.0
+_SLASHES = re.compile("/{2,}")
 
 
 def create_rest(
     scheduler: Scheduler,
     *,
-    health: Health = dict,
+    health: Callable[[], Mapping[str, object]] = dict,
     metrics: Metrics | None = None,
     observer: Observer | None = None,
     authorizer: Authorizer | None = None,
     stop: asyncio.Event | None = None,
     task_tables: Mapping[str, TaskRows] | None = None,
     entities: Entities | None = None,
-) -> Litestar:
+) -> RestApp:
     """The gateway over a scheduler. `health` adds what this process knows about itself; `stop`
     ends those who watch; `task_tables` are those that callers may look at, by name."""
-    problems = Problems(observer or SilentObserver())
-    state = {
-        "scheduler": scheduler,
-        "health": health,
-        "pulse": StoreTime(scheduler, SystemClock()),
-        "metrics": metrics or Metrics(),
-        "authorizer": authorizer or Authorizer(scheduler.store.tokens, clock=SystemClock()),
-        "watchers": EventStreams(stop=stop),
-        "task_tables": task_tables or {},
-        "entities": entities or entities_of(scheduler),
-    }
-    return Litestar(
-        [
-            Actions,
-            OneAction,
-            LimitRoutes,
-            TaskTables,
-            OneTask,
-            show_health,
-            show_metrics,
-            show_openapi,
-            AllEntities,
-            OneEntity,
-            AllStages,
-        ],
-        state=State(state),
-        guards=[known_callers_only],
-        before_request=answer_options,
-        exception_handlers=problems.handlers(),
-        openapi_config=None,
-        logging_config=None,
+    clock = SystemClock()
+    authorizer = authorizer or Authorizer(scheduler.store.tokens, clock=clock)
+    services = Services(
+        scheduler=scheduler,
+        changes=ActionChanges(scheduler, authorizer),
+        entities=entities or entities_of(scheduler),
+        task_tables=task_tables or {},
+        authorizer=authorizer,
+        watchers=Watchers(stop),
+        metrics=metrics or Metrics(),
+        process_facts=health,
+        store_time=StoreTime(scheduler.store.installation, clock),
     )
+    return RestApp(services, observer or SilentObserver())
 
 
-async def answer_options(request: AnyRequest) -> Bytes | None:
-    """OPTIONS names all methods of a path; Litestar's own answer names those of one handler."""
-    if request.method != "OPTIONS":
-        return None
-    path = request.scope["path_template"]
-    methods = {
-        method
-        for route in request.app.routes
-        if isinstance(route, HTTPRoute) and route.path_format == path
-        for method in route.methods
-    }
-    return Response(b"", status_code=204, headers={"Allow": ", ".join(sorted(methods))})
+class RestApp:
+    """An ASGI application. Whatever goes wrong, the caller gets a problem document."""
+
+    def __init__(self, services: Services, observer: Observer) -> None:
+        self.services = services
+        self._boundary = Boundary(observer)
+        self._paths = PathTable(ROUTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            with self._boundary.guarding(request.method, scope["path"]):
+                response = await self._answer(request)
+        except RefusedError as refusal:
+            response = problem_response(refusal)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        method, authorizer = request.method, self.services.authorizer
+        routes, variables = self._paths.find(request)
+        allowed = {"Allow": ", ".join(sorted({*routes, "OPTIONS"}))}
+        if method == "OPTIONS":
+            await let_in(request, authorizer, READ)
+            return Response(status_code=204, headers=allowed)
+        if method not in routes:
+            raise HttpError("method_not_allowed", _no_such(request), headers=allowed)
+        route = routes[method]
+        principal = await let_in(request, authorizer, route.scope_needed)
+        call = Call(request, route, _query(request, route), principal, self.services)
+        return response_of(await route.handler(call, **variables), route.status)
 
 
-class StoreTime:
-    """The store's time, asked for at most once a second, whoever and however many ask: the answer
-    is for everybody, so it must cost nothing."""
+class PathTable:
+    """The routes by path, and by method in each path."""
 
-    def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
-        self._scheduler = scheduler
-        self._clock = clock
-        self._turn = asyncio.Lock()
-        self._found: tuple[float, datetime] | None = None
+    def __init__(self, routes: tuple[Route, ...]) -> None:
+        self._fixed: dict[str, dict[str, Route]] = {}
+        self._patterns: dict[re.Pattern[str], dict[str, Route]] = {}
+        for route in routes:
+            if "{" in route.path:
+                by_method = self._patterns.setdefault(compile_path(route.path)[0], {})
+            else:
+                by_method = self._fixed.setdefault(route.path, {})
+            by_method[route.method] = route
 
-    async def now(self) -> datetime:
-        """Errors: Unavailable."""
-        async with self._turn:
-            if self._found is None or self._clock.monotonic() - self._found[0] >= PULSE_S:
-                found = await self._scheduler.store.installation.now()
-                self._found = (self._clock.monotonic(), found)
-            return self._found[1]
-
-
-@get("/health", opt=OPEN)
-async def show_health(state: State) -> Bytes:
-    """Whether the store answers, and what it is."""
-    scheduler = scheduler_of(state)
-    installation = scheduler.installation
-    now = await state.pulse.now()
-    facts = {
-        "status": "ok",
-        "version": __version__,
-        "engine": installation.engine,
-        "durability": installation.durability,
-        "schema_version": installation.schema_version,
-        "shard_count": installation.shard_count,
-        "installation": installation.id,
-        "now": now,
-    }
-    return answer_json({**facts, **state.health()})
+    def find(self, request: Request) -> tuple[dict[str, Route], dict[str, str]]:
+        """The routes of the request's path by method, and the variables in it."""
+        path = _SLASHES.sub("/", request.scope["path"]).rstrip("/")
+        if path in self._fixed:
+            return self._fixed[path], {}
+        for pattern, routes in self._patterns.items():
+            match = pattern.match(path)
+            if match:
+                return routes, match.groupdict()
+        raise HttpError("route_not_found", _no_such(request))
 
 
-@get("/metrics")
-async def show_metrics(state: State) -> Bytes:
-    """For Prometheus."""
-    metrics: Metrics = state.metrics
-    return Response(metrics.render(), media_type=metrics.content_type)
+def _query(request: Request, route: Route) -> QueryFields:
+    if route.query is None:
+        return QueryFields(b"", known=())
+    known = [parameter.name for parameter in route.query]
+    return QueryFields(request.scope["query_string"], known=known)
 
 
-@get("/openapi.json")
-async def show_openapi(state: State) -> Bytes:
-    """This API, for programs."""
-    authorizer: Authorizer = state.authorizer
-    return answer_json(openapi_document(is_required=await authorizer.is_required()))
+def _no_such(request: Request) -> str:
+    return f"there is no {request.method} {request.scope['path'][:PATH_CHARS_MAX]}"

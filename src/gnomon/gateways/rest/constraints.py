@@ -49,15 +49,25 @@ _LABELS: Json = {
     "propertyNames": {"pattern": f"^{NAME_PATTERN.pattern}$"},
     "additionalProperties": {"type": "string", "maxLength": LABEL_CHARS_MAX},
 }
+TEXT: Json = {"type": "string"}
+TASK_ID: Json = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 LIMIT_KIND: Json = {"enum": [str(kind) for kind in LimitKind]}
 # `.` and `..` as for ids.
-LIMIT_NAME: Json = {"type": "string", "pattern": rf"^(?!\.{{1,2}}$){NAME_PATTERN.pattern}$"}
+NAME: Json = {"type": "string", "pattern": rf"^(?!\.{{1,2}}$){NAME_PATTERN.pattern}$"}
 LIMIT_FIELDS: Json = {
-    "parallel": {"type": ["integer", "null"], **_range(0, PARALLEL_MAX)},
-    "rate": {"type": ["number", "null"], **_range(RATE_MIN, RATE_MAX)},
-    "burst": {"type": ["integer", "null"], **_range(1, BURST_MAX)},
+    "parallel": _range(0, PARALLEL_MAX),
+    "rate": _range(RATE_MIN, RATE_MAX),
+    "burst": _range(1, BURST_MAX),
 }
-LIMIT_NEEDS: list[Json] = [{"required": ["parallel"]}, {"required": ["rate"]}]
+# Variables of paths by name.
+VARIABLES: Mapping[str, Json] = {
+    "id": ID,
+    "name": NAME,
+    "stage": NAME,
+    "table": TEXT,
+    "task_id": TASK_ID,
+    "limit_kind": LIMIT_KIND,
+}
 
 # Schema -> field -> what is added to what its type says.
 CONSTRAINTS: Mapping[str, Mapping[str, Json]] = {
@@ -77,4 +87,13 @@ CONSTRAINTS: Mapping[str, Mapping[str, Json]] = {
     },
     "CatchUp": {"max": _range(1, CATCH_UP_MAX)},
     "Http": {"method": {"enum": sorted(METHODS)}},
+    "EntityAnswer": {"document": {"type": "object"}},
+    "BulkResult": {"problem": {"$ref": "#/components/schemas/Problem"}},
+}
+# Schema -> what must be there.
+NEEDS: Mapping[str, Json] = {
+    "BulkResult": {"oneOf": [{"required": ["action"]}, {"required": ["problem"]}]},
+    "LimitBody": {"anyOf": [{"required": ["parallel"]}, {"required": ["rate"]}]},
+    "StateBody": {"oneOf": [{"required": ["state"]}, {"required": ["type", "message"]}]},
+    "TaskDraft": {"additionalProperties": False},
 }

@@ -1,25 +1,30 @@
-"""The routes of limits: what may happen at once and how often, changed at run time."""
+"""The handlers of limits: what may happen at once and how often, changed at run time."""
 
 from __future__ import annotations
 
-import litestar
+from typing import Annotated
+
 import msgspec
-from litestar.datastructures import State
-from litestar.params import FromPath
 
 from gnomon.contracts.store import LimitUse
-from gnomon.gateways.bodies import read_limit
-from gnomon.gateways.rest.actions import scheduler_of
-from gnomon.gateways.rest.answers import Bytes, answer_json
-from gnomon.gateways.rest.guards import FOR_OPERATORS, principal_of
-from gnomon.gateways.rest.request_fields import AnyRequest, QueryFields, read_body
-from gnomon.model.limits import LimitKind
+from gnomon.gateways.bodies import read_struct
+from gnomon.gateways.rest.call import Call
+from gnomon.gateways.rest.constraints import LIMIT_FIELDS
+from gnomon.model.limits import Limit, LimitKind, limit_key
 
 LIMIT_BYTES_MAX = 4096
 
 
+class LimitBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A limit that the path names; what is left out is not limited."""
+
+    parallel: Annotated[int | None, msgspec.Meta(extra_json_schema=LIMIT_FIELDS["parallel"])] = None
+    rate: Annotated[float | None, msgspec.Meta(extra_json_schema=LIMIT_FIELDS["rate"])] = None
+    burst: Annotated[int | None, msgspec.Meta(extra_json_schema=LIMIT_FIELDS["burst"])] = None
+
+
 class LimitAnswer(msgspec.Struct, kw_only=True):
-    """A limit as it is shown, with how much of its parallelism is in use."""
+    """A limit, and how much of its parallelism is in use."""
 
     kind: LimitKind
     name: str
@@ -30,48 +35,36 @@ class LimitAnswer(msgspec.Struct, kw_only=True):
     wanted: int
 
 
+class LimitList(msgspec.Struct):
+    """All limits, by kind and name."""
+
+    limits: list[LimitAnswer]
+
+
 def show_limit(use: LimitUse) -> LimitAnswer:
     fields = msgspec.structs.asdict(use.limit)
     return LimitAnswer(**fields, granted=use.granted, wanted=use.wanted)
 
 
-class LimitRoutes(litestar.Controller):
-    """All limits, and one of them."""
+async def list_limits(call: Call) -> LimitList:
+    """All limits."""
+    return LimitList([show_limit(use) for use in await call.services.scheduler.list_limits()])
 
-    path = "/v1/limits"
-    opt = FOR_OPERATORS
 
-    @litestar.get()
-    async def list(self, request: AnyRequest, state: State) -> Bytes:
-        """All limits, by kind and name."""
-        QueryFields(request, known=())
-        found = await scheduler_of(state).list_limits()
-        return answer_json({"limits": [show_limit(use) for use in found]})
+async def get_limit(call: Call, limit_kind: str, name: str) -> LimitAnswer:
+    """A limit."""
+    return show_limit(await call.services.scheduler.get_limit(limit_kind, name))
 
-    @litestar.get("/{kind:str}/{name:str}")
-    async def get(
-        self, kind: FromPath[str], name: FromPath[str], request: AnyRequest, state: State
-    ) -> Bytes:
-        """One limit."""
-        QueryFields(request, known=())
-        return answer_json(show_limit(await scheduler_of(state).get_limit(kind, name)))
 
-    @litestar.put("/{kind:str}/{name:str}", request_max_body_size=LIMIT_BYTES_MAX)
-    async def set(
-        self, kind: FromPath[str], name: FromPath[str], request: AnyRequest, state: State
-    ) -> Bytes:
-        """Set it, or change it."""
-        QueryFields(request, known=())
-        limit = read_limit(await read_body(request), kind, name)
-        use = await scheduler_of(state).set_limit(limit, actor=principal_of(request).name)
-        return answer_json(show_limit(use))
+async def set_limit(call: Call, limit_kind: str, name: str) -> LimitAnswer:
+    """Set a limit, or change it."""
+    body = read_struct(await call.body(), LimitBody)
+    key = limit_key(limit_kind, name)
+    limit = Limit(kind=key.kind, name=key.name, **msgspec.structs.asdict(body))
+    return show_limit(await call.services.scheduler.set_limit(limit, actor=call.actor))
 
-    @litestar.delete("/{kind:str}/{name:str}", status_code=200)
-    async def drop(
-        self, kind: FromPath[str], name: FromPath[str], request: AnyRequest, state: State
-    ) -> Bytes:
-        """Have no such limit any more."""
-        QueryFields(request, known=())
-        actor = principal_of(request).name
-        use = await scheduler_of(state).drop_limit(kind, name, actor=actor)
-        return answer_json(show_limit(use))
+
+async def drop_limit(call: Call, limit_kind: str, name: str) -> LimitAnswer:
+    """Have no such limit any more."""
+    scheduler = call.services.scheduler
+    return show_limit(await scheduler.drop_limit(limit_kind, name, actor=call.actor))

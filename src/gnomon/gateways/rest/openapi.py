@@ -1,61 +1,52 @@
-"""The API as an OpenAPI 3.1 document: schemas out of the types themselves, statuses out of the one
-table of errors. Tests send thousands of requests made from it, and compare what comes back."""
+"""A table of routes as an OpenAPI 3.1 document: schemas out of the types themselves, statuses out
+of the one table of errors. Tests send thousands of requests made from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
 
 from gnomon import __version__
-from gnomon.contracts.task_rows import TaskDetail, TaskDraft, TaskSummary
+from gnomon.gateways.auth import OPERATE
 from gnomon.gateways.errors import TABLE
-from gnomon.gateways.rest.answers import PROBLEM_JSON, ActionAnswer
 from gnomon.gateways.rest.constraints import (
     CONSTRAINTS,
     DURATION,
-    ID,
-    KEY,
-    LIMIT_FIELDS,
-    LIMIT_KIND,
-    LIMIT_NAME,
-    LIMIT_NEEDS,
     MOMENT_NAMES,
-)
-from gnomon.gateways.rest.limits import LimitAnswer
-from gnomon.gateways.rest.openapi_entities import ANSWERS, entity_paths, entity_schemas
-from gnomon.gateways.rest.openapi_parts import (
-    BODY,
-    LIMIT,
-    REF,
+    NEEDS,
     TEXT,
-    Json,
-    answer,
-    body,
-    closed,
-    header,
-    list_of,
-    opened,
-    operation,
-    problems,
-    query,
-    ref,
+    VARIABLES,
 )
-from gnomon.gateways.rest.tasks import STATES
-from gnomon.model.action import Attempt, State
-from gnomon.model.spec import Spec
-from gnomon.scheduler.scheduler import BULK_MAX
+from gnomon.gateways.rest.responses import PROBLEM_JSON
+from gnomon.gateways.rest.route import OPEN, Json, Parameter, Route
 
-SCHEMES = {"bearer": {"type": "http", "scheme": "bearer"}}
-EVENT_STREAM = "text/event-stream"
+ANY_CALL = (401, 403, 429, 500, 503)  # problems that every call may get
+WITH_BODY = (408, 413, 415)  # and every call with a body
+SCHEMA = "#/components/schemas/{name}"
+CREATED = "It is stored."
+REPEATED = "The same had been stored before: nothing was changed."
 
 
-@cache
-def openapi_document(*, is_required: bool = True) -> Json:
-    """The document; `is_required` says whether calls need a token on this server."""
+class Problem(msgspec.Struct):
+    """A problem document (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: Annotated[str, msgspec.Meta(extra_json_schema={"enum": sorted(TABLE)})]
+    request_id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def describe(routes: Sequence[Route], *, is_required: bool) -> Json:
+    """The document; `is_required` says whether calls need a token."""
     bearer: Json = {"bearer": []}
+    types = _types_of(routes)
+    schemas, components = msgspec.json.schema_components(types, ref_template=SCHEMA)
+    schema_of = dict(zip(types, schemas, strict=True))
     return {
         "openapi": "3.1.0",
         "info": {
@@ -66,18 +57,17 @@ def openapi_document(*, is_required: bool = True) -> Json:
         },
         "servers": [{"url": "/"}],
         "security": [bearer] if is_required else [{}, bearer],
-        "paths": {
-            **_paths_of_all(),
-            **_paths_of_one(),
-            **_paths_of_limits(),
-            **_paths_of_tasks(),
-            **entity_paths(),
-            **_paths_of_server(),
-        },
+        "paths": _paths(routes, schema_of),
         "components": {
-            "schemas": _schemas(),
-            "securitySchemes": SCHEMES,
-            "responses": {f"Problem{status}": _problem(status) for status in _statuses()},
+            "schemas": {
+                "Duration": DURATION,
+                **{name: _amend(name, schema) for name, schema in components.items()},
+            },
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "responses": {
+                f"Problem{status}": _problem(status)
+                for status in sorted({row.http for row in TABLE.values()})
+            },
         },
     }
 
@@ -85,260 +75,147 @@ def openapi_document(*, is_required: bool = True) -> Json:
 # -- schemas --------------------------------------------------------------------------------------
 
 
-def _schemas() -> Json:
-    types = [Spec, ActionAnswer, Attempt, LimitAnswer, TaskSummary, TaskDetail, TaskDraft]
-    _, found = msgspec.json.schema_components([*types, *ANSWERS], ref_template=REF)
-    schemas: Json = {name: _mended(name, schema) for name, schema in found.items()}
-    create = {"id": ID, "spec": ref("Spec")}
-    item = {**create, "key": KEY}
-    problem: Json = {"type": {"type": "string"}, "title": {"type": "string"}}
-    problem |= {"status": {"type": "integer"}, "detail": {"type": "string"}}
-    problem |= {"code": {"enum": sorted(TABLE)}, "request_id": {"type": "string"}}
-    durability = {"enum": ["replicated", "local", "none"]}
-    schemas["Action"] = schemas.pop("ActionAnswer")
-    schemas["Limit"] = schemas.pop("LimitAnswer")
-    schemas |= entity_schemas(schemas)
-    schemas["TaskDraft"]["additionalProperties"] = False
-    schemas |= {
-        "Duration": DURATION,
-        "Create": closed(create, ["spec"]),
-        "Replace": closed({"spec": ref("Spec")}, ["spec"]),
-        "BulkItem": closed(item, ["spec"]),
-        "Bulk": closed({"actions": list_of("BulkItem", maxItems=BULK_MAX)}, ["actions"]),
-        "BulkAnswer": opened({"items": list_of("BulkResult"), "durability": durability}),
-        "BulkResult": {
-            "oneOf": [closed({"action": ref("Action")}, ["action"]),
-                      closed({"problem": ref("Problem")}, ["problem"])],
-        },
-        "Page": opened({"actions": list_of("Action"), "durability": durability,
-                       "next": {"type": ["string", "null"]}}),
-        "Attempts": opened({"attempts": list_of("Attempt")}),
-        "LimitBody": {**closed(LIMIT_FIELDS, []), "anyOf": LIMIT_NEEDS},
-        "Limits": opened({"limits": list_of("Limit")}),
-        "TaskTables": opened({"tables": {"type": "array", "items": opened({"name": TEXT})}}),
-        "TaskPage": opened({"tasks": list_of("TaskSummary"), "next": {"type": ["string", "null"]}}),
-        "Problem": {"type": "object", "properties": problem,
-                    "required": ["type", "title", "status", "detail", "code"]},
-        "Health": {"type": "object", "required": ["status", "version", "engine", "durability"]},
-    }  # fmt: skip
-    return schemas
+def _types_of(routes: Sequence[Route]) -> list[Any]:
+    """The types of all bodies and answers, each once."""
+    types: dict[Any, None] = {Problem: None}
+    for route in routes:
+        types.update(dict.fromkeys(route.bodies.values()))
+        if route.answer is not None:
+            types[route.answer] = None
+    return list(types)
 
 
-def _mended(owner: str, value: Any, name: str = "") -> Any:
-    """What the types cannot say: formats, bounds, and the forms in which durations may come."""
-    if isinstance(value, list):
-        return [_mended(owner, item, name) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value.get("format") == "duration":
-        return ref("Duration")
-    found = {key: _mended(owner, item, name) for key, item in value.items() if key != "properties"}
-    if "properties" in value:
-        bounds = CONSTRAINTS.get(owner, {})
-        found["properties"] = {
-            field: _mended(owner, schema, field) | bounds.get(field, {})
-            for field, schema in value["properties"].items()
-        }
-    if found == {"type": "string"} and name in MOMENT_NAMES:
-        found["format"] = "date-time"
-    # A default says what happens when the field is left out; ours are in the reference.
-    found.pop("default", None)
-    return found
+def _amend(name: str, schema: Json) -> Json:
+    """Add to a schema what its type cannot say."""
+    amended: Json = _amend_part(name, schema)
+    return amended | NEEDS.get(name, {})
 
 
-# -- answers --------------------------------------------------------------------------------------
-
-
-def _statuses() -> set[int]:
-    return {row.http for row in TABLE.values()}
-
-
-def _problem(status: int) -> Json:
-    codes = sorted(row.code for row in TABLE.values() if row.http == status)
-    found: Json = {
-        "description": ", ".join(codes),
-        "content": {PROBLEM_JSON: {"schema": ref("Problem")}},
+def _amend_part(owner: str, part: Any, field: str = "") -> Any:
+    """Add formats, bounds, and the forms in which durations may come."""
+    if isinstance(part, list):
+        return [_amend_part(owner, item, field) for item in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("format") == "duration":
+        return {"$ref": SCHEMA.format(name="Duration")}
+    amended = {
+        key: _amend_part(owner, item, field) for key, item in part.items() if key != "properties"
     }
-    if status in (429, 503):
-        found["headers"] = {"Retry-After": header({"type": "string", "pattern": "^[0-9]+$"})}
-    if status == 401:
-        found["headers"] = {"WWW-Authenticate": header({"type": "string"})}
-    return found
-
-
-def _action(description: str) -> Json:
-    tag = header({"type": "string"}, required=True)
-    return {**answer(description, "Action"), "headers": {"ETag": tag}}
+    if "properties" in part:
+        bounds = CONSTRAINTS.get(owner, {})
+        amended["properties"] = {
+            name: _amend_part(owner, schema, name) | bounds.get(name, {})
+            for name, schema in part["properties"].items()
+        }
+    if amended == TEXT and field in MOMENT_NAMES:
+        amended["format"] = "date-time"
+    # A default says what happens when the field is left out; ours are in the reference.
+    amended.pop("default", None)
+    return amended
 
 
 # -- operations -----------------------------------------------------------------------------------
 
 
-_TASK_ID: Json = {"type": "string", "pattern": "^[0-9]{1,18}$"}
-_BARRIER = query("barrier", {"type": "boolean"})
-_IDEMPOTENCY = {"name": "Idempotency-Key", "in": "header", "schema": KEY}
-_IF_MATCH = {
-    "name": "If-Match",
-    "in": "header",
-    "schema": {"type": "string", "pattern": '^"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"$'},
-}
-_PATH_ID = {"name": "id", "in": "path", "required": True, "schema": ID}
-_VERBS = {
-    "run": ("run_now", "Make it due at once."),
-    "pause": ("pause", "Let nothing begin until it is resumed."),
-    "resume": ("resume", "Let it go on."),
-    "retry": ("retry", "Arm a finished action once more."),
-}
-
-
-def _paths_of_all() -> Json:
-    created = _action("It is stored.")
-    created["headers"] |= {"Location": header({"type": "string"}, required=True)}
-    created["links"] = dict(_links())
-    again = _action("The same had been stored before: nothing was changed.")
-    again["headers"] |= {"Location": header({"type": "string"}, required=True)}
-    create = operation(
-        "create", "Store a new action.",
-        {"201": created, "200": again, **problems(400, 409, *BODY)},
-        requestBody=body("Create"), parameters=[_IDEMPOTENCY],
-    )  # fmt: skip
-    bulk = operation(
-        "create_many", "Store many; one answer each, in order.",
-        {"200": answer("What became of each.", "BulkAnswer"), **problems(400, *BODY)},
-        requestBody=body("Bulk"),
-    )  # fmt: skip
-    return {
-        "/v1/actions": {"get": _listing(), "post": create},
-        "/v1/actions:bulk": {"post": bulk},
-    }
-
-
-def _listing() -> Json:
-    text = {"type": "string"}
-    states = {"type": "array", "items": {"enum": [str(state) for state in State]}}
-    labels = {"type": "array", "items": {"type": "string", "pattern": "^[^=]+=.*$"}}
-    parameters = [
-        query("state", states), query("label", labels), query("queue", text),
-        query("id_prefix", text), query("due_before", {"type": "string", "format": "date-time"}),
-        LIMIT, query("after", text, description="`next` of the page before"),
-    ]  # fmt: skip
-    page = answer("A page in order of id.", "Page")
-    return operation("list", "List actions.", {"200": page, **problems(400)}, parameters=parameters)
-
-
-def _links() -> Iterator[tuple[str, Json]]:
-    """An action that was created can be used by all that take its id."""
-    named = {"id": "$response.body#/meta/id"}
-    verbs = [name for name, _ in _VERBS.values()]
-    for name in ("get", "replace", "delete", "attempts", *verbs):
-        yield name, {"operationId": name, "parameters": named}
-
-
-def _paths_of_one() -> Json:
-    path = "/v1/actions/{id}"
-    changed = _action("As it is now.")
-    change = {"200": changed, **problems(400, 404, 412)}
-    paths: Json = {
-        path: {
-            "parameters": [_PATH_ID],
-            "get": operation(
-                "get", "The action, live or the latest finished one.",
-                {"200": _action("The action."), **problems(400, 404)},
-            ),
-            "put": operation(
-                "replace", "Give it a new spec, or create it.",
-                {"200": changed, **problems(400, 404, 412, *BODY)},
-                requestBody=body("Replace"), parameters=[_IDEMPOTENCY, _IF_MATCH, _BARRIER],
-            ),
-            "delete": operation("delete", "Cancel it.", change, parameters=[_IF_MATCH, _BARRIER]),
-        },
-        f"{path}/attempts": _look(
-            "attempts", "What was attempted, newest first.",
-            {"200": answer("The attempts.", "Attempts"), **problems(400)}, [LIMIT],
-        ),
-        f"{path}/events": _look(
-            "events", "The action now, and after every change until it has ended.",
-            {"200": answer("Server-sent events named `action`.", None, kind=EVENT_STREAM),
-             **problems(400, 404)}, [],
-        ),
-    }  # fmt: skip
-    for verb, (name, summary) in _VERBS.items():
-        statuses = {"200": changed, **problems(400, 404, 409, 412)}
-        matches = [] if verb == "retry" else [_IF_MATCH]
-        done = operation(name, summary, statuses, parameters=matches)
-        paths[f"{path}/{verb}"] = {"parameters": [_PATH_ID], "post": done}
+def _paths(routes: Sequence[Route], schema_of: Json) -> Json:
+    paths: Json = {}
+    for route in routes:
+        if route.path not in paths:
+            names = re.findall(r"{(\w+)}", route.path)
+            variables = [_parameter("path", Parameter(name, VARIABLES[name])) for name in names]
+            paths[route.path] = {"parameters": variables} if variables else {}
+        operation = _operation(route, schema_of)
+        if route.operation == "create":
+            operation["responses"] |= _responses_of_create(operation["responses"]["201"], routes)
+        paths[route.path][route.method.lower()] = operation
     return paths
 
 
-def _paths_of_limits() -> Json:
-    limit, path = answer("The limit, and how much of it is in use.", "Limit"), "/v1/limits"
-    kind = {"name": "kind", "in": "path", "required": True, "schema": LIMIT_KIND}
-    name = {"name": "name", "in": "path", "required": True, "schema": LIMIT_NAME}
-    every = {"200": answer("All limits.", "Limits"), **problems(400)}
+def _operation(route: Route, schema_of: Json) -> Json:
+    statuses = {*ANY_CALL, *route.errors}
+    parameters = [_parameter("header", header) for header in route.headers]
+    parameters += [_parameter("query", field) for field in route.query or ()]
+    operation: Json = {"operationId": route.operation, "summary": _summary(route)}
+    if parameters:
+        operation["parameters"] = parameters
+    if route.query is not None:
+        statuses.add(400)
+    if route.bodies:
+        statuses.update(WITH_BODY)
+        contents = {kind: {"schema": schema_of[body]} for kind, body in route.bodies.items()}
+        operation["requestBody"] = {"required": True, "content": contents}
+    if route.scope == OPEN:
+        operation["security"] = []
+    problems = {
+        str(status): {"$ref": f"#/components/responses/Problem{status}"}
+        for status in sorted(statuses)
+    }
+    operation["responses"] = {str(route.status): _answer(route, schema_of), **problems}
+    return operation
+
+
+def _summary(route: Route) -> str:
+    needs = " Needs the scope `admin`." if route.scope == OPERATE else ""
+    return _first_line(route.handler) + needs
+
+
+def _first_line(documented: Any) -> str:
+    return str(documented.__doc__).partition("\n")[0]
+
+
+def _parameter(place: str, parameter: Parameter) -> Json:
+    shown: Json = {"name": parameter.name, "in": place, "schema": parameter.schema}
+    if place == "path":
+        shown["required"] = True
+    if parameter.description:
+        shown["description"] = parameter.description
+    return shown
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def _answer(route: Route, schema_of: Json) -> Json:
+    """The answer of a call that went well."""
+    response: Json = {"description": _first_line(route.handler)}
+    if route.status == 204:
+        return response
+    response["content"] = {route.content_type: {}}
+    if route.answer is not None:
+        response["description"] = _first_line(route.answer)
+        response["content"][route.content_type] = {"schema": schema_of[route.answer]}
+    headers = {"ETag": hasattr(route.answer, "etag"), "Location": route.status == 201}
+    sent = [name for name, is_sent in headers.items() if is_sent]
+    if sent:
+        response["headers"] = {name: {"schema": TEXT, "required": True} for name in sent}
+    return response
+
+
+def _responses_of_create(response: Json, routes: Sequence[Route]) -> Json:
+    """A new action, which all that take its id may use; and a repeat of the same request."""
+    links = {
+        route.operation: {
+            "operationId": route.operation,
+            "parameters": {"id": "$response.body#/meta/id"},
+        }
+        for route in routes
+        if route.path.startswith("/v1/actions/{id}") and route.answer is not None
+    }
     return {
-        path: {"get": operation("list_limits", "All limits.", every)},
-        f"{path}/{{kind}}/{{name}}": {
-            "parameters": [kind, name],
-            "get": operation("get_limit", "A limit.", {"200": limit, **problems(400, 404)}),
-            "put": operation(
-                "set_limit", "Set a limit, or change it. Needs the scope `admin`.",
-                {"200": limit, **problems(400, *BODY)}, requestBody=body("LimitBody"),
-            ),
-            "delete": operation(
-                "drop_limit", "Have no such limit any more. Needs the scope `admin`.",
-                {"200": limit, **problems(400, 404)},
-            ),
-        },
-    }  # fmt: skip
-
-
-def _look(name: str, summary: str, responses: Json, parameters: list[Mapping[str, Any]]) -> Json:
-    found = operation(name, summary, responses, parameters=parameters)
-    return {"parameters": [_PATH_ID], "get": found}
-
-
-def _paths_of_tasks() -> Json:
-    name = {"name": "name", "in": "path", "required": True, "schema": TEXT}
-    number = {"name": "id", "in": "path", "required": True, "schema": _TASK_ID}
-    states = {"type": "array", "items": {"enum": list(STATES)}}
-    listed = [query("state", states), query("group", TEXT), LIMIT, query("after", _TASK_ID)]
-    changed = {"200": answer("As it is now.", "TaskDetail"), **problems(400, 404, 409)}
-    tasks = {
-        "parameters": [name],
-        "get": operation(
-            "list_tasks", "Rows of a task table.",
-            {"200": answer("A page in order of id.", "TaskPage"), **problems(400, 404)},
-            parameters=listed,
-        ),
-        "post": operation(
-            "insert_task", "Insert a row; needs the scope table:NAME, too.",
-            {"201": answer("It is stored.", "TaskDetail"), **problems(400, 404, *BODY)},
-            requestBody=body("TaskDraft"),
-        ),
-    }  # fmt: skip
-    one = operation(
-        "get_task", "A row with its result, and why it waits.",
-        {"200": answer("The row.", "TaskDetail"), **problems(400, 404)},
-    )  # fmt: skip
-    stop = operation("stop_task", "Let it not be performed, or not again.", changed)
-    plan = operation("plan_task", "Let it be performed, or performed again.", changed)
-    tables = {"200": answer("Those that this server knows.", "TaskTables"), **problems(400)}
-    path = "/v1/task-tables/{name}/tasks"
-    return {
-        "/v1/task-tables": {"get": operation("list_task_tables", "The task tables.", tables)},
-        path: tasks,
-        f"{path}/{{id}}": {"parameters": [name, number], "get": one},
-        f"{path}/{{id}}/stop": {"parameters": [name, number], "post": stop},
-        f"{path}/{{id}}/plan": {"parameters": [name, number], "post": plan},
+        "201": {**response, "description": CREATED, "links": links},
+        "200": {**response, "description": REPEATED},
     }
 
 
-def _paths_of_server() -> Json:
-    health = {"200": answer("The store answers.", "Health"), **problems()}
-    metrics = {"200": answer("For Prometheus.", None, kind="text/plain"), **problems()}
-    document = {"200": answer("This document.", None), **problems()}
-    return {
-        "/health": {"get": operation("health", "Whether the store answers.", health, security=[])},
-        "/metrics": {"get": operation("metrics", "What is counted.", metrics)},
-        "/openapi.json": {"get": operation("openapi", "This API.", document)},
+def _problem(status: int) -> Json:
+    codes = sorted(row.code for row in TABLE.values() if row.http == status)
+    response: Json = {
+        "description": ", ".join(codes),
+        "content": {PROBLEM_JSON: {"schema": {"$ref": SCHEMA.format(name="Problem")}}},
     }
+    if status in (429, 503):
+        response["headers"] = {"Retry-After": {"schema": {**TEXT, "pattern": "^[0-9]+$"}}}
+    if status == 401:
+        response["headers"] = {"WWW-Authenticate": {"schema": TEXT}}
+    return response

@@ -1,4 +1,10 @@
-"""Serving: uvicorn on a socket of ours, stopped by an event and not by signals."""
+"""Serving: uvicorn on a socket of ours, stopped by an event and not by signals.
+
+Callers get a few seconds for the head of a request. uvicorn waits for it without end, and counts
+who is waited for: a thousand callers who send a byte now and then would be all that it serves.
+Bodies have a bound of their own (`call`), and callers who have been answered have uvicorn's for
+keeping a connection.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +14,13 @@ import socket
 import ssl
 from collections.abc import Generator
 
+import h11
 import uvicorn
-from litestar import Litestar
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gnomon.clock import wait_set
 from gnomon.gateways.config import ServerConfig
-from gnomon.gateways.rest.heads import TimedProtocol
 from gnomon.model.errors import ConfigurationError
 
 BACKLOG = 1024
@@ -21,6 +28,7 @@ GRACEFUL_S = 5
 TICK_S = 0.1  # uvicorn's own
 TICKS_MAX = 864_000
 CONNECTIONS_MAX = 1000
+HEAD_TIMEOUT_S = 10.0
 
 
 class _Server(uvicorn.Server):
@@ -46,6 +54,37 @@ class _Server(uvicorn.Server):
             await wait_set(self._leaving, TICK_S)
 
 
+class TimedProtocol(H11Protocol):
+    """Hangs up on callers that do not get to the end of a head in time."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._expect_head()
+        else:
+            self._forget_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        """From the first byte on: what is sent meanwhile buys no time."""
+        if self._late is None:
+            self._late = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.abort)
+
+    def _forget_head(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
 def bind(config: ServerConfig) -> socket.socket:
     """Take the port, or say that it is taken; `ServerConfig` has refused what is not safe."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
@@ -64,7 +103,7 @@ def bind(config: ServerConfig) -> socket.socket:
 
 
 async def serve(
-    app: Litestar,
+    app: ASGIApp,
     listener: socket.socket,
     *,
     stop: asyncio.Event,
@@ -79,6 +118,7 @@ async def serve(
             access_log=False,
             log_config=None,
             lifespan="off",
+            ws="none",
             server_header=False,
             limit_concurrency=CONNECTIONS_MAX,
             timeout_graceful_shutdown=GRACEFUL_S,

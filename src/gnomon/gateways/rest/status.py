@@ -1,0 +1,49 @@
+"""The handlers that tell of this server: whether it works, and what it counts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from starlette.responses import Response
+
+from gnomon import __version__
+from gnomon.gateways.rest.actions import Durability
+from gnomon.gateways.rest.call import Call
+from gnomon.gateways.rest.responses import json_response
+
+
+class HealthAnswer(msgspec.Struct, kw_only=True):
+    """The store answers. The process may add what it knows of itself."""
+
+    status: str
+    version: str
+    engine: str
+    durability: Durability
+    schema_version: int
+    shard_count: int
+    installation: UUID
+    now: datetime
+
+
+async def show_health(call: Call) -> Response:
+    """Whether the store answers."""
+    installation = call.services.scheduler.installation
+    health = HealthAnswer(
+        status="ok",
+        version=__version__,
+        engine=installation.engine,
+        durability=installation.durability,
+        schema_version=installation.schema_version,
+        shard_count=installation.shard_count,
+        installation=installation.id,
+        now=await call.services.store_time.now(),
+    )
+    return json_response({**msgspec.structs.asdict(health), **call.services.process_facts()})
+
+
+async def show_metrics(call: Call) -> Response:
+    """What is counted, for Prometheus."""
+    metrics = call.services.metrics
+    return Response(metrics.render(), headers={"Content-Type": metrics.content_type})
