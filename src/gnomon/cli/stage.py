@@ -51,7 +51,7 @@ def backfill(
     shared: options.ServerOptions,
     name: Name,
 ) -> None:
-    """Let a stage walk over all entities again, in the background."""
+    """Show a stage every entity once more, in the background."""
     shared.call_entities(lambda verbs: verbs.backfill_stage(name))
     shared.tell({"stage": name}, f"{name}: walks over all entities")
 

@@ -88,7 +88,7 @@ class RetryLater(Exception):  # noqa: N818 - an answer with a name, not a fault
 
     def __init__(self, why: str, *, after: timedelta | None = None) -> None:
         if after is not None and not isinstance(after, timedelta):
-            raise TypeError(f"Retry(after=…) must be a timedelta, got {after!r:.100}")
+            raise TypeError(f"RetryLater(after=…) must be a timedelta, got {after!r:.100}")
         super().__init__(why)
         self.after = after
 

@@ -126,7 +126,7 @@ METRICS: tuple[Metric, ...] = (
         "Age of the oldest saved version that has not arrived; 0 if there is none.", ("sink",),
     ),
     Metric(
-        "background_held", "gauge", "1 while walks and the background lane wait for the outbox."
+        "background_held", "gauge", "1 while backfills and the background lane wait for the outbox."
     ),
     Metric("python_threads_stuck", "gauge", "Threads whose function outlived its attempt."),
     Metric("unknown_metrics", "counter", "A metric that nobody declared: a slip.", ("name",)),

@@ -99,7 +99,7 @@ async def test_an_error_backs_off_and_counts(error: BaseException) -> None:
 
 
 async def test_a_retry_that_is_no_span_is_a_failure_like_others() -> None:
-    """`Retry(after=5)` says what to write, and backs off."""
+    """`RetryLater(after=5)` says what to write, and backs off."""
 
     def retry(_: It) -> None:
         raise RetryLater("busy", after=5)  # type: ignore[arg-type]

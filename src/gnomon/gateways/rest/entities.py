@@ -236,7 +236,7 @@ async def list_stages(call: Call) -> StageList:
 
 
 async def backfill_stage(call: Call, name: str) -> BackfillAnswer:
-    """Let it walk over all entities, in the background."""
+    """Show it every entity once more, in the background."""
     await call.services.entities.backfill_stage(stage_name(name), by=call.actor)
     return BackfillAnswer(name)
 
