@@ -59,7 +59,7 @@ async def _first_action(app: App) -> UUID:
     spec = msgspec.structs.replace(NOOP, start_at=at)
     meta = (await app.scheduler.create(Request(id=name, spec=spec))).action.meta
     async with held(app, [meta.shard]) as holdings:
-        await app.store.work.move(holdings, limit=1_000, full=True)
+        await app.store.work.move(holdings, limit=1_000)
     return meta.guid
 
 

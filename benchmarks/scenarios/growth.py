@@ -100,7 +100,7 @@ async def one_batch(pond: Pond, number: int) -> None:
     work = pond.app.store.work
     wanted = requests(f"batch{number}", [None] * BATCH)
     await pond.timed("create", create_all(pond.app, wanted))
-    moved = await pond.timed("move", work.move(pond.holdings, limit=BATCH, full=False))
+    moved = await pond.timed("move", work.move(pond.holdings, limit=BATCH))
     if moved.count != BATCH:
         raise RuntimeError(f"{moved.count} of {BATCH} moved")
     lanes = {lane: at for lane, at in moved.lanes.items() if at <= moved.now}

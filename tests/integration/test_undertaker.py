@@ -68,7 +68,7 @@ class Ground(NamedTuple):
         time just now."""
         holdings = [await self._held(shard, owner) for shard in range(SHARDS)]
         await self.store.actions.create([self._draft(effect, spec) for effect in effects])
-        await self.store.work.move(holdings, limit=100, full=True)
+        await self.store.work.move(holdings, limit=100)
         await self.store.leases.heartbeat(
             self.entropy.token(), owner=owner, holdings=holdings, alive_for=HOUR, process=process
         )
@@ -279,7 +279,7 @@ async def test_who_sees_that_another_buried_looks_at_its_own_shards(ground: Grou
     assert [lock.shard] == [held.shard for held in await ground.worker.leases.take()]
     draft = ground._draft(Mock(), {}, shard=lock.shard)
     await ground.store.actions.create([draft])
-    await ground.store.work.move(ground.worker.leases.trusted(), limit=9, full=True)
+    await ground.store.work.move(ground.worker.leases.trusted(), limit=9)
     (row,) = await ground.store.leases.list_workers()
     await ground.store.leases.remove_worker(row.worker)
     assert [] == list(ground.worker.pump.timeline.lanes())

@@ -133,7 +133,7 @@ class AroundWork(Around):
     async def move_and_begin(
         self, holdings: Sequence[HeldShard], *, limit: int, room: Mapping[str, int], **named: Any
     ) -> ArrivalResult:
-        moved: MoveResult = await self.move(holdings, limit=limit, full=False)
+        moved: MoveResult = await self.move(holdings, limit=limit)
         leases = {held.shard: held.lease_guid for held in holdings}
         demands = [
             BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=room[lane.queue])
@@ -149,7 +149,7 @@ class AroundWork(Around):
 class TwoStepMove(AroundWork):
     """Incoming rows are read, inserted and deleted in transactions of their own."""
 
-    async def move(self, holdings: Sequence[HeldShard], *, limit: int, full: bool) -> MoveResult:
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
         lanes: dict[Lane, datetime] = {}
         count = 0
         for held in holdings:

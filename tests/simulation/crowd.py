@@ -108,17 +108,17 @@ class CrowdedWork:
         )
         return msgspec.structs.replace(found, open=numbers if crowd.tells else None)
 
-    async def move(self, holdings: Sequence[HeldShard], *, limit: int, full: bool) -> MoveResult:
-        with self._crowd.without("incoming_queue", [] if full else self._behind(holdings)):
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
+        with self._crowd.without("incoming_queue", self._behind(holdings)):
             before = self._heads(holdings, limit)
-            moved: MoveResult = await self._inner.move(holdings, limit=limit, full=full)
+            moved: MoveResult = await self._inner.move(holdings, limit=limit)
             return msgspec.structs.replace(moved, marks=self._marks(moved, before))
 
     async def move_and_begin(
         self, holdings: Sequence[HeldShard], *, limit: int, **named: Any
     ) -> ArrivalResult:
         if self._arriving_held(holdings):
-            return ArrivalResult(moved=await self.move(holdings, limit=limit, full=False), begun=[])
+            return ArrivalResult(moved=await self.move(holdings, limit=limit), begun=[])
         with self._crowd.without("incoming_queue", self._behind(holdings)):
             before = self._heads(holdings, limit)
             with self._crowd.without("processing_queue", self._take_held()[0]):

@@ -124,7 +124,7 @@ class HeldWork:
                 holdings, limit=limit, room=room, **named
             )
             return arrived
-        moved: MoveResult = await self._inner.move(holdings, limit=limit, full=False)
+        moved: MoveResult = await self._inner.move(holdings, limit=limit)
         leases = {held.shard: held.lease_guid for held in holdings}
         demands = [
             BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=room[lane.queue])

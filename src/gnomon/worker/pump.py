@@ -231,7 +231,7 @@ class Pump:
         try:
             if room:
                 return await self._arrive(lowered, room)
-            return await self._store.move(lowered, limit=self._config.move_batch, full=False)
+            return await self._store.move(lowered, limit=self._config.move_batch)
         except Unavailable:
             # It may be looking back that takes too long: it must not be all that is tried.
             self._look_back.drop([held.shard for held in holdings])

@@ -66,7 +66,7 @@ class TestPoison:
         """Both come into the processing queue."""
         await _both_created(given)
         await spoil()
-        moved = await store.work.move(await given.holdings(), limit=100, full=False)
+        moved = await store.work.move(await given.holdings(), limit=100)
         assert 2 == moved.count
 
     async def test_arrive(self, store: Store, given: Given, spoil: Spoil) -> None:

@@ -20,7 +20,7 @@ from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.store import Store
 from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Mock
-from gnomon.stores.postgres import move
+from gnomon.stores.postgres import lanes, work
 from gnomon.worker import Worker, WorkerConfig
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
@@ -54,7 +54,8 @@ class Executed:
 @pytest.fixture(autouse=True)
 def no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks follow at once, so that a transaction need not be open for seconds to be passed."""
-    monkeypatch.setattr(move, "MARK_SLACK", timedelta(0))
+    for module in (lanes, work):
+        monkeypatch.setattr(module, "MARK_SLACK", timedelta(0))
 
 
 @asynccontextmanager

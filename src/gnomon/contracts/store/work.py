@@ -176,15 +176,15 @@ class Recorded(StrEnum):
 class WorkStore(Protocol):
     """Moves, begins and records. The processing queue is written here and nowhere else."""
 
-    async def move(self, holdings: Sequence[HeldShard], *, limit: int, full: bool) -> MoveResult:
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
         """Move rows of the held shards from the incoming to the processing queue.
 
         At most `limit` rows a shard, oldest first; a row is moved whole or not at all, and never
         twice. Rows of shards whose lease is not the given one stay. Rows whose guid is not its
         action's any more are dropped. A mark that the database's clock has not come to, because it
-        was set back, counts as a mark of the present. With `full` the marks are ignored, so rows of
-        transactions that committed late are found. New marks lag behind the present, but pass rows
-        of transactions that are open for longer: see `poll`.
+        was set back, counts as a mark of the present; without a mark all rows are looked at. New
+        marks lag behind the present, but pass rows of transactions that are open for longer: see
+        `poll`.
         """
         ...
 
@@ -211,7 +211,7 @@ class WorkStore(Protocol):
     ) -> ArrivalResult:
         """Move, and begin at once what is due on arrival: an immediate action's short way.
 
-        Moves like `move` (not full); of each queue in `room` up to that many of the rows moved
+        Moves like `move`; of each queue in `room` up to that many of the rows moved
         are begun, by the rules of `begin`, in the same transaction where the engine can. The
         others are moved only. An unknown outcome is found out by `find_begun`, as for `begin`.
         """

@@ -55,7 +55,8 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
         observer=observer or SilentObserver(),
     )
     decoder = Decoder()
-    work = database.for_work()
+    for_work = database.for_work()
+    work = PostgresWork(for_work, decoder)
     wakeups = PostgresWakeups(database, dsn, clock=clock, entropy=entropy, can_listen=prepared)
     return Store(
         capabilities=Capabilities(
@@ -66,21 +67,22 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
             many_shards=database.many_shards,
         ),
         actions=PostgresActions(database, decoder),
-        work=PostgresWork(work, decoder),
+        work=work,
         leases=PostgresLeases(database.for_leases()),
         installation=PostgresInstallation(
             database,
             decoder,
+            work,
             entropy=entropy,
             attempts_kept_for=attempts_kept_for,
             audit_kept_for=audit_kept_for,
         ),
         tokens=PostgresTokens(database),
-        limits=PostgresLimits(work),
+        limits=PostgresLimits(for_work),
         entities=PostgresEntities(database, entropy=entropy),
-        queues=PostgresQueues(database, work, entropy=entropy),
+        queues=PostgresQueues(database, for_work, entropy=entropy),
         register=PostgresRegister(database, entropy=entropy),
-        outbox=PostgresOutbox(work),
+        outbox=PostgresOutbox(for_work),
         wakeups=wakeups,
         close=partial(_close, wakeups, database),
         joining=partial(_joining, database, decoder),

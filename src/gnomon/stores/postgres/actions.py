@@ -15,6 +15,7 @@ from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.creation import (
     answers,
     create_drafts,
+    created_by_guid,
     creator_of,
     draft_columns,
     in_key_order,
@@ -43,7 +44,7 @@ class PostgresActions:
             rows = await self._database.fetch(
                 "create", *draft_columns(in_key_order(drafts)), creator_of(actor), actor, verb
             )
-            return answers(drafts, {row[0]: row[1] for row in rows})
+            return answers(drafts, created_by_guid(rows))
         found: list[ChangeResult | None] = [None] * len(drafts)
         for group in self._database.groups(draft.shard for draft in drafts):
             chosen = [drafts[place] for place in group.places]
@@ -128,8 +129,8 @@ class PostgresActions:
                 *group.shards,
             )
             for row in rows:
-                if row[1] not in found:  # the latest comes first
-                    found[row[1]] = self._decoder.action_of(row)
+                if row["id"] not in found:  # the latest comes first
+                    found[row["id"]] = self._decoder.action_of(row)
         return found
 
     async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
@@ -140,21 +141,21 @@ class PostgresActions:
         logged = await self._database.fetch("list_attempts", place.shard, id, limit)
         plain = await self._database.fetch("list_attempts_finished", place.shard, id, limit)
         found = [logged_attempt(row) for row in logged]
-        found += [read_attempt(row[5]) or plain_success(row) for row in plain]
+        found += [read_attempt(row["last_attempt"]) or plain_success(row) for row in plain]
         found.sort(key=_newest_first, reverse=True)
         return found[:limit]
 
     async def count(self) -> Mapping[State, int]:
         counts = dict.fromkeys(State, 0)
         for query in ("count_live", "count_unsuccessful"):
-            for state, count in await self._database.fetch_wide(query):
-                counts[State(state)] = count
+            for row in await self._database.fetch_wide(query):
+                counts[State(row["state"])] = row["count"]
         trouble = counts[State.DEAD] + counts[State.CANCELLED] + counts[State.EXPIRED]
         rows = await self._database.fetch_wide("count_estimate", self._database.schema)
-        estimated: int = rows[0][0]
+        estimated: int = rows[0]["count"]
         if estimated < ESTIMATED_FROM:
             rows = await self._database.fetch_wide("count_done")
-            counts[State.DONE] = rows[0][0]
+            counts[State.DONE] = rows[0]["count"]
         else:
             counts[State.DONE] = max(0, estimated - trouble)
         return counts

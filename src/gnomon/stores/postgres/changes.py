@@ -96,7 +96,7 @@ class ActionChanger:
         await self._supersede(place, live)
         columns = [column[0] for column in draft_columns([draft])]
         rows = await self._session.fetch("replace", *columns, draft.keyed)
-        updated_at: datetime = rows[0][0]
+        updated_at: datetime = rows[0]["updated_at"]
         spec = draft.spec
         await self._announce(
             place, draft.guid, spec.queue, spec.priority, due=draft.scheduled_at, now=updated_at
@@ -177,7 +177,8 @@ class ActionChanger:
             return None
         rows = await self._session.fetch("get_live", [place.shard], [place.id], *place.shards)
         row = rows[0]
-        return LiveAction(self._decoder.action_of(row), row[28], row[29], row[30], row[31])
+        action = self._decoder.action_of(row)
+        return LiveAction(action, row["keyed"], row["queue"], row["priority"], row["now"])
 
     async def _found(
         self, place: ActionAddress, if_match: UUID | None, *, repeated_as: UUID | None = None
@@ -201,7 +202,7 @@ class ActionChanger:
             status.occurrence_at, status.expires_at, status.occurrence_no,
             status.occurrence_failures,
         )  # fmt: skip
-        updated_at: datetime = rows[0][0]
+        updated_at: datetime = rows[0]["updated_at"]
         if due is not None:
             await self._announce(place, guid, live.queue, live.priority, due=due, now=updated_at)
         await self._audit(verb, place, guid, updated_at)

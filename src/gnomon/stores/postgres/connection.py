@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -35,6 +35,8 @@ STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once pe
 LEASE_POOL_SIZE = 2
 WIDE_POOL_SIZE = 3
 CLOSE_TIMEOUT_S = 2.0
+
+T = TypeVar("T")
 
 _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
 WARNING_STATE = "01000"
@@ -73,9 +75,9 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
 class Row(Protocol):
-    """An asyncpg Record or a tuple: read by position."""
+    """A row of a statement: read by the names of its columns."""
 
-    def __getitem__(self, place: int, /) -> Any: ...
+    def __getitem__(self, name: Any, /) -> Any: ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -86,6 +88,12 @@ class Session(Protocol):
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
         """The rows of a statement."""
         ...
+
+
+async def read_now(session: Session) -> datetime:
+    """The database's present."""
+    now: datetime = (await session.fetch("now"))[0]["now"]
+    return now
 
 
 class Group(NamedTuple):
@@ -238,7 +246,7 @@ class Database:
         if not self._shard_count:
             rows = await (session or self).fetch("shard_count")
             check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
-            self._shard_count = int(rows[0][0])
+            self._shard_count = int(rows[0]["shard_count"])
         return self._shard_count
 
     def groups(self, shards: Iterable[int]) -> Iterator[Group]:
@@ -248,6 +256,14 @@ class Database:
             places.setdefault(0 if self.many_shards else shard, []).append(place)
         for shard, of_shard in places.items():
             yield Group(self.only(shard), of_shard)
+
+    def split(
+        self, items: Sequence[T], shard_of: Callable[[T], int]
+    ) -> Iterator[tuple[list[T], tuple[int, ...]]]:
+        """The same for things that know their shard: those of one transaction, and the last
+        arguments of its shard-local statements."""
+        for group in self.groups(map(shard_of, items)):
+            yield [items[place] for place in group.places], group.shards
 
     def only(self, shard: int) -> tuple[int, ...]:
         """The last argument of a shard-local statement about one shard."""

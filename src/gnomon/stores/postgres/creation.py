@@ -9,7 +9,7 @@ from uuid import UUID
 from gnomon.contracts.store import LOCAL, ActionDraft, ChangeResult
 from gnomon.model.action import Action, Meta, Status
 from gnomon.model.codec import encode_spec
-from gnomon.stores.postgres.connection import Session
+from gnomon.stores.postgres.connection import Row, Session
 from gnomon.stores.postgres.rows import Decoder
 
 MICROSECOND = timedelta(microseconds=1)
@@ -80,6 +80,10 @@ def answers(
     return found
 
 
+def created_by_guid(rows: Sequence[Row]) -> dict[UUID, datetime]:
+    return {row["guid"]: row["created_at"] for row in rows}
+
+
 def creator_of(actor: str) -> str | None:
     """Whom new actions count against; those without a token count against nobody."""
     return None if actor == LOCAL else actor
@@ -104,7 +108,7 @@ async def create_drafts(
     rows = await session.fetch(
         "create_rows", *draft_columns(ordered), keyed, creator_of(actor), *shards
     )
-    stored: dict[UUID, datetime] = {row[0]: row[1] for row in rows}
+    stored = created_by_guid(rows)
     repeats: dict[UUID, Action] = {}
     if any(keyed):
         asked = [draft for draft in drafts if draft.keyed]
@@ -158,7 +162,7 @@ async def _finished_repeats(
     if not touched:
         return {}
     rows = await session.fetch("repeat_generations", _guids(drafts), *shards)
-    return {row[2]: decoder.action_of(row) for row in rows}
+    return {row["guid"]: decoder.action_of(row) for row in rows}
 
 
 async def live_repeats(
@@ -172,13 +176,13 @@ async def live_repeats(
     if not drafts:
         return {}
     touched = await session.fetch("repeat_live", _guids(drafts), *shards)
-    known = {row[0] for row in touched} | finished.keys()
+    known = {row["guid"] for row in touched} | finished.keys()
     asked = [draft for draft in drafts if draft.guid in known]
     if not asked:
         return {}
     names = ([draft.shard for draft in asked], [draft.id for draft in asked])
     rows = await session.fetch("get_live", *names, *shards)
-    live = {row[1]: decoder.action_of(row) for row in rows}
+    live = {row["id"]: decoder.action_of(row) for row in rows}
     return {draft.guid: live[draft.id] for draft in asked if draft.id in live}
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from gnomon.contracts.store import FinishRequest, Recorded
 from gnomon.model.action import Attempt, State
-from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.connection import Row, Session, read_now
 from gnomon.stores.postgres.results import (
     ResultRow,
     continue_actions,
@@ -20,20 +20,7 @@ from gnomon.stores.postgres.results import (
 HELD_FOR = timedelta(seconds=30)  # several times the recorder's longest pause
 
 
-async def finish(
-    database: Database, finishes: Sequence[FinishRequest], owner: str
-) -> Sequence[Recorded]:
-    found: dict[UUID, Recorded] = {}
-    for group in database.groups(one.shard for one in finishes):
-        chosen = {finishes[place].attempt_id: finishes[place] for place in group.places}
-        async with database.transaction("finish") as session:
-            recorder = AttemptFinisher(session, owner, group.shards)
-            for batch in _one_per_guid(chosen.values()):
-                found |= await recorder.record(batch)
-    return _in_order(finishes, found)
-
-
-def _one_per_guid(finishes: Iterable[FinishRequest]) -> Iterator[list[FinishRequest]]:
+def one_per_guid(finishes: Iterable[FinishRequest]) -> Iterator[list[FinishRequest]]:
     """Batches sorted by guid. Two results of one generation, the older of which must be late, go
     into different ones: the arrays of a statement have one place per guid."""
     left = list(finishes)
@@ -44,15 +31,15 @@ def _one_per_guid(finishes: Iterable[FinishRequest]) -> Iterator[list[FinishRequ
         left = others
 
 
-def _in_order(finishes: Sequence[FinishRequest], found: dict[UUID, Recorded]) -> list[Recorded]:
+def in_order(finishes: Sequence[FinishRequest], recorded: dict[UUID, Recorded]) -> list[Recorded]:
     """One answer per result; a result that was given twice is a repeat of itself."""
-    if len(found) == len(finishes):
-        return [found[one.attempt_id] for one in finishes]
+    if len(recorded) == len(finishes):
+        return [recorded[one.attempt_id] for one in finishes]
     answers = []
     for one in finishes:
-        answers.append(found[one.attempt_id])
-        if found[one.attempt_id] is Recorded.APPLIED:
-            found[one.attempt_id] = Recorded.REPEATED
+        answers.append(recorded[one.attempt_id])
+        if recorded[one.attempt_id] is Recorded.APPLIED:
+            recorded[one.attempt_id] = Recorded.REPEATED
     return answers
 
 
@@ -116,8 +103,8 @@ class AttemptFinisher:
             [one.guid for one in finishes],
             [one.attempt_id for one in finishes],
         )
-        applied = {row[0] for row in rows}
-        swept = {row[0] for row in rows if row[1]}
+        applied = {row["attempt_id"] for row in rows}
+        swept = {row["attempt_id"] for row in rows if row["swept"]}
         # The first attempt of a one-shot is told by its finished row; the log is for the others.
         logged = [
             one
@@ -132,7 +119,7 @@ class AttemptFinisher:
 
     async def _ending(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         rows = await self._session.fetch("finish_take", *_keys(finishes), *self._shards)
-        results, now = await self._accepted(finishes, {row[0]: row[1] for row in rows})
+        results, now = await self._accepted(finishes, _swept_by_attempt(rows))
         await end_actions(self._session, results, now, self._shards)
         logged = [result for result in results if not _is_told_by_its_row(result)]
         await log_attempts(self._session, logged, now, self._shards)
@@ -141,10 +128,10 @@ class AttemptFinisher:
     async def _going_on(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         times = [one.verdict.scheduled_at for one in finishes]
         rows = await self._session.fetch("finish_keep", *_keys(finishes), times, *self._shards)
-        swept = [row[2] for row in rows if row[1]]
+        swept = [row["guid"] for row in rows if row["swept"]]
         if swept:
             await self._session.fetch("finish_clear_swept", swept, *self._shards)
-        results, now = await self._accepted(finishes, {row[0]: row[1] for row in rows})
+        results, now = await self._accepted(finishes, _swept_by_attempt(rows))
         await continue_actions(self._session, results, self._shards)
         await log_attempts(self._session, results, now, self._shards)
         return _attempt_ids(results)
@@ -152,7 +139,7 @@ class AttemptFinisher:
     async def _refused(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
         """What was not recorded: because somebody holds its action, or because of the fence."""
         rows = await self._session.fetch("finish_held", *_keys(finishes), HELD_FOR, *self._shards)
-        held = {row[0] for row in rows}
+        held = {row["attempt_id"] for row in rows}
         left = [one for one in finishes if one.attempt_id not in held]
         found = await self._fenced_off(left) if left else {}
         return found | dict.fromkeys(held, Recorded.HELD)
@@ -166,7 +153,7 @@ class AttemptFinisher:
             [one.outcome for one in finishes],
             *self._shards,
         )
-        repeated = {row[0] for row in rows}
+        repeated = {row["attempt_id"] for row in rows}
         late = [one for one in finishes if one.attempt_id not in repeated]
         if late:
             now = await self._present()
@@ -193,7 +180,7 @@ class AttemptFinisher:
 
     async def _present(self) -> datetime:
         if self._now is None:
-            self._now = (await self._session.fetch("now"))[0][0]
+            self._now = await read_now(self._session)
         return self._now
 
     def _result(
@@ -233,6 +220,10 @@ def _keys(finishes: Sequence[FinishRequest]) -> tuple[list[object], ...]:
         [one.guid for one in finishes],
         [one.attempt_id for one in finishes],
     )
+
+
+def _swept_by_attempt(rows: Iterable[Row]) -> dict[UUID, bool]:
+    return {row["attempt_id"]: row["swept"] for row in rows}
 
 
 def _attempt_ids(results: Sequence[ResultRow]) -> set[UUID]:

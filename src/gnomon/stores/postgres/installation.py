@@ -14,12 +14,11 @@ from gnomon.contracts.store import Finding, HeldShard, Installation, LapsedRow, 
 from gnomon.model.errors import InvalidRequest, SchemaMismatch, StoreUnavailable, check
 from gnomon.model.transition import MissedOccurrences, Verdict, decide
 from gnomon.queries import in_schema
-from gnomon.stores.postgres.connection import Database, PoolSession
+from gnomon.stores.postgres.connection import Database, PoolSession, read_now
 from gnomon.stores.postgres.migrations import FLOOR, VERSION, PostgresMigration, migrations
-from gnomon.stores.postgres.move import move
 from gnomon.stores.postgres.partitions import PartitionJanitor
 from gnomon.stores.postgres.rows import Decoder
-from gnomon.stores.postgres.settle import settle
+from gnomon.stores.postgres.work import PostgresWork
 
 MIGRATE_PATIENCE = timedelta(minutes=10)
 DOCTOR_PATIENCE = timedelta(minutes=5)
@@ -46,7 +45,7 @@ DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
         "entity_change",
         "stage_state",
         "stage_queue",
-        "changed_entity",
+        "stage_feed",
         "stage_outbox",
         "stage_backfill",
     ),
@@ -83,6 +82,7 @@ class PostgresInstallation:
         self,
         database: Database,
         decoder: Decoder,
+        work: PostgresWork,
         *,
         entropy: Entropy,
         attempts_kept_for: timedelta,
@@ -90,6 +90,7 @@ class PostgresInstallation:
     ) -> None:
         self._database = database
         self._decoder = decoder
+        self._work = work
         self._entropy = entropy
         self._janitor = PartitionJanitor(
             database,
@@ -112,7 +113,7 @@ class PostgresInstallation:
             missing = [step for step in migrations() if step.version > found]
             for step in missing:
                 await self._apply(session, step)
-            if missing and (await session.fetch("has_citus"))[0][0]:
+            if missing and (await session.fetch("has_citus"))[0]["found"]:
                 await self._distribute(session, [step.version for step in missing])
             if found == 0:
                 await self._install(session, shard_count)
@@ -123,13 +124,13 @@ class PostgresInstallation:
 
     async def _version(self, session: PoolSession) -> int:
         schema = self._database.schema
-        if not (await session.fetch("migrate_has_schema", schema))[0][0]:
+        if not (await session.fetch("migrate_has_schema", schema))[0]["found"]:
             await session.fetch("migrate_create_schema")
-        if not (await session.fetch("migrate_has_tables", schema))[0][0]:
+        if not (await session.fetch("migrate_has_tables", schema))[0]["found"]:
             return 0
         rows = await session.fetch("open")
         check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
-        return int(rows[0][2])
+        return int(rows[0]["schema_version"])
 
     async def _apply(self, session: PoolSession, step: PostgresMigration) -> None:
         await session.execute(in_schema(step.script, self._database.schema))
@@ -155,25 +156,27 @@ class PostgresInstallation:
         rows = await self._database.fetch("open")
         if not rows:
             raise SchemaMismatch(found=0, expected=VERSION)
-        guid, shard_count, version, floor = rows[0]
-        if version < VERSION:
-            raise SchemaMismatch(found=version, expected=VERSION)
-        if floor > VERSION:
-            raise SchemaMismatch(found=floor, expected=VERSION)
+        (row,) = rows
+        if row["schema_version"] < VERSION:
+            raise SchemaMismatch(found=row["schema_version"], expected=VERSION)
+        if row["floor"] > VERSION:
+            raise SchemaMismatch(found=row["floor"], expected=VERSION)
         return Installation(
-            id=guid,
-            shard_count=shard_count,
-            schema_version=version,
+            id=row["id"],
+            shard_count=row["shard_count"],
+            schema_version=row["schema_version"],
             durability=await self._durability(),
             engine="postgres",
         )
 
     async def _durability(self) -> str:
         """What a commit survives, as the server is set."""
-        fsync, commit, standbys = (await self._database.fetch("open_durability"))[0]
-        if standbys and commit in SURE_COMMITS and fsync == "on":
+        (row,) = await self._database.fetch("open_durability")
+        if row["fsync"] != "on":
+            return "none"
+        if row["standbys"] and row["commit"] in SURE_COMMITS:
             return "replicated"
-        return "local" if fsync == "on" and commit in LOCAL_COMMITS else "none"
+        return "local" if row["commit"] in LOCAL_COMMITS else "none"
 
     # -- identity ---------------------------------------------------------------------------------
 
@@ -195,8 +198,11 @@ class PostgresInstallation:
     async def _identities(self) -> tuple[Identity, Identity]:
         rows = await self._database.fetch("verify_identity")
         check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
-        facts = tuple(rows[0])
-        return Identity(*facts[:3]), Identity(*facts[3:])
+        (row,) = rows
+        return (
+            Identity(row["system_identifier"], row["timeline"], row["database_oid"]),
+            Identity(row["present_system"], row["present_timeline"], row["present_oid"]),
+        )
 
     async def adopt(self, *, past_due: str) -> int:
         if past_due not in ("run", "skip"):
@@ -216,7 +222,7 @@ class PostgresInstallation:
         lease = self._entropy.token()
         await self._database.fetch("adopt_lock", shard, lease, ADOPTER)
         holding = HeldShard(shard=shard, lease_guid=lease)
-        while (await move(self._database, [holding], limit=ADOPT_BATCH, full=True)).more:
+        while (await self._work.move([holding], limit=ADOPT_BATCH)).more:
             pass
         count = 0
         while rows := await self._database.fetch_wide("adopt_overdue", shard, moment, ADOPT_BATCH):
@@ -224,7 +230,7 @@ class PostgresInstallation:
             skips = [
                 SettleRequest(lapsed=row, verdict=_skip(row), reason=SKIPPED) for row in overdue
             ]
-            settled = await settle(self._database, skips)
+            settled = await self._work.settle(skips)
             if not settled:
                 raise StoreUnavailable(f"adopt: a transaction holds actions of shard {shard}")
             count += settled
@@ -235,20 +241,21 @@ class PostgresInstallation:
     # -- upkeep -----------------------------------------------------------------------------------
 
     async def now(self) -> datetime:
-        found: datetime = (await self._database.fetch("now"))[0][0]
-        return found
+        return await read_now(self._database)
 
     async def doctor(self) -> Sequence[Finding]:
         async with self._database.transaction(
             "doctor", wide=True, patience=DOCTOR_PATIENCE
         ) as session:
             rows = await session.fetch("doctor", OVERRUN, FINDINGS_MAX)
-            locks, expected = (await session.fetch("doctor_locks"))[0]
-        found = [Finding(rule=row[0], subject=row[1], detail=row[2]) for row in rows]
-        if locks != expected:
-            detail = f"{locks} lock rows for {expected} shards"
-            found.append(Finding(rule="lock_rows", subject="shard_lock", detail=detail))
-        return found
+            (counted,) = await session.fetch("doctor_locks")
+        findings = [
+            Finding(rule=row["rule"], subject=row["subject"], detail=row["detail"]) for row in rows
+        ]
+        if counted["locks"] != counted["shard_count"]:
+            detail = f"{counted['locks']} lock rows for {counted['shard_count']} shards"
+            findings.append(Finding(rule="lock_rows", subject="shard_lock", detail=detail))
+        return findings
 
     async def purge(self, *, limit: int) -> int:
         return await self._janitor.purge(limit)

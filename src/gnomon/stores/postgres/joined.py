@@ -54,17 +54,17 @@ class PsycopgSession:
 
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
         import psycopg
-        from psycopg.rows import tuple_row
+        from psycopg.rows import dict_row
 
         connection = self._connection
         if connection.autocommit and connection.info.transaction_status == 0:
             raise InvalidRequest(NO_TRANSACTION)
         with translated_errors(name, expected=VERSION, kinds=(*DRIVER_ERRORS, psycopg.Error)):
             if isinstance(connection, psycopg.Connection):
-                with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
+                with psycopg.RawCursor(connection, row_factory=dict_row) as cursor:
                     cursor.execute(self._queries[name], args)
                     return cursor.fetchall() if cursor.description else []
-            async with psycopg.AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
+            async with psycopg.AsyncRawCursor(connection, row_factory=dict_row) as cursor:
                 await cursor.execute(self._queries[name], args)
                 return await cursor.fetchall() if cursor.description else []
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
-from gnomon.stores.postgres.connection import Database, Group
+from gnomon.stores.postgres.connection import Database, Group, read_now
 
 
 class PostgresLeases:
@@ -19,12 +19,12 @@ class PostgresLeases:
     async def list_locks(self) -> Sequence[ShardLock]:
         return [
             ShardLock(
-                shard=row[0],
-                lease_guid=row[1],
-                owner=row[2],
-                beat=row[3],
-                silent_for=row[4],
-                started_at=row[5],
+                shard=row["shard_id"],
+                lease_guid=row["lease_guid"],
+                owner=row["owner"],
+                beat=row["beat"],
+                silent_for=row["silent_for"],
+                started_at=row["last_processing_start_at"],
             )
             for row in await self._database.fetch("list_locks")
         ]
@@ -37,7 +37,7 @@ class PostgresLeases:
         )
         if not rows:
             return None
-        return HeldShard(shard=shard, lease_guid=lease_guid, incoming_mark=rows[0][0])
+        return HeldShard(shard=shard, lease_guid=lease_guid, incoming_mark=rows[0]["incoming_mark"])
 
     async def heartbeat(
         self,
@@ -53,16 +53,16 @@ class PostgresLeases:
             rows = await self._database.fetch(
                 "heartbeat", *holding_columns(holdings, group), *group.shards
             )
-            held.update(row[0] for row in rows)
+            held.update(row["shard_id"] for row in rows)
         async with self._database.transaction("heartbeat") as session:
-            now = (await session.fetch("now"))[0][0]
+            now = await read_now(session)
             await session.fetch("heartbeat_worker", worker, owner, now, len(held), process)
-            alive, shards, version = (await session.fetch("heartbeat_alive", alive_for))[0]
+            (alive,) = await session.fetch("heartbeat_alive", alive_for)
         return HeartbeatResult(
             held=frozenset(held),
-            workers_alive=alive,
-            shards_held=shards,
-            limits_version=version,
+            workers_alive=alive["workers"],
+            shards_held=alive["shards"],
+            limits_version=alive["limits_version"],
             now=now,
         )
 
@@ -75,7 +75,12 @@ class PostgresLeases:
 
     async def list_workers(self) -> Sequence[WorkerRow]:
         return [
-            WorkerRow(worker=row[0], owner=row[1], process=row[2], silent_for=row[3])
+            WorkerRow(
+                worker=row["worker_id"],
+                owner=row["owner"],
+                process=row["process"],
+                silent_for=row["silent_for"],
+            )
             for row in await self._database.fetch("list_workers")
         ]
 

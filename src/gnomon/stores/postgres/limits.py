@@ -9,7 +9,7 @@ from uuid import UUID
 from gnomon.contracts.store import LOCAL, LimitRequest, LimitTable, LimitUse
 from gnomon.model.limits import Limit, LimitKey, LimitKind, Share
 from gnomon.stores._limit_shares import SHOWN_FOR, Grant, SharingMoment, share_out
-from gnomon.stores.postgres.connection import Database, Row, Session
+from gnomon.stores.postgres.connection import Database, Row, Session, read_now
 
 AUDIT_SHARD = 0  # a limit belongs to no shard; its entries lie together
 
@@ -39,7 +39,7 @@ class PostgresLimits:
 
     async def list(self) -> LimitTable:
         # The version first: a change that comes between is read twice, and not missed.
-        version = (await self._database.fetch("list_version"))[0][0]
+        version = (await self._database.fetch("list_version"))[0]["limits_version"]
         rows = await self._database.fetch("list_limits", SHOWN_FOR)
         return LimitTable(version=version, uses=[_use_of(row) for row in rows])
 
@@ -50,8 +50,9 @@ class PostgresLimits:
             parallel = await _locked(session, claims)
             if not parallel:
                 return {}
-            now, workers, held = (await session.fetch("share_living", alive_for))[0]
-            present = SharingMoment(now, alive_for, dict(zip(workers, held, strict=True)))
+            (living,) = await session.fetch("share_living", alive_for)
+            held = dict(zip(living["workers"], living["shards"], strict=True))
+            present = SharingMoment(living["now"], alive_for, held)
             rows = await session.fetch("share_grants", *_columns(parallel))
             grants = [_grant_of(row) for row in rows]
             sharing = share_out(worker, claims, parallel, grants, present)
@@ -66,7 +67,7 @@ class PostgresLimits:
 
 async def _note_change(session: Session, verb: str, key: LimitKey, guid: UUID, actor: str) -> None:
     await session.fetch("change_version")
-    now = (await session.fetch("now"))[0][0]
+    now = await read_now(session)
     await session.fetch("write_audit_entry", now, guid, AUDIT_SHARD, 1, verb, actor, str(key))
 
 
@@ -75,8 +76,8 @@ async def _locked(session: Session, claims: Iterable[LimitKey]) -> dict[LimitKey
     found = {}
     for key in sorted(claims):
         rows = await session.fetch("share_lock", *key)
-        if rows and rows[0][0] is not None:
-            found[key] = int(rows[0][0])
+        if rows and rows[0]["parallel"] is not None:
+            found[key] = int(rows[0]["parallel"])
     return found
 
 
@@ -102,12 +103,17 @@ def _columns(keys: Iterable[LimitKey]) -> tuple[list[str], list[str]]:
 
 
 def _grant_of(row: Row) -> Grant:
-    kind, name, worker, wanted, counted, allowed, is_waiting, since, asked_at = row
-    share = Share(allowed, counted, is_waiting, since)
-    return Grant(LimitKey(LimitKind(kind), name), worker, wanted, share, asked_at)
+    share = Share(row["allowed"], row["counted"], row["is_waiting"], row["since"])
+    key = LimitKey(LimitKind(row["kind"]), row["name"])
+    return Grant(key, row["worker_id"], row["wanted"], share, row["asked_at"])
 
 
 def _use_of(row: Row) -> LimitUse:
-    kind, name, parallel, rate, burst, granted, wanted = row
-    limit = Limit(kind=LimitKind(kind), name=name, parallel=parallel, rate=rate, burst=burst)
-    return LimitUse(limit=limit, granted=granted, wanted=wanted)
+    limit = Limit(
+        kind=LimitKind(row["kind"]),
+        name=row["name"],
+        parallel=row["parallel"],
+        rate=row["rate"],
+        burst=row["burst"],
+    )
+    return LimitUse(limit=limit, granted=row["granted"], wanted=row["wanted"])

@@ -158,11 +158,11 @@ class PartitionJanitor:
 
     async def _partitions(self, table: str) -> Sequence[str]:
         rows = await self._database.fetch_wide("purge_partitions", self._database.schema, table)
-        return [row[0] for row in rows]
+        return [row["relname"] for row in rows]
 
     async def _present(self) -> datetime:
-        found: datetime = (await self._database.fetch_wide("now"))[0][0]
-        return found
+        now: datetime = (await self._database.fetch_wide("now"))[0]["now"]
+        return now
 
     def _filled(self, query: str, **marks: str) -> str:
         sql = self._database.queries[query]

@@ -33,7 +33,7 @@ async def hold(session: Session, guids: Sequence[UUID], shards: tuple[int, ...])
     """Lock generations and their rows; those that are there and that nobody else holds."""
     if not guids:
         return set()
-    return {row[0] for row in await session.fetch("lock_generation", guids, *shards)}
+    return {row["guid"] for row in await session.fetch("lock_generation", guids, *shards)}
 
 
 async def end_actions(
@@ -88,7 +88,7 @@ async def continue_actions(
         [_encoded(result.attempt) for result in results],
         *shards,
     )
-    written = {row[0] for row in rows}
+    written = {row["guid"] for row in rows}
     left = {result.guid for result in results} - written
     check(not left, "a locked action could not be written", guids=left)
 

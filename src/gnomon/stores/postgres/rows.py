@@ -1,4 +1,4 @@
-"""Records to model values, by position: the select lists in `queries/` keep these orders."""
+"""Rows to model values, by the names of their columns."""
 
 from __future__ import annotations
 
@@ -37,32 +37,59 @@ class Decoder:
 
     def action_of(self, row: Row) -> Action:
         """Live or finished: the columns of `get_live`, `get_finished` and the listing."""
+        state = _STATES[row["state"]]
         return Action(
-            meta=Meta(id=row[1], guid=row[2], shard=row[0], created_at=row[5], updated_at=row[6]),
-            spec=self.spec(row[3]),
-            status=_live_status(row) if row[27] is None else _finished_status(row),
+            meta=Meta(
+                id=row["id"],
+                guid=row["guid"],
+                shard=row["shard_id"],
+                created_at=row["created_at"],
+                updated_at=row["updated_at"],
+            ),
+            spec=self.spec(row["spec"]),
+            status=_finished_status(row) if state.is_terminal else _live_status(row),
         )
 
     def begun_of(self, row: Row) -> BegunAttempt:
-        """The columns of `begin`, `recall` and `arrive`; their last one is the series."""
+        """The columns of `begin`, `find_begun` and `move_and_begin`."""
         return BegunAttempt(
-            row[0], row[1], row[2], row[3], self.spec(row[4]), _begun_status(row), row[5], row[6],
-            row[7], row[8], row[-1],
-        )  # fmt: skip
+            row["shard_id"],
+            row["id"],
+            row["guid"],
+            row["attempt_id"],
+            self.spec(row["spec"]),
+            _begun_status(row),
+            row["due_at"],
+            row["began_at"],
+            row["deadline_at"],
+            row["created_at"],
+            row["series"],
+        )
 
     def lapsed_of(self, row: Row) -> LapsedRow:
-        """The columns of `lapsed_running`, `lapsed_expired` and `overdue`."""
-        running: bool = row[21]
+        """The columns of `list_lapsed_running`, `list_orphans` and `adopt_overdue`."""
+        running: bool = row["running"]
         attempt = None
         if running:
             attempt = Attempt(
-                attempt_id=row[3], attempt_no=row[9], occurrence_no=row[10], began_at=row[6],
-                deadline=row[7], owner=row[20],
-            )  # fmt: skip
+                attempt_id=row["attempt_id"],
+                attempt_no=row["attempts"],
+                occurrence_no=row["occurrence_no"],
+                began_at=row["began_at"],
+                deadline=row["deadline_at"],
+                owner=row["owner"],
+            )
         return LapsedRow(
-            shard=row[0], id=row[1], guid=row[2], spec=self.spec(row[4]), status=_begun_status(row),
-            attempt=attempt, running=running, scheduled_at=row[5], now=row[22],
-        )  # fmt: skip
+            shard=row["shard_id"],
+            id=row["id"],
+            guid=row["guid"],
+            spec=self.spec(row["spec"]),
+            status=_begun_status(row),
+            attempt=attempt,
+            running=running,
+            scheduled_at=row["due_at"],
+            now=row["now"],
+        )
 
 
 def encode_attempt(attempt: Attempt) -> str:
@@ -70,90 +97,117 @@ def encode_attempt(attempt: Attempt) -> str:
 
 
 def plain_success(row: Row) -> Attempt:
-    """The attempt of a one-shot that succeeded with nothing to tell, out of `attempts_finished`."""
-    return _succeeded(row[0], row[1], row[2], row[3], ended_at=row[4])
+    """The attempt of a one-shot that succeeded with nothing to tell."""
+    return _succeeded(
+        row["attempt_id"],
+        row["attempts"],
+        row["occurrence_no"],
+        row["began_at"],
+        ended_at=row["finished_at"],
+    )
 
 
 def logged_attempt(row: Row) -> Attempt:
-    """The columns of `attempts`."""
+    """The columns of `list_attempts`."""
     return Attempt(
-        attempt_id=row[0], attempt_no=row[1], occurrence_no=row[2], began_at=row[3],
-        ended_at=row[4], outcome=row[5], error=row[6], answer=row[7], owner=row[8],
-    )  # fmt: skip
+        attempt_id=row["attempt_id"],
+        attempt_no=row["attempt_no"],
+        occurrence_no=row["occurrence_no"],
+        began_at=row["began_at"],
+        ended_at=row["ended_at"],
+        outcome=row["outcome"],
+        error=row["error"],
+        answer=row["answer"],
+        owner=row["owner"],
+    )
 
 
 def _succeeded(
     attempt_id: UUID, attempt_no: int, occurrence_no: int, began_at: datetime, *, ended_at: datetime
 ) -> Attempt:
     return Attempt(
-        attempt_id=attempt_id, attempt_no=attempt_no, occurrence_no=occurrence_no,
-        began_at=began_at, ended_at=ended_at, outcome="succeeded",
-    )  # fmt: skip
+        attempt_id=attempt_id,
+        attempt_no=attempt_no,
+        occurrence_no=occurrence_no,
+        began_at=began_at,
+        ended_at=ended_at,
+        outcome="succeeded",
+    )
 
 
 def _begun_status(row: Row) -> Status:
     return Status(
-        scheduled_at=row[5],
-        occurrence_no=row[10],
-        occurrence_at=row[11],
-        expires_at=row[12],
-        attempts=row[9],
-        succeeded=row[13],
-        failed=row[14],
-        interrupted=row[15],
-        consecutive_failures=row[16],
-        consecutive_interruptions=row[17],
-        occurrence_failures=row[18],
-        last_attempt=read_attempt(row[19]),
+        scheduled_at=row["due_at"],
+        occurrence_no=row["occurrence_no"],
+        occurrence_at=row["occurrence_at"],
+        expires_at=row["expires_at"],
+        attempts=row["attempts"],
+        succeeded=row["succeeded"],
+        failed=row["failed"],
+        interrupted=row["interrupted"],
+        consecutive_failures=row["consecutive_failures"],
+        consecutive_interruptions=row["consecutive_interruptions"],
+        occurrence_failures=row["occurrence_failures"],
+        last_attempt=read_attempt(row["last_attempt"]),
     )
 
 
 def _live_status(row: Row) -> Status:
-    state = _STATES[row[4]]
-    begun: int | None = row[20]
+    state = _STATES[row["state"]]
+    begun: int | None = row["begun"]
     current = None
-    if row[21]:
+    if row["running"]:
         current = Attempt(
-            attempt_id=row[22], attempt_no=row[20], occurrence_no=row[7], began_at=row[23],
-            deadline=row[24], owner=row[25],
-        )  # fmt: skip
+            attempt_id=row["attempt_id"],
+            attempt_no=row["begun"],
+            occurrence_no=row["occurrence_no"],
+            began_at=row["began_at"],
+            deadline=row["deadline_at"],
+            owner=row["owner"],
+        )
     due = None
     if state is State.ACTIVE:
-        due = row[17] if row[19] is None else row[19]
+        due = row["scheduled_at"] if row["due_at"] is None else row["due_at"]
     return Status(
         state=state,
         scheduled_at=due,
-        occurrence_no=row[7],
-        occurrence_at=row[8],
-        expires_at=row[18],
-        attempts=row[9] if begun is None else begun,
-        succeeded=row[10],
-        failed=row[11],
-        interrupted=row[12],
-        consecutive_failures=row[13],
-        consecutive_interruptions=row[14],
-        occurrence_failures=row[15],
+        occurrence_no=row["occurrence_no"],
+        occurrence_at=row["occurrence_at"],
+        expires_at=row["expires_at"],
+        attempts=row["attempts"] if begun is None else begun,
+        succeeded=row["succeeded"],
+        failed=row["failed"],
+        interrupted=row["interrupted"],
+        consecutive_failures=row["consecutive_failures"],
+        consecutive_interruptions=row["consecutive_interruptions"],
+        occurrence_failures=row["occurrence_failures"],
         current_attempt=current,
-        last_attempt=read_attempt(row[16]),
+        last_attempt=read_attempt(row["last_attempt"]),
     )
 
 
 def _finished_status(row: Row) -> Status:
-    last = read_attempt(row[16])
-    if last is None and row[22] is not None:
-        last = _succeeded(row[22], row[9], row[7], row[23], ended_at=row[27])
+    last = read_attempt(row["last_attempt"])
+    if last is None and row["attempt_id"] is not None:
+        last = _succeeded(
+            row["attempt_id"],
+            row["attempts"],
+            row["occurrence_no"],
+            row["began_at"],
+            ended_at=row["finished_at"],
+        )
     return Status(
-        state=_STATES[row[4]],
-        occurrence_no=row[7],
-        occurrence_at=row[8],
-        attempts=row[9],
-        succeeded=row[10],
-        failed=row[11],
-        interrupted=row[12],
-        consecutive_failures=row[13],
-        consecutive_interruptions=row[14],
-        occurrence_failures=row[15],
+        state=_STATES[row["state"]],
+        occurrence_no=row["occurrence_no"],
+        occurrence_at=row["occurrence_at"],
+        attempts=row["attempts"],
+        succeeded=row["succeeded"],
+        failed=row["failed"],
+        interrupted=row["interrupted"],
+        consecutive_failures=row["consecutive_failures"],
+        consecutive_interruptions=row["consecutive_interruptions"],
+        occurrence_failures=row["occurrence_failures"],
         last_attempt=last,
-        reason=row[26],
-        finished_at=row[27],
+        reason=row["reason"],
+        finished_at=row["finished_at"],
     )

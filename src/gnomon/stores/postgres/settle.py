@@ -1,14 +1,14 @@
-"""Lapsed rows: found, and settled by what was decided about them."""
+"""Settling lapsed rows and orphans: what was decided about them is written."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from gnomon.contracts.store import HeldShard, LapsedRow, SettleRequest
+from gnomon.contracts.store import SettleRequest
 from gnomon.model.action import Attempt
-from gnomon.stores.postgres.connection import Database, Row, Session
+from gnomon.stores.postgres.connection import Row, Session, read_now
 from gnomon.stores.postgres.results import (
     ResultRow,
     continue_actions,
@@ -16,81 +16,18 @@ from gnomon.stores.postgres.results import (
     hold,
     log_attempts,
 )
-from gnomon.stores.postgres.rows import Decoder
 
-LOOKED_AT = 2_000  # rows of a shard, to find those that nobody holds
-STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
 INTERRUPTED = "interrupted"
 NOBODY = UUID(int=0)  # stands for the attempt of a row that is not running
 
 
-async def lapsed(
-    database: Database, decoder: Decoder, holdings: Sequence[HeldShard], limit: int
-) -> list[LapsedRow]:
-    found: list[LapsedRow] = []
-    for group in database.groups(holding.shard for holding in holdings):
-        shards = [holdings[place].shard for place in group.places]
-        if len(found) < limit:
-            left = limit - len(found)
-            async with database.transaction("lapsed") as session:
-                found += await _lapsed(session, decoder, shards, left, group.shards)
-    return found[:limit]
-
-
-async def _lapsed(
-    session: Session, decoder: Decoder, shards: list[int], limit: int, only: tuple[int, ...]
-) -> list[LapsedRow]:
-    running = await session.fetch("list_lapsed_running", shards, limit, LOOKED_AT, *only)
-    left = limit - len(running)
-    expired = (
-        await session.fetch("list_lapsed_expired", shards, left, LOOKED_AT, *only) if left else []
-    )
-    return [decoder.lapsed_of(row) for row in (*running, *expired)]
-
-
-async def drop_stale(database: Database, holdings: Sequence[HeldShard], limit: int) -> int:
-    count = 0
-    for group in database.groups(holding.shard for holding in holdings):
-        shards = [holdings[place].shard for place in group.places]
-        rows = await database.fetch("delete_stale", shards, limit, STALE_LOOKED_AT, *group.shards)
-        count += len(rows)
-    return count
-
-
-async def orphans(
-    database: Database,
-    decoder: Decoder,
-    owners: Collection[str],
-    *,
-    shards: Sequence[int],
-    after: UUID | None,
-    limit: int,
-) -> list[LapsedRow]:
-    found: list[LapsedRow] = []
-    for group in database.groups(shards):
-        wanted = [shards[place] for place in group.places]
-        rows = await database.fetch(
-            "list_orphans", wanted, list(owners), after, limit, *group.shards
-        )
-        found += [decoder.lapsed_of(row) for row in rows]
-    return sorted(found, key=lambda orphan: orphan.guid)[:limit]
-
-
-async def settle(database: Database, settlements: Sequence[SettleRequest]) -> int:
-    count = 0
-    for group in database.groups(one.lapsed.shard for one in settlements):
-        unique = {settlements[place].lapsed.guid: settlements[place] for place in group.places}
-        async with database.transaction("settle") as session:
-            count += await _settle(session, [unique[guid] for guid in sorted(unique)], group.shards)
-    return count
-
-
-async def _settle(
+async def settle_rows(
     session: Session, settlements: Sequence[SettleRequest], shards: tuple[int, ...]
 ) -> int:
+    """In one transaction, sorted by guid; how many passed the fence."""
     free = await hold(session, [one.lapsed.guid for one in settlements], shards)
     settlements = [one for one in settlements if one.lapsed.guid in free]
-    now: datetime = (await session.fetch("now"))[0][0]
+    now = await read_now(session)
     ending = [one for one in settlements if one.verdict.state.is_terminal]
     going_on = [one for one in settlements if not one.verdict.state.is_terminal]
     done: list[ResultRow] = []
@@ -121,7 +58,7 @@ def _fence(settlements: Sequence[SettleRequest]) -> tuple[list[object], ...]:
 def _accepted(
     settlements: Sequence[SettleRequest], rows: Sequence[Row], now: datetime
 ) -> list[ResultRow]:
-    fenced = {row[0] for row in rows}
+    fenced = {row["guid"] for row in rows}
     return [
         ResultRow(
             one.lapsed.shard,

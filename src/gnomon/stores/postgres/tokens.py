@@ -41,7 +41,7 @@ class PostgresTokens:
     async def _valid(self, session: Session, name: str) -> list[UUID]:
         """The valid tokens of a name, which nobody else changes until this transaction ends."""
         await session.fetch("change_lock_tokens")
-        return [row[0] for row in await session.fetch("change_valid_tokens", name)]
+        return [row["token_id"] for row in await session.fetch("change_valid_tokens", name)]
 
     async def list(self) -> Sequence[Token]:
         return [_token_of(row) for row in await self._database.fetch_wide("list_tokens")]
@@ -51,10 +51,10 @@ class PostgresTokens:
         return _token_of(rows[0]) if rows else None
 
     async def has_any(self) -> bool:
-        return bool((await self._database.fetch("has_any_token"))[0][0])
+        return bool((await self._database.fetch("has_any_token"))[0]["found"])
 
     async def count_live(self, name: str, *, limit: int) -> int:
-        return int((await self._database.fetch("count_live_actions", name, limit))[0][0])
+        return int((await self._database.fetch("count_live_actions", name, limit))[0]["count"])
 
     async def write_audit(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
         await self._database.fetch("write_audit", guid, verb, actor, id)
@@ -64,8 +64,15 @@ class PostgresTokens:
             "list_audit", selection.actor, selection.id, selection.before, limit
         )
         return [
-            AuditEntry(at=at, actor=actor, verb=verb, id=name, guid=guid, count=count)
-            for at, actor, verb, name, guid, count in rows
+            AuditEntry(
+                at=row["at"],
+                actor=row["actor"],
+                verb=row["verb"],
+                id=row["id"],
+                guid=row["guid"],
+                count=row["count"],
+            )
+            for row in rows
         ]
 
 
@@ -78,15 +85,14 @@ async def _stored(session: Session, draft: TokenDraft) -> Token:
 
 
 def _token_of(row: Row) -> Token:
-    guid, digest, name, scopes, created_at, expires_at, revoked_at, rate, live_max = row
     return Token(
-        id=guid,
-        digest=digest,
-        name=name,
-        scopes=tuple(scopes),
-        created_at=created_at,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-        rate=rate,
-        live_max=live_max,
+        id=row["token_id"],
+        digest=row["digest"],
+        name=row["name"],
+        scopes=tuple(row["scopes"]),
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        revoked_at=row["revoked_at"],
+        rate=row["rate"],
+        live_max=row["live_max"],
     )

@@ -1,10 +1,19 @@
-"""Work in PostgreSQL: what the owner of a shard does. Each verb has a module of its own."""
+"""Work in PostgreSQL: what the owner of a shard does with its queues.
+
+A mark says that no unmoved row is older, except those of transactions that took long to commit. It
+lags two seconds behind, and a poll tells which transactions may yet bring older ones, so that no
+row is lost by it: it only spares the walk over rows that are dead but not yet vacuumed. No mark
+counts beyond the present less two seconds: the clock may have been set back.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 from uuid import UUID
+
+import msgspec
 
 from gnomon.contracts.store import (
     ArrivalResult,
@@ -16,14 +25,36 @@ from gnomon.contracts.store import (
     Lane,
     LapsedRow,
     MoveResult,
+    OpenTransactions,
     PollResult,
     Recorded,
     ReservedAttempt,
     SettleRequest,
 )
-from gnomon.stores.postgres import begin, finish, move, settle
-from gnomon.stores.postgres.connection import Database
+from gnomon.stores.postgres.connection import Database, Row, Session, read_now
+from gnomon.stores.postgres.finish import AttemptFinisher, in_order, one_per_guid
+from gnomon.stores.postgres.lanes import (
+    LONG_AGO,
+    MARK_SLACK,
+    MOMENT,
+    BeginParameters,
+    LaneLeft,
+    MoveTally,
+    lane_columns,
+    last_due,
+    mark_of,
+    rows_per_lane,
+)
 from gnomon.stores.postgres.rows import Decoder
+from gnomon.stores.postgres.settle import settle_rows
+
+LEAST_AGE = timedelta(seconds=1)  # a helper leaves younger rows to the owner
+NOBODY = UUID(int=0)
+LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked in haste
+CLOSELY_LOOKED_AT = 250  # the same for a look at what was passed over before
+LAPSED_LOOKED_AT = 2_000  # rows of a shard, to find those that nobody holds
+STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
+TICK = timedelta(microseconds=1)
 
 
 class PostgresWork:
@@ -33,13 +64,80 @@ class PostgresWork:
         self._database = database
         self._decoder = decoder
 
-    async def move(self, holdings: Sequence[HeldShard], *, limit: int, full: bool) -> MoveResult:
-        return await move.move(self._database, holdings, limit=limit, full=full)
+    # -- move -------------------------------------------------------------------------------------
+
+    async def poll(self, holdings: Sequence[HeldShard]) -> PollResult:
+        marks = [mark_of(holding) for holding in holdings]
+        shards = [holding.shard for holding in holdings]
+        if self._database.many_shards:
+            (row,) = await self._database.fetch("poll", shards, marks, MARK_SLACK)
+            start = row["next_known"]
+            stop = start + (row["next_32"] - start) % 2**32
+            open_ones = OpenTransactions(ids=row["open_ids"], start=start, stop=stop)
+            return PollResult(shards=row["shards"], now=row["now"], open=open_ones)
+        filled: list[int] = []
+        for shard, mark in zip(shards, marks, strict=True):
+            rows = await self._database.fetch("poll_shard", shard, mark, MARK_SLACK)
+            filled += [row["shard_id"] for row in rows]
+        return PollResult(shards=filled, now=await read_now(self._database), open=None)
+
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
+        tally = MoveTally(holdings, limit)
+        if not self._database.many_shards or not holdings:
+            for holding in holdings:
+                await self._move_shard(holding, tally, limit)
+            return tally.moved(await read_now(self._database))
+        rows = await self._database.fetch(
+            "move",
+            [holding.shard for holding in holdings],
+            [holding.lease_guid for holding in holdings],
+            [mark_of(holding) for holding in holdings],
+            limit,
+            MARK_SLACK,
+            None,
+        )
+        return await self._moved(rows, tally)
 
     async def move_silent(
         self, shards: Sequence[int], *, limit: int, silent: timedelta
     ) -> MoveResult:
-        return await move.move_silent(self._database, shards, limit=limit, silent=silent)
+        tally = MoveTally([HeldShard(shard=shard, lease_guid=NOBODY) for shard in shards], limit)
+        if self._database.many_shards and shards:
+            nothing = [None] * len(shards)
+            rows = await self._database.fetch(
+                "move", shards, nothing, nothing, limit, MARK_SLACK, silent
+            )
+            moved = await self._moved(rows, tally)
+        else:
+            for shard in shards:
+                await self._move_silent_shard(shard, tally, limit, silent)
+            moved = tally.moved(await read_now(self._database))
+        return msgspec.structs.replace(moved, marks={})
+
+    async def _moved(self, rows: Sequence[Row], tally: MoveTally) -> MoveResult:
+        tally.add_totals(rows)
+        # Without a row, none of the shards is held any more.
+        return tally.moved(rows[0]["now"] if rows else await read_now(self._database))
+
+    async def _move_shard(self, holding: HeldShard, tally: MoveTally, limit: int) -> None:
+        shard = holding.shard
+        async with self._database.transaction("move") as session:
+            held = await session.fetch("move_held", shard, holding.lease_guid)
+            if not held:
+                return
+            taken, put = await _take_and_put(session, shard, mark_of(holding), limit, None)
+        tally.add_taken(shard, taken, put, held[0]["now"])
+
+    async def _move_silent_shard(
+        self, shard: int, tally: MoveTally, limit: int, silent: timedelta
+    ) -> None:
+        async with self._database.transaction("move") as session:
+            unheld = await session.fetch("move_unheld", shard, silent)
+            if not unheld:
+                return
+            start = unheld[0]["incoming_mark"] or LONG_AGO
+            taken, put = await _take_and_put(session, shard, start, limit, LEAST_AGE)
+        tally.add_taken(shard, taken, put, unheld[0]["now"])
 
     async def move_and_begin(
         self,
@@ -52,8 +150,63 @@ class PostgresWork:
         grace: timedelta,
         window: timedelta,
     ) -> ArrivalResult:
-        terms = begin.BeginParameters(batch, owner, grace, window, timedelta(0))
-        return await move.arrive(self._database, self._decoder, holdings, room, terms, limit=limit)
+        terms = BeginParameters(batch, owner, grace, window, timedelta(0))
+        if not self._database.many_shards or not holdings:
+            return await self._move_then_begin(holdings, room, terms, limit=limit)
+        rows = await self._database.fetch(
+            "move_and_begin",
+            [holding.shard for holding in holdings],
+            [holding.lease_guid for holding in holdings],
+            [mark_of(holding) for holding in holdings],
+            limit,
+            list(room),
+            list(room.values()),
+            *terms[:4],
+            MARK_SLACK,
+        )
+        tally = MoveTally(holdings, limit)
+        if not rows:
+            return ArrivalResult(moved=tally.moved(await read_now(self._database)), begun=[])
+        begun: Sequence[BegunAttempt] = [
+            self._decoder.begun_of(row) for row in rows if row["begins"]
+        ]
+        if sum(row["attempts"] is not None for row in rows) != rows[0]["inserted"]:
+            begun = await self._really_begun(begun, batch)
+        tally.add_arrivals(rows)
+        return ArrivalResult(moved=tally.moved(rows[0]["began_at"]), begun=begun)
+
+    async def _really_begun(
+        self, begun: Sequence[BegunAttempt], batch: UUID
+    ) -> Sequence[BegunAttempt]:
+        """Some rows were in the processing queue already: ask which ones bear this batch's
+        attempts."""
+        lanes = {Lane(each.shard, each.spec.queue, each.spec.priority) for each in begun}
+        demands = [BeginRequest(lane=lane, lease_guid=None, limit=0) for lane in sorted(lanes)]
+        return await self.find_begun(demands, batch=batch)
+
+    async def _move_then_begin(
+        self,
+        holdings: Sequence[HeldShard],
+        room: Mapping[str, int],
+        terms: BeginParameters,
+        *,
+        limit: int,
+    ) -> ArrivalResult:
+        """Where one statement may touch one shard only, the short way is no shorter."""
+        moved = await self.move(holdings, limit=limit)
+        leases = {holding.shard: holding.lease_guid for holding in holdings}
+        left = dict(room)
+        begun: list[BegunAttempt] = []
+        for lane, earliest in sorted(moved.lanes.items(), key=lambda item: item[0].priority):
+            if earliest <= moved.now and left.get(lane.queue, 0) > 0:
+                lease, room_left = leases[lane.shard], left[lane.queue]
+                demand = BeginRequest(lane=lane, lease_guid=lease, limit=room_left)
+                result = await self._begin([demand], terms)
+                begun += result.begun
+                left[lane.queue] -= len(result.begun)
+        return ArrivalResult(moved=moved, begun=begun)
+
+    # -- begin ------------------------------------------------------------------------------------
 
     async def begin(
         self,
@@ -65,47 +218,219 @@ class PostgresWork:
         window: timedelta,
         silent: timedelta,
     ) -> BeginResult:
-        terms = begin.BeginParameters(batch, owner, grace, window, silent)
-        return await begin.begin(self._database, self._decoder, demands, terms)
+        return await self._begin(demands, BeginParameters(batch, owner, grace, window, silent))
+
+    async def _begin(self, demands: Sequence[BeginRequest], terms: BeginParameters) -> BeginResult:
+        rows = list(await self._begin_rows(demands, terms, newest=False))
+        left = await self._left(demands, rows)
+        reached: dict[Lane, datetime] = {}
+        if left.refused:
+            blocked = [demand for demand in demands if demand.lane in left.refused]
+            rows += await self._begin_behind(blocked, terms, rows, left)
+            reached = await self._reached(blocked, left)
+        # They come in this order by themselves, unless a planner without our settings is at work.
+        rows.sort(key=itemgetter("due_at"))
+        begun = [self._decoder.begun_of(row) for row in rows]
+        now = rows[0]["began_at"] if rows else left.looked_at or await read_now(self._database)
+        return BeginResult(
+            begun=begun, next_due=left.next_due, now=now, refused=left.refused, reached=reached
+        )
+
+    async def _begin_behind(
+        self,
+        demands: Sequence[BeginRequest],
+        terms: BeginParameters,
+        rows: Sequence[Row],
+        left: LaneLeft,
+    ) -> Sequence[Row]:
+        """What stands at the head of these lanes cannot be begun; what has just come due behind it
+        must not wait for that. A lane that gives all that was asked may have more at once."""
+        given = rows_per_lane(rows)
+        blocked = [
+            msgspec.structs.replace(demand, limit=demand.limit - given[demand.lane])
+            for demand in demands
+        ]
+        newest = await self._begin_rows(blocked, terms, newest=True)
+        given = rows_per_lane(newest)
+        for demand in blocked:
+            if given[demand.lane] >= demand.limit:
+                left.next_due[demand.lane] = left.refused[demand.lane]
+        return newest
+
+    async def _begin_rows(
+        self, demands: Sequence[BeginRequest], terms: BeginParameters, *, newest: bool
+    ) -> Sequence[Row]:
+        if len(demands) > 1 and self._database.many_shards:
+            return await self._database.fetch(
+                "begin",
+                *lane_columns(demands),
+                [demand.lease_guid for demand in demands],
+                [demand.limit for demand in demands],
+                [demand.since for demand in demands],
+                *terms,
+                newest,
+                [_looked_at(demand) for demand in demands],
+            )
+        rows: list[Row] = []
+        for demand in demands:
+            rows += await self._database.fetch(
+                "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
+                newest, _looked_at(demand),
+            )  # fmt: skip
+        return rows
+
+    async def _reached(
+        self, blocked: Sequence[BeginRequest], left: LaneLeft
+    ) -> dict[Lane, datetime]:
+        """Where the next look goes on; behind rows of one moment, if they are all it looked at."""
+        counts = [demand.limit + _looked_at(demand) for demand in blocked]
+        rows = await self._per_lane("begin_reached", blocked, many=counts, each=counts)
+        return {
+            demand.lane: max(row["reached_at"], (demand.since or left.refused[demand.lane]) + TICK)
+            for demand, row in zip(blocked, rows, strict=True)
+            if row["reached_at"] is not None
+        }
+
+    async def _left(self, demands: Sequence[BeginRequest], rows: Sequence[Row]) -> LaneLeft:
+        """When each lane has its next row. A hasty one that gave all that was asked may have more
+        at once: for it the time of the last row begun is good enough, and spares a look."""
+        given = rows_per_lane(rows)
+        last = last_due(rows)
+        left = LaneLeft({}, {}, None)
+        asked: list[BeginRequest] = []
+        for demand in demands:
+            if demand.hasty and given[demand.lane] >= demand.limit > 0:
+                left.next_due[demand.lane] = last[demand.lane]
+            else:
+                asked.append(demand)
+        if not asked:
+            return left
+        moments = [MOMENT] * len(asked)
+        next_rows = await self._per_lane("begin_next_due", asked, many=MOMENT, each=moments)
+        for demand, row in zip(asked, next_rows, strict=True):
+            left.add(demand.lane, row, is_short=given[demand.lane] < demand.limit)
+        return left._replace(looked_at=next_rows[0]["now"])
+
+    async def _per_lane(
+        self, query: str, demands: Sequence[BeginRequest], *, many: object, each: Sequence[object]
+    ) -> Sequence[Row]:
+        """One row for each lane, about what lies in it from `since` on. The last parameter is
+        `many` for all lanes at once, or its part of `each` for one after the other."""
+        if len(demands) > 1 and self._database.many_shards:
+            sinces = [demand.since for demand in demands]
+            return await self._database.fetch(query, *lane_columns(demands), sinces, many)
+        rows: list[Row] = []
+        for demand, value in zip(demands, each, strict=True):
+            rows += await self._database.fetch(f"{query}_lane", *demand.lane, demand.since, value)
+        return rows
 
     async def find_begun(
         self, demands: Sequence[BeginRequest], *, batch: UUID
     ) -> Sequence[BegunAttempt]:
-        return await begin.recall(self._database, self._decoder, demands, batch)
+        unique = list({demand.lane: demand for demand in demands}.values())
+        begun: list[BegunAttempt] = []
+        for chosen, only in self._database.split(unique, lambda demand: demand.lane.shard):
+            rows = await self._database.fetch("find_begun", *lane_columns(chosen), batch, *only)
+            begun += map(self._decoder.begun_of, rows)
+        return begun
 
     async def extend(
         self, attempts: Sequence[ReservedAttempt], *, window: timedelta, grace: timedelta
     ) -> Collection[UUID]:
-        return await begin.extend(self._database, attempts, window + grace)
+        unique = {attempt.guid: attempt for attempt in attempts}
+        ordered = [unique[guid] for guid in sorted(unique)]
+        kept: set[UUID] = set()
+        for chosen, only in self._database.split(ordered, lambda attempt: attempt.shard):
+            rows = await self._database.fetch(
+                "extend",
+                [attempt.guid for attempt in chosen],
+                [attempt.attempt_id for attempt in chosen],
+                window + grace,
+                *only,
+            )
+            kept.update(row["attempt_id"] for row in rows)
+        return kept
+
+    async def list_lanes(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
+        lanes: dict[Lane, datetime] = {}
+        for shards, only in self._split_shards(holdings):
+            for row in await self._database.fetch("list_lanes", shards, *only):
+                lane = Lane(row["shard_id"], row["queue"], row["priority"])
+                lanes[lane] = row["scheduled_at"]
+        return lanes
+
+    def _split_shards(
+        self, holdings: Sequence[HeldShard]
+    ) -> list[tuple[list[int], tuple[int, ...]]]:
+        shards = [holding.shard for holding in holdings]
+        return list(self._database.split(shards, lambda shard: shard))
+
+    # -- record -----------------------------------------------------------------------------------
 
     async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
-        return await finish.finish(self._database, finishes, owner)
+        recorded: dict[UUID, Recorded] = {}
+        for chosen, only in self._database.split(finishes, lambda finish: finish.shard):
+            unique = {finish.attempt_id: finish for finish in chosen}
+            async with self._database.transaction("finish") as session:
+                finisher = AttemptFinisher(session, owner, only)
+                for batch in one_per_guid(unique.values()):
+                    recorded |= await finisher.record(batch)
+        return in_order(finishes, recorded)
 
     async def list_lapsed(
         self, holdings: Sequence[HeldShard], *, limit: int
     ) -> Sequence[LapsedRow]:
-        return await settle.lapsed(self._database, self._decoder, holdings, limit)
+        lapsed: list[LapsedRow] = []
+        for shards, only in self._split_shards(holdings):
+            async with self._database.transaction("list_lapsed") as session:
+                for query in ("list_lapsed_running", "list_lapsed_expired"):
+                    left = limit - len(lapsed)
+                    if left > 0:
+                        rows = await session.fetch(query, shards, left, LAPSED_LOOKED_AT, *only)
+                        lapsed += map(self._decoder.lapsed_of, rows)
+        return lapsed
 
     async def delete_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
-        return await settle.drop_stale(self._database, holdings, limit)
+        count = 0
+        for shards, only in self._split_shards(holdings):
+            rows = await self._database.fetch("delete_stale", shards, limit, STALE_LOOKED_AT, *only)
+            count += len(rows)
+        return count
 
     async def list_orphans(
         self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
     ) -> Sequence[LapsedRow]:
-        return await settle.orphans(
-            self._database, self._decoder, owners, shards=shards, after=after, limit=limit
-        )
+        orphans: list[LapsedRow] = []
+        for chosen, only in self._database.split(shards, lambda shard: shard):
+            rows = await self._database.fetch(
+                "list_orphans", chosen, list(owners), after, limit, *only
+            )
+            orphans += map(self._decoder.lapsed_of, rows)
+        return sorted(orphans, key=lambda orphan: orphan.guid)[:limit]
 
     async def settle(self, settlements: Sequence[SettleRequest]) -> int:
-        return await settle.settle(self._database, settlements)
+        unique = {settlement.lapsed.guid: settlement for settlement in settlements}
+        ordered = [unique[guid] for guid in sorted(unique)]
+        count = 0
+        for chosen, only in self._database.split(ordered, lambda each: each.lapsed.shard):
+            async with self._database.transaction("settle") as session:
+                count += await settle_rows(session, chosen, only)
+        return count
 
-    async def list_lanes(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
-        found: dict[Lane, datetime] = {}
-        for group in self._database.groups(holding.shard for holding in holdings):
-            shards = [holdings[place].shard for place in group.places]
-            for row in await self._database.fetch("list_lanes", shards, *group.shards):
-                found[Lane(row[0], row[1], row[2])] = row[3]
-        return found
 
-    async def poll(self, holdings: Sequence[HeldShard]) -> PollResult:
-        return await move.waiting(self._database, holdings)
+def _looked_at(demand: BeginRequest) -> int:
+    return LOOKED_AT if demand.hasty else CLOSELY_LOOKED_AT
+
+
+async def _take_and_put(
+    session: Session, shard: int, start: datetime, limit: int, least_age: timedelta | None
+) -> tuple[Sequence[Row], Sequence[Row]]:
+    """From the one queue into the other: the rows taken, and those of them that were put."""
+    taken = await session.fetch("move_take", shard, start, limit, MARK_SLACK, least_age)
+    current = [row for row in taken if row["attempts"] is not None]
+    if not current:
+        return taken, []
+    names = ("guid", "queue", "priority", "scheduled_at", "attempts")
+    columns = [[row[name] for row in current] for name in names]
+    put = {row["guid"] for row in await session.fetch("move_put", shard, *columns)}
+    return taken, [row for row in current if row["guid"] in put]

@@ -25,8 +25,7 @@ OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
 class SqliteMoving(SqliteResults):
     """The part of the `WorkStore` that brings rows in."""
 
-    async def move(self, holdings: Sequence[HeldShard], *, limit: int, full: bool) -> MoveResult:
-        del full  # there are no dead rows to skip, so every move looks at all
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
         return await self._runner.write(lambda connection: self._move(connection, holdings, limit))
 
     def _move(

@@ -179,7 +179,11 @@ class Given:
         """Move all that waits; how many rows."""
         total = 0
         while True:
-            moved = await self.store.work.move(await self.holdings(), limit=1_000, full=True)
+            unmarked = [
+                msgspec.structs.replace(holding, incoming_mark=None)
+                for holding in await self.holdings()
+            ]
+            moved = await self.store.work.move(unmarked, limit=1_000)
             total += moved.count
             if not moved.more:
                 return total

@@ -124,7 +124,7 @@ class TestAcquire:
         await self.steal(store, await lock_of(store, 0), given.entropy.token())
 
         pulse = await beat(store, given.entropy.token(), [held])
-        moved = await store.work.move([held], limit=10, full=True)
+        moved = await store.work.move([held], limit=10)
 
         assert frozenset() == pulse
         assert 0 == moved.count

@@ -23,8 +23,8 @@ class TestMove:
         await given.created()
         holdings = await given.holdings()
 
-        first = await store.work.move(holdings, limit=10, full=False)
-        second = await store.work.move(holdings, limit=10, full=True)
+        first = await store.work.move(holdings, limit=10)
+        second = await store.work.move(holdings, limit=10)
 
         assert 1 == first.count
         assert 0 == second.count
@@ -34,7 +34,7 @@ class TestMove:
         """No holdings, no rows."""
         await given.created()
 
-        moved = await store.work.move([], limit=10, full=True)
+        moved = await store.work.move([], limit=10)
 
         assert 0 == moved.count
         assert not moved.more
@@ -46,7 +46,7 @@ class TestMove:
         ours = await given.created(given.name_in(1))
         holdings = [given.wrong(await given.holding(0)), await given.holding(1)]
 
-        moved = await store.work.move(holdings, limit=10, full=True)
+        moved = await store.work.move(holdings, limit=10)
 
         assert 1 == moved.count
         assert [ours.meta.id] == [begun.id for begun in (await given.begin()).begun]
@@ -62,7 +62,7 @@ class TestMove:
         urgent = await given.created(given.name_in(0), queue="mail", priority=0, due_in=HOUR)
         other = await given.created(given.name_in(1), due_in=2 * HOUR)
 
-        moved = await store.work.move(await given.holdings(), limit=10, full=True)
+        moved = await store.work.move(await given.holdings(), limit=10)
 
         assert 4 == moved.count
         assert {
@@ -79,14 +79,14 @@ class TestMove:
         await given.created(given.name_in(1))
         holdings = await given.holdings()
 
-        moved = await store.work.move(holdings, limit=2, full=True)
+        moved = await store.work.move(holdings, limit=2)
 
         assert 3 == moved.count
         assert moved.more
         begun = {each.id for each in (await given.begin()).begun if each.shard == 0}
         assert set(names[:2]) == begun
-        assert 2 == (await store.work.move(holdings, limit=2, full=True)).count
-        last = await store.work.move(holdings, limit=2, full=True)
+        assert 2 == (await store.work.move(holdings, limit=2)).count
+        last = await store.work.move(holdings, limit=2)
         assert 1 == last.count
         assert not last.more
 
@@ -94,7 +94,7 @@ class TestMove:
         """Rows that were created at the same moment are no exception."""
         await store.actions.create([await given.draft(given.name_in(0)) for _ in range(7)])
 
-        moved = await store.work.move([await given.holding(0)], limit=3, full=True)
+        moved = await store.work.move([await given.holding(0)], limit=3)
 
         assert 3 == moved.count
         assert 4 == await given.move()
@@ -110,13 +110,12 @@ class TestMove:
         assert 1 == await given.move()
         assert 1 == await given.queue_row_count()
 
-    async def test_a_full_move_ignores_the_mark(self, store: Store, given: Given) -> None:
-        """Rows of transactions that committed late are found behind any mark."""
+    async def test_without_a_mark_all_rows_are_looked_at(self, store: Store, given: Given) -> None:
+        """Rows of transactions that committed late are found, however old."""
         await given.created(given.name_in(0))
-        ahead = await given.now() + HOUR
-        holding = msgspec.structs.replace(await given.holding(0), incoming_mark=ahead)
+        holding = msgspec.structs.replace(await given.holding(0), incoming_mark=None)
 
-        moved = await store.work.move([holding], limit=10, full=True)
+        moved = await store.work.move([holding], limit=10)
 
         assert 1 == moved.count
 
@@ -127,7 +126,7 @@ class TestMove:
         holding = await given.holding(0)
         for _ in range(3):
             await given.created(given.name_in(0))
-            moved = await store.work.move([holding], limit=10, full=False)
+            moved = await store.work.move([holding], limit=10)
             mark = moved.marks.get(0, holding.incoming_mark)
             holding = msgspec.structs.replace(holding, incoming_mark=mark)
             assert 1 == moved.count
@@ -244,7 +243,7 @@ class TestClockSetBack:
         """It finds what is there, and its new mark is of the present."""
         await given.created(given.name_in(0))
 
-        moved = await store.work.move([await self.ahead(given)], limit=10, full=False)
+        moved = await store.work.move([await self.ahead(given)], limit=10)
 
         assert 1 == moved.count
         assert moved.marks[0] <= moved.now

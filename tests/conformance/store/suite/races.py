@@ -59,10 +59,7 @@ class TestRaces:
         holdings = await given.holdings()
 
         moved = await asyncio.gather(
-            *(
-                rival.work.move(holdings, limit=1_000, full=True)
-                for rival in await rivals(store, given)
-            )
+            *(rival.work.move(holdings, limit=1_000) for rival in await rivals(store, given))
         )
 
         assert 40 == sum(each.count for each in moved) + await given.move()

@@ -113,7 +113,7 @@ class _Storm:
         given = self._given
         holdings = await given.holdings()
         while not self._is_over:
-            await store.work.move(holdings, limit=100, full=True)
+            await store.work.move(holdings, limit=100)
             begun = (
                 await store.work.begin(
                     await given.demands(), batch=given.entropy.token(), owner=OWNER,

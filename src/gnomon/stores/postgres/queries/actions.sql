@@ -133,16 +133,16 @@ FROM /*schema*/shard_lock AS l
 WHERE l.shard_id = $1::int;
 
 -- name: get_live shard-local
--- Active and paused actions with their processing rows. The columns are those of `rows.action_of`,
--- then what a change needs besides.
+-- Active and paused actions with their processing rows. The columns are those of `Decoder.action_of`,
+-- and what a change needs besides.
 -- $1 shards, $2 ids
 SELECT
     a.shard_id, a.id, a.guid, a.spec, a.state, a.created_at, a.updated_at,
     a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed, a.interrupted,
     a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures, a.last_attempt,
-    a.scheduled_at, a.expires_at, q.scheduled_at, q.attempts, q.running, q.attempt_id, q.began_at,
-    q.deadline_at, q.owner, NULL::text, NULL::timestamptz,
-    a.keyed, a.queue, a.priority, statement_timestamp()
+    a.scheduled_at, a.expires_at, q.scheduled_at AS due_at, q.attempts AS begun, q.running,
+    q.attempt_id, q.began_at, q.deadline_at, q.owner, a.keyed, a.queue, a.priority,
+    statement_timestamp() AS now
 FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
 CROSS JOIN LATERAL (
     SELECT s.*
@@ -158,14 +158,13 @@ LEFT JOIN LATERAL (
 ) AS q ON true;
 
 -- name: get_finished shard-local
--- The latest visible finished generations of some ids; the columns of `rows.action_of`.
+-- The latest visible finished generations of some ids; the columns of `Decoder.action_of`.
 -- $1 shards, $2 ids
 SELECT
     f.shard_id, f.id, f.guid, f.spec, f.state, f.created_at, f.updated_at,
     f.occurrence_no, f.occurrence_at, f.attempts, f.succeeded, f.failed, f.interrupted,
     f.consecutive_failures, f.consecutive_interruptions, f.occurrence_failures, f.last_attempt,
-    NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::int, NULL::boolean,
-    f.attempt_id, f.began_at, NULL::timestamptz, NULL::text, f.reason, f.finished_at
+    f.attempt_id, f.began_at, f.reason, f.finished_at
 FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
 CROSS JOIN LATERAL (
     SELECT g.*
@@ -183,8 +182,7 @@ SELECT
     f.shard_id, f.id, f.guid, f.spec, f.state, f.created_at, f.updated_at,
     f.occurrence_no, f.occurrence_at, f.attempts, f.succeeded, f.failed, f.interrupted,
     f.consecutive_failures, f.consecutive_interruptions, f.occurrence_failures, f.last_attempt,
-    NULL::timestamptz, NULL::timestamptz, NULL::timestamptz, NULL::int, NULL::boolean,
-    f.attempt_id, f.began_at, NULL::timestamptz, NULL::text, f.reason, f.finished_at
+    f.attempt_id, f.began_at, f.reason, f.finished_at
 FROM /*schema*/finished_action AS f
 WHERE f.guid = ANY ($1::uuid[]) /*one-shard: AND f.shard_id = $2*/;
 
@@ -283,7 +281,7 @@ WHERE f.state = 'done' AND f.purge_at > statement_timestamp();
 -- name: count_estimate global
 -- How many finished rows the planner believes in.
 -- $1 schema
-SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint AS count
 FROM pg_inherits AS i
 JOIN pg_class AS c ON c.oid = i.inhrelid
 JOIN pg_class AS parent ON parent.oid = i.inhparent

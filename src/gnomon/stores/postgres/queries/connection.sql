@@ -1,7 +1,7 @@
 -- What the connections themselves need; no verb of a role.
 
 -- name: has_citus global
-SELECT EXISTS (SELECT 1 FROM pg_extension AS e WHERE e.extname = 'citus');
+SELECT EXISTS (SELECT 1 FROM pg_extension AS e WHERE e.extname = 'citus') AS found;
 
 -- name: shard_count global
 SELECT i.shard_count FROM /*schema*/installation AS i;

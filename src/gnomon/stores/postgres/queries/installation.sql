@@ -8,7 +8,7 @@ SELECT pg_advisory_xact_lock($1::bigint);
 
 -- name: migrate_has_schema global
 -- $1 schema
-SELECT EXISTS (SELECT 1 FROM pg_namespace AS n WHERE n.nspname = $1::text);
+SELECT EXISTS (SELECT 1 FROM pg_namespace AS n WHERE n.nspname = $1::text) AS found;
 
 -- name: migrate_create_schema global
 CREATE SCHEMA /*schema_name*/;
@@ -19,7 +19,7 @@ SELECT EXISTS (
     SELECT 1 FROM pg_class AS c
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = $1::text AND c.relname = 'migration'
-);
+) AS found;
 
 -- name: migrate_distribute global
 -- $1 the table's qualified name, $2 the table it lives beside, or 'default'
@@ -61,13 +61,14 @@ ON CONFLICT (shard_id) DO NOTHING;
 SELECT i.id, i.shard_count, i.schema_version, i.floor FROM /*schema*/installation AS i;
 
 -- name: open_durability global
-SELECT current_setting('fsync'), current_setting('synchronous_commit'),
-       current_setting('synchronous_standby_names');
+SELECT current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS commit,
+       current_setting('synchronous_standby_names') AS standbys;
 
 -- name: verify_identity global
 -- What was installed, and where we are.
 SELECT i.system_identifier, i.timeline, i.database_oid,
-       s.system_identifier, c.timeline_id, d.oid::bigint
+       s.system_identifier AS present_system, c.timeline_id AS present_timeline,
+       d.oid::bigint AS present_oid
 FROM /*schema*/installation AS i
 CROSS JOIN pg_control_system() AS s
 CROSS JOIN pg_control_checkpoint() AS c
@@ -89,13 +90,14 @@ WHERE l.shard_id = $1::int
 RETURNING l.shard_id;
 
 -- name: adopt_overdue shard-local
--- Rows of current generations that came due by a moment; columns as in lapsed_running.
+-- Rows of current generations that came due by a moment; columns as in list_lapsed_running.
 -- $1 shard, $2 moment, $3 limit
 SELECT
-    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at AS due_at, q.began_at,
+    q.deadline_at,
     a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-    a.last_attempt, q.owner, q.running, statement_timestamp()
+    a.last_attempt, q.owner, q.running, statement_timestamp() AS now
 FROM /*schema*/processing_queue AS q
 JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
 WHERE q.shard_id = $1::int AND (q.running OR q.scheduled_at <= $2::timestamptz)
@@ -252,7 +254,8 @@ LIMIT $2::int;
 
 -- name: doctor_locks global
 -- How many lock rows there are, and how many there must be.
-SELECT (SELECT count(*) FROM /*schema*/shard_lock), (SELECT i.shard_count FROM /*schema*/installation AS i);
+SELECT (SELECT count(*) FROM /*schema*/shard_lock) AS locks,
+       (SELECT i.shard_count FROM /*schema*/installation AS i) AS shard_count;
 
 -- name: purge_effects global
 -- What is known of the effects of actions that are gone.
@@ -275,7 +278,7 @@ WHERE s.shard_id = gone.shard_id AND s.guid = gone.guid
 RETURNING s.shard_id;
 
 -- name: now global
-SELECT statement_timestamp();
+SELECT statement_timestamp() AS now;
 
 -- name: purge_audit global
 -- Rows that found no partition of their day.

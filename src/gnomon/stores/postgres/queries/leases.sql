@@ -2,7 +2,7 @@
 
 -- name: list_locks global
 -- All locks, the longest untouched shard first.
-SELECT l.shard_id, l.lease_guid, l.owner, l.beat, statement_timestamp() - l.heartbeat_at,
+SELECT l.shard_id, l.lease_guid, l.owner, l.beat, statement_timestamp() - l.heartbeat_at AS silent_for,
        l.last_processing_start_at
 FROM /*schema*/shard_lock AS l
 ORDER BY l.last_processing_start_at NULLS FIRST, l.shard_id;
@@ -50,13 +50,13 @@ SET heartbeat_at = excluded.heartbeat_at, owner = excluded.owner, shards = exclu
 
 -- name: heartbeat_alive global
 -- $1 alive_for
-SELECT count(*), coalesce(sum(w.shards), 0)::int,
-       (SELECT i.limits_version FROM /*schema*/installation AS i)
+SELECT count(*) AS workers, coalesce(sum(w.shards), 0)::int AS shards,
+       (SELECT i.limits_version FROM /*schema*/installation AS i) AS limits_version
 FROM /*schema*/worker AS w
 WHERE w.heartbeat_at > statement_timestamp() - $1::interval;
 
 -- name: list_workers global
-SELECT w.worker_id, w.owner, w.process, statement_timestamp() - w.heartbeat_at
+SELECT w.worker_id, w.owner, w.process, statement_timestamp() - w.heartbeat_at AS silent_for
 FROM /*schema*/worker AS w
 ORDER BY w.worker_id;
 

@@ -32,7 +32,7 @@ SELECT i.limits_version FROM /*schema*/installation AS i;
 -- Who has not asked for this long has nothing any more, though his row may still be there.
 -- $1 asked within
 SELECT l.kind, l.name, l.parallel, l.rate, l.burst,
-       coalesce(sum(g.counted), 0)::int, coalesce(sum(g.wanted), 0)::int
+       coalesce(sum(g.counted), 0)::int AS granted, coalesce(sum(g.wanted), 0)::int AS wanted
 FROM /*schema*/work_limit AS l
 LEFT JOIN /*schema*/limit_grant AS g
     ON g.kind = l.kind AND g.name = l.name AND g.asked_at > statement_timestamp() - $1::interval
@@ -49,7 +49,8 @@ RETURNING l.parallel;
 -- name: share_living global
 -- How many shards each living worker holds. One row, also when nobody lives.
 -- $1 alive_for
-SELECT statement_timestamp(), coalesce(array_agg(w.worker_id), '{}'), coalesce(array_agg(w.shards), '{}')
+SELECT statement_timestamp() AS now, coalesce(array_agg(w.worker_id), '{}') AS workers,
+       coalesce(array_agg(w.shards), '{}') AS shards
 FROM /*schema*/worker AS w
 WHERE w.heartbeat_at > statement_timestamp() - $1::interval;
 

@@ -66,7 +66,7 @@ WHERE t.digest = $1::bytea AND t.revoked_at IS NULL
   AND (t.expires_at IS NULL OR t.expires_at > statement_timestamp());
 
 -- name: has_any_token global
-SELECT EXISTS (SELECT 1 FROM /*schema*/token);
+SELECT EXISTS (SELECT 1 FROM /*schema*/token) AS found;
 
 -- name: count_live_actions global
 -- $1 name, $2 limit

@@ -51,8 +51,8 @@ WITH held AS (
     ON CONFLICT (guid, shard_id) DO NOTHING
     RETURNING shard_id, queue, priority, scheduled_at
 )
-SELECT h.shard_id, NULL::text AS queue, NULL::int AS priority, s.last_at, coalesce(s.rows, 0),
-       statement_timestamp()
+SELECT h.shard_id, NULL::text AS queue, NULL::int AS priority, s.last_at AS moment,
+       coalesce(s.rows, 0) AS count, statement_timestamp() AS now
 FROM held AS h
 LEFT JOIN (
     SELECT t.shard_id, max(t.created_at) AS last_at, count(*) AS rows
@@ -130,18 +130,19 @@ WITH held AS (
     RETURNING guid
 )
 SELECT
-    k.shard_id, k.id, k.guid, md5($7::uuid::text || k.guid::text)::uuid, k.spec, k.scheduled_at,
-    statement_timestamp(), statement_timestamp() + k.timeout_us * interval '1 microsecond',
-    k.created_at, k.attempts + 1, k.occurrence_no, k.occurrence_at, k.expires_at, k.succeeded,
+    k.shard_id, k.id, k.guid, md5($7::uuid::text || k.guid::text)::uuid AS attempt_id, k.spec,
+    k.scheduled_at AS due_at, statement_timestamp() AS began_at,
+    statement_timestamp() + k.timeout_us * interval '1 microsecond' AS deadline_at,
+    k.created_at, k.attempts + 1 AS attempts, k.occurrence_no, k.occurrence_at, k.expires_at, k.succeeded,
     k.failed, k.interrupted, k.consecutive_failures, k.consecutive_interruptions,
     k.occurrence_failures, k.last_attempt, k.queue, k.priority, k.begins, k.arrived_at,
-    (SELECT count(*) FROM put), k.series
+    (SELECT count(*) FROM put) AS inserted, k.series
 FROM known AS k;
 
 -- name: move_held shard-local
 -- The lease, held still until the end of the transaction.
 -- $1 shard, $2 lease guid
-SELECT statement_timestamp()
+SELECT statement_timestamp() AS now
 FROM /*schema*/shard_lock AS l
 WHERE l.shard_id = $1::int AND l.lease_guid = $2::uuid
 FOR SHARE;
@@ -149,7 +150,7 @@ FOR SHARE;
 -- name: move_unheld shard-local
 -- The same for a helper, and where to look from.
 -- $1 shard, $2 silent
-SELECT statement_timestamp(), l.incoming_mark
+SELECT statement_timestamp() AS now, l.incoming_mark
 FROM /*schema*/shard_lock AS l
 WHERE l.shard_id = $1::int
   AND (l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $2::interval)
@@ -202,7 +203,7 @@ RETURNING guid;
 -- just been changed drops out when it is looked at again. Nothing waits for a lock here, and no more
 -- than $13 rows of a lane are looked at in vain: what expired, is held by others or was left behind
 -- may stand there by the million. Who finds a lane's head blocked asks for its newest rows ($12).
--- The result is in the order of the demands, then of time; columns of `rows.begun_of`.
+-- The result is in the order of the demands, then of time; columns of `Decoder.begun_of`.
 -- $1 shards, $2 queues, $3 priorities, $4 lease guids (NULL: helper), $5 limits, $6 since,
 -- $7 batch, $8 owner, $9 grace, $10 window, $11 silent, $12 newest first, $13 looked at in vain
 WITH picked AS (
@@ -350,7 +351,8 @@ RETURNING
 -- The earliest row of each lane, running or not; if it was due a moment ago, also the earliest one
 -- that was not.
 -- $1 shards, $2 queues, $3 priorities, $4 since, $5 the moment
-SELECT first.scheduled_at, behind.scheduled_at, statement_timestamp()
+SELECT first.scheduled_at AS first_at, behind.scheduled_at AS behind_at,
+       statement_timestamp() AS now
 FROM unnest($1::int[], $2::text[], $3::smallint[], $4::timestamptz[])
     WITH ORDINALITY AS d (shard_id, queue, priority, since, place)
 LEFT JOIN LATERAL (
@@ -375,13 +377,13 @@ ORDER BY d.place;
 -- name: begin_next_due_lane shard-local
 -- The same for one lane.
 -- $1 shard, $2 queue, $3 priority, $4 since, $5 the moment
-SELECT first.scheduled_at, (
+SELECT first.scheduled_at AS first_at, (
     SELECT min(q.scheduled_at)
     FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
       AND q.scheduled_at > statement_timestamp() - $5::interval
       AND first.scheduled_at <= statement_timestamp() - $5::interval
-), statement_timestamp()
+) AS behind_at, statement_timestamp() AS now
 FROM (
     SELECT min(q.scheduled_at) AS scheduled_at
     FROM /*schema*/processing_queue AS q
@@ -401,7 +403,7 @@ SELECT (
     ORDER BY q.scheduled_at
     OFFSET d.looked_at
     LIMIT 1
-)
+) AS reached_at
 FROM unnest($1::int[], $2::text[], $3::smallint[], $4::timestamptz[], $5::int[])
     WITH ORDINALITY AS d (shard_id, queue, priority, since, looked_at, place)
 ORDER BY d.place;
@@ -418,13 +420,14 @@ SELECT (
     ORDER BY q.scheduled_at
     OFFSET $5::int
     LIMIT 1
-);
+) AS reached_at;
 
 -- name: find_begun shard-local
 -- Running rows that a batch began. When they had been due is not known any more: began_at instead.
 -- $1 shards, $2 queues, $3 priorities, $4 batch
 SELECT
-    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.began_at, q.began_at, q.deadline_at,
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.began_at AS due_at, q.began_at,
+    q.deadline_at,
     a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, q.queue, q.priority, a.series
@@ -516,10 +519,10 @@ SELECT l.shard_id, l.queue, l.priority, l.scheduled_at FROM lane AS l;
 -- that are older than the last to have ended: of those after it no more is known than the number
 -- that the next one gets (its lower 32 bits), which is what ages are counted from.
 -- $1 shards, $2 marks, $3 how far marks lag behind
-SELECT statement_timestamp(),
-    ARRAY(SELECT x.number::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS x (number)),
-    pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
-    age('3'::xid)::bigint + 3,
+SELECT statement_timestamp() AS now,
+    ARRAY(SELECT x.number::text::bigint FROM pg_snapshot_xip(pg_current_snapshot()) AS x (number)) AS open_ids,
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next_known,
+    age('3'::xid)::bigint + 3 AS next_32,
     ARRAY(
         SELECT u.shard_id
         FROM unnest($1::int[], $2::timestamptz[]) AS u (shard_id, mark)
@@ -529,7 +532,7 @@ SELECT statement_timestamp(),
               AND i.created_at >= least(u.mark, statement_timestamp() - $3::interval)
             OFFSET 0
         )
-    );
+    ) AS shards;
 
 -- name: poll_shard shard-local
 -- The shard, if it has incoming rows behind its mark. A cluster has no common snapshot to ask.
@@ -545,10 +548,11 @@ LIMIT 1;
 -- just now is passed over: it is found again.
 -- $1 shards, $2 limit, $3 rows to look at in a shard
 SELECT
-    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at AS due_at, q.began_at,
+    q.deadline_at,
     a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-    a.last_attempt, q.owner, q.running, statement_timestamp()
+    a.last_attempt, q.owner, q.running, statement_timestamp() AS now
 FROM unnest($1::int[]) AS h (shard_id)
 CROSS JOIN LATERAL (
     SELECT r.*
@@ -586,10 +590,11 @@ WITH mine AS MATERIALIZED (
     WHERE r.owner = ANY ($2::text[]) AND ($3::uuid IS NULL OR r.guid > $3::uuid)
 )
 SELECT
-    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at AS due_at, q.began_at,
+    q.deadline_at,
     a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-    a.last_attempt, q.owner, q.running, statement_timestamp()
+    a.last_attempt, q.owner, q.running, statement_timestamp() AS now
 FROM mine AS q
 CROSS JOIN LATERAL (
     SELECT s.*
@@ -605,10 +610,11 @@ LIMIT $4::int;
 -- actions have none, and a backlog does not hide the others. What somebody holds is passed over.
 -- $1 shards, $2 limit, $3 rows to look at in a shard
 SELECT
-    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at, q.began_at, q.deadline_at,
+    q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at AS due_at, q.began_at,
+    q.deadline_at,
     a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-    a.last_attempt, q.owner, q.running, statement_timestamp()
+    a.last_attempt, q.owner, q.running, statement_timestamp() AS now
 FROM unnest($1::int[]) AS h (shard_id)
 CROSS JOIN LATERAL (
     SELECT e.guid

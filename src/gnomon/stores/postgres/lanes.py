@@ -1,0 +1,128 @@
+"""What a move found and what a begin left: added up from the rows of their statements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from gnomon.contracts.store import BeginRequest, HeldShard, Lane, MoveResult
+from gnomon.stores.postgres.connection import Row
+
+MARK_SLACK = timedelta(seconds=2)
+MOMENT = timedelta(milliseconds=20)  # what came due within it may have done so after the begin
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class BeginParameters(NamedTuple):
+    """What all attempts of one `begin` share, in the order of the parameters."""
+
+    batch: UUID
+    owner: str
+    grace: timedelta
+    window: timedelta
+    silent: timedelta
+
+
+class LaneLeft(NamedTuple):
+    """What lanes have left after a begin."""
+
+    next_due: dict[Lane, datetime | None]
+    refused: dict[Lane, datetime]
+    looked_at: datetime | None  # None: there was no need to
+
+    def add(self, lane: Lane, row: Row, *, is_short: bool) -> None:
+        """A lane was looked at. One that gave less than was asked, although its first row is due,
+        refused that row."""
+        first = row["first_at"]
+        if is_short and first is not None and first <= row["now"] - MOMENT:
+            self.refused[lane] = first
+            self.next_due[lane] = row["behind_at"]
+        else:
+            self.next_due[lane] = first
+
+
+class MoveTally:
+    """Adds up what a move found, shard by shard."""
+
+    def __init__(self, holdings: Sequence[HeldShard], limit: int) -> None:
+        self._old_marks = {holding.shard: holding.incoming_mark for holding in holdings}
+        self._limit = limit
+        self.count = 0
+        self.lanes: dict[Lane, datetime] = {}
+        self.marks: dict[int, datetime] = {}
+        self.more = False
+
+    def add_shard(self, shard: int, taken: int, last_at: datetime | None, now: datetime) -> None:
+        """A held shard gave so many rows, the last one created then."""
+        is_full = taken >= self._limit and last_at is not None
+        self.more = self.more or is_full
+        present = now - MARK_SLACK
+        mark = last_at - MARK_SLACK if is_full and last_at is not None else present
+        self.marks[shard] = min(max(self._old_marks[shard] or mark, mark), present)
+
+    def add_lane(self, lane: Lane, earliest: datetime, count: int) -> None:
+        known = self.lanes.get(lane)
+        self.lanes[lane] = earliest if known is None else min(known, earliest)
+        self.count += count
+
+    def add_totals(self, rows: Iterable[Row]) -> None:
+        """The rows of `move`: one for each held shard (without a queue), one for each lane."""
+        for row in rows:
+            if row["queue"] is None:
+                self.add_shard(row["shard_id"], row["count"], row["moment"], row["now"])
+            else:
+                self.add_lane(_lane_of(row), row["moment"], row["count"])
+
+    def add_taken(
+        self, shard: int, taken: Sequence[Row], put: Iterable[Row], now: datetime
+    ) -> None:
+        """The rows of `move_take`, and those of them that `move_put` stored."""
+        self.add_shard(shard, len(taken), taken[-1]["created_at"] if taken else None, now)
+        for row in put:
+            self.add_lane(Lane(shard, row["queue"], row["priority"]), row["scheduled_at"], 1)
+
+    def add_arrivals(self, rows: Sequence[Row]) -> None:
+        """The rows of `move_and_begin`: what was begun is counted, the rest waits in its lane."""
+        arrivals: dict[int, list[datetime]] = {}
+        for row in rows:
+            arrivals.setdefault(row["shard_id"], []).append(row["arrived_at"])
+            if row["begins"]:
+                self.count += 1
+            elif row["attempts"] is not None:
+                self.add_lane(_lane_of(row), row["due_at"], 1)
+        for shard, times in arrivals.items():
+            self.add_shard(shard, len(times), max(times), rows[0]["began_at"])
+
+    def moved(self, now: datetime) -> MoveResult:
+        return MoveResult(
+            count=self.count, lanes=self.lanes, marks=self.marks, more=self.more, now=now
+        )
+
+
+def mark_of(holding: HeldShard) -> datetime:
+    return holding.incoming_mark or LONG_AGO
+
+
+def rows_per_lane(rows: Iterable[Row]) -> Counter[Lane]:
+    return Counter(map(_lane_of, rows))
+
+
+def last_due(rows: Iterable[Row]) -> dict[Lane, datetime]:
+    """When the last row of each lane was due, of rows in order of time."""
+    return {_lane_of(row): row["due_at"] for row in rows}
+
+
+def lane_columns(demands: Sequence[BeginRequest]) -> tuple[list[object], ...]:
+    """Shards, queues and priorities as arrays."""
+    return (
+        [demand.lane.shard for demand in demands],
+        [demand.lane.queue for demand in demands],
+        [demand.lane.priority for demand in demands],
+    )
+
+
+def _lane_of(row: Row) -> Lane:
+    return Lane(row["shard_id"], row["queue"], row["priority"])
