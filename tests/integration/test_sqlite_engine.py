@@ -340,7 +340,7 @@ async def test_the_inline_runner_lets_others_in_around_each_verb() -> None:
 
 
 HOT = (
-    "begin_due", "begin_overdue", "begin_stamp", "begin_next_due", "move_head", "move_insert",
+    "begin_due", "begin_stamp", "begin_next_due", "move_head", "move_insert",
     "move_delete", "move_lanes", "poll", "finish_plain_archive", "finish_plain_fence",
     "finish_plain_remove", "finish_fence", "settle_fence", "continue_action", "finish_reschedule",
     "extend", "list_lanes_after", "delete_stale", "list_lapsed_running", "list_lapsed_expired",

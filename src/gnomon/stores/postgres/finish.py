@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import FinishRequest, Recorded
-from gnomon.model.action import Attempt, State
+from gnomon.model.action import State
+from gnomon.stores._attempts import finished_attempt
 from gnomon.stores.postgres.connection import Row, Session, read_now
 from gnomon.stores.postgres.results import (
     ResultRow,
@@ -186,17 +187,7 @@ class AttemptFinisher:
     def _result(
         self, one: FinishRequest, now: datetime, *, taken_back: int = 0, outcome: str | None = None
     ) -> ResultRow:
-        attempt = Attempt(
-            attempt_id=one.attempt_id,
-            attempt_no=one.attempt_no,
-            occurrence_no=one.occurrence_no,
-            began_at=one.began_at,
-            ended_at=now if one.ended_at is None else min(one.ended_at, now),
-            outcome=outcome or one.outcome,
-            error=one.error,
-            answer=one.answer,
-            owner=self._owner,
-        )
+        attempt = finished_attempt(one, self._owner, now, outcome=outcome)
         return ResultRow(
             one.shard, one.id, one.guid, one.verdict, attempt, is_final=True, taken_back=taken_back
         )

@@ -45,7 +45,7 @@ DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
         "entity_change",
         "stage_state",
         "stage_queue",
-        "stage_feed",
+        "changed_entity",
         "stage_outbox",
         "stage_backfill",
     ),

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from gnomon.contracts.store import SettleRequest
-from gnomon.model.action import Attempt
+from gnomon.stores._attempts import interrupted_attempt
 from gnomon.stores.postgres.connection import Row, Session, read_now
 from gnomon.stores.postgres.results import (
     ResultRow,
@@ -17,7 +17,6 @@ from gnomon.stores.postgres.results import (
     log_attempts,
 )
 
-INTERRUPTED = "interrupted"
 NOBODY = UUID(int=0)  # stands for the attempt of a row that is not running
 
 
@@ -65,26 +64,9 @@ def _accepted(
             one.lapsed.id,
             one.lapsed.guid,
             one.verdict,
-            _interrupted(one, now),
+            interrupted_attempt(one, now),
             is_final=False,
         )
         for one in settlements
         if one.lapsed.guid in fenced
     ]
-
-
-def _interrupted(one: SettleRequest, now: datetime) -> Attempt | None:
-    attempt = one.lapsed.attempt
-    if not one.lapsed.running or attempt is None:
-        return None
-    return Attempt(
-        attempt_id=attempt.attempt_id,
-        attempt_no=attempt.attempt_no,
-        occurrence_no=attempt.occurrence_no,
-        began_at=attempt.began_at,
-        deadline=attempt.deadline,
-        ended_at=now,
-        outcome=INTERRUPTED,
-        error=one.reason,
-        owner=attempt.owner,
-    )

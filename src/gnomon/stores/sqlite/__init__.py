@@ -48,7 +48,6 @@ def open_sqlite(
     """
     path = str(path)
     used = runner or ThreadRunner(path, clock=clock, observer=observer or SilentObserver())
-    work = SqliteWork(used, clock)
     return Store(
         capabilities=Capabilities(
             engine="sqlite",
@@ -58,11 +57,10 @@ def open_sqlite(
             many_shards=True,
         ),
         actions=SqliteActions(used, clock),
-        work=work,
+        work=SqliteWork(used, clock),
         leases=SqliteLeases(used, clock),
         installation=SqliteInstallation(
             used,
-            work,
             path=path,
             clock=clock,
             entropy=entropy,

@@ -19,9 +19,10 @@ from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.connection import MEMORY, Runner
 from gnomon.stores.sqlite.purge import changed_rows, purge_rows
 from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.results import settle_rows
 from gnomon.stores.sqlite.rows import micros
 from gnomon.stores.sqlite.schema import FLOOR, VERSION, SqliteMigration, migrations
-from gnomon.stores.sqlite.work import SqliteWork, lapsed_of
+from gnomon.stores.sqlite.work import lapsed_of
 
 Connection = sqlite3.Connection
 
@@ -47,7 +48,6 @@ class SqliteInstallation:
     def __init__(
         self,
         runner: Runner,
-        work: SqliteWork,
         *,
         path: str,
         clock: Clock,
@@ -56,7 +56,6 @@ class SqliteInstallation:
         audit_kept_for: timedelta = AUDIT_KEPT_FOR,
     ) -> None:
         self._runner = runner
-        self._work = work
         self._path = path
         self._clock = clock
         self._entropy = entropy
@@ -150,12 +149,13 @@ class SqliteInstallation:
         connection.execute(SQL["adopt_clear"])
         rows = connection.execute(SQL["adopt_overdue"], {"now": micros(now)}).fetchall()
         skips = [lapsed_of(row, now) for row in rows]
-        return self._work.settle_all(
+        return settle_rows(
             connection,
             [
                 SettleRequest(lapsed=lapsed, verdict=_skip(lapsed, now), reason=SKIPPED)
                 for lapsed in skips
             ],
+            now,
         )
 
     # -- upkeep -----------------------------------------------------------------------------------

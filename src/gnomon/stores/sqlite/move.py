@@ -8,95 +8,86 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
-from gnomon.contracts.store import HeldShard, Lane, MoveResult, OpenTransactions, PollResult
+from gnomon.contracts.store import HeldShard, Lane, MoveResult
 from gnomon.stores.sqlite.queries import SQL
-from gnomon.stores.sqlite.results import Parameters, SqliteResults
-from gnomon.stores.sqlite.rows import duration_us, micros, moment
+from gnomon.stores.sqlite.results import Parameters
+from gnomon.stores.sqlite.rows import micros, moment
 
 Connection = sqlite3.Connection
 
+ALWAYS_US = 2**63 - 1
 OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
 
 
-class SqliteMoving(SqliteResults):
-    """The part of the `WorkStore` that brings rows in."""
-
-    async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
-        return await self._runner.write(lambda connection: self._move(connection, holdings, limit))
-
-    def _move(
-        self, connection: Connection, holdings: Sequence[HeldShard], limit: int
-    ) -> MoveResult:
-        filled = _waiting(connection, [holding.shard for holding in holdings])
-        wanted = [
-            {"shard": holding.shard, "lease_guid": holding.lease_guid.bytes, "limit": limit}
+def move_held(
+    connection: Connection, holdings: Sequence[HeldShard], limit: int, now: datetime
+) -> MoveResult:
+    """Move rows of shards whose lease is the given one."""
+    filled = filled_shards(connection, [holding.shard for holding in holdings])
+    return _move_heads(
+        connection,
+        [
+            _head(holding.shard, limit, lease_guid=holding.lease_guid.bytes)
             for holding in holdings
             if holding.shard in filled
-        ]
-        return self._move_heads(connection, "move_head", wanted)
-
-    async def move_silent(
-        self, shards: Sequence[int], *, limit: int, silent: timedelta
-    ) -> MoveResult:
-        return await self._runner.write(
-            lambda connection: self._move_silent(connection, shards, limit, silent)
-        )
-
-    def _move_silent(
-        self, connection: Connection, shards: Sequence[int], limit: int, silent: timedelta
-    ) -> MoveResult:
-        now_us = micros(self._clock.now())
-        terms = {
-            "limit": limit,
-            "silent_since": now_us - duration_us(silent),
-            "overdue_since": now_us - OVERDUE_US,
-        }
-        wanted = [terms | {"shard": shard} for shard in sorted(_waiting(connection, shards))]
-        moved = self._move_heads(connection, "move_head_silent", wanted)
-        return msgspec.structs.replace(moved, marks={})
-
-    def _move_heads(
-        self, connection: Connection, query: str, wanted: Sequence[Parameters]
-    ) -> MoveResult:
-        """Move the oldest rows of shards, as far as the query lets them go."""
-        lanes: dict[Lane, datetime] = {}
-        marks: dict[int, datetime] = {}
-        count = 0
-        more = False
-        for each in wanted:
-            row = connection.execute(SQL[query], each).fetchone()
-            if row is None:
-                continue
-            last_at, last_guid, found = row
-            head = {"shard": each["shard"], "last_at": last_at, "last_guid": last_guid}
-            lanes |= self._moved_lanes(connection, head)
-            count += self._move_rows(connection, head)
-            marks[each["shard"]] = moment(last_at)
-            more = more or found == each["limit"]
-        return MoveResult(count=count, lanes=lanes, marks=marks, more=more, now=self._clock.now())
-
-    def _moved_lanes(self, connection: Connection, head: Parameters) -> dict[Lane, datetime]:
-        return {
-            Lane(head["shard"], queue, priority): moment(earliest)
-            for queue, priority, earliest in connection.execute(SQL["move_lanes"], head)
-        }
-
-    def _move_rows(self, connection: Connection, head: Parameters) -> int:
-        """Into the one queue and out of the other; rows of old generations only out."""
-        moved: int = connection.execute(SQL["move_insert"], head).rowcount
-        connection.execute(SQL["move_delete"], head)
-        return moved
-
-    async def poll(self, holdings: Sequence[HeldShard]) -> PollResult:
-        held = [holding.shard for holding in holdings]
-        shards = await self._runner.read(lambda connection: _waiting(connection, held))
-        return PollResult(shards=shards, now=self._clock.now(), open=OpenTransactions())
+        ],
+        now,
+    )
 
 
-def _waiting(connection: Connection, shards: Sequence[int]) -> frozenset[int]:
-    found = connection.execute(SQL["poll"], {"shards": json.dumps(list(shards))})
-    return frozenset(shard for (shard,) in found)
+def move_unheld(
+    connection: Connection, shards: Sequence[int], limit: int, now: datetime, *, silent_us: int
+) -> MoveResult:
+    """Move rows of shards that are free, or whose owner keeps silent."""
+    since = {"silent_since": micros(now) - silent_us, "created_before": micros(now) - OVERDUE_US}
+    heads = [_head(shard, limit, **since) for shard in sorted(filled_shards(connection, shards))]
+    return msgspec.structs.replace(_move_heads(connection, heads, now), marks={})
+
+
+def _head(shard: int, limit: int, **fence: object) -> Parameters:
+    """The parameters of `move_head`: with a lease guid for its owner, without one for a helper."""
+    anything = {"lease_guid": None, "silent_since": None, "created_before": ALWAYS_US}
+    return {"shard": shard, "limit": limit, **anything, **fence}
+
+
+def _move_heads(connection: Connection, heads: Sequence[Parameters], now: datetime) -> MoveResult:
+    """Move the oldest rows of shards, as far as the fence lets them go."""
+    lanes: dict[Lane, datetime] = {}
+    marks: dict[int, datetime] = {}
+    count = 0
+    more = False
+    for wanted in heads:
+        last = connection.execute(SQL["move_head"], wanted).fetchone()
+        if last is None:
+            continue
+        last_at, last_guid, found = last
+        head = {"shard": wanted["shard"], "last_at": last_at, "last_guid": last_guid}
+        lanes |= _moved_lanes(connection, head)
+        count += _move_rows(connection, head)
+        marks[wanted["shard"]] = moment(last_at)
+        more = more or found == wanted["limit"]
+    return MoveResult(count=count, lanes=lanes, marks=marks, more=more, now=now)
+
+
+def _moved_lanes(connection: Connection, head: Parameters) -> dict[Lane, datetime]:
+    return {
+        Lane(head["shard"], queue, priority): moment(earliest)
+        for queue, priority, earliest in connection.execute(SQL["move_lanes"], head)
+    }
+
+
+def _move_rows(connection: Connection, head: Parameters) -> int:
+    """Into the one queue and out of the other; rows of old generations only out."""
+    moved: int = connection.execute(SQL["move_insert"], head).rowcount
+    connection.execute(SQL["move_delete"], head)
+    return moved
+
+
+def filled_shards(connection: Connection, shards: Sequence[int]) -> frozenset[int]:
+    """Those that have incoming rows."""
+    filled = connection.execute(SQL["poll"], {"shards": json.dumps(list(shards))})
+    return frozenset(shard for (shard,) in filled)

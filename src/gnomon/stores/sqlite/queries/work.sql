@@ -4,32 +4,17 @@ SELECT s.value FROM json_each(:shards) AS s
 WHERE EXISTS (SELECT 1 FROM incoming_queue AS i WHERE i.shard_id = s.value);
 
 -- name: move_head
--- The fence of move, and the last of the oldest rows: nothing comes back without the lease.
+-- The fence of move, and the last of the oldest rows: nothing comes back without the lease. A
+-- helper has none: it takes what is not new in a shard that is free, or whose owner keeps silent.
 WITH head AS (
     SELECT i.created_at, i.guid
     FROM incoming_queue AS i
-    WHERE i.shard_id = :shard
+    WHERE i.shard_id = :shard AND i.created_at < :created_before
         AND EXISTS (
             SELECT 1 FROM shard_lock AS l
-            WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
-        )
-    ORDER BY i.created_at, i.guid
-    LIMIT :limit
-)
-SELECT created_at, guid, (SELECT count(*) FROM head) AS found
-FROM head
-ORDER BY created_at DESC, guid DESC
-LIMIT 1;
-
--- name: move_head_silent
--- The same for a helper: of a shard that is free, or whose owner keeps silent, what is not new.
-WITH head AS (
-    SELECT i.created_at, i.guid
-    FROM incoming_queue AS i
-    WHERE i.shard_id = :shard AND i.created_at < :overdue_since
-        AND EXISTS (
-            SELECT 1 FROM shard_lock AS l
-            WHERE l.shard_id = :shard AND (l.lease_guid IS NULL OR l.heartbeat_at < :silent_since)
+            WHERE l.shard_id = :shard
+                AND CASE WHEN :lease_guid IS NOT NULL THEN l.lease_guid = :lease_guid
+                    ELSE l.lease_guid IS NULL OR l.heartbeat_at < :silent_since END
         )
     ORDER BY i.created_at, i.guid
     LIMIT :limit
@@ -60,7 +45,8 @@ DELETE FROM incoming_queue
 WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid);
 
 -- name: begin_due
--- The fence of begin: the lease, due, not running, the current generation, active, not expired.
+-- The fence of begin: the lease, due, not running, the current generation, active, not expired. A
+-- helper has no lease: it begins overdue rows of a shard that is free, or whose owner keeps silent.
 -- All rows come as one JSON text: a row at a time would hand Python's lock over for each of them.
 -- The spec stays a text in it: one that was spoilt by others must not spoil the rows beside it.
 -- A bounded number of rows is looked at in vain: what expired or was left behind may stand there by
@@ -81,41 +67,14 @@ FROM (
         SELECT p.shard_id, p.guid, p.scheduled_at, p.attempts
         FROM processing_queue AS p
         WHERE p.shard_id = :shard AND p.queue = :queue AND p.priority = :priority
-            AND p.scheduled_at >= :since AND p.scheduled_at <= :now AND p.running = 0
+            AND p.scheduled_at >= :since AND p.scheduled_at <= :due_until AND p.running = 0
         ORDER BY p.scheduled_at /*order*/
         LIMIT :limit + :looked_at
     ) AS head
     CROSS JOIN scheduled_action AS a
-    WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
-        AND a.shard_id = head.shard_id AND a.guid = head.guid AND a.state = 'active'
-        AND (a.expires_at IS NULL OR a.expires_at > :now)
-    LIMIT :limit
-);
-
--- name: begin_overdue
--- The same for a helper: overdue rows of a shard that is free, or whose owner keeps silent.
-SELECT json_group_array(json_array(
-    hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
-    expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
-    occurrence_failures, last_attempt, spec, nullif(hex(series), '')
-))
-FROM (
-    SELECT
-        head.guid, head.scheduled_at, head.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
-        a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
-        a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-        a.last_attempt, CAST(a.spec AS TEXT) AS spec, a.series
-    FROM shard_lock AS l
-    CROSS JOIN (
-        SELECT p.shard_id, p.guid, p.scheduled_at, p.attempts
-        FROM processing_queue AS p
-        WHERE p.shard_id = :shard AND p.queue = :queue AND p.priority = :priority
-            AND p.scheduled_at >= :since AND p.scheduled_at < :overdue_since AND p.running = 0
-        ORDER BY p.scheduled_at /*order*/
-        LIMIT :limit + :looked_at
-    ) AS head
-    CROSS JOIN scheduled_action AS a
-    WHERE l.shard_id = :shard AND (l.lease_guid IS NULL OR l.heartbeat_at < :silent_since)
+    WHERE l.shard_id = :shard
+        AND CASE WHEN :lease_guid IS NOT NULL THEN l.lease_guid = :lease_guid
+            ELSE l.lease_guid IS NULL OR l.heartbeat_at < :silent_since END
         AND a.shard_id = head.shard_id AND a.guid = head.guid AND a.state = 'active'
         AND (a.expires_at IS NULL OR a.expires_at > :now)
     LIMIT :limit

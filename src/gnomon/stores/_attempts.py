@@ -1,0 +1,45 @@
+"""Attempts as they are written down when they end: the same in every engine."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gnomon.contracts.store import FinishRequest, SettleRequest
+from gnomon.model.action import Attempt
+
+INTERRUPTED = "interrupted"
+
+
+def finished_attempt(
+    finish: FinishRequest, owner: str, now: datetime, *, outcome: str | None = None
+) -> Attempt:
+    """The attempt that a result is about; `outcome` is what the log calls it, if not its own."""
+    return Attempt(
+        attempt_id=finish.attempt_id,
+        attempt_no=finish.attempt_no,
+        occurrence_no=finish.occurrence_no,
+        began_at=finish.began_at,
+        ended_at=now if finish.ended_at is None else min(finish.ended_at, now),
+        outcome=outcome or finish.outcome,
+        error=finish.error,
+        answer=finish.answer,
+        owner=owner,
+    )
+
+
+def interrupted_attempt(settlement: SettleRequest, now: datetime) -> Attempt | None:
+    """The attempt that a lapsed row was running; None if it was not."""
+    attempt = settlement.lapsed.attempt
+    if not settlement.lapsed.running or attempt is None:
+        return None
+    return Attempt(
+        attempt_id=attempt.attempt_id,
+        attempt_no=attempt.attempt_no,
+        occurrence_no=attempt.occurrence_no,
+        began_at=attempt.began_at,
+        deadline=attempt.deadline,
+        ended_at=now,
+        outcome=INTERRUPTED,
+        error=settlement.reason,
+        owner=attempt.owner,
+    )

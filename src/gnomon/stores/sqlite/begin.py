@@ -1,0 +1,297 @@
+"""Beginning attempts in SQLite, inside a write transaction: what was read stays true until it is
+written. The fences are in the queries all the same: `begin_due`, `begin_stamp`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.store import (
+    ArrivalResult,
+    BeginRequest,
+    BeginResult,
+    BegunAttempt,
+    HeldShard,
+    Lane,
+)
+from gnomon.model.action import Status
+from gnomon.model.codec import read_attempt, read_spec
+from gnomon.model.errors import check
+from gnomon.stores.sqlite.move import OVERDUE_US, move_held
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.results import Parameters
+from gnomon.stores.sqlite.rows import (
+    duration_us,
+    micros,
+    moment,
+    moment_or_none,
+)
+
+Connection = sqlite3.Connection
+
+ALWAYS_US = -(2**63)
+LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked in haste
+CLOSELY_LOOKED_AT = 250  # the same for a look at what was passed over before
+
+OLDEST = SQL["begin_due"]
+NEWEST = OLDEST.replace("/*order*/", "DESC")
+
+
+class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A row that may be begun, in the order of the queries."""
+
+    guid: UUID
+    scheduled_at: int
+    attempts: int
+    id: str
+    timeout_us: int
+    created_at: int
+    occurrence_no: int
+    occurrence_at: int
+    expires_at: int | None
+    succeeded: int
+    failed: int
+    interrupted: int
+    consecutive_failures: int
+    consecutive_interruptions: int
+    occurrence_failures: int
+    last_attempt: str | None
+    spec: str
+    series: UUID | None
+    attempt_id: UUID | None = None  # of one that was begun already
+
+
+_DUE_ROWS = msgspec.json.Decoder(list[DueRow])
+
+
+class BeginTerms(NamedTuple):
+    """What all attempts of one `begin` share."""
+
+    batch: str
+    owner: str
+    now: datetime
+    now_us: int
+    window_us: int
+    grace_us: int
+    silent_us: int
+
+
+def begin_terms(
+    batch: UUID,
+    owner: str,
+    now: datetime,
+    *,
+    grace: timedelta,
+    window: timedelta,
+    silent: timedelta = timedelta(0),
+) -> BeginTerms:
+    return BeginTerms(
+        str(batch), owner, now, micros(now), duration_us(window), duration_us(grace),
+        duration_us(silent),
+    )  # fmt: skip
+
+
+def begin_lanes(
+    connection: Connection, demands: Sequence[BeginRequest], terms: BeginTerms
+) -> BeginResult:
+    due: list[tuple[int, DueRow]] = []
+    short: set[Lane] = set()  # gave less than was asked
+    for demand in demands:
+        rows = _due(connection, demand, terms, OLDEST)
+        due += [(demand.lane.shard, row) for row in rows]
+        if len(rows) < demand.limit:
+            short.add(demand.lane)
+    begun = _stamp(connection, due, terms) if due else []
+    next_due = {demand.lane: _next_due(connection, demand.lane) for demand in demands}
+    refused: dict[Lane, datetime] = {}
+    for lane in short:
+        first = next_due[lane]
+        if first is not None and first <= terms.now:
+            refused[lane] = first
+            next_due[lane] = _next_due(connection, lane, after=terms.now_us)
+    result = BeginResult(begun=begun, next_due=next_due, now=terms.now, refused=refused)
+    return _begin_behind(connection, result, demands, terms) if refused else result
+
+
+def _begin_behind(
+    connection: Connection,
+    begin: BeginResult,
+    demands: Sequence[BeginRequest],
+    terms: BeginTerms,
+) -> BeginResult:
+    """What has just come due in lanes whose head cannot be begun must not wait for that. A lane
+    that gives all that was asked may have more at once."""
+    given = Counter((each.shard, each.spec.queue, each.spec.priority) for each in begin.begun)
+    next_due = dict(begin.next_due)
+    reached: dict[Lane, datetime] = {}
+    due: list[tuple[int, DueRow]] = []
+    for demand in demands:
+        lane, left = demand.lane, demand.limit - given[demand.lane]
+        if lane not in begin.refused:
+            continue
+        rest = msgspec.structs.replace(demand, limit=left)
+        rows = _due(connection, rest, terms, NEWEST)
+        due += [(lane.shard, row) for row in rows]
+        if len(rows) >= left:
+            next_due[lane] = begin.refused[lane]
+        place = _reached(connection, demand, begin.refused[lane], terms)
+        if place is not None:
+            reached[lane] = place
+    begun = [*begin.begun, *(_stamp(connection, due, terms) if due else [])]
+    return msgspec.structs.replace(begin, begun=begun, next_due=next_due, reached=reached)
+
+
+def _reached(
+    connection: Connection, demand: BeginRequest, first: datetime, terms: BeginTerms
+) -> datetime | None:
+    """Where the next look goes on; behind rows of one moment, if they are all it looked at."""
+    since = _since_us(demand)
+    wanted = lane_row(demand.lane) | {"since": since, "now": terms.now_us}
+    wanted["looked_at"] = demand.limit + _looked_at(demand)
+    row = connection.execute(SQL["begin_reached"], wanted).fetchone()
+    return None if row is None else moment(max(row[0], max(since, micros(first)) + 1))
+
+
+def _due(
+    connection: Connection,
+    demand: BeginRequest,
+    terms: BeginTerms,
+    query: str,
+) -> list[DueRow]:
+    """The rows that the fence lets through."""
+    wanted = lane_row(demand.lane)
+    wanted["now"] = terms.now_us
+    wanted["limit"] = demand.limit
+    wanted["looked_at"] = _looked_at(demand)
+    wanted["since"] = ALWAYS_US if query is NEWEST else _since_us(demand)
+    wanted["silent_since"] = terms.now_us - terms.silent_us
+    if demand.lease_guid is None:
+        wanted["lease_guid"] = None
+        wanted["due_until"] = terms.now_us - OVERDUE_US - 1
+    else:
+        wanted["lease_guid"] = demand.lease_guid.bytes
+        wanted["due_until"] = terms.now_us
+    return _due_rows(connection, query, wanted)
+
+
+def _stamp(
+    connection: Connection, due: Sequence[tuple[int, DueRow]], terms: BeginTerms
+) -> list[BegunAttempt]:
+    """Give each row its attempt and its reservation."""
+    begun = [
+        begun_of(shard, row, derive_attempt_id(terms.batch, row.guid), terms.now)
+        for shard, row in due
+    ]
+    stamp = {
+        "seen": json.dumps([row.scheduled_at for _, row in due]),
+        "packed": b"".join(each.guid.bytes + each.attempt_id.bytes for each in begun),
+        "now": terms.now_us,
+        "window_us": terms.window_us,
+        "grace_us": terms.grace_us,
+        "owner": terms.owner,
+    }
+    stamped = connection.execute(SQL["begin_stamp"], stamp).rowcount
+    check(stamped == len(due), "begin did not stamp what it had read", stamped=stamped)
+    return begun
+
+
+def _next_due(connection: Connection, lane: Lane, *, after: int = ALWAYS_US) -> datetime | None:
+    row = connection.execute(SQL["begin_next_due"], lane_row(lane) | {"after": after}).fetchone()
+    return None if row is None else moment(row[0])
+
+
+def move_and_begin(
+    connection: Connection,
+    holdings: Sequence[HeldShard],
+    limit: int,
+    room: Mapping[str, int],
+    terms: BeginTerms,
+) -> ArrivalResult:
+    """Both steps, one after the other: what arrived is not the only thing due, so a lane is
+    begun in its order."""
+    moved = move_held(connection, holdings, limit, terms.now)
+    leases = {holding.shard: holding.lease_guid for holding in holdings}
+    left = dict(room)
+    lanes = dict(moved.lanes)
+    begun: list[BegunAttempt] = []
+    for lane in sorted(moved.lanes, key=lambda each: each.priority):
+        if moved.lanes[lane] > terms.now or left.get(lane.queue, 0) <= 0:
+            continue
+        demand = BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=left[lane.queue])
+        result = begin_lanes(connection, [demand], terms)
+        begun += result.begun
+        left[lane.queue] -= len(result.begun)
+        rest = result.refused.get(lane, result.next_due[lane])
+        lanes.pop(lane) if rest is None else lanes.update({lane: rest})
+    return ArrivalResult(moved=msgspec.structs.replace(moved, lanes=lanes), begun=begun)
+
+
+def derive_attempt_id(batch: str, guid: UUID) -> UUID:
+    """The same as SQL's `md5(batch::text || guid::text)::uuid`: who knows the batch finds it."""
+    text = f"{batch}{guid}".encode()
+    return UUID(bytes=hashlib.md5(text, usedforsecurity=False).digest())
+
+
+def lane_row(lane: Lane) -> Parameters:
+    return {"shard": lane.shard, "queue": lane.queue, "priority": lane.priority}
+
+
+def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> BegunAttempt:
+    due = moment(row.scheduled_at)
+    status = Status(
+        scheduled_at=due,
+        occurrence_no=row.occurrence_no,
+        occurrence_at=moment(row.occurrence_at),
+        expires_at=moment_or_none(row.expires_at),
+        attempts=row.attempts + 1,
+        succeeded=row.succeeded,
+        failed=row.failed,
+        interrupted=row.interrupted,
+        consecutive_failures=row.consecutive_failures,
+        consecutive_interruptions=row.consecutive_interruptions,
+        occurrence_failures=row.occurrence_failures,
+        last_attempt=read_attempt(row.last_attempt),
+    )
+    return BegunAttempt(
+        shard=shard,
+        id=row.id,
+        guid=row.guid,
+        attempt_id=attempt_id,
+        spec=read_spec(row.spec),
+        status=status,
+        scheduled_at=due,
+        began_at=began_at,
+        deadline=began_at + timedelta(0, 0, row.timeout_us),
+        created_at=moment(row.created_at),
+        series=row.series,
+    )
+
+
+def find_begun_in(connection: Connection, lane: Lane, batch: str) -> Iterator[BegunAttempt]:
+    """The due time is gone by now; such attempts are shown as begun on time."""
+    for row in _due_rows(connection, SQL["find_begun"], lane_row(lane)):
+        attempt_id = derive_attempt_id(batch, row.guid)
+        if row.attempt_id == attempt_id:
+            yield begun_of(lane.shard, row, attempt_id, moment(row.scheduled_at))
+
+
+def _due_rows(connection: Connection, sql: str, wanted: Parameters) -> list[DueRow]:
+    (text,) = connection.execute(sql, wanted).fetchone()
+    return _DUE_ROWS.decode(text)
+
+
+def _looked_at(demand: BeginRequest) -> int:
+    return LOOKED_AT if demand.hasty else CLOSELY_LOOKED_AT
+
+
+def _since_us(demand: BeginRequest) -> int:
+    """Only where rows were passed over: the head of a lane costs nothing here."""
+    return ALWAYS_US if demand.hasty or demand.since is None else micros(demand.since)
