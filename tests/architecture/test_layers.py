@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("stores", "executors", "telemetry", "limiter"),
     # Of the machine: time and randomness, processes; a file for strangers' SQL; named SQL out of
     # files. Channels to services of others.
-    ("clock", "sqlite_box", "queries", "channels", "processes"),
+    ("clock", "sqlite_box", "queries", "channels", "processes", "boundary"),
     ("contracts",),
     ("model", "v1"),  # v1: the gRPC messages, generated
 )

@@ -20,6 +20,7 @@ from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
@@ -104,16 +105,16 @@ class GrpcExecutor:
             return Failed(
                 error=f"there is no target {short(effect.target)} of kind grpc on this worker"
             )
-        try:
+        with AttemptBoundary() as attempt:
             async with asyncio.timeout(order.timeout_s) as limit, self._turns[target.name]:
                 return await self._call(order, effect, target, limit)
-        except TimeoutError:
+        error = attempt.failure
+        if isinstance(error, TimeoutError):
             return Failed(error=f"timed out after {order.timeout_s:g} s")
-        except grpc.aio.AioRpcError as exc:
-            return self._refused(order, exc, target)
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary
-            self._tell(order, "the call could not be made", type(exc).__name__)
-            return Failed(error="the call could not be made")
+        if isinstance(error, grpc.aio.AioRpcError):
+            return self._refused(order, error, target)
+        self._tell(order, "the call could not be made", type(error).__name__)
+        return Failed(error="the call could not be made")
 
     async def close(self) -> None:
         channels, self._channels = self._channels, {}

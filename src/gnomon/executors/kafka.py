@@ -18,6 +18,7 @@ from typing import Literal
 
 import msgspec
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
@@ -139,22 +140,21 @@ class KafkaExecutor:
             name = short(effect.target)
             return Failed(error=f"there is no target {name} of kind kafka on this worker")
         limit = asyncio.timeout(order.timeout_s)
-        try:
+        with AttemptBoundary() as attempt:
             async with limit:
                 validate_record(effect)  # it may have come into the store by way of SQL
                 record = record_of(order, effect, self._clock.now())
                 async with link.slots:
                     (answer,) = await link.client.send([record])
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary
-            late = f"timed out after {order.timeout_s:g} s"
-            error = late if limit.expired() else "record not valid"
-            # The text of an error that we do not know may quote the record.
-            return self._failed(order, Refusal(error=error, detail=type(exc).__name__))
-        match answer:
-            case Ack(partition=partition, offset=offset):
-                return Succeeded(answer=f"partition {partition}, offset {offset}")
-            case Refusal():
-                return self._failed(order, answer)
+            match answer:
+                case Ack(partition=partition, offset=offset):
+                    return Succeeded(answer=f"partition {partition}, offset {offset}")
+                case Refusal():
+                    return self._failed(order, answer)
+        late = f"timed out after {order.timeout_s:g} s"
+        error = late if limit.expired() else "record not valid"
+        # The text of an error that we do not know may quote the record.
+        return self._failed(order, Refusal(error=error, detail=type(attempt.failure).__name__))
 
     async def close(self) -> None:
         for link in self._links.values():

@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 
 from gnomon import __version__
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
@@ -99,15 +100,15 @@ class PushExecutor:
             )
         if self._clock.now() >= order.scheduled_at + effect.ttl:
             return Failed(error="expired before it could be sent", retryable=False)
-        try:
+        with AttemptBoundary() as attempt:
             async with asyncio.timeout(order.timeout_s) as limit:
                 return await self._send(order, effect, target, limit)
-        except aiohttp.ServerTimeoutError as exc:  # a TimeoutError, but not the attempt's
-            return self._failed(order, "connection timed out", exc)
-        except TimeoutError as exc:
-            return self._failed(order, f"timed out after {order.timeout_s:g} s", exc)
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary
-            return self._failed(order, _error_of(exc), exc)
+        error = attempt.failure
+        if isinstance(error, aiohttp.ServerTimeoutError):  # a TimeoutError, but not the attempt's
+            return self._failed(order, "connection timed out", error)
+        if isinstance(error, TimeoutError):
+            return self._failed(order, f"timed out after {order.timeout_s:g} s", error)
+        return self._failed(order, _error_of(error), error)
 
     async def close(self) -> None:
         session, self._session = self._session, None

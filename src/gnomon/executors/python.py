@@ -27,6 +27,7 @@ from uuid import UUID
 
 import msgspec
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
@@ -302,7 +303,6 @@ def _answered(result: object) -> Succeeded:
 
 
 def _text(value: object) -> str:
-    try:
+    with AttemptBoundary():  # a broken __str__ of the user's must not hide the failure
         return str(value)
-    except Exception:  # noqa: BLE001 - a broken __str__ of the user's must not hide the failure
-        return "(cannot be shown)"
+    return "(cannot be shown)"

@@ -38,6 +38,7 @@ from aio_pika.exceptions import (
 )
 from aiormq.exceptions import ChannelAccessRefused
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
@@ -137,18 +138,17 @@ class RabbitmqExecutor:
             name = short(effect.target)
             return Failed(error=f"there is no target {name} of kind rabbitmq on this worker")
         limit = asyncio.timeout(order.timeout_s)
-        try:
+        with AttemptBoundary() as attempt:
             async with limit:
                 validate_message(effect)  # it may have come into the store by way of SQL
                 message = message_of(order, effect, self._clock.now(), link.target.expiration)
                 async with link.slots, link.exchange(effect.exchange, order.key) as exchange:
                     await exchange.publish(message, effect.routing_key, mandatory=True)
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary
-            late = f"timed out after {order.timeout_s:g} s"
-            return self._failed(
-                order, late if limit.expired() else _publish_error(exc, effect), exc
-            )
-        return Succeeded()
+        if attempt.error is None:
+            return Succeeded()
+        late = f"timed out after {order.timeout_s:g} s"
+        error = late if limit.expired() else _publish_error(attempt.error, effect)
+        return self._failed(order, error, attempt.error)
 
     async def close(self) -> None:
         for link in self._links.values():

@@ -25,6 +25,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
@@ -107,18 +108,18 @@ class SqlExecutor:
                 error=f"there is no target {short(effect.target)} of kind sql on this worker"
             )
         attempt = _Attempt(order, effect, target)
-        try:
+        with AttemptBoundary() as boundary:
             # Ahead of the worker's own limit: only here it is known whether a commit was under way.
             within_s = max(order.timeout_s - 0.5, order.timeout_s * 0.9)
             if target.is_sqlite:
                 return await self._perform_on_file(attempt, within_s)
             async with asyncio.timeout(within_s), self._turns[target.name]:
                 return await self._perform(attempt)
-        except TimeoutError:
+        error = boundary.failure
+        if isinstance(error, TimeoutError):
             return attempt.ended(Failed(error=f"timed out after {order.timeout_s:g} s"))
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary
-            self._tell(attempt, "the statement could not be sent", type(exc).__name__)
-            return attempt.ended(Failed(error="the statement could not be sent", retryable=False))
+        self._tell(attempt, "the statement could not be sent", type(error).__name__)
+        return attempt.ended(Failed(error="the statement could not be sent", retryable=False))
 
     async def close(self) -> None:
         self._hands.close()

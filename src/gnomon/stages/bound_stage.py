@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store.entities import Entity, StageState, StateWrite
 from gnomon.contracts.store.outbox import OutboxRow
@@ -120,20 +121,20 @@ class LocalStage:
     async def ask_many(self, views: Sequence[StageInput]) -> Sequence[bool | Wake | Exception]:
         answers: list[bool | Wake | Exception] = []
         for view in views:
-            try:
+            with AttemptBoundary() as attempt:
                 answers.append(self.ask(view))
-            except Exception as exc:  # noqa: BLE001 - the attempt boundary
-                answers.append(exc)
+            if attempt.error is not None:
+                answers.append(attempt.error)
         return answers
 
     @watched(_holder_of)
     async def process(self, views: Sequence[StageInput]) -> Sequence[Answer]:
         items: list[EntityView[Any, Any] | Exception] = []
         for view in views:
-            try:
+            with AttemptBoundary() as attempt:  # `migrate` is the user's
                 items.append(self._item(view))
-            except Exception as exc:  # noqa: BLE001 - the attempt boundary: `migrate` is the user's
-                items.append(exc)
+            if attempt.error is not None:
+                items.append(attempt.error)
         good = [item for item in items if isinstance(item, EntityView)]
         answers = iter(await self._call(good))
         return [
@@ -147,10 +148,9 @@ class LocalStage:
         if not items:
             return []
         if not self._batched and len(items) == 1:
-            try:
+            with AttemptBoundary() as attempt:
                 return [await self._stage.process(items[0])]
-            except Exception as exc:  # noqa: BLE001 - the attempt boundary
-                return [exc]
+            return [attempt.failure]
         answers: object = await self._stage.process_many(items)
         if not isinstance(answers, Sequence) or len(answers) != len(items):
             told = len(answers) if isinstance(answers, Sequence) else type(answers).__name__
@@ -158,18 +158,16 @@ class LocalStage:
         return answers
 
     def _result_of(self, answer: object) -> Answer:
-        try:
+        with AttemptBoundary() as attempt:
             done = check_done(answer)
             if isinstance(done, Exception):
                 return done
             if done is None:
                 return Update()
             state = KEEP if done.state is KEEP else self._states.encode(done.state)
-        except InvalidRequest as exc:
-            return WrongAnswerError(str(exc))
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary
-            return exc
-        return Update(patch=done.patch, state=state, wake=done.wake, note=done.note)
+            return Update(patch=done.patch, state=state, wake=done.wake, note=done.note)
+        error = attempt.failure
+        return WrongAnswerError(str(error)) if isinstance(error, InvalidRequest) else error
 
     async def after_save(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:
         @watched(_holder_of)

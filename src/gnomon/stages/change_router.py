@@ -19,6 +19,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.queues import ChangedEntity, Enqueue, Routing, StageLane
@@ -194,12 +195,14 @@ class ChangeRouter:
     ) -> Enqueue | None:
         name = info.name
         breaker, began = self._breakers[name], self._clock.monotonic()
-        try:
+        answer: bool | Wake = False
+        with AttemptBoundary() as attempt:
             answer = self._here[name].ask(view)
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary: queued anyway
+        if attempt.error is not None:  # queued anyway
             breaker.count(began, failed=True)
             self._observer.count("stage_asks", stage=name, answer="failed")
-            reason = cut(f"{ASK_FAILED}: {type(exc).__name__}: {exc}", REASON_CHARS_MAX)
+            said = f"{type(attempt.error).__name__}: {attempt.error}"
+            reason = cut(f"{ASK_FAILED}: {said}", REASON_CHARS_MAX)
             delay = timedelta(seconds=breaker.pause_s(began))
             return self._ready(info, change, reason, lane=lane, delay=delay)
         breaker.count(began, failed=False)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.clock import DatabaseClock
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
@@ -335,11 +336,31 @@ class StageClaims:
         ours = [(claim, holding) for claim, holding in held if holding is not None]
         saved: list[SavedRun] = []
         try:
-            if ours:
+            with AttemptBoundary() as attempt:  # its rows are still there
+                await self._call(pipeline, ours, saved)
+            if attempt.error is not None:
+                await self._blame(pipeline, ours, attempt.error)
+        finally:
+            pipeline.ended(claims, self._clock.monotonic())
+            self._free(pipeline, [claim.entity.id for claim in claims])
+            self._after_saves(pipeline, saved)
+            if len(saved) < len(claims):  # of what was saved there is nothing left to learn
+                self.is_stale = True
+            self.woken.set()
+            self._start_all_after(pipeline)
+
+    async def _call(
+        self,
+        pipeline: StagePipeline,
+        pairs: Sequence[tuple[ClaimedEntity, HeldShard]],
+        saved: list[SavedRun],
+    ) -> None:
+        try:
+            if pairs:
                 await self._runs.perform(
                     pipeline.stage,
-                    [claim for claim, _ in ours],
-                    [holding for _, holding in ours],
+                    [claim for claim, _ in pairs],
+                    [holding for _, holding in pairs],
                     saved,
                 )
             pipeline.capacity.went_well()
@@ -353,16 +374,6 @@ class StageClaims:
         except Unavailable as exc:
             self._observer.count("store_errors", operation="reconcile")
             self._observer.event("reconcile_failed", error=str(exc))
-        except Exception as exc:  # noqa: BLE001 - the service loop boundary: its rows are still there
-            await self._blame(pipeline, ours, exc)
-        finally:
-            pipeline.ended(claims, self._clock.monotonic())
-            self._free(pipeline, [claim.entity.id for claim in claims])
-            self._after_saves(pipeline, saved)
-            if len(saved) < len(claims):  # of what was saved there is nothing left to learn
-                self.is_stale = True
-            self.woken.set()
-            self._start_all_after(pipeline)
 
     async def _blame(
         self,

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
 from gnomon.contracts.store.entities import StateWrite
 from gnomon.contracts.store.queues import Commit
@@ -76,12 +77,13 @@ class Batcher(Generic[Q, A]):
     async def _send_batch(
         self, batch: list[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]]
     ) -> None:
-        try:
+        answers: Sequence[A] = ()
+        with AttemptBoundary() as attempt:  # handed on to all who wait
             answers = await self._send([each for questions, _ in batch for each in questions])
-        except Exception as exc:  # noqa: BLE001 - handed on to all who wait
+        if attempt.error is not None:
             for _, future in batch:
                 if not future.done():
-                    future.set_exception(exc)
+                    future.set_exception(attempt.error)
             return
         start = 0
         for questions, future in batch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.stages.answers import stray
 
@@ -35,12 +36,12 @@ async def deliver_in_order(
                 if failed:
                     answers[place] = HeldBackError("an earlier save of it has not arrived")
                     continue
-                try:
-                    await deliver(rows[place])
-                except asyncio.CancelledError as exc:
-                    answers[place], failed = stray(exc), True
-                except Exception as exc:  # noqa: BLE001 - the attempt boundary
-                    answers[place], failed = exc, True
+                with AttemptBoundary() as attempt:
+                    try:
+                        await deliver(rows[place])
+                    except asyncio.CancelledError as exc:
+                        attempt.error = stray(exc)
+                answers[place], failed = attempt.error, attempt.error is not None
 
     if at_once == 1 or len(places) == 1:
         for mine in places.values():

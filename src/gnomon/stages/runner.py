@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.entities import StateWrite
@@ -149,17 +150,14 @@ class StageRunner:
 
     async def _call(self, stage: BoundStage, views: Sequence[StageInput]) -> Sequence[Answer]:
         """Call the stage; a failing batch is halved until the culprit is alone."""
-        try:
-            async with asyncio.timeout(self._config.call_timeout.total_seconds()):
-                return await stage.process(views)
-        except OutageError:
-            raise
-        except asyncio.CancelledError as exc:
-            error = stray(exc)
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary
-            error = exc
+        with AttemptBoundary(passing=(OutageError,)) as attempt:
+            try:
+                async with asyncio.timeout(self._config.call_timeout.total_seconds()):
+                    return await stage.process(views)
+            except asyncio.CancelledError as exc:
+                attempt.error = stray(exc)
         if len(views) == 1:
-            return [error]
+            return [attempt.failure]
         half = len(views) // 2
         return [*await self._call(stage, views[:half]), *await self._call(stage, views[half:])]
 
@@ -199,10 +197,9 @@ class StageRunner:
         self, stage: BoundStage, claim: ClaimedEntity, held: HeldShard, result: StageResult
     ) -> PendingCommit | None:
         """A further part of a pass; None if it is not valid."""
-        try:
+        with AttemptBoundary():  # the stage is called again, and fails in its own name
             return self._commit_of(stage, claim, held, result, is_part=True)
-        except Exception:  # noqa: BLE001 - the stage is called again, and fails in its own name
-            return None
+        return None
 
     async def _commit(
         self, saves: Sequence[tuple[StageRun, PendingCommit]]

@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.env import Env
 from gnomon.contracts.leased_service import Ownership
 from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, OutboxStore
@@ -164,12 +165,9 @@ class Sender:
         return bool(sent)
 
     async def _tell(self, rows: list[OutboxRow]) -> Sequence[Exception | None]:
-        try:
+        with AttemptBoundary(passing=(OutageError,)) as attempt:
             return await self._sink.tell(rows)
-        except OutageError:
-            raise
-        except Exception as exc:
-            raise OutageError(_text_of(exc)) from exc
+        raise OutageError(_text_of(attempt.failure)) from attempt.failure
 
     def _newest(self, rows: list[OutboxRow]) -> tuple[list[OutboxRow], list[OutboxRow]]:
         """What is told, and what is not because there is a newer one."""

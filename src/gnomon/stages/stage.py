@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.store.queues import Unchanged as Keep
 from gnomon.model.stage.patch import Patch
 
@@ -134,10 +135,10 @@ class Stage(Generic[E, S]):
         """Several at once, answers by position; an exception in a place fails that entity alone."""
         answers: list[Update[S] | Exception | None] = []
         for it in its:
-            try:
+            with AttemptBoundary() as attempt:
                 answers.append(await self.process(it))
-            except Exception as exc:  # noqa: BLE001 - the attempt boundary: it fails this one alone
-                answers.append(exc)
+            if attempt.error is not None:
+                answers.append(attempt.error)
         return answers
 
     async def after_save(self, saved: SavedVersion[E, S]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
 from gnomon.model.errors import ConfigurationError
@@ -139,13 +140,13 @@ class StageServer:
     ) -> grpc.RpcMethodHandler[Any, Any]:
         async def handle(request: Any, context: Context) -> Any:
             await self._check(request.stage, context)
-            try:
+            with AttemptBoundary() as attempt:
                 return await answer(request)
-            except OutageError as exc:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, str(exc)[:DETAIL_CHARS_MAX])
-            except Exception as exc:  # noqa: BLE001 - the attempt boundary
-                said = f"{type(exc).__name__}: {exc}"[:DETAIL_CHARS_MAX]
-                await context.abort(grpc.StatusCode.UNKNOWN, said)
+            error = attempt.failure
+            if isinstance(error, OutageError):
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error)[:DETAIL_CHARS_MAX])
+            said = f"{type(error).__name__}: {error}"[:DETAIL_CHARS_MAX]
+            return await context.abort(grpc.StatusCode.UNKNOWN, said)
 
         return grpc.unary_unary_rpc_method_handler(
             handle,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.task_table import TaskTable
@@ -156,11 +157,14 @@ class _ServedTable:
         while not self.stop.is_set():
             table = self._open_table(self.entry)
             try:
-                if await self._prepare(table):
-                    await self._own(table)
-            except Exception as exc:  # noqa: BLE001 - the boundary of a table's loop
-                self._env.observer.event("loop_failed", loop=self.entry.title, exc_info=exc)
-                await self._pause(AGAIN_S)
+                with AttemptBoundary() as attempt:
+                    if await self._prepare(table):
+                        await self._own(table)
+                if attempt.error is not None:
+                    self._env.observer.event(
+                        "loop_failed", loop=self.entry.title, exc_info=attempt.error
+                    )
+                    await self._pause(AGAIN_S)
             finally:
                 self._owner = None
                 await table.close()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
+from gnomon.boundary import Round
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import (
     HeldShard,
@@ -30,7 +31,6 @@ from gnomon.model.limits import LimitKind
 from gnomon.model.outcome import Interrupted
 from gnomon.model.transition import decide
 from gnomon.worker.attempt import tell_undecidable
-from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.pump import Pump

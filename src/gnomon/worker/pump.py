@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+from gnomon.boundary import Round
 from gnomon.clock import DatabaseClock, wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import (
@@ -28,7 +29,6 @@ from gnomon.contracts.store import (
 )
 from gnomon.model.errors import Unavailable
 from gnomon.worker.attempt import tell_undecidable
-from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.late_commits import EARLIEST, LateCommits, ShardsToRescan
 from gnomon.worker.leases import WorkerLeases

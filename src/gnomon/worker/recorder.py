@@ -16,10 +16,10 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 from uuid import UUID
 
+from gnomon.boundary import AttemptBoundary, tell_bug
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import FinishRequest, Recorded, WorkStore
 from gnomon.model.errors import Unavailable
-from gnomon.worker.boundary import tell_bug
 
 FLUSH_AFTER_S = 0.002  # results of a few milliseconds share a transaction
 FLUSHES_MAX = 2  # at once: one is written while the next is prepared
@@ -125,10 +125,11 @@ class ResultRecorder:
         return asyncio.get_running_loop().time()
 
     async def _flush(self, batch: list[FinishRequest]) -> None:
-        try:
+        results: Sequence[Recorded] = ()
+        with AttemptBoundary() as attempt:  # one result may be lost, never all
             results = await self._written(batch)
-        except Exception as exc:  # noqa: BLE001 - the recorder's boundary: one result, never all
-            await self._flush_apart(batch, exc)
+        if attempt.error is not None:
+            await self._flush_apart(batch, attempt.error)
             return
         self._observer.observe("finish_batch", len(batch))
         self._note(batch, results)

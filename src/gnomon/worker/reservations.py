@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
+from gnomon.boundary import Round
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import ActionStore, BegunAttempt, LapsedRow, ReservedAttempt, WorkStore
-from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.slots import Slots

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
+from gnomon.boundary import Round
 from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor
@@ -26,7 +27,6 @@ from gnomon.model.spec import Effect
 from gnomon.model.upkeep import rest_after
 from gnomon.telemetry.watchdog import Watchdog
 from gnomon.worker.attempt import AttemptRunner, tell_undecidable
-from gnomon.worker.boundary import Round
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.dead_workers import DeadWorkers
 from gnomon.worker.gates import QueueGate, TargetGate

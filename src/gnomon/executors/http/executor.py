@@ -21,6 +21,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from gnomon.boundary import AttemptBoundary
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
@@ -84,17 +85,16 @@ class HttpExecutor:
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Http)
-        try:
+        with AttemptBoundary() as attempt:
             async with asyncio.timeout(order.timeout_s) as limit:
                 return await self._call(order, effect, limit)
-        except aiohttp.ServerTimeoutError as exc:  # a TimeoutError, but not the attempt's
-            return self._failed(order, _error_of(exc), exc)
-        except _TooManyError as exc:
-            return Failed(error="too many calls to this host", retry_after=exc.wait)
-        except TimeoutError as exc:
-            return self._failed(order, f"timed out after {order.timeout_s:g} s", exc)
-        except Exception as exc:  # noqa: BLE001 - the attempt boundary
-            return self._failed(order, _error_of(exc), exc)
+        error = attempt.failure
+        if isinstance(error, _TooManyError):
+            return Failed(error="too many calls to this host", retry_after=error.wait)
+        # aiohttp's is a TimeoutError too, but not the attempt's.
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
+            return self._failed(order, f"timed out after {order.timeout_s:g} s", error)
+        return self._failed(order, _error_of(error), error)
 
     async def close(self) -> None:
         if self._session is not None:
