@@ -82,22 +82,6 @@ VALUES (:shard, :id, :stage, :version, :revision, :type, :body)
 ON CONFLICT (entity_id, stage) DO UPDATE SET
     version = :version, revision = :revision, type = :type, body = :body;
 
--- name: doctor_entity_rows
-SELECT 'entity_row', q.entity_id, q.status || ' for ' || q.stage || ', but it does not live'
-FROM stage_queue AS q
-LEFT JOIN entity AS e ON e.id = q.entity_id
-WHERE e.doc IS NULL
-UNION ALL
-SELECT 'entity_row', f.entity_id, 'to be asked about, but it does not live'
-FROM changed_entity AS f
-LEFT JOIN entity AS e ON e.id = f.entity_id
-WHERE e.doc IS NULL OR e.epoch <> f.epoch;
-
--- name: doctor_entity_times
-SELECT 'entity_time', entity_id, status || ' for ' || stage || ' without a time'
-FROM stage_queue
-WHERE (status = 'ready' AND ready_at IS NULL) OR (status = 'sleeping' AND timer_at IS NULL);
-
 -- name: purge_changes
 -- What nobody was asked about yet stays, however old it is.
 DELETE FROM entity_change
