@@ -26,7 +26,7 @@ DOCUMENTS_BYTES_MAX = 4 * 1024 * 1024  # half of what a server takes: there is m
 T = TypeVar("T")
 
 
-class Call(Protocol):
+class Send(Protocol):
     """One call of the REST API."""
 
     async def __call__(
@@ -92,7 +92,7 @@ class _StagesAnswer(msgspec.Struct):
 class EntityClient:
     """Entities of the installation that a server is of."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Send) -> None:
         self._call = call
 
     # -- change -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ ID_MAX = 2**63 - 1
 STATES = ("PLAN", "GONE", "TAKE", "WORK", "DONE", "FAIL", "STOP")
 
 
-class TaskTable(msgspec.Struct):
+class TaskTableAnswer(msgspec.Struct):
     """A task table."""
 
     name: str
@@ -30,7 +30,7 @@ class TaskTable(msgspec.Struct):
 class TaskTableList(msgspec.Struct):
     """The task tables that this server knows."""
 
-    tables: list[TaskTable]
+    tables: list[TaskTableAnswer]
 
 
 class TaskList(msgspec.Struct):
@@ -42,7 +42,7 @@ class TaskList(msgspec.Struct):
 
 async def list_task_tables(call: Call) -> TaskTableList:
     """The task tables."""
-    return TaskTableList([TaskTable(name) for name in sorted(call.services.task_tables)])
+    return TaskTableList([TaskTableAnswer(name) for name in sorted(call.services.task_tables)])
 
 
 async def list_tasks(call: Call, table: str) -> TaskList:
