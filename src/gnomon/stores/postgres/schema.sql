@@ -31,7 +31,7 @@ BEGIN
     WHERE a.shard_id = shard AND a.id = cancel.id AND q.running
     ON CONFLICT DO NOTHING;
     PERFORM "gnomon".check_snapshot(shard, made);
-    -- The same as drop_idle in queries/actions.sql.
+    -- The same as change_drop_row in queries/actions.sql.
     DELETE FROM "gnomon".processing_queue AS q
     WHERE q.ctid = ANY (ARRAY(
         SELECT p.ctid FROM "gnomon".processing_queue AS p
