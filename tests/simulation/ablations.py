@@ -7,8 +7,8 @@ the row is made to look as if its fence were satisfied.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,7 +40,7 @@ from gnomon.model.transition import transition
 from gnomon.stores.sqlite.rows import micros, moment
 from gnomon.worker import Worker, WorkerConfig
 from gnomon.worker import attempt as attempt_module
-from gnomon.worker import pump as pump_module
+from gnomon.worker import settlement as settlement_module
 from gnomon.worker.late_commits import LateCommits, ShardsToRescan
 from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.pump import Pump
@@ -435,11 +435,12 @@ class Patched(Ablation):
         self.name = name
         self._patches = patches
 
-    def patch(self) -> AbstractContextManager[object]:
-        stack = ExitStack()
-        for owner, attribute, replacement in self._patches:
-            stack.enter_context(mock.patch.object(owner, attribute, replacement))
-        return stack
+    @contextmanager
+    def patch(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for owner, attribute, replacement in self._patches:
+                stack.enter_context(mock.patch.object(owner, attribute, replacement))
+            yield
 
 
 async def settle_all(_: Reservations, found: Sequence[LapsedRow]) -> list[LapsedRow]:
@@ -490,7 +491,7 @@ ABLATIONS: dict[str, Ablation] = {
         Patched(
             "undecidable-raises",
             (attempt_module, "decide", transition),
-            (pump_module, "decide", transition),
+            (settlement_module, "decide", transition),
         ),
         Patched("settle-own", (Reservations, "keep_own", settle_all)),
         Patched("no-look-behind", (Pump, "_demand", ask_ahead)),

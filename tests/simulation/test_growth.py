@@ -55,38 +55,42 @@ ONLY_POSTGRES = {"sql_success", "target_login"}  # of targets; on SQLite those a
 # What a worker holds in memory, by what it grows with.
 COLLECTIONS: dict[str, tuple[str, ...]] = {
     "what is configured": (
-        "Graph.before", "Graph.rank", "Performer._executors", "Worker._companions",
-        "StageWorker._stages",
+        "AttemptRunner._executors", "Graph.before", "Graph.rank", "StageWorker._stages",
+        "Worker._companions",
     ),
     "stages and their sinks": (
-        "Asker._breakers", "Asker._elsewhere", "Asker._here", "Asker._stages", "Asker._woken_by",
-        "Attending._register", "Attending._seen_at", "Attending.elsewhere", "Claims.lines",
-        "Passes._lines", "Reconciler._lines", "Relay._senders", "Relay._waiting", "SinkAges._late",
-        "SinkAges._seen", "StageLimits._lines", "Walker._lines", "Ahead._claims", "Line._ahead",
-        "Line.behind", "Line.claimed", "Line.lagging_since", "Line.next_at",
+        "AttendanceWatch._register", "AttendanceWatch._seen_at", "AttendanceWatch.elsewhere",
+        "Backfiller._pipelines", "ChangeRouter._breakers", "ChangeRouter._decoded",
+        "ChangeRouter._elsewhere", "ChangeRouter._here", "ChangeRouter._infos",
+        "ChangeRouter._woken_by", "ClaimBuffer._claims", "FusedPasses._pipelines",
+        "Reconciler._pipelines", "Relay._senders", "Relay._waiting", "SinkAges._late",
+        "SinkAges._seen", "StageClaims.pipelines", "StageLimits._pipelines",
+        "StagePipeline._ahead", "StagePipeline.behind", "StagePipeline.claimed",
+        "StagePipeline.lagging_since", "StagePipeline.next_at",
     ),
     "shards": (
-        "Leases._asked", "Leases._given_back", "Leases._held", "Leases._seen", "Leases._taken_at",
-        "Leases._trusted_until", "LookBack._from", "Places._guests", "Pump._arrivals",
-        "Pump._lapsing",
+        "Pump._arrivals", "Pump._lapsing", "ShardsToRescan._from", "StageShards._guests",
+        "WorkerLeases._asked", "WorkerLeases._given_back", "WorkerLeases._held",
+        "WorkerLeases._seen", "WorkerLeases._taken_at", "WorkerLeases._trusted_until",
     ),
     "transactions that were open at the last poll (PostgreSQL)": (
-        "Latecomers._since", "Latecomers._spans",
+        "LateCommits._since", "LateCommits._spans",
     ),
     "lanes that have rows, or had some at the last survey": (
-        "Doubts._of", "Timeline._due", "Timeline._noted", "Timeline._since",
+        "LaneRechecks._of", "Timeline._due", "Timeline._noted", "Timeline._since",
     ),
     "limits": (
-        "Buckets._buckets", "Limits._queues", "Limits._targets", "Performer._gates",
-        "Slots._gates",
+        "AttemptLimits._queues", "AttemptLimits._requests", "AttemptLimits._targets",
+        "AttemptRunner._gates", "Buckets._buckets", "Slots._gates",
     ),
     "queues in use, and some that were": ("Slots._queues",),
-    "owners that died of late": ("Undertaker._again_at",),
+    "owners that died of late": ("DeadWorkers._again_at",),
     "what is under way": (
-        "Batcher._senders", "Batcher._waiting", "Chains._chains", "Claims._busy", "Claims._tasks",
-        "QueueSlots.performing", "QueueSlots.waiting", "Recorder._held", "Recorder._pauses",
-        "Recorder._unwritten", "Recorder._waiting", "Reservations._lost", "Slots._guards",
-        "Slots._tasks", "WaitingRoom._counts", "Worker._lane_of",
+        "Batcher._senders", "Batcher._waiting", "Chains._chains", "QueueSlots.performing",
+        "QueueSlots.waiting", "Reservations._lost", "ResultRecorder._held",
+        "ResultRecorder._pauses", "ResultRecorder._unwritten", "ResultRecorder._waiting",
+        "Slots._guards", "Slots._tasks", "StageClaims._busy", "StageClaims._tasks",
+        "TargetWaiters._counts", "Worker._lane_of",
     ),
 }  # fmt: skip
 KNOWN = {place for places in COLLECTIONS.values() for place in places}
