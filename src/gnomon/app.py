@@ -285,18 +285,18 @@ class App:
 
     def _target_executors(self, targets: Targets) -> Mapping[type[Effect], Executor]:
         """Those of the kinds that have targets here; the libraries of the others are not loaded."""
-        found = {}
+        executors = {}
         for effect in get_args(Effect):
             kind = effect.__struct_config__.tag
             if kind != "http" and kind in KINDS and targets.of_kind(kind):
                 make = executor_class(kind)
-                found[effect] = make(
+                executors[effect] = make(
                     targets.of_kind(kind),
                     clock=self.env.clock,
                     observer=self.env.observer,
                     **(self._own_database() if kind == "sql" else {}),
                 )
-        return found
+        return executors
 
     def _own_database(self) -> Mapping[str, Any]:
         """Where effects and the note that they are done can share a transaction."""
@@ -380,11 +380,11 @@ def _check_task_file(settings: Settings) -> None:
 async def open_task_rows(settings: Settings, env: Env) -> AsyncIterator[Mapping[str, TaskRows]]:
     """The task tables that callers may look at, by name; they connect when they are asked."""
     entries = entries_of(settings.tasks, lambda name: secret_of(settings.secrets, name))
-    found = {entry.title: rows_of(settings.tasks, entry, env) for entry in entries}
+    tables = {entry.title: rows_of(settings.tasks, entry, env) for entry in entries}
     try:
-        yield found
+        yield tables
     finally:
-        for rows in found.values():
+        for rows in tables.values():
             await rows.close()
 
 

@@ -54,8 +54,8 @@ class Endpoint:
     token: Secret | None = None  # sent as `authorization: Bearer …`
 
     def __post_init__(self) -> None:
-        found = _ADDRESS.fullmatch(self.address)
-        if found is None or not 1 <= int(found[2]) <= 65535:
+        address = _ADDRESS.fullmatch(self.address)
+        if address is None or not 1 <= int(address[2]) <= 65535:
             self.refuse("address", "must be host:port or [IPv6]:port")
         if self.authority is not None and not _AUTHORITY.fullmatch(self.authority):
             self.refuse("authority", "must be a host name, with a port or without")

@@ -46,8 +46,8 @@ class LinuxProcesses:
 
     def has_ended(self, process: str) -> bool:
         world, _, name = process.partition(" ")
-        found = _numbers(name)
-        return found is not None and world == _world() and _has_ended(*found)
+        named = _numbers(name)
+        return named is not None and world == _world() and _has_ended(*named)
 
 
 def _world() -> str | None:

@@ -26,15 +26,15 @@ class Query(NamedTuple):
 
 def load(package: str) -> Mapping[str, Query]:
     """All queries of all `.sql` files in a package; a duplicate or an empty block is an error."""
-    found: dict[str, Query] = {}
+    queries: dict[str, Query] = {}
     for entry in sorted(resources.files(package).iterdir(), key=lambda item: item.name):
         if not entry.name.endswith(".sql"):
             continue
         for query in _split(entry.name, entry.read_text("utf-8")):
-            if query.name in found:
+            if query.name in queries:
                 raise ValueError(f"{entry.name}: the query {query.name} is defined twice")
-            found[query.name] = query
-    return MappingProxyType(found)
+            queries[query.name] = query
+    return MappingProxyType(queries)
 
 
 def _split(file: str, text: str) -> list[Query]:

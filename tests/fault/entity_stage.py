@@ -11,13 +11,13 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from gnomon.app import App
-from gnomon.executors._kafka_client import AiokafkaClient
 from gnomon.executors.kafka import KafkaTarget
 from gnomon.stages import Stages
 from gnomon.stages.codec import decode_document
 from gnomon.stages.entities import Entities
 from tests.fault.entity_program import TOPIC, computed, parse, stage_settings
 from tests.fault.stage import Stage, until
+from tests.fixtures.kafka import consumed
 from tests.fixtures.processes import ChildProcess
 
 PAGE = 1_000
@@ -44,8 +44,8 @@ class Saves:
                 await task
 
     async def _listen(self) -> None:
-        client = AiokafkaClient(KafkaTarget(name="cluster", bootstrap=self._bootstrap).options())
-        async with aclosing(client.consume(TOPIC)) as records:
+        options = KafkaTarget(name="cluster", bootstrap=self._bootstrap).options()
+        async with aclosing(consumed(options, TOPIC)) as records:
             async for record in records:
                 message = json.loads(record.value or b"{}")
                 assert message["id"].encode() == record.key

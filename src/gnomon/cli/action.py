@@ -38,13 +38,13 @@ def guid_of(text: str | None) -> UUID | None:
 
 def labels_of(texts: list[str]) -> dict[str, str]:
     """`k=v` options as a mapping."""
-    found = {}
+    labels = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise InvalidSpec("--label", "must be name=value", got=text)
-        found[name] = value
-    return found
+        labels[name] = value
+    return labels
 
 
 # -- look -----------------------------------------------------------------------------------------
@@ -105,8 +105,8 @@ def attempts(
     limit: Limit = 100,
 ) -> None:
     """Show what was attempted, newest first."""
-    found = shared.call(lambda verbs: verbs.attempts(id, limit=limit))
-    view.show_attempts(found, as_json=shared.json)
+    log = shared.call(lambda verbs: verbs.attempts(id, limit=limit))
+    view.show_attempts(log, as_json=shared.json)
 
 
 # -- change ---------------------------------------------------------------------------------------

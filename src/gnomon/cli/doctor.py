@@ -79,31 +79,31 @@ async def _look(app: App) -> Sequence[Finding]:
 
 def late_sinks(backlog: Sequence[SinkBacklog], *, now: datetime, alarm: timedelta) -> list[Finding]:
     """Where saved versions wait longer than they should."""
-    found = []
-    for each in backlog:
-        age = now - each.oldest_at
+    findings = []
+    for sink in backlog:
+        age = now - sink.oldest_at
         if age > alarm:
             waits = timedelta(seconds=int(age.total_seconds()))
-            why = "" if each.error is None else f"; {each.error}"
-            held = f", quarantined: {each.quarantined}" if each.quarantined else ""
-            detail = f"saves that wait: {each.count}{held}, the oldest for {waits}{why}"
-            found.append(Finding(rule=OUTBOX_RULE, subject=each.sink or "relay", detail=detail))
-    return found
+            why = "" if sink.error is None else f"; {sink.error}"
+            held = f", quarantined: {sink.quarantined}" if sink.quarantined else ""
+            detail = f"saves that wait: {sink.count}{held}, the oldest for {waits}{why}"
+            findings.append(Finding(rule=OUTBOX_RULE, subject=sink.sink or "relay", detail=detail))
+    return findings
 
 
 def unserved(register: Sequence[StageRecord], *, now: datetime) -> list[Finding]:
     """Stages that nobody serves, though something waits for them."""
     from gnomon.stages.attendance import UNSERVED_AFTER
 
-    found = []
-    for each in register:
-        waiting = each.waiting + each.background
-        if not waiting + each.sleeping or now - each.last_seen_at <= UNSERVED_AFTER:
+    findings = []
+    for stage in register:
+        waiting = stage.waiting + stage.background
+        if not waiting + stage.sleeping or now - stage.last_seen_at <= UNSERVED_AFTER:
             continue
-        span = timedelta(seconds=int((now - each.last_seen_at).total_seconds()))
+        span = timedelta(seconds=int((now - stage.last_seen_at).total_seconds()))
         detail = (
             f"no worker has served it for {span}: entities that wait: {waiting}, timers: "
-            f"{each.sleeping}; start one that does, or `gnomon stage forget {each.name}`"
+            f"{stage.sleeping}; start one that does, or `gnomon stage forget {stage.name}`"
         )
-        found.append(Finding(rule=UNSERVED_RULE, subject=each.name, detail=detail))
-    return found
+        findings.append(Finding(rule=UNSERVED_RULE, subject=stage.name, detail=detail))
+    return findings

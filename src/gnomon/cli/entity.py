@@ -223,9 +223,9 @@ def list_entities(
     """List entities in order of id."""
     page = shared.call_entities(lambda verbs: verbs.page(after=after, prefix=prefix, limit=limit))
     if shared.json:
-        print_json({"entities": [shown(each) for each in page.entities], "next": page.next})
+        print_json({"entities": [shown(entity) for entity in page.entities], "next": page.next})
         return
-    rows = [(each.id, each.version, each.changed_at, each.doc) for each in page.entities]
+    rows = [(entity.id, entity.version, entity.changed_at, entity.doc) for entity in page.entities]
     print_table(("id", "version", "changed", "document"), rows)
     if page.next is not None:
         say(f"more: --after {page.next}")
@@ -238,11 +238,11 @@ def explain(
     id: Id,
 ) -> None:
     """Say why an entity is in which queue, by what chain, and what it waits for."""
-    found = shared.call_entities(lambda verbs: verbs.explain(id))
+    explanation = shared.call_entities(lambda verbs: verbs.explain(id))
     if shared.json:
-        print_json(found)
+        print_json(explanation)
     else:
-        for line in str(found).splitlines():
+        for line in str(explanation).splitlines():
             console().print(Text(printable(line)), soft_wrap=True)
 
 

@@ -99,9 +99,9 @@ def _import_app(place: str) -> App:
     module_name, _, name = place.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module_name), name or "app")
+        app = getattr(importlib.import_module(module_name), name or "app")
     except (ImportError, AttributeError) as exc:
         raise ConfigurationError("--import", f"cannot load {place!r}: {exc}") from exc
-    if not isinstance(found, App):
+    if not isinstance(app, App):
         raise ConfigurationError("--import", f"{place!r} is not a gnomon App")
-    return found
+    return app

@@ -26,9 +26,9 @@ def list_stages(
     shared: options.ServerOptions,
 ) -> None:
     """List all stages that were ever served, with what is in their queues."""
-    found = shared.call_entities(lambda verbs: verbs.stages())
+    stages = shared.call_entities(lambda verbs: verbs.stages())
     if shared.json:
-        print_json({"stages": found})
+        print_json({"stages": stages})
         return
     columns = (
         "name", "revision", "last served", "waiting", "background", "sleeping", "parked",
@@ -36,11 +36,12 @@ def list_stages(
     )  # fmt: skip
     rows = [
         (
-            each.name, each.revision, from_now(each.last_seen_at), each.waiting, each.background,
-            each.sleeping, each.parked, format_duration(each.debounce) if each.debounce else None,
-            "yes" if each.own_echo else None,
+            stage.name, stage.revision, from_now(stage.last_seen_at), stage.waiting,
+            stage.background, stage.sleeping, stage.parked,
+            format_duration(stage.debounce) if stage.debounce else None,
+            "yes" if stage.own_echo else None,
         )
-        for each in found
+        for stage in stages
     ]  # fmt: skip
     print_table(columns, rows)
 

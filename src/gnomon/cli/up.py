@@ -139,8 +139,8 @@ async def _work(
 
 
 def _arguments(config: Path | None, imported: str | None) -> list[str]:
-    found = [] if config is None else ["--config", str(config)]
-    return found if imported is None else [*found, "--import", imported]
+    arguments = [] if config is None else ["--config", str(config)]
+    return arguments if imported is None else [*arguments, "--import", imported]
 
 
 def _announce(

@@ -350,12 +350,12 @@ def _key(request: Request) -> dict[str, str]:
 
 
 def _filters(selection: Selection) -> list[tuple[str, str]]:
-    found = [("state", str(state)) for state in selection.states]
-    found += [("label", f"{name}={value}") for name, value in selection.labels.items()]
+    filters = [("state", str(state)) for state in selection.states]
+    filters += [("label", f"{name}={value}") for name, value in selection.labels.items()]
     if selection.queue is not None:
-        found.append(("queue", selection.queue))
+        filters.append(("queue", selection.queue))
     if selection.id_prefix is not None:
-        found.append(("id_prefix", selection.id_prefix))
+        filters.append(("id_prefix", selection.id_prefix))
     if selection.due_before is not None:
-        found.append(("due_before", selection.due_before.isoformat()))
-    return found
+        filters.append(("due_before", selection.due_before.isoformat()))
+    return filters

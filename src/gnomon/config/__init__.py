@@ -130,19 +130,19 @@ def load_settings(
 
 def show_settings(settings: Settings) -> list[Shown]:
     """Every setting with its value and source, secrets masked."""
-    found = []
+    settings_shown = []
     for section, name in _names():
         value = getattr(getattr(settings, section), name)
         path = f"{section}.{name}"
         shown = MASKS.get(path, str)(show_value(value))
-        found.append(Shown(path, shown, settings.source_of(path)))
+        settings_shown.append(Shown(path, shown, settings.source_of(path)))
     named = (("targets", settings.targets), ("secrets", settings.secrets))
     for section, tables in named:
         for name, table in tables.items():
             for option, shown in table.shown():
                 path = f"{section}.{name}.{option}"
-                found.append(Shown(path, shown, settings.source_of(section)))
-    return found
+                settings_shown.append(Shown(path, shown, settings.source_of(section)))
+    return settings_shown
 
 
 def variable_of(path: str) -> str:

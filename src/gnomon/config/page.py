@@ -116,11 +116,11 @@ def _default(item: dataclasses.Field[Any]) -> object:
 
 def _comments(cls: type[Any]) -> dict[str, str]:
     """What is written beside or above each field: the code's own explanation is the reference."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for part in reversed(cls.__mro__):
         if dataclasses.is_dataclass(part):
-            found |= _own_comments(part)
-    return found
+            comments |= _own_comments(part)
+    return comments
 
 
 def _own_comments(cls: type[Any]) -> dict[str, str]:
@@ -128,19 +128,19 @@ def _own_comments(cls: type[Any]) -> dict[str, str]:
     lines = source.splitlines()
     body = ast.parse(source).body[0]
     assert isinstance(body, ast.ClassDef)
-    found = {}
+    comments = {}
     for node in body.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             assert node.end_lineno is not None
             beside = lines[node.end_lineno - 1].partition("  # ")[2].partition(" - ")
             text = beside[2] if beside[0].startswith("noqa") else "".join(beside)
-            found[node.target.id] = text.strip() or _above(lines, node.lineno - 1)
-    return found
+            comments[node.target.id] = text.strip() or _above(lines, node.lineno - 1)
+    return comments
 
 
 def _above(lines: list[str], index: int) -> str:
-    found: list[str] = []
+    comments: list[str] = []
     while index > 0 and lines[index - 1].strip().startswith("# "):
         index -= 1
-        found.insert(0, lines[index].strip().removeprefix("# "))
-    return " ".join(found)
+        comments.insert(0, lines[index].strip().removeprefix("# "))
+    return " ".join(comments)

@@ -80,7 +80,7 @@ def read_secrets(
     tables: Mapping[str, object], environ: Mapping[str, str]
 ) -> Mapping[str, SecretSource]:
     """`[secrets.*]` as they are written. Errors: ConfigurationError."""
-    found = {}
+    sources = {}
     for name, table in tables.items():
         path = f"secrets.{name}"
         if not isinstance(table, dict):
@@ -91,13 +91,13 @@ def read_secrets(
             options[option] = read_value(SecretSource, option, raw, path=f"{path}.{option}")
         variable = environ.get(str(options.get("env")))
         given = None if variable is None else Secret(variable)
-        found[name] = SecretSource(name=name, given=given, **options)  # type: ignore[arg-type]
-    return found
+        sources[name] = SecretSource(name=name, given=given, **options)  # type: ignore[arg-type]
+    return sources
 
 
 def header_secrets(secrets: Mapping[str, SecretSource]) -> Mapping[str, HeaderSecret]:
     """Those that may be sent in headers, with their values."""
-    found = {}
+    sendable = {}
     for name, source in secrets.items():
         if not source.headers_for:
             continue
@@ -105,8 +105,8 @@ def header_secrets(secrets: Mapping[str, SecretSource]) -> Mapping[str, HeaderSe
         if not value.reveal().isascii() or not value.reveal().isprintable():
             raise ConfigurationError(f"secrets.{name}", "must be visible ASCII to be a header")
         hosts = frozenset(host_of(host) for host in source.headers_for)
-        found[name] = HeaderSecret(value, hosts)
-    return found
+        sendable[name] = HeaderSecret(value, hosts)
+    return sendable
 
 
 def secret_of(secrets: Mapping[str, SecretSource], name: str) -> Secret:

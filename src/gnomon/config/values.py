@@ -69,10 +69,10 @@ def _read_bool(raw: object, path: str) -> bool:
 
 def _read_int(raw: object, path: str) -> int:
     """A whole number, or a size such as `1MiB`."""
-    found = None if isinstance(raw, bool) else _SIZE.fullmatch(str(raw).replace("_", ""))
-    if found is None:
+    size = None if isinstance(raw, bool) else _SIZE.fullmatch(str(raw).replace("_", ""))
+    if size is None:
         raise ConfigurationError(path, f"must be a whole number or a size (1MiB), not {raw!r}")
-    return int(found[1]) * _SIZE_UNITS[found[2] or ""]
+    return int(size[1]) * _SIZE_UNITS[size[2] or ""]
 
 
 def _read_float(raw: object, path: str) -> float:
@@ -115,8 +115,8 @@ def _read_table(kind: Any, raw: object, path: str) -> Mapping[str, object]:
         raw = {name.strip(): value.strip() for name, _, value in pairs}
     if not isinstance(raw, Mapping):
         raise ConfigurationError(path, "must be a table, or text such as mail=5,slow=2")
-    found = {str(name): _read(kind, value, f"{path}.{name}") for name, value in raw.items()}
-    return types.MappingProxyType(found)
+    table = {str(name): _read(kind, value, f"{path}.{name}") for name, value in raw.items()}
+    return types.MappingProxyType(table)
 
 
 def _read_list(kind: Any, raw: object, path: str) -> tuple[object, ...]:

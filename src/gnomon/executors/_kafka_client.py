@@ -1,4 +1,4 @@
-"""The one module that knows the Kafka library, behind four methods: start, send, consume, stop.
+"""The one module that knows the Kafka library, behind three methods: start, send, stop.
 
 The library's idempotent producer never gives a record up: it repeats it until it succeeds, also
 long after the caller has gone. And once the broker has refused a record for good, the numbers of
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ STOP_TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What is sent, or was received."""
+    """What is sent."""
 
     topic: str
     key: bytes | None
@@ -90,10 +90,6 @@ class KafkaClient(Protocol):
         """Send them and wait for all replicas in sync. One answer for each, in their order."""
         ...
 
-    def consume(self, topic: str) -> AsyncGenerator[Record, None]:
-        """All records of a topic, from its beginning, and then as they come."""
-        ...
-
     async def stop(self) -> None:
         """Disconnect; what was not sent is dropped."""
         ...
@@ -111,7 +107,7 @@ class _Session:
 
 
 class AiokafkaClient:
-    """The four methods on aiokafka."""
+    """The three methods, by aiokafka."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -145,23 +141,6 @@ class AiokafkaClient:
         finally:
             session.waiting_count -= 1
             self._close_if_unused(session)
-
-    async def consume(self, topic: str) -> AsyncGenerator[Record, None]:
-        consumer = aiokafka.AIOKafkaConsumer(
-            topic, auto_offset_reset="earliest", **self._options.connection()
-        )
-        try:
-            await consumer.start()
-            async for found in consumer:
-                yield Record(
-                    topic=found.topic,
-                    key=found.key,
-                    value=found.value,
-                    headers=tuple(found.headers),
-                    timestamp_ms=found.timestamp,
-                )
-        finally:
-            await consumer.stop()
 
     async def stop(self) -> None:
         if self._session is not None:
@@ -223,14 +202,14 @@ class AiokafkaClient:
                 headers=list(record.headers),
             )
             is_pending = True
-            found = await report
+            stored = await report
             is_pending = False
         except errors.KafkaError as exc:
             return _refusal_of(exc, "not accepted by the cluster")
         finally:
             if is_pending:
                 self._retire(session)
-        return Ack(partition=found.partition, offset=found.offset)
+        return Ack(partition=stored.partition, offset=stored.offset)
 
     def _retire(self, session: _Session) -> None:
         session.is_retired = True

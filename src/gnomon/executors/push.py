@@ -207,19 +207,19 @@ async def _read(response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> str
     """
     loop = asyncio.get_running_loop()
     left_s = (limit.when() or loop.time()) - loop.time()
-    found = bytearray()
+    body = bytearray()
     try:
         async with asyncio.timeout(min(ANSWER_TIMEOUT_S, left_s * 0.9)):
-            while len(found) < TEXT_CHARS_MAX:
-                chunk = await response.content.read(TEXT_CHARS_MAX - len(found))
+            while len(body) < TEXT_CHARS_MAX:
+                chunk = await response.content.read(TEXT_CHARS_MAX - len(body))
                 if not chunk:
                     break
-                found += chunk
+                body += chunk
     except (TimeoutError, aiohttp.ClientError, OSError):
         response.close()
     if not response.content.at_eof():
         response.close()  # what is still to come would have to be read before any reuse
-    return found.decode("utf-8", "replace")
+    return body.decode("utf-8", "replace")
 
 
 def _error_of(exc: Exception) -> str:

@@ -275,8 +275,8 @@ class _RabbitmqLink:
             await _closed(connection.close)
 
     def _find(self, name: str, key: str) -> _Channel | None:
-        found = self._channels.get(name, ())
-        return next((channel for channel in found if channel.takes(key)), None)
+        channels = self._channels.get(name, ())
+        return next((channel for channel in channels if channel.takes(key)), None)
 
     async def _open(self, name: str) -> _Channel:
         connection = await self._connected()
@@ -334,7 +334,8 @@ class _RabbitmqLink:
                 self._discard(name, channel)
         while sum(map(len, self._channels.values())) > IDLE_CHANNELS_MAX:
             oldest = next(
-                ((of, idle) for of, found in self._channels.items() for idle in _idle(found)), None
+                ((of, idle) for of, channels in self._channels.items() for idle in _idle(channels)),
+                None,
             )
             if oldest is None:
                 break

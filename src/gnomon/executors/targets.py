@@ -43,11 +43,13 @@ class Targets:
 
     def of_kind(self, kind: str) -> Mapping[str, Any]:
         """The same, without loading the module of a kind that has no targets."""
-        found = (targets for cls, targets in self._by_class.items() if cls.__name__ == KINDS[kind])
-        return MappingProxyType(next(found, {}))
+        of_class = (
+            targets for cls, targets in self._by_class.items() if cls.__name__ == KINDS[kind]
+        )
+        return MappingProxyType(next(of_class, {}))
 
     def __repr__(self) -> str:
-        names = sorted(name for found in self._by_class.values() for name in found)
+        names = sorted(name for targets in self._by_class.values() for name in targets)
         return f"Targets({', '.join(names)})"
 
 
@@ -63,15 +65,15 @@ def target_class(kind: object, *, path: str) -> type[Any]:
         module = importlib.import_module(_module_of(kind))
     except ModuleNotFoundError as exc:
         raise ConfigurationError(path, f"needs the package {exc.name}, not installed") from None
-    found: type[Any] = getattr(module, KINDS[kind])
-    return found
+    cls: type[Any] = getattr(module, KINDS[kind])
+    return cls
 
 
 def executor_class(kind: str) -> type[Any]:
     """The executor of a kind: made with its targets by name, a clock and an observer."""
     module = importlib.import_module(_module_of(kind))
-    found: type[Any] = getattr(module, KINDS[kind].replace("Target", "Executor"))
-    return found
+    cls: type[Any] = getattr(module, KINDS[kind].replace("Target", "Executor"))
+    return cls
 
 
 def is_available(kind: str) -> bool:

@@ -211,12 +211,12 @@ class Authorizer:
             raise Unauthenticated(REFUSED)
         if known is None:
             self._bound_strangers(now)
-        found = await self._tokens.find(digest)
-        if found is None or not hmac.compare_digest(found.digest, digest):
+        stored = await self._tokens.find(digest)
+        if stored is None or not hmac.compare_digest(stored.digest, digest):
             self._known.pop(digest, None)
             _remember(self._refused, digest, now + self._trusted_s)
             raise Unauthenticated(REFUSED)
-        principal = _principal_of(found)
+        principal = _principal_of(stored)
         _remember(self._known, digest, _Known(principal, now + self._trusted_s))
         return principal
 

@@ -23,8 +23,8 @@ class RefusedError(Exception):
 
     @property
     def retry_after_s(self) -> float | None:
-        found: float | None = getattr(self.error, "retry_after_s", None)
-        return found
+        wait_s: float | None = getattr(self.error, "retry_after_s", None)
+        return wait_s
 
 
 class Boundary:

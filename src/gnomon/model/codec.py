@@ -114,12 +114,12 @@ def parse_json(body: bytes, *, bytes_max: int = BODY_BYTES_MAX, keys_max: int = 
         keys += len(items)
         if keys > keys_max:
             raise InvalidRequest(f"the body has more than {keys_max} keys")
-        found = dict(items)
-        if len(found) != len(items):
+        mapping = dict(items)
+        if len(mapping) != len(items):
             counts = Counter(name for name, _ in items)
             twice = next(name for name, count in counts.items() if count > 1)
             raise InvalidRequest(f"the key {short(twice)} stands twice in one object")
-        return found
+        return mapping
 
     try:
         value = json.loads(

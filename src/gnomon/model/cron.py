@@ -151,24 +151,24 @@ class Calendar:
     # -- days with a clock change -----------------------------------------------------------------
 
     def _of_uneven(self, day: date) -> list[datetime]:
-        found = self._uneven.get(day)
-        if found is None:
+        times = self._uneven.get(day)
+        if times is None:
             if len(self._uneven) >= UNEVEN_MAX:
                 self._uneven.clear()
-            found = self._uneven[day] = self._real(day) if self._is_wild else self._put_off(day)
-        return found
+            times = self._uneven[day] = self._real(day) if self._is_wild else self._put_off(day)
+        return times
 
     def _real(self, day: date) -> list[datetime]:
         """Every real minute of the day whose wall clock matches."""
-        found = []
+        times = []
         time, end = self._midnight(day) - CHANGE_MAX, self._midnight(day + DAY) + CHANGE_MAX
         while time < end:
             wall = time.astimezone(self._zone)
             is_match = wall.hour in self._fields.hours and wall.minute in self._fields.minutes
             if is_match and wall.date() == day:
-                found.append(time)
+                times.append(time)
             time += MINUTE
-        return found
+        return times
 
     def _put_off(self, day: date) -> list[datetime]:
         """Each once: at its first pass, or right after the gap in which it would have been."""

@@ -23,20 +23,20 @@ def parse_duration(value: object, path: str) -> timedelta:
     """Read a duration; `path` names the field in the error."""
     match value:
         case timedelta():
-            found = value
+            duration = value
         case bool():
             raise InvalidSpec(path, "must be a duration such as 30, '30s' or '5m'", got=value)
         case int() | float():
-            found = _from_seconds(value, path)
+            duration = _from_seconds(value, path)
         case str() if len(value) <= TEXT_CHARS_MAX:
-            found = _from_text(value, path)
+            duration = _from_text(value, path)
         case _:
             raise InvalidSpec(path, "must be a duration such as 30, '30s' or '5m'", got=value)
-    if found < timedelta(0):
+    if duration < timedelta(0):
         raise InvalidSpec(path, "must not be negative", got=value)
-    if found > DURATION_MAX:
+    if duration > DURATION_MAX:
         raise InvalidSpec(path, f"must be at most {DURATION_MAX.days} days", got=value)
-    return found
+    return duration
 
 
 def _from_seconds(value: int | float, path: str) -> timedelta:

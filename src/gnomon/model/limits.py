@@ -62,12 +62,12 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 def limit_key(kind: str, name: str) -> LimitKey:
     """The key that two words name. Errors: InvalidSpec."""
     try:
-        found = LimitKind(kind)
+        limited = LimitKind(kind)
     except ValueError:
         raise InvalidSpec("kind", "must be queue, target or stage", got=kind) from None
     if not NAME_PATTERN.fullmatch(name):
         raise InvalidSpec("name", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -", got=name)
-    return LimitKey(found, name)
+    return LimitKey(limited, name)
 
 
 def validate_limit(limit: Limit) -> None:

@@ -26,10 +26,10 @@ def first_occurrence(spec: Spec) -> datetime:
     start = _start(spec)
     if isinstance(spec.policy, Cron):
         just_before = start - timedelta(microseconds=1)
-        found = next(_cron_times(spec.policy, just_before), None)
-        if found is None:
+        first = next(_cron_times(spec.policy, just_before), None)
+        if first is None:
             raise InvalidSpec("spec.policy.expression", "never comes due after start_at")
-        return found
+        return first
     return start
 
 

@@ -63,11 +63,11 @@ def verify(
 
     Errors: SignatureError; ValueError, for a key that is none.
     """
-    found = {name.lower(): value for name, value in headers.items()}
+    lowered = {name.lower(): value for name, value in headers.items()}
     try:
-        id, given = found["webhook-id"], found["gnomon-signature"]
+        id, given = lowered["webhook-id"], lowered["gnomon-signature"]
         attempt_no, expires, timestamp = (
-            int(found[name]) for name in ("gnomon-attempt", "gnomon-expires", "webhook-timestamp")
+            int(lowered[name]) for name in ("gnomon-attempt", "gnomon-expires", "webhook-timestamp")
         )
         expires_at, sent_at = (datetime.fromtimestamp(t, UTC) for t in (expires, timestamp))
     except (KeyError, ValueError, OverflowError, OSError):

@@ -62,8 +62,8 @@ class HmacKey:
 
     def fits(self, content: bytes, signatures: Sequence[str]) -> bool:
         wanted = self.sign(content).encode()
-        found = [hmac.compare_digest(wanted, given.encode()) for given in signatures]
-        return any(found)  # after all of them: the time says nothing
+        fitting = [hmac.compare_digest(wanted, given.encode()) for given in signatures]
+        return any(fitting)  # after all of them: the time says nothing
 
 
 class Ed25519SigningKey:

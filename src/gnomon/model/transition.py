@@ -246,10 +246,10 @@ def _next(
         return _ended(status, State.DONE, "occurrences_max reached")
     assert status.occurrence_at is not None
     past = status.occurrence_at if after is None else max(status.occurrence_at, after)
-    found = next_occurrence(spec, past, now=now, skip_missed=skip_missed)
-    if found is None:
+    following = next_occurrence(spec, past, now=now, skip_missed=skip_missed)
+    if following is None:
         return _ended(status, State.DONE, "no further occurrence")
-    planned, _ = found
+    planned, _ = following
     number = status.occurrence_no + 1
     due = due_at(spec, guid, number, planned)
     if spec.deadline is not None and max(due, now) >= spec.deadline:

@@ -123,7 +123,7 @@ def decide_resume(action: Action, now: datetime) -> tuple[datetime, datetime, da
     if planned > now:
         return planned, status.occurrence_at, status.expires_at
     if not isinstance(spec.policy, Once) and spec.catch_up.mode == "none":
-        found = next_occurrence(spec, status.occurrence_at, now=now, skip_missed=True)
-        if found is not None:
-            return found[0], found[0], expiry_of(spec, found[0], found[0])
+        upcoming = next_occurrence(spec, status.occurrence_at, now=now, skip_missed=True)
+        if upcoming is not None:
+            return upcoming[0], upcoming[0], expiry_of(spec, upcoming[0], upcoming[0])
     return now, status.occurrence_at, spec.deadline

@@ -219,10 +219,10 @@ class Scheduler:
 
     async def get(self, id: str) -> Action:
         """The action with this id, live or the latest finished one. Errors: NotFound."""
-        found = await self.store.actions.get(action_id(id))
-        if found is None:
+        action = await self.store.actions.get(action_id(id))
+        if action is None:
             raise NotFound("action", id)
-        return found
+        return action
 
     async def list(
         self, selection: Selection, *, after: str | None = None, limit: int = 100
@@ -246,13 +246,13 @@ class Scheduler:
         wait_s = WATCH_POLL_MIN_S
         while not shown.status.state.is_terminal:
             await asyncio.sleep(wait_s)
-            found = await self.store.actions.get(shown.meta.id)
-            if found is None:
+            action = await self.store.actions.get(shown.meta.id)
+            if action is None:
                 return  # it ended, and nothing of it is kept
-            if found == shown:
+            if action == shown:
                 wait_s = min(2 * wait_s, WATCH_POLL_MAX_S)
                 continue
-            shown, wait_s = found, WATCH_POLL_MIN_S
+            shown, wait_s = action, WATCH_POLL_MIN_S
             yield shown
 
     # -- limits ---------------------------------------------------------------------------------
@@ -261,8 +261,8 @@ class Scheduler:
         """Set a limit of a queue or a target, or change it. Errors: InvalidSpec."""
         validate_limit(limit)
         await self.store.limits.set(limit, guid=self._entropy.guid(), actor=actor)
-        found = {use.limit.key: use for use in await self.list_limits()}
-        return found.get(limit.key, LimitUse(limit=limit))
+        uses = {use.limit.key: use for use in await self.list_limits()}
+        return uses.get(limit.key, LimitUse(limit=limit))
 
     async def drop_limit(self, kind: str, name: str, *, actor: str = LOCAL) -> LimitUse:
         """Have no such limit any more; as it was. Errors: NotFound."""
@@ -315,8 +315,8 @@ class Scheduler:
             if await self._now() >= flight.deadline + BARRIER_GRACE:
                 break
             log = await self.store.actions.list_attempts(changed.action.meta.id, limit=PAGE_MAX)
-            found = [entry for entry in log if entry.attempt_id == flight.attempt_id]
-            if found and found[0].outcome not in ("running", "superseded"):
+            ended = [entry for entry in log if entry.attempt_id == flight.attempt_id]
+            if ended and ended[0].outcome not in ("running", "superseded"):
                 break
             await asyncio.sleep(pause_s)
         return changed

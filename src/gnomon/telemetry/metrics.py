@@ -182,8 +182,8 @@ class Metrics:
         series.inc()
 
     def _find(self, name: str, labels: dict[str, str]) -> _Series | None:
-        found = self._series.get((name, *labels.items()))
-        return found if found is not None else self._add(name, labels)
+        series = self._series.get((name, *labels.items()))
+        return series if series is not None else self._add(name, labels)
 
     def _add(self, name: str, labels: dict[str, str]) -> _Series | None:
         metric = self._table.get(name)

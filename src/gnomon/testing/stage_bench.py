@@ -177,12 +177,12 @@ class Bench:
 
     def __getitem__(self, entity_id: str) -> dict[str, Any]:
         """An entity's document, as it is now. Errors: KeyError."""
-        found = self._runner.connection.execute(
+        row = self._runner.connection.execute(
             "SELECT doc FROM entity WHERE id = ? AND doc IS NOT NULL", (entity_id,)
         ).fetchone()
-        if found is None:
+        if row is None:
             raise KeyError(entity_id)
-        return decode_document(found[0])
+        return decode_document(row[0])
 
     def version(self, entity_id: str) -> int:
         """How often it was changed."""

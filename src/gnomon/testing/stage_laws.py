@@ -54,10 +54,10 @@ def _check_strategy(stage: Stage[Any, Any], strategy: Any) -> None:
     from hypothesis import given
 
     @given(strategy)
-    def each(drawn: Any) -> None:
+    def check(drawn: Any) -> None:
         asyncio.run(_check(stage, drawn if isinstance(drawn, Example) else Example(drawn)))
 
-    each()
+    check()
 
 
 async def _check(stage: Stage[Any, Any], example: Example) -> None:
@@ -159,8 +159,8 @@ class ObservedDocument(dict[str, Any]):
         return value
 
     def __getitem__(self, key: str) -> Any:
-        found = super().__getitem__(key)
-        return self._seen(key, found)
+        value = super().__getitem__(key)
+        return self._seen(key, value)
 
     def get(self, key: str, default: Any = None) -> Any:
         if key in self:

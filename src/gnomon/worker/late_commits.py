@@ -43,16 +43,18 @@ class LateCommits:
     def __repr__(self) -> str:
         return f"Latecomers({len(self._since)} open, {len(self._spans)} spans)"
 
-    def observe(self, found: PollResult) -> datetime | None:
+    def observe(self, result: PollResult) -> datetime | None:
         """Take a poll in; from where on those that are over since the last one may have written.
 
         A transaction wrote nothing before the last poll at which its number was not given out yet.
         One that is older than the first poll may be as old as it likes.
         """
-        if found.open is None:
+        if result.open is None:
             return None
-        before, now = self.seen_at, found.now
-        if before is None or found.open.stop < self._stop:  # another server: nothing is known of it
+        before, now = self.seen_at, result.now
+        if (
+            before is None or result.open.stop < self._stop
+        ):  # another server: nothing is known of it
             self._since, self._spans, self._stop, since = {}, [], 0, EARLIEST
         else:
             since = before
@@ -61,9 +63,9 @@ class LateCommits:
             ):  # the clock was set back at some time since, and has gone on from there
                 since = now - MARGIN
                 self._set_back(since)
-        self._spans.append(TransactionSpan(self._stop, found.open.stop, since))
-        over = self._over(found.open)
-        self._keep(found.open)
+        self._spans.append(TransactionSpan(self._stop, result.open.stop, since))
+        over = self._over(result.open)
+        self._keep(result.open)
         self.seen_at = now
         return None if before is None else min(over, default=None)
 

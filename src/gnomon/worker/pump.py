@@ -190,10 +190,10 @@ class Pump:
             self.timeline.replace(shards, await self._store.list_lanes(holdings), asked=asked)
 
     async def _poll(self, holdings: Sequence[HeldShard]) -> None:
-        found = await self._store.poll(holdings)
-        self.time.observe(found.now)  # also when its clock was set
-        self._arrivals.update(found.shards)
-        since = self._latecomers.observe(found)
+        result = await self._store.poll(holdings)
+        self.time.observe(result.now)  # also when its clock was set
+        self._arrivals.update(result.shards)
+        since = self._latecomers.observe(result)
         if since is not None:
             self._arrivals.update(self._look_back.ask(holdings, since))
 
@@ -403,8 +403,8 @@ class Pump:
 
     def _shared(self, lanes: list[Lane], free: int, *, helping: bool) -> list[BeginRequest]:
         first = self.timeline.doubts.first(lanes, free, self._clock.monotonic())
-        each, rest = divmod(free, len(first))
-        limits = [each + (index < rest) for index in range(len(first))]
+        share, rest = divmod(free, len(first))
+        limits = [share + (index < rest) for index in range(len(first))]
         if helping:
             return [
                 BeginRequest(lane=lane, lease_guid=None, limit=limit, hasty=True)
@@ -424,7 +424,7 @@ class Pump:
 
     def _note(self, demands: Sequence[BeginRequest], result: BeginResult, asked: int) -> None:
         self.time.observe(result.now)
-        given = Counter((each.shard, each.spec.queue, each.spec.priority) for each in result.begun)
+        given = Counter(attempt.lane for attempt in result.begun)
         for demand in demands:
             if demand.lane in result.next_due:
                 is_full = given[demand.lane] >= demand.limit and demand.lane not in result.refused
@@ -472,19 +472,19 @@ class Pump:
         return more
 
     async def _settle_lapsed(self, holdings: Sequence[HeldShard]) -> bool:
-        found = await self._store.list_lapsed(holdings, limit=LAPSED_MAX)
-        others = await self._reservations.keep_own(found)
+        lapsed_rows = await self._store.list_lapsed(holdings, limit=LAPSED_MAX)
+        others = await self._reservations.keep_own(lapsed_rows)
         settlements = [settlement_of(lapsed) for lapsed in others]
         for settle in settlements:
             tell_undecidable(self._observer, settle.lapsed.id, settle.verdict)
         if not settlements:
             return False
         applied = await self._store.settle(settlements)
-        self._observer.event("settled", found=len(found), applied=applied)
+        self._observer.event("settled", found=len(lapsed_rows), applied=applied)
         if applied:
             shards = {settlement.lapsed.shard for settlement in settlements}
             self.timeline.doubts.hurry(shards, self._clock.monotonic())
-        return len(found) >= LAPSED_MAX and applied > 0
+        return len(lapsed_rows) >= LAPSED_MAX and applied > 0
 
     async def _drop_stale(self, holdings: Sequence[HeldShard]) -> bool:
         """Until nothing is left: only the heads of the lanes are looked at."""

@@ -52,17 +52,17 @@ class Reservations:
             with Round(self._observer, "extend"):
                 await self.extend_long()
 
-    async def keep_own(self, found: Sequence[LapsedRow]) -> list[LapsedRow]:
+    async def keep_own(self, lapsed_rows: Sequence[LapsedRow]) -> list[LapsedRow]:
         """Of rows whose reservation ran out: prolong what is in hand here, return the others."""
-        own = self._own(found)
+        own = self._own(lapsed_rows)
         if own:
             await self._work.extend(list(own.values()), window=self._window, grace=self._grace)
             self._observer.count("reservations_outlived", len(own))
-        return [lapsed for lapsed in found if _attempt_of(lapsed) not in own]
+        return [lapsed for lapsed in lapsed_rows if _attempt_of(lapsed) not in own]
 
-    def _own(self, found: Sequence[LapsedRow]) -> dict[UUID, ReservedAttempt]:
+    def _own(self, lapsed_rows: Sequence[LapsedRow]) -> dict[UUID, ReservedAttempt]:
         attempts = {
-            lapsed.attempt.attempt_id for lapsed in found if lapsed.running and lapsed.attempt
+            lapsed.attempt.attempt_id for lapsed in lapsed_rows if lapsed.running and lapsed.attempt
         }
         if not attempts:
             return {}

@@ -167,8 +167,8 @@ class Slots:
 
     def in_use(self, queue: str) -> int:
         """Attempts of a queue that are begun and not ended, or are being begun."""
-        found = self._queue(queue)
-        return found.in_hand + found.promised
+        slots = self._queue(queue)
+        return slots.in_hand + slots.promised
 
     def open(self) -> None:
         """The limits are known: attempts may be begun."""
@@ -180,10 +180,10 @@ class Slots:
         """How many more attempts of a queue may be begun now."""
         if not self._is_open:
             return 0
-        found = self._queue(queue)
-        free = found.free(self._clock.monotonic())
+        slots = self._queue(queue)
+        free = slots.free(self._clock.monotonic())
         gate = self._gates.get(queue)
-        return free if gate is None else min(free, gate.room(found.promised))
+        return free if gate is None else min(free, gate.room(slots.promised))
 
     def share(self, queues: Collection[str], free_of: Callable[[str], int]) -> dict[str, int]:
         """How many more attempts of each of these queues may be begun, within the total.
@@ -296,11 +296,11 @@ class Slots:
             await asyncio.wait(self._tasks)
 
     def _queue(self, name: str) -> QueueSlots:
-        found = self._queues.get(name)
-        if found is None:
+        queue = self._queues.get(name)
+        if queue is None:
             limit = self._concurrency_of(name)
-            found = self._queues[name] = QueueSlots(name, limit, self._total)
-        return found
+            queue = self._queues[name] = QueueSlots(name, limit, self._total)
+        return queue
 
     async def _slot(self, queue: QueueSlots) -> None:
         task = asyncio.current_task()

@@ -106,9 +106,9 @@ class Timeline:
     def due(self, now: datetime, now_s: float) -> list[Lane]:
         """Lanes that have something to begin or to look at again: first priority first, then
         oldest first."""
-        found = {lane: at for lane, at in self._due.items() if at <= now}
-        found |= {lane: now for lane in self.doubts if self.doubts.is_due(lane, now_s)}
-        return sorted(found, key=lambda lane: (lane.priority, found[lane], lane))
+        lanes = {lane: at for lane, at in self._due.items() if at <= now}
+        lanes |= {lane: now for lane in self.doubts if self.doubts.is_due(lane, now_s)}
+        return sorted(lanes, key=lambda lane: (lane.priority, lanes[lane], lane))
 
     def earliest(
         self, *, closed: frozenset[str] = frozenset(), shards: Collection[int] | None = None

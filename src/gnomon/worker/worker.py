@@ -369,8 +369,7 @@ class Worker:
 
     def _ended(self, begun: BegunAttempt, finish: FinishRequest) -> None:
         if finish.verdict.scheduled_at is not None:
-            lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
-            self._lane_of[begun.attempt_id] = lane
+            self._lane_of[begun.attempt_id] = begun.lane
         if finish.outcome == "abandoned":
             self._observer.count("attempts_abandoned")
         tell_undecidable(self._observer, finish.id, finish.verdict)

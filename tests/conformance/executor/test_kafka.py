@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Kafka
 from tests.conformance.executor.suite import ExecutorSuite, Stand, order_of
-from tests.fixtures.kafka import MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, MockKafka
+from tests.fixtures.kafka import MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, MockKafka, consumed
 from tests.fixtures.postgres import free_port
 
 FOREVER = timedelta(hours=1)
@@ -56,8 +56,8 @@ def record(topic: str, **fields: Any) -> Kafka:
 async def received(bootstrap: str, topic: str, count: int) -> list[Record]:
     """The first records of a topic."""
     found: list[Record] = []
-    client = AiokafkaClient(target_of(bootstrap).options())
-    async with asyncio.timeout(20), aclosing(client.consume(topic)) as records:
+    options = target_of(bootstrap).options()
+    async with asyncio.timeout(20), aclosing(consumed(options, topic)) as records:
         async for one in records:
             found.append(one)
             if len(found) == count:
@@ -307,11 +307,6 @@ class Counting:
         finally:
             self.now -= len(records)
         return [Ack(partition=0, offset=0) for _ in records]
-
-    async def consume(self, topic: str) -> AsyncGenerator[Record, None]:
-        nothing: list[Record] = []
-        for one in nothing:
-            yield one
 
     async def stop(self) -> None: ...
 

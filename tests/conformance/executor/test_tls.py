@@ -15,7 +15,6 @@ import pytest
 from gnomon.clock import SystemClock
 from gnomon.contracts.executor import Executor
 from gnomon.contracts.observer import SilentObserver
-from gnomon.executors._kafka_client import AiokafkaClient
 from gnomon.executors.kafka import KafkaExecutor, KafkaTarget
 from gnomon.executors.rabbitmq import RabbitmqExecutor, RabbitmqTarget
 from gnomon.model.outcome import Failed, Outcome, Succeeded
@@ -23,7 +22,7 @@ from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Kafka, Rabbitmq
 from tests.conformance.executor.suite import order_of
 from tests.fixtures.authority import Authority
-from tests.fixtures.kafka import MockKafka
+from tests.fixtures.kafka import MockKafka, consumed
 from tests.fixtures.kafka_tls import kafka_behind_tls
 from tests.fixtures.rabbitmq import RabbitmqServer
 
@@ -131,7 +130,7 @@ async def test_kafka_with_the_right_authority(
     outcome = await sent(to_kafka(target, noting), RECORD)
     assert isinstance(outcome, Succeeded), noting.details
     assert 1 == mock_kafka.produce_count
-    consuming = AiokafkaClient(target.options()).consume(RECORD.topic)
+    consuming = consumed(target.options(), RECORD.topic)
     async with asyncio.timeout(20), aclosing(consuming) as records:
         assert b"hello" == (await anext(records)).value
 

@@ -18,7 +18,7 @@ import pytest
 from gnomon.app import App
 from gnomon.config import DatabaseConfig, HttpConfig, Settings, StagesConfig, WorkerConfig
 from gnomon.config.targets import TargetTable
-from gnomon.executors._kafka_client import AiokafkaClient, Record
+from gnomon.executors._kafka_client import Record
 from gnomon.executors.kafka import KafkaTarget
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
@@ -26,7 +26,7 @@ from gnomon.model.signature import verify
 from gnomon.stages import EntityView, SavedVersion, Stage, Stages, Update
 from gnomon.stages.relay import RelayTarget
 from gnomon.stages.relays import FunctionRelay
-from tests.fixtures.kafka import NOT_ENOUGH_REPLICAS, MockKafka
+from tests.fixtures.kafka import NOT_ENOUGH_REPLICAS, MockKafka, consumed
 from tests.fixtures.rabbitmq import RabbitmqServer
 from tests.fixtures.receiver import receiving
 
@@ -114,8 +114,8 @@ async def quiet(stages: Stages[dict[str, Any]]) -> None:
 
 async def records(bootstrap: str, topic: str, count: int) -> list[Record]:
     found: list[Record] = []
-    client = AiokafkaClient(KafkaTarget(name="cluster", bootstrap=bootstrap).options())
-    async with asyncio.timeout(WAIT_S), aclosing(client.consume(topic)) as all_records:
+    options = KafkaTarget(name="cluster", bootstrap=bootstrap).options()
+    async with asyncio.timeout(WAIT_S), aclosing(consumed(options, topic)) as all_records:
         async for record in all_records:
             found.append(record)
             if len(found) == count:

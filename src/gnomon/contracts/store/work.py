@@ -97,6 +97,11 @@ class BegunAttempt(msgspec.Struct, frozen=True, gc=False):
     created_at: datetime
     series: UUID | None = None  # what keys are made of, if the guid changed: see `delivery_key`
 
+    @property
+    def lane(self) -> Lane:
+        """The lane that its row waits in."""
+        return Lane(self.shard, self.spec.queue, self.spec.priority)
+
 
 class ReservedAttempt(Protocol):
     """An attempt under way: begun, or ended and not recorded yet."""

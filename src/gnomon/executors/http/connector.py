@@ -47,8 +47,8 @@ class CheckedResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         is_proxy = (host, port) == self._proxy_place
-        find = self._found if is_proxy else self.checked
-        found = await find(host, port, family)
+        find = self._looked_up if is_proxy else self.checked
+        addresses = await find(host, port, family)
         return [
             ResolveResult(
                 hostname=host,
@@ -58,7 +58,7 @@ class CheckedResolver(AbstractResolver):
                 proto=socket.IPPROTO_TCP,
                 flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
             )
-            for kind, address in found
+            for kind, address in addresses
         ]
 
     async def checked(
@@ -68,17 +68,17 @@ class CheckedResolver(AbstractResolver):
         # With a dot at the end no search list is tried: `x.y` cannot become `x.y.svc.example`.
         named = self._policy.is_named(host, port)
         name = host if named else f"{host.rstrip('.')}."
-        found = await self._found(name, port, family)
-        self._policy.check(host, port, [address for _, address in found])
-        return found
+        addresses = await self._looked_up(name, port, family)
+        self._policy.check(host, port, [address for _, address in addresses])
+        return addresses
 
-    async def _found(
+    async def _looked_up(
         self, name: str, port: int, family: socket.AddressFamily
     ) -> Sequence[tuple[socket.AddressFamily, str]]:
-        found = await self._lookup(name, port, family)
-        if not found:
+        addresses = await self._lookup(name, port, family)
+        if not addresses:
             raise OSError(None, "no address")
-        return found
+        return addresses
 
     async def close(self) -> None:
         """Nothing is kept."""

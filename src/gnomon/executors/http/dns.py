@@ -80,7 +80,7 @@ def zone_of(name: str) -> str:
 
 def _answered(question: Question) -> Found:
     name, port, family = question
-    found = socket.getaddrinfo(
+    answers = socket.getaddrinfo(
         name, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
     )
-    return [(kind, str(place[0])) for kind, _, _, _, place in found]
+    return [(kind, str(place[0])) for kind, _, _, _, place in answers]

@@ -135,8 +135,8 @@ class HttpExecutor:
         # `localhost` said to the proxy would be the proxy's own machine.
         is_local = self._policy.is_local(host_of(url.raw_host or ""))
         proxy = self._proxy.url if self._proxy and not is_local else None
-        found = self._destinations[text] = Destination(url, self._keys.of(url), proxy)
-        return found
+        destination = self._destinations[text] = Destination(url, self._keys.of(url), proxy)
+        return destination
 
     async def _take_turn(self, url: URL, limit: asyncio.Timeout) -> None:
         """Wait for the host's next turn, if it comes while the attempt has time."""
@@ -181,20 +181,20 @@ class HttpExecutor:
         loop = asyncio.get_running_loop()
         left_s = (limit.when() or loop.time()) - loop.time()
         patience_s = min(self._config.answer_timeout.total_seconds(), left_s * 0.9)
-        found = bytearray()
+        body = bytearray()
         try:
             async with asyncio.timeout(patience_s):
-                while len(found) < ANSWER_BYTES_MAX:
-                    chunk = await response.content.read(ANSWER_BYTES_MAX - len(found))
+                while len(body) < ANSWER_BYTES_MAX:
+                    chunk = await response.content.read(ANSWER_BYTES_MAX - len(body))
                     if not chunk:
                         break
-                    found += chunk
+                    body += chunk
         except (TimeoutError, aiohttp.ClientError, OSError):
             response.close()
         if not response.content.at_eof():
             response.close()  # what is still to come would have to be read before any reuse
-        self._observer.observe("http_answer_bytes", len(found))
-        return bytes(found)
+        self._observer.observe("http_answer_bytes", len(body))
+        return bytes(body)
 
     def _outcome(
         self, effect: Http, response: aiohttp.ClientResponse, answer: str | None
@@ -252,10 +252,10 @@ def retry_after(value: str | None, date: str | None, now: datetime) -> timedelta
 
 def _http_date(text: str | None) -> datetime | None:
     try:
-        found = parsedate_to_datetime(text) if text else None
+        moment = parsedate_to_datetime(text) if text else None
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 # -- errors ---------------------------------------------------------------------------------------

@@ -101,13 +101,13 @@ class RequestBuilder:
 
     def _secret(self, value: str, url: URL) -> Secret:
         """Only to hosts it is meant for, and by https unless the operator named the host."""
-        found = self._secrets.get(secret_name(value) or "")
+        secret = self._secrets.get(secret_name(value) or "")
         raw, port = url.raw_host or "", url.port or 0
-        if found is None or host_of(raw) not in found.hosts:
+        if secret is None or host_of(raw) not in secret.hosts:
             raise SecretRefusedError("no such secret, or its headers_for does not name the host")
         if url.scheme != "https" and not self._policy.is_named(raw, port):
             raise SecretRefusedError("a secret is sent by https only")
-        return found.value
+        return secret.value
 
 
 def _body_of(effect: Http, headers: CIMultiDict[str]) -> bytes | None:

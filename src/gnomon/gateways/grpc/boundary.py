@@ -74,7 +74,7 @@ def parse(kind: type[M], raw: bytes) -> M:
 def _unknown(message: Message, path: str = "") -> Iterator[str]:
     """Where the fields are that this server does not know; they have but a number."""
     unknown: Any = UnknownFieldSet(message)  # a sequence, which its types do not say
-    yield from (f"{path}{found.field_number}" for found in unknown)
+    yield from (f"{path}{number.field_number}" for number in unknown)
     for known, value in message.ListFields():
         if known.message_type is None or known.message_type.GetOptions().map_entry:
             continue  # no message below it: our maps are of texts

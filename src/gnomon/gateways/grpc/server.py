@@ -157,9 +157,9 @@ def _read(path: str, file: str) -> bytes:
 
 def require_upb() -> None:
     """Errors: ConfigurationError, when protobuf runs on its slow and laxer Python parser."""
-    found = api_implementation.Type()
-    if found != "upb":
+    parser = api_implementation.Type()
+    if parser != "upb":
         raise ConfigurationError(
             "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION",
-            f"must not choose another parser than upb (it is {found!r}); unset it",
+            f"must not choose another parser than upb (it is {parser!r}); unset it",
         )

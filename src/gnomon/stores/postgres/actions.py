@@ -105,22 +105,22 @@ class PostgresActions:
     # -- show -------------------------------------------------------------------------------------
 
     async def get(self, id: str) -> Action | None:
-        found = await self.get_many([id])
-        return found[0]
+        actions = await self.get_many([id])
+        return actions[0]
 
     async def get_many(self, ids: Sequence[str]) -> Sequence[Action | None]:
         """Live ones first: what ends in between is then among the finished ones."""
         names = list(dict.fromkeys(ids))
-        found = await self._get("get_live", names)
-        missing = [name for name in names if name not in found]
+        actions = await self._get("get_live", names)
+        missing = [name for name in names if name not in actions]
         if missing:
-            found |= await self._get("get_finished", missing)
-        return [found.get(name) for name in ids]
+            actions |= await self._get("get_finished", missing)
+        return [actions.get(name) for name in ids]
 
     async def _get(self, query: str, names: Sequence[str]) -> dict[str, Action]:
         count = await self._database.shard_count()
         shards = [shard_of(name, count) for name in names]
-        found: dict[str, Action] = {}
+        actions: dict[str, Action] = {}
         for group in self._database.groups(shards):
             rows = await self._database.fetch(
                 query,
@@ -129,9 +129,9 @@ class PostgresActions:
                 *group.shards,
             )
             for row in rows:
-                if row["id"] not in found:  # the latest comes first
-                    found[row["id"]] = self._decoder.action_of(row)
-        return found
+                if row["id"] not in actions:  # the latest comes first
+                    actions[row["id"]] = self._decoder.action_of(row)
+        return actions
 
     async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
         return await list_page(self._database, self._decoder, selection, after=after, limit=limit)
@@ -140,10 +140,10 @@ class PostgresActions:
         place = await self._place(id)
         logged = await self._database.fetch("list_attempts", place.shard, id, limit)
         plain = await self._database.fetch("list_attempts_finished", place.shard, id, limit)
-        found = [logged_attempt(row) for row in logged]
-        found += [read_attempt(row["last_attempt"]) or plain_success(row) for row in plain]
-        found.sort(key=_newest_first, reverse=True)
-        return found[:limit]
+        attempts = [logged_attempt(row) for row in logged]
+        attempts += [read_attempt(row["last_attempt"]) or plain_success(row) for row in plain]
+        attempts.sort(key=_newest_first, reverse=True)
+        return attempts[:limit]
 
     async def count(self) -> Mapping[State, int]:
         counts = dict.fromkeys(State, 0)

@@ -107,7 +107,7 @@ class ActionChanger:
         return ChangeResult(action=action, in_flight=live.attempt)
 
     async def delete(self, place: ActionAddress, if_match: UUID | None) -> ChangeResult:
-        live = await self._found(place, if_match)
+        live = await self._expected(place, if_match)
         await self._end_generation(place, live)
         await self._session.fetch("change_archive", place.shard, place.id, DELETED, live.now)
         await self._session.fetch("delete", place.shard, place.id)
@@ -126,7 +126,7 @@ class ActionChanger:
         return ChangeResult(action=_renewed(live.action, status, live.now), in_flight=live.attempt)
 
     async def pause(self, place: ActionAddress, guid: UUID, if_match: UUID | None) -> ChangeResult:
-        live = await self._found(place, if_match, repeated_as=guid)
+        live = await self._expected(place, if_match, repeated_as=guid)
         before = live.action.status
         if before.state is State.PAUSED:
             return ChangeResult(action=live.action)
@@ -136,7 +136,7 @@ class ActionChanger:
     async def resume(
         self, place: ActionAddress, guid: UUID, decide: Decide, if_match: UUID | None
     ) -> ChangeResult:
-        live = await self._found(place, if_match, repeated_as=guid)
+        live = await self._expected(place, if_match, repeated_as=guid)
         if live.action.status.state is State.ACTIVE:
             return ChangeResult(action=live.action)
         due, occurrence_at, expires_at = decide(live.action, live.now)
@@ -152,7 +152,7 @@ class ActionChanger:
     async def run_now(
         self, place: ActionAddress, guid: UUID, if_match: UUID | None
     ) -> ChangeResult:
-        live = await self._found(place, if_match, repeated_as=guid)
+        live = await self._expected(place, if_match, repeated_as=guid)
         before = live.action.status
         if live.action.meta.guid == guid:
             return ChangeResult(action=live.action, repeated=True)
@@ -180,7 +180,7 @@ class ActionChanger:
         action = self._decoder.action_of(row)
         return LiveAction(action, row["keyed"], row["queue"], row["priority"], row["now"])
 
-    async def _found(
+    async def _expected(
         self, place: ActionAddress, if_match: UUID | None, *, repeated_as: UUID | None = None
     ) -> LiveAction:
         """The locked action as the caller expects it; his own change, once made, is no conflict."""

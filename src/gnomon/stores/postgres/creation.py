@@ -69,15 +69,11 @@ def answers(
 ) -> list[ChangeResult | None]:
     """One answer per draft; each stored row answers once, to the first who asked for it."""
     left = dict(stored)
-    found: list[ChangeResult | None] = []
-    for draft in drafts:
-        created_at = left.pop(draft.guid, None)
-        found.append(
-            None
-            if created_at is None
-            else ChangeResult(action=drafted_action(draft, created_at=created_at))
-        )
-    return found
+    created = [left.pop(draft.guid, None) for draft in drafts]
+    return [
+        None if at is None else ChangeResult(action=drafted_action(draft, created_at=at))
+        for draft, at in zip(drafts, created, strict=True)
+    ]
 
 
 def created_by_guid(rows: Sequence[Row]) -> dict[UUID, datetime]:
@@ -132,16 +128,18 @@ async def create_drafts(
             actor,
             first.id,
         )
-    found = answers(drafts, stored)
+    created = answers(drafts, stored)
     missed = [
-        draft for draft, answer in zip(drafts, found, strict=True) if answer is None and draft.keyed
+        draft
+        for draft, answer in zip(drafts, created, strict=True)
+        if answer is None and draft.keyed
     ]
     repeats |= await live_repeats(session, decoder, missed, shards, repeats)
     return [
         ChangeResult(action=repeats[draft.guid], repeated=True)
         if answer is None and draft.keyed and draft.guid in repeats
         else answer
-        for draft, answer in zip(drafts, found, strict=True)
+        for draft, answer in zip(drafts, created, strict=True)
     ]
 
 
@@ -151,8 +149,8 @@ async def find_repeat(
     """The answer to a keyed change that was made before, else None."""
     repeats = await _finished_repeats(session, decoder, [draft], shards)
     repeats |= await live_repeats(session, decoder, [draft], shards, repeats)
-    found = repeats.get(draft.guid)
-    return None if found is None else ChangeResult(action=found, repeated=True)
+    action = repeats.get(draft.guid)
+    return None if action is None else ChangeResult(action=action, repeated=True)
 
 
 async def _finished_repeats(

@@ -107,15 +107,15 @@ class PostgresInstallation:
             "migrate", wide=True, patience=MIGRATE_PATIENCE
         ) as session:
             await session.fetch("migrate_lock", zlib.crc32(f"gnomon {schema}".encode()))
-            found = await self._version(session)
-            if found > VERSION:
-                raise SchemaMismatch(found=found, expected=VERSION)
-            missing = [step for step in migrations() if step.version > found]
+            version = await self._version(session)
+            if version > VERSION:
+                raise SchemaMismatch(found=version, expected=VERSION)
+            missing = [step for step in migrations() if step.version > version]
             for step in missing:
                 await self._apply(session, step)
             if missing and (await session.fetch("has_citus"))[0]["found"]:
                 await self._distribute(session, [step.version for step in missing])
-            if found == 0:
+            if version == 0:
                 await self._install(session, shard_count)
             elif missing:
                 await session.fetch("migrate_set_version", VERSION)

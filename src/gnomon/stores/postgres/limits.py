@@ -60,7 +60,7 @@ class PostgresLimits:
             if sharing.drop:
                 keys = _columns(grant.key for grant in sharing.drop)
                 await session.fetch(
-                    "share_drop_grants", *keys, [each.worker for each in sharing.drop]
+                    "share_drop_grants", *keys, [dropped.worker for dropped in sharing.drop]
                 )
         return sharing.allowed
 
@@ -73,12 +73,12 @@ async def _note_change(session: Session, verb: str, key: LimitKey, guid: UUID, a
 
 async def _locked(session: Session, claims: Iterable[LimitKey]) -> dict[LimitKey, int]:
     """The limits that have a parallelism, locked one after the other, everywhere in one order."""
-    found = {}
+    parallel = {}
     for key in sorted(claims):
         rows = await session.fetch("share_lock", *key)
         if rows and rows[0]["parallel"] is not None:
-            found[key] = int(rows[0]["parallel"])
-    return found
+            parallel[key] = int(rows[0]["parallel"])
+    return parallel
 
 
 async def _put(session: Session, worker: UUID, grants: list[Grant]) -> None:
@@ -98,8 +98,8 @@ async def _put(session: Session, worker: UUID, grants: list[Grant]) -> None:
 
 def _columns(keys: Iterable[LimitKey]) -> tuple[list[str], list[str]]:
     """Kinds and names as arrays."""
-    found = list(keys)
-    return [key.kind for key in found], [key.name for key in found]
+    ordered = list(keys)
+    return [key.kind for key in ordered], [key.name for key in ordered]
 
 
 def _grant_of(row: Row) -> Grant:

@@ -84,14 +84,14 @@ async def list_page(
     if _wants(selection, terminal=True) and selection.due_before is None:
         parts.append((_FINISHED, "" if State.DONE in (selection.states or State) else _TROUBLE))
     values = [read_cursor(after), limit + 1, *(condition.value for condition in conditions)]
-    found: dict[str, Action] = {}
+    actions: dict[str, Action] = {}
     for template, extra in parts:  # live ones first: what ends meanwhile is shown as it was
         sql = _statement(database, template, conditions, extra)
         for row in await database.fetch_text("list", sql, *values):
-            found.setdefault(row["id"], decoder.action_of(row))
-    shown = [found[name] for name in sorted(found)[:limit]]
+            actions.setdefault(row["id"], decoder.action_of(row))
+    shown = [actions[name] for name in sorted(actions)[:limit]]
     return ActionPage(
-        actions=shown, next=write_cursor(shown[-1].meta.id) if len(found) > limit else None
+        actions=shown, next=write_cursor(shown[-1].meta.id) if len(actions) > limit else None
     )
 
 
@@ -114,22 +114,22 @@ def _wants(selection: Selection, *, terminal: bool) -> bool:
 
 
 def _conditions(selection: Selection) -> list[Condition]:
-    found = []
+    conditions = []
     if selection.states:
         states = [str(state) for state in selection.states]
-        found.append(Condition("AND a.state = ANY (${place}::text[])", states))
+        conditions.append(Condition("AND a.state = ANY (${place}::text[])", states))
     if selection.queue is not None:
-        found.append(Condition("AND a.queue = ${place}::text", selection.queue))
+        conditions.append(Condition("AND a.queue = ${place}::text", selection.queue))
     if selection.id_prefix:
-        found.append(Condition("AND a.id >= ${place}::text", selection.id_prefix))
-        found.append(Condition("AND a.id < ${place}::text", selection.id_prefix + _LAST_CHAR))
+        conditions.append(Condition("AND a.id >= ${place}::text", selection.id_prefix))
+        conditions.append(Condition("AND a.id < ${place}::text", selection.id_prefix + _LAST_CHAR))
     if selection.due_before is not None:
-        found.append(Condition(_DUE, selection.due_before))
+        conditions.append(Condition(_DUE, selection.due_before))
     for name, value in selection.labels.items():
         path = ["labels", name]
-        found.append(Condition("AND /*schema*/spec_json(a.spec) #>> ${place}::text[]", path))
-        found.append(Condition("= ${place}::text", value))
-    return found
+        conditions.append(Condition("AND /*schema*/spec_json(a.spec) #>> ${place}::text[]", path))
+        conditions.append(Condition("= ${place}::text", value))
+    return conditions
 
 
 def write_cursor(name: str) -> str:

@@ -129,7 +129,7 @@ def _begin_behind(
 ) -> BeginResult:
     """What has just come due in lanes whose head cannot be begun must not wait for that. A lane
     that gives all that was asked may have more at once."""
-    given = Counter((each.shard, each.spec.queue, each.spec.priority) for each in begin.begun)
+    given = Counter(attempt.lane for attempt in begin.begun)
     next_due = dict(begin.next_due)
     reached: dict[Lane, datetime] = {}
     due: list[tuple[int, DueRow]] = []
@@ -192,7 +192,7 @@ def _stamp(
     ]
     stamp = {
         "seen": json.dumps([row.scheduled_at for _, row in due]),
-        "packed": b"".join(each.guid.bytes + each.attempt_id.bytes for each in begun),
+        "packed": b"".join(attempt.guid.bytes + attempt.attempt_id.bytes for attempt in begun),
         "now": terms.now_us,
         "window_us": terms.window_us,
         "grace_us": terms.grace_us,
@@ -222,7 +222,7 @@ def move_and_begin(
     left = dict(room)
     lanes = dict(moved.lanes)
     begun: list[BegunAttempt] = []
-    for lane in sorted(moved.lanes, key=lambda each: each.priority):
+    for lane in sorted(moved.lanes, key=lambda lane: lane.priority):
         if moved.lanes[lane] > terms.now or left.get(lane.queue, 0) <= 0:
             continue
         demand = BeginRequest(lane=lane, lease_guid=leases[lane.shard], limit=left[lane.queue])

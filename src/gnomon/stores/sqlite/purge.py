@@ -16,9 +16,9 @@ async def purge_rows(runner: Runner, sql: str, bounds: Mapping[str, object], *, 
     gone = 0
     while gone < limit:
         most = min(PURGED_AT_ONCE, limit - gone)
-        found = await runner.write(changed_rows(sql, {**bounds, "limit": most}))
-        gone += found
-        if found < most:
+        removed = await runner.write(changed_rows(sql, {**bounds, "limit": most}))
+        gone += removed
+        if removed < most:
             break
     return gone
 

@@ -24,13 +24,13 @@ class SqliteMigration(NamedTuple):
 
 def migrations() -> list[SqliteMigration]:
     """All steps, oldest first."""
-    found = []
+    steps = []
     for entry in resources.files(f"{__package__}.migrations").iterdir():
         match = _FILE.fullmatch(entry.name)
         if match:
             statements = tuple(split(entry.read_text("utf-8")))
-            found.append(SqliteMigration(int(match["version"]), entry.name[:-4], statements))
-    return sorted(found)
+            steps.append(SqliteMigration(int(match["version"]), entry.name[:-4], statements))
+    return sorted(steps)
 
 
 def split(script: str) -> Iterator[str]:

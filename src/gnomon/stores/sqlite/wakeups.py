@@ -27,9 +27,9 @@ class SqliteWakeups:
                 await asyncio.Event().wait()
             while True:
                 await asyncio.sleep(POLL_S)
-                found = await self._foreign_version()
-                if found != version:
-                    version = found
+                present = await self._foreign_version()
+                if present != version:
+                    version = present
                     callback(frozenset())
 
     async def _foreign_version(self) -> int | None:

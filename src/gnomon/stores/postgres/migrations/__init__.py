@@ -22,10 +22,10 @@ class PostgresMigration(NamedTuple):
 
 def migrations() -> list[PostgresMigration]:
     """All steps, oldest first."""
-    found = []
+    steps = []
     for entry in resources.files(__package__).iterdir():
         match = _FILE.fullmatch(entry.name)
         if match:
             name = entry.name.removesuffix(".sql")
-            found.append(PostgresMigration(int(match["version"]), name, entry.read_text("utf-8")))
-    return sorted(found)
+            steps.append(PostgresMigration(int(match["version"]), name, entry.read_text("utf-8")))
+    return sorted(steps)
