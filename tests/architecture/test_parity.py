@@ -85,7 +85,8 @@ _NAME = re.compile(r"^-- name: (\w+)", re.MULTILINE)
 
 def verbs_of(role: str) -> list[str]:
     protocol, _ = ROLES[role]
-    return [name for name in vars(protocol) if not name.startswith("_")]
+    parts = [part for part in protocol.__mro__ if part.__module__.startswith("gnomon.")]
+    return [name for part in parts for name in vars(part) if not name.startswith("_")]
 
 
 def query_names(engine: str, role: str) -> list[str]:

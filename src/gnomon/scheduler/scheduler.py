@@ -16,7 +16,7 @@ from gnomon.contracts.store import (
     LOCAL,
     ActionDraft,
     ActionPage,
-    ActionStore,
+    ActionWrites,
     ChangeResult,
     Installation,
     LimitUse,
@@ -82,13 +82,13 @@ class Scheduler:
     # -- create ---------------------------------------------------------------------------------
 
     async def create(
-        self, request: Request, *, within: ActionStore | None = None, actor: str = LOCAL
+        self, request: Request, *, within: ActionWrites | None = None, actor: str = LOCAL
     ) -> ChangeResult:
         """Store a new action. Errors: AlreadyExists, InvalidSpec and its kin."""
         return await self._create("create", request, within, actor)
 
     async def _create(
-        self, verb: str, request: Request, within: ActionStore | None, actor: str
+        self, verb: str, request: Request, within: ActionWrites | None, actor: str
     ) -> ChangeResult:
         draft = await self._admit(request, actor)
         (stored,) = await (within or self.store.actions).create([draft], actor=actor, verb=verb)

@@ -147,15 +147,6 @@ async def test_a_repeat_is_recognised_in_a_foreign_transaction(
     assert again.repeated
 
 
-async def test_other_verbs_are_refused(store: Store, caller: Caller) -> None:
-    """A refusal that says so, never a silent difference."""
-    joined = store.joining(caller.connection)
-    with pytest.raises(NotSupported, match="get"):
-        await joined.get("one")
-    with pytest.raises(NotSupported, match="count"):
-        await joined.count()
-
-
 async def test_an_unknown_connection_is_refused(store: Store) -> None:
     """The remedy names the drivers."""
     with pytest.raises(NotSupported, match="asyncpg, psycopg or SQLAlchemy"):

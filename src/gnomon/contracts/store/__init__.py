@@ -23,7 +23,9 @@ from gnomon.contracts.store.actions import (
     ActionDraft,
     ActionPage,
     ActionStore,
+    ActionWrites,
     ChangeResult,
+    DecideResume,
     Selection,
 )
 from gnomon.contracts.store.entities import (
@@ -110,6 +112,7 @@ __all__ = [
     "ActionDraft",
     "ActionPage",
     "ActionStore",
+    "ActionWrites",
     "ArrivalResult",
     "AuditEntry",
     "AuditSelection",
@@ -124,6 +127,7 @@ __all__ = [
     "Commit",
     "CommitKind",
     "CommitResult",
+    "DecideResume",
     "Enqueue",
     "Entity",
     "EntityStore",
@@ -192,4 +196,4 @@ class Store(Value, frozen=True):
     outbox: OutboxStore
     wakeups: Wakeups
     close: Callable[[], Coroutine[Any, Any, None]]
-    joining: Callable[[object], ActionStore]  # NotSupported if the connection is none we know
+    joining: Callable[[object], ActionWrites]  # NotSupported if the connection is none we know

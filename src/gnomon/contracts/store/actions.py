@@ -54,11 +54,16 @@ class Selection(Value, frozen=True):
     due_before: datetime | None = None
 
 
-class ActionStore(Protocol):
-    """Creates, changes, removes and shows actions. Never deletes a queue row.
+# Of a paused action and the present: scheduled_at, occurrence_at, expires_at. It is pure.
+DecideResume = Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]]
 
-    Each verb that changes something writes an entry of the audit in the same transaction: `actor`
-    did it. A repeat, and what leaves everything as it is, writes none.
+
+class ActionWrites(Protocol):
+    """Creates, replaces and deletes actions. Never deletes a queue row.
+
+    These verbs also work inside a transaction of the caller's own: see `Store.joining`. Each writes
+    an entry of the audit in the same transaction: `actor` did it. A repeat, and what leaves
+    everything as it is, writes none.
     """
 
     async def create(
@@ -97,6 +102,10 @@ class ActionStore(Protocol):
         """
         ...
 
+
+class ActionStore(ActionWrites, Protocol):
+    """All verbs on actions; those that change something are audited, as the first three are."""
+
     async def pause(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
     ) -> ChangeResult:
@@ -112,14 +121,14 @@ class ActionStore(Protocol):
         id: str,
         guid: UUID,
         *,
-        decide: Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]],
+        decide: DecideResume,
         if_match: UUID | None,
         actor: str = LOCAL,
     ) -> ChangeResult:
         """Make a paused action active under the new `guid` and append it to the incoming queue.
 
-        `decide(action, now)` says (scheduled_at, occurrence_at, expires_at); it is pure and may be
-        called again. An active one is returned unchanged. Errors: NotFound, Conflict.
+        `decide` says when it is due; it may be called again. An active one is returned unchanged.
+        Errors: NotFound, Conflict.
         """
         ...
 

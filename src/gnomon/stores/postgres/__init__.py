@@ -7,7 +7,7 @@ from functools import partial
 
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.contracts.store import ActionStore, Capabilities, Store
+from gnomon.contracts.store import ActionWrites, Capabilities, Store
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
 from gnomon.stores.postgres.connection import Database, open_database
@@ -94,6 +94,6 @@ async def _close(wakeups: PostgresWakeups, database: Database) -> None:
     await database.close()
 
 
-def _joining(database: Database, decoder: Decoder, connection: object) -> ActionStore:
+def _joining(database: Database, decoder: Decoder, connection: object) -> ActionWrites:
     """Actions inside the transaction of a caller's connection to the same database."""
     return JoinedActions(database, decoder, session_on(connection, database.queries))

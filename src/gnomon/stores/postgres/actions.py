@@ -6,17 +6,24 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from gnomon.contracts.store import LOCAL, ActionDraft, ActionPage, ChangeResult, Selection
+from gnomon.contracts.store import (
+    LOCAL,
+    ActionDraft,
+    ActionPage,
+    ChangeResult,
+    DecideResume,
+    Selection,
+)
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.codec import read_attempt
 from gnomon.model.ids import shard_of
-from gnomon.stores.postgres.changes import ActionAddress, ActionChanger, Decide
+from gnomon.stores._actions import creator_of
+from gnomon.stores.postgres.changes import ActionAddress, ActionChanger
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.creation import (
     answers,
     create_drafts,
     created_by_guid,
-    creator_of,
     draft_columns,
     in_key_order,
 )
@@ -45,16 +52,16 @@ class PostgresActions:
                 "create", *draft_columns(in_key_order(drafts)), creator_of(actor), actor, verb
             )
             return answers(drafts, created_by_guid(rows))
-        found: list[ChangeResult | None] = [None] * len(drafts)
+        results: list[ChangeResult | None] = [None] * len(drafts)
         for group in self._database.groups(draft.shard for draft in drafts):
             chosen = [drafts[place] for place in group.places]
             async with self._database.transaction("create") as session:
                 part = await create_drafts(
                     session, self._decoder, chosen, group.shards, actor=actor, verb=verb
                 )
-            for place, changed in zip(group.places, part, strict=True):
-                found[place] = changed
-        return found
+            for place, result in zip(group.places, part, strict=True):
+                results[place] = result
+        return results
 
     async def replace(
         self, draft: ActionDraft, *, if_match: UUID | None, actor: str = LOCAL
@@ -80,7 +87,7 @@ class PostgresActions:
         id: str,
         guid: UUID,
         *,
-        decide: Decide,
+        decide: DecideResume,
         if_match: UUID | None,
         actor: str = LOCAL,
     ) -> ChangeResult:

@@ -8,30 +8,21 @@ stays; nobody can begin it, and its owner drops it when it is moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from gnomon.contracts.store import ActionDraft, ChangeResult
+from gnomon.contracts.store import ActionDraft, ChangeResult, DecideResume
 from gnomon.model.action import Action, Attempt, State, Status
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound, StoreUnavailable
 from gnomon.model.transition import expiry_of
+from gnomon.stores._actions import DELETED, REPLACED, deleted_action, drafted_action
 from gnomon.stores.postgres.connection import Session
-from gnomon.stores.postgres.creation import (
-    create_drafts,
-    draft_columns,
-    drafted_action,
-    find_repeat,
-)
+from gnomon.stores.postgres.creation import create_drafts, draft_columns, find_repeat
 from gnomon.stores.postgres.rows import Decoder
 
-Decide = Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]]
-
-DELETED = "deleted"
-REPLACED = "replaced"
 REPLACE_TRIES_MAX = 5  # an id that others create and end all the time: let the caller try again
 
 
@@ -112,18 +103,8 @@ class ActionChanger:
         await self._session.fetch("change_archive", place.shard, place.id, DELETED, live.now)
         await self._session.fetch("delete", place.shard, place.id)
         await self._audit("delete", place, live.action.meta.guid, live.now)
-        status = _idle(live.action.status)
-        flight = int(live.attempt is not None)  # it was made, though its end is not known
-        status = msgspec.structs.replace(
-            status,
-            state=State.CANCELLED,
-            expires_at=None,
-            attempts=status.attempts + flight,
-            interrupted=status.interrupted + flight,
-            reason=DELETED,
-            finished_at=live.now,
-        )
-        return ChangeResult(action=_renewed(live.action, status, live.now), in_flight=live.attempt)
+        action = deleted_action(live.action, live.now)
+        return ChangeResult(action=action, in_flight=live.attempt)
 
     async def pause(self, place: ActionAddress, guid: UUID, if_match: UUID | None) -> ChangeResult:
         live = await self._expected(place, if_match, repeated_as=guid)
@@ -134,7 +115,7 @@ class ActionChanger:
         return await self._change("pause", place, live, guid, status)
 
     async def resume(
-        self, place: ActionAddress, guid: UUID, decide: Decide, if_match: UUID | None
+        self, place: ActionAddress, guid: UUID, decide: DecideResume, if_match: UUID | None
     ) -> ChangeResult:
         live = await self._expected(place, if_match, repeated_as=guid)
         if live.action.status.state is State.ACTIVE:

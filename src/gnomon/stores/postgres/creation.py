@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import LOCAL, ActionDraft, ChangeResult
-from gnomon.model.action import Action, Meta, Status
+from gnomon.contracts.store import ActionDraft, ChangeResult
+from gnomon.model.action import Action
 from gnomon.model.codec import encode_spec
+from gnomon.stores._actions import creator_of, drafted_action
 from gnomon.stores.postgres.connection import Row, Session
 from gnomon.stores.postgres.rows import Decoder
 
@@ -43,27 +44,6 @@ def draft_columns(drafts: Sequence[ActionDraft]) -> tuple[list[object], ...]:
     )
 
 
-def drafted_action(
-    draft: ActionDraft, *, created_at: datetime, updated_at: datetime | None = None
-) -> Action:
-    """The action as a draft begins it."""
-    return Action(
-        meta=Meta(
-            id=draft.id,
-            guid=draft.guid,
-            shard=draft.shard,
-            created_at=created_at,
-            updated_at=updated_at or created_at,
-        ),
-        spec=draft.spec,
-        status=Status(
-            scheduled_at=draft.scheduled_at,
-            occurrence_at=draft.occurrence_at,
-            expires_at=draft.expires_at,
-        ),
-    )
-
-
 def answers(
     drafts: Sequence[ActionDraft], stored: dict[UUID, datetime]
 ) -> list[ChangeResult | None]:
@@ -78,11 +58,6 @@ def answers(
 
 def created_by_guid(rows: Sequence[Row]) -> dict[UUID, datetime]:
     return {row["guid"]: row["created_at"] for row in rows}
-
-
-def creator_of(actor: str) -> str | None:
-    """Whom new actions count against; those without a token count against nobody."""
-    return None if actor == LOCAL else actor
 
 
 async def create_drafts(

@@ -7,25 +7,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-import msgspec
-
 from gnomon.contracts.clock import Entropy
-from gnomon.contracts.store import Finding, HeldShard, Installation, LapsedRow, SettleRequest
-from gnomon.model.errors import InvalidRequest, SchemaMismatch, StoreUnavailable, check
-from gnomon.model.transition import MissedOccurrences, Verdict, decide
+from gnomon.contracts.store import Finding, HeldShard, Installation
+from gnomon.model.errors import SchemaMismatch, StoreUnavailable, check
 from gnomon.queries import in_schema
+from gnomon.stores._upkeep import OVERRUN, Migration, check_past_due, skip_of
 from gnomon.stores.postgres.connection import Database, PoolSession, read_now
-from gnomon.stores.postgres.migrations import FLOOR, VERSION, PostgresMigration, migrations
+from gnomon.stores.postgres.migrations import FLOOR, VERSION, migrations
 from gnomon.stores.postgres.partitions import PartitionJanitor
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.work import PostgresWork
 
 MIGRATE_PATIENCE = timedelta(minutes=10)
 DOCTOR_PATIENCE = timedelta(minutes=5)
-OVERRUN = timedelta(seconds=60)  # this long after its deadline nobody can still be at an attempt
 FINDINGS_MAX = 1_000
 ADOPT_BATCH = 500
-SKIPPED = "skipped when the database was adopted"
 ADOPTER = "adopt"
 
 # Which tables each migration made: those by shard, and those that every node has whole.
@@ -132,7 +128,7 @@ class PostgresInstallation:
         check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
         return int(rows[0]["schema_version"])
 
-    async def _apply(self, session: PoolSession, step: PostgresMigration) -> None:
+    async def _apply(self, session: PoolSession, step: Migration) -> None:
         await session.execute(in_schema(step.script, self._database.schema))
         await session.fetch("migrate_record", step.version, step.name)
 
@@ -205,8 +201,7 @@ class PostgresInstallation:
         )
 
     async def adopt(self, *, past_due: str) -> int:
-        if past_due not in ("run", "skip"):
-            raise InvalidRequest("past_due must be `run` or `skip`")
+        check_past_due(past_due)
         skipped = 0
         if past_due == "skip":
             moment = await self.now()
@@ -227,10 +222,7 @@ class PostgresInstallation:
         count = 0
         while rows := await self._database.fetch_wide("adopt_overdue", shard, moment, ADOPT_BATCH):
             overdue = [self._decoder.lapsed_of(row) for row in rows]
-            skips = [
-                SettleRequest(lapsed=row, verdict=_skip(row), reason=SKIPPED) for row in overdue
-            ]
-            settled = await self._work.settle(skips)
+            settled = await self._work.settle([skip_of(lapsed) for lapsed in overdue])
             if not settled:
                 raise StoreUnavailable(f"adopt: a transaction holds actions of shard {shard}")
             count += settled
@@ -259,11 +251,3 @@ class PostgresInstallation:
 
     async def purge(self, *, limit: int) -> int:
         return await self._janitor.purge(limit)
-
-
-def _skip(lapsed: LapsedRow) -> Verdict:
-    """As if its time had passed unseen; what ran elsewhere counts as interrupted."""
-    verdict = decide(
-        lapsed.spec, lapsed.status, MissedOccurrences(), guid=lapsed.guid, now=lapsed.now
-    )
-    return msgspec.structs.replace(verdict, interrupted=1) if lapsed.running else verdict

@@ -7,16 +7,14 @@ A blocking connection is used in place: the coroutine then never waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 import asyncpg.pool
 
-from gnomon.contracts.store import LOCAL, ActionDraft, ActionPage, ChangeResult, Selection
-from gnomon.model.action import Action, Attempt, State
+from gnomon.contracts.store import LOCAL, ActionDraft, ChangeResult
 from gnomon.model.errors import InvalidRequest, NotSupported
 from gnomon.model.ids import shard_of
 from gnomon.stores.postgres.changes import ActionAddress, ActionChanger
@@ -115,7 +113,7 @@ def session_on(connection: object, queries: Mapping[str, str]) -> Session:
 
 
 class JoinedActions:
-    """The part of the `ActionStore` that makes sense in a foreign transaction."""
+    """The `ActionWrites` inside the transaction of a session that is the caller's."""
 
     def __init__(self, database: Database, decoder: Decoder, session: Session) -> None:
         self._database = database
@@ -125,15 +123,15 @@ class JoinedActions:
     async def create(
         self, drafts: Sequence[ActionDraft], *, actor: str = LOCAL, verb: str = "create"
     ) -> Sequence[ChangeResult | None]:
-        found: list[ChangeResult | None] = [None] * len(drafts)
+        answers: list[ChangeResult | None] = [None] * len(drafts)
         for group in self._database.groups(draft.shard for draft in drafts):
             chosen = [drafts[place] for place in group.places]
             part = await create_drafts(
                 self._session, self._decoder, chosen, group.shards, actor=actor, verb=verb
             )
-            for place, changed in zip(group.places, part, strict=True):
-                found[place] = changed
-        return found
+            for place, answer in zip(group.places, part, strict=True):
+                answers[place] = answer
+        return answers
 
     async def replace(
         self, draft: ActionDraft, *, if_match: UUID | None, actor: str = LOCAL
@@ -148,47 +146,3 @@ class JoinedActions:
 
     def _changer(self, actor: str) -> ActionChanger:
         return ActionChanger(self._session, self._decoder, actor, joined=True)
-
-    async def pause(
-        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
-    ) -> ChangeResult:
-        _refuse("pause", id, guid, if_match, actor)
-
-    async def resume(
-        self,
-        id: str,
-        guid: UUID,
-        *,
-        decide: Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]],
-        if_match: UUID | None,
-        actor: str = LOCAL,
-    ) -> ChangeResult:
-        _refuse("resume", id, guid, decide, if_match, actor)
-
-    async def run_now(
-        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
-    ) -> ChangeResult:
-        _refuse("run_now", id, guid, if_match, actor)
-
-    async def get(self, id: str) -> Action | None:
-        _refuse("get", id)
-
-    async def get_many(self, ids: Sequence[str]) -> Sequence[Action | None]:
-        _refuse("get_many", ids)
-
-    async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
-        _refuse("list", selection, after, limit)
-
-    async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
-        _refuse("attempts", id, limit)
-
-    async def count(self) -> Mapping[State, int]:
-        _refuse("count")
-
-
-def _refuse(verb: str, *_args: object) -> NoReturn:
-    raise NotSupported(
-        f"`{verb}` in a caller's transaction",
-        engine=ENGINE,
-        remedy="use the store itself; create, replace and delete can join",
-    )

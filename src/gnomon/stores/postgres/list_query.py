@@ -7,15 +7,18 @@ finished action is left out while its id lives, or if a later generation of it h
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import NamedTuple
 
 from gnomon.contracts.store import ActionPage, Selection
 from gnomon.model.action import Action, State
-from gnomon.model.errors import InvalidRequest
-from gnomon.model.ids import ID_PATTERN
 from gnomon.queries import in_schema
+from gnomon.stores._listing import (
+    LAST_CHAR,
+    read_cursor,
+    wants_finished,
+    wants_live,
+    write_cursor,
+)
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.rows import Decoder
 
@@ -63,7 +66,6 @@ _OF_SHARD = "AND a.shard_id = l.shard_id"
 _DUE = "AND a.state = 'active' AND coalesce(q.scheduled_at, a.scheduled_at) < ${place}::timestamptz"
 # Says in words what the partial index wants to hear.
 _TROUBLE = "AND a.state <> 'done'"
-_LAST_CHAR = "\U0010ffff"
 
 
 class Condition(NamedTuple):
@@ -79,9 +81,9 @@ async def list_page(
     """One page; one row more is read than shown, to know whether there is a next one."""
     conditions = _conditions(selection)
     parts = []
-    if _wants(selection, terminal=False):
+    if wants_live(selection):
         parts.append((_LIVE, ""))
-    if _wants(selection, terminal=True) and selection.due_before is None:
+    if wants_finished(selection):
         parts.append((_FINISHED, "" if State.DONE in (selection.states or State) else _TROUBLE))
     values = [read_cursor(after), limit + 1, *(condition.value for condition in conditions)]
     actions: dict[str, Action] = {}
@@ -108,11 +110,6 @@ def _statement(database: Database, template: str, conditions: list[Condition], e
     return in_schema(sql, database.schema)
 
 
-def _wants(selection: Selection, *, terminal: bool) -> bool:
-    states = selection.states or tuple(State)
-    return any(state.is_terminal == terminal for state in states)
-
-
 def _conditions(selection: Selection) -> list[Condition]:
     conditions = []
     if selection.states:
@@ -122,7 +119,7 @@ def _conditions(selection: Selection) -> list[Condition]:
         conditions.append(Condition("AND a.queue = ${place}::text", selection.queue))
     if selection.id_prefix:
         conditions.append(Condition("AND a.id >= ${place}::text", selection.id_prefix))
-        conditions.append(Condition("AND a.id < ${place}::text", selection.id_prefix + _LAST_CHAR))
+        conditions.append(Condition("AND a.id < ${place}::text", selection.id_prefix + LAST_CHAR))
     if selection.due_before is not None:
         conditions.append(Condition(_DUE, selection.due_before))
     for name, value in selection.labels.items():
@@ -130,21 +127,3 @@ def _conditions(selection: Selection) -> list[Condition]:
         conditions.append(Condition("AND /*schema*/spec_json(a.spec) #>> ${place}::text[]", path))
         conditions.append(Condition("= ${place}::text", value))
     return conditions
-
-
-def write_cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
-
-
-def read_cursor(cursor: str | None) -> str:
-    """The id after which a page begins; nothing sorts before the empty text."""
-    if cursor is None:
-        return ""
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        name = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        name = ""
-    if not ID_PATTERN.fullmatch(name):
-        raise InvalidRequest("`after` must be the `next` of a former page, unchanged")
-    return name

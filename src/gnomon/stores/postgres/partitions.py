@@ -18,6 +18,7 @@ from typing import NamedTuple
 from gnomon.contracts.clock import Entropy
 from gnomon.model.errors import BugError, StoreUnavailable
 from gnomon.queries import in_schema
+from gnomon.stores._upkeep import WORKERS_KEPT_FOR
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.postgres.connection import Database
 
@@ -27,7 +28,6 @@ TRY_AGAIN_S = 0.2
 PATIENCE = timedelta(seconds=5)  # for the rest of it, once the lock is had
 LOOK = timedelta(seconds=30)
 DAYS_AHEAD = 3  # today, tomorrow, and the day after: a janitor may miss a day
-WORKERS_KEPT_FOR = timedelta(minutes=5)  # of silence: its attempts are settled by then
 SAVED_MAX = 5_000  # rows of a day that is over which may be carried out of it
 SAVED_SHARE = 10  # a tenth of its rows at most
 FINISHED = "finished_action"

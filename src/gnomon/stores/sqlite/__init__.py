@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.contracts.store import ActionStore, Capabilities, Store
+from gnomon.contracts.store import ActionWrites, Capabilities, Store
 from gnomon.model.errors import NotSupported
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.actions import SqliteActions
@@ -83,7 +83,7 @@ async def _leave_open() -> None:
     """The runner belongs to the one who made it."""
 
 
-def _joining(connection: object, *, path: str, runner: Runner, clock: Clock) -> ActionStore:
+def _joining(connection: object, *, path: str, runner: Runner, clock: Clock) -> ActionWrites:
     """Actions inside the transaction of a `sqlite3.Connection` to the same file."""
     if path == MEMORY:
         raise NotSupported(

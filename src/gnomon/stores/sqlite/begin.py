@@ -26,7 +26,7 @@ from gnomon.model.action import Status
 from gnomon.model.codec import read_attempt, read_spec
 from gnomon.model.errors import check
 from gnomon.stores.sqlite.move import OVERDUE_US, move_held
-from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.queries import SQL, fetch_one
 from gnomon.stores.sqlite.results import Parameters
 from gnomon.stores.sqlite.rows import (
     duration_us,
@@ -156,8 +156,10 @@ def _reached(
     since = _since_us(demand)
     wanted = lane_row(demand.lane) | {"since": since, "now": terms.now_us}
     wanted["looked_at"] = demand.limit + _looked_at(demand)
-    row = connection.execute(SQL["begin_reached"], wanted).fetchone()
-    return None if row is None else moment(max(row[0], max(since, micros(first)) + 1))
+    row = fetch_one(connection, "begin_reached", wanted)
+    if row is None:
+        return None
+    return moment(max(row["scheduled_at"], max(since, micros(first)) + 1))
 
 
 def _due(
@@ -204,8 +206,8 @@ def _stamp(
 
 
 def _next_due(connection: Connection, lane: Lane, *, after: int = ALWAYS_US) -> datetime | None:
-    row = connection.execute(SQL["begin_next_due"], lane_row(lane) | {"after": after}).fetchone()
-    return None if row is None else moment(row[0])
+    row = fetch_one(connection, "begin_next_due", lane_row(lane) | {"after": after})
+    return None if row is None else moment(row["scheduled_at"])
 
 
 def move_and_begin(

@@ -6,17 +6,21 @@ of the two only, for a finished action is left out while its id lives.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import sqlite3
 from heapq import merge
 from typing import Any
 
 from gnomon.contracts.store import ActionPage, Selection
-from gnomon.model.action import Action, State
-from gnomon.model.errors import InvalidRequest
-from gnomon.model.ids import ID_PATTERN
-from gnomon.stores.sqlite.rows import FinishedRow, LiveRow, micros
+from gnomon.model.action import Action
+from gnomon.stores._listing import (
+    LAST_CHAR,
+    read_cursor,
+    wants_finished,
+    wants_live,
+    write_cursor,
+)
+from gnomon.stores.sqlite.queries import fetch_text
+from gnomon.stores.sqlite.rows import finished_action, live_action, micros
 
 _LIVE = """
 SELECT a.* FROM live_action AS a WHERE a.id > :after {conditions} ORDER BY a.id LIMIT :limit
@@ -39,7 +43,6 @@ WHERE a.id > :after AND a.purge_at > :now
 ORDER BY a.id
 LIMIT :limit
 """
-_LAST_CHAR = "\U0010ffff"
 
 
 def list_page(
@@ -55,20 +58,15 @@ def list_page(
     parameters |= {"after": read_cursor(after), "limit": limit + 1, "now": now_us}
     live: list[Action] = []
     finished: list[Action] = []
-    if _wants(selection, terminal=False):
+    if wants_live(selection):
         sql = _LIVE.format(conditions=conditions)
-        live = [LiveRow(*row).action() for row in connection.execute(sql, parameters)]
-    if _wants(selection, terminal=True) and selection.due_before is None:
+        live = [live_action(row) for row in fetch_text(connection, sql, parameters)]
+    if wants_finished(selection):
         sql = _FINISHED.format(conditions=conditions)
-        finished = [FinishedRow(*row).action() for row in connection.execute(sql, parameters)]
-    found = list(merge(live, finished, key=lambda action: action.meta.id))
-    following = write_cursor(found[limit - 1].meta.id) if len(found) > limit else None
-    return ActionPage(actions=found[:limit], next=following)
-
-
-def _wants(selection: Selection, *, terminal: bool) -> bool:
-    states = selection.states or tuple(State)
-    return any(state.is_terminal == terminal for state in states)
+        finished = [finished_action(row) for row in fetch_text(connection, sql, parameters)]
+    actions = list(merge(live, finished, key=lambda action: action.meta.id))
+    following = write_cursor(actions[limit - 1].meta.id) if len(actions) > limit else None
+    return ActionPage(actions=actions[:limit], next=following)
 
 
 def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
@@ -84,30 +82,12 @@ def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
         values["queue"] = selection.queue
     if selection.id_prefix:
         parts.append("a.id >= :prefix AND a.id < :prefix_end")
-        values |= {"prefix": selection.id_prefix, "prefix_end": selection.id_prefix + _LAST_CHAR}
+        values |= {"prefix": selection.id_prefix, "prefix_end": selection.id_prefix + LAST_CHAR}
     if selection.due_before is not None:
         parts.append("a.scheduled_at < :due_before")
         values["due_before"] = micros(selection.due_before)
     for number, (name, value) in enumerate(selection.labels.items()):
-        found = f"CASE WHEN json_valid(a.spec) THEN json_extract(a.spec, :label_{number}) END"
-        parts.append(f"{found} = :label_value_{number}")
+        label = f"CASE WHEN json_valid(a.spec) THEN json_extract(a.spec, :label_{number}) END"
+        parts.append(f"{label} = :label_value_{number}")
         values |= {f"label_{number}": f'$.labels."{name}"', f"label_value_{number}": value}
     return "".join(f" AND {part}" for part in parts), values
-
-
-def write_cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
-
-
-def read_cursor(cursor: str | None) -> str:
-    """The id after which a page begins; nothing sorts before the empty text."""
-    if cursor is None:
-        return ""
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        name = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
-    except (binascii.Error, ValueError):
-        name = ""
-    if not ID_PATTERN.fullmatch(name):
-        raise InvalidRequest("`after` must be the `next` of a former page, unchanged")
-    return name

@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from gnomon.contracts.store import HeldShard, Lane, MoveResult
-from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.results import Parameters
 from gnomon.stores.sqlite.rows import micros, moment
 
@@ -61,22 +61,22 @@ def _move_heads(connection: Connection, heads: Sequence[Parameters], now: dateti
     count = 0
     more = False
     for wanted in heads:
-        last = connection.execute(SQL["move_head"], wanted).fetchone()
+        last = fetch_one(connection, "move_head", wanted)
         if last is None:
             continue
-        last_at, last_guid, found = last
-        head = {"shard": wanted["shard"], "last_at": last_at, "last_guid": last_guid}
+        shard, last_at = wanted["shard"], last["created_at"]
+        head = {"shard": shard, "last_at": last_at, "last_guid": last["guid"]}
         lanes |= _moved_lanes(connection, head)
         count += _move_rows(connection, head)
-        marks[wanted["shard"]] = moment(last_at)
-        more = more or found == wanted["limit"]
+        marks[shard] = moment(last_at)
+        more = more or last["count"] == wanted["limit"]
     return MoveResult(count=count, lanes=lanes, marks=marks, more=more, now=now)
 
 
 def _moved_lanes(connection: Connection, head: Parameters) -> dict[Lane, datetime]:
     return {
-        Lane(head["shard"], queue, priority): moment(earliest)
-        for queue, priority, earliest in connection.execute(SQL["move_lanes"], head)
+        Lane(head["shard"], row["queue"], row["priority"]): moment(row["earliest"])
+        for row in fetch(connection, "move_lanes", head)
     }
 
 
@@ -89,5 +89,5 @@ def _move_rows(connection: Connection, head: Parameters) -> int:
 
 def filled_shards(connection: Connection, shards: Sequence[int]) -> frozenset[int]:
     """Those that have incoming rows."""
-    filled = connection.execute(SQL["poll"], {"shards": json.dumps(list(shards))})
-    return frozenset(shard for (shard,) in filled)
+    filled = fetch(connection, "poll", {"shards": json.dumps(list(shards))})
+    return frozenset(row["shard"] for row in filled)

@@ -18,7 +18,7 @@ from gnomon.model.action import Attempt, State
 from gnomon.model.errors import check
 from gnomon.model.transition import Verdict
 from gnomon.stores._attempts import finished_attempt, interrupted_attempt
-from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.queries import SQL, fetch_one
 from gnomon.stores.sqlite.rows import encode_attempt, micros, micros_or_none
 
 Connection = sqlite3.Connection
@@ -70,12 +70,11 @@ def _finish_one(
     connection: Connection, finish: FinishRequest, owner: str, now: datetime
 ) -> Recorded:
     row = finish_row(finish, micros(now))
-    fence = connection.execute(SQL["finish_fence"], row).fetchone()
-    if fence is None:
+    fenced = fetch_one(connection, "finish_fence", row)
+    if fenced is None:
         return _finish_late(connection, row, finish, owner, now)
-    (swept,) = fence
-    row["interrupted"] -= swept  # the sweeper had counted it: it is counted anew
-    if swept or not is_plain(finish):
+    row["interrupted"] -= fenced["swept"]  # the sweeper had counted it: it is counted anew
+    if fenced["swept"] or not is_plain(finish):
         attempt = finished_attempt(finish, owner, now)
         row["last_attempt"] = encode_attempt(attempt)
         connection.execute(SQL["log_attempt"], row | _log_fields(attempt))
@@ -87,11 +86,11 @@ def _finish_late(
     connection: Connection, row: Parameters, finish: FinishRequest, owner: str, now: datetime
 ) -> Recorded:
     """The fence refused it: it was recorded before, or something newer took its place."""
-    logged = connection.execute(SQL["finish_logged_outcome"], row).fetchone()
+    logged = fetch_one(connection, "finish_logged_outcome", row)
     if logged is None:
-        is_recorded = connection.execute(SQL["finish_recorded"], row).fetchone() is not None
+        is_recorded = fetch_one(connection, "finish_recorded", row) is not None
     else:
-        is_recorded = logged[0] not in {*OPEN_OUTCOMES} - {finish.outcome}
+        is_recorded = logged["outcome"] not in {*OPEN_OUTCOMES} - {finish.outcome}
     if is_recorded:
         return Recorded.REPEATED
     late = finished_attempt(finish, owner, now, outcome=f"late_{finish.outcome}")
@@ -107,8 +106,7 @@ def settle_rows(connection: Connection, settlements: Sequence[SettleRequest], no
 
 def _settle_one(connection: Connection, settlement: SettleRequest, now: datetime) -> bool:
     row = settle_row(settlement, micros(now))
-    fence = connection.execute(SQL["settle_fence"], row).fetchone()
-    if fence is None:
+    if fetch_one(connection, "settle_fence", row) is None:
         return False
     attempt = interrupted_attempt(settlement, now)
     if attempt is not None:

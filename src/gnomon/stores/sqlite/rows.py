@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -13,7 +14,13 @@ from gnomon.contracts.store import ActionDraft
 from gnomon.model.action import Action, Attempt, Meta, State, Status
 from gnomon.model.codec import encode_spec, read_attempt, read_spec
 
+Row = sqlite3.Row
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+COUNTERS = (
+    "occurrence_no", "attempts", "succeeded", "failed", "interrupted", "consecutive_failures",
+    "consecutive_interruptions", "occurrence_failures",
+)  # fmt: skip
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -47,146 +54,79 @@ def encode_attempt(attempt: Attempt) -> str:
     return _ENCODER.encode(attempt).decode()
 
 
-class LiveRow(NamedTuple):
-    """A row of the view `live_action`, in its order."""
-
-    id: str
-    shard_id: int
-    guid: bytes
-    state: str
-    keyed: int
-    retention_us: int
-    created_at: int
-    updated_at: int
-    scheduled_at: int | None
-    occurrence_no: int
-    occurrence_at: int
-    expires_at: int | None
-    attempts: int
-    succeeded: int
-    failed: int
-    interrupted: int
-    consecutive_failures: int
-    consecutive_interruptions: int
-    occurrence_failures: int
-    last_attempt: str | None
-    spec: str
-    queue: str
-    priority: int
-    running: int | None
-    attempt_id: bytes | None
-    began_at: int | None
-    deadline_at: int | None
-    owner: str | None
-
-    def attempt(self) -> Attempt | None:
-        """The attempt that runs, if one does."""
-        if not self.running:
-            return None
-        assert self.attempt_id is not None
-        assert self.began_at is not None
-        return Attempt(
-            attempt_id=UUID(bytes=self.attempt_id),
-            attempt_no=self.attempts,
-            occurrence_no=self.occurrence_no,
-            began_at=moment(self.began_at),
-            deadline=moment_or_none(self.deadline_at),
-            owner=self.owner,
-        )
-
-    def status(self) -> Status:
-        return Status(
-            state=State(self.state),
-            scheduled_at=moment_or_none(self.scheduled_at),
-            occurrence_no=self.occurrence_no,
-            occurrence_at=moment(self.occurrence_at),
-            expires_at=moment_or_none(self.expires_at),
-            attempts=self.attempts,
-            succeeded=self.succeeded,
-            failed=self.failed,
-            interrupted=self.interrupted,
-            consecutive_failures=self.consecutive_failures,
-            consecutive_interruptions=self.consecutive_interruptions,
-            occurrence_failures=self.occurrence_failures,
-            current_attempt=self.attempt(),
-            last_attempt=read_attempt(self.last_attempt),
-        )
-
-    def action(self) -> Action:
-        meta = Meta(
-            id=self.id,
-            guid=UUID(bytes=self.guid),
-            shard=self.shard_id,
-            created_at=moment(self.created_at),
-            updated_at=moment(self.updated_at),
-        )
-        return Action(meta=meta, spec=read_spec(self.spec), status=self.status())
+def running_attempt(row: Row) -> Attempt | None:
+    """The attempt that runs, if one does. The columns of the view `live_action`."""
+    if not row["running"]:
+        return None
+    return Attempt(
+        attempt_id=UUID(bytes=row["attempt_id"]),
+        attempt_no=row["attempts"],
+        occurrence_no=row["occurrence_no"],
+        began_at=moment(row["began_at"]),
+        deadline=moment_or_none(row["deadline_at"]),
+        owner=row["owner"],
+    )
 
 
-class FinishedRow(NamedTuple):
-    """A finished action, in the order of the queries."""
+def live_status(row: Row) -> Status:
+    """The columns of the view `live_action`."""
+    return Status(
+        **_counts(row),
+        state=State(row["state"]),
+        scheduled_at=moment_or_none(row["scheduled_at"]),
+        occurrence_at=moment(row["occurrence_at"]),
+        expires_at=moment_or_none(row["expires_at"]),
+        current_attempt=running_attempt(row),
+        last_attempt=read_attempt(row["last_attempt"]),
+    )
 
-    id: str
-    shard_id: int
-    guid: bytes
-    state: str
-    created_at: int
-    updated_at: int
-    occurrence_no: int
-    occurrence_at: int
-    attempts: int
-    succeeded: int
-    failed: int
-    interrupted: int
-    consecutive_failures: int
-    consecutive_interruptions: int
-    occurrence_failures: int
-    attempt_id: bytes | None
-    began_at: int | None
-    reason: str | None
-    finished_at: int
-    last_attempt: str | None
-    spec: str
 
-    def attempt(self) -> Attempt | None:
-        """The last attempt: as written, or for a plain success out of the row itself."""
-        if self.last_attempt is not None:
-            return read_attempt(self.last_attempt)
-        if self.attempt_id is None or self.began_at is None:
-            return None
-        return Attempt(
-            attempt_id=UUID(bytes=self.attempt_id),
-            attempt_no=self.attempts,
-            occurrence_no=self.occurrence_no,
-            began_at=moment(self.began_at),
-            ended_at=moment(self.finished_at),
-            outcome="succeeded",
-        )
+def live_action(row: Row) -> Action:
+    """The columns of the view `live_action`."""
+    return Action(meta=_meta(row), spec=read_spec(row["spec"]), status=live_status(row))
 
-    def action(self) -> Action:
-        meta = Meta(
-            id=self.id,
-            guid=UUID(bytes=self.guid),
-            shard=self.shard_id,
-            created_at=moment(self.created_at),
-            updated_at=moment(self.updated_at),
-        )
-        status = Status(
-            state=State(self.state),
-            occurrence_no=self.occurrence_no,
-            occurrence_at=moment(self.occurrence_at),
-            attempts=self.attempts,
-            succeeded=self.succeeded,
-            failed=self.failed,
-            interrupted=self.interrupted,
-            consecutive_failures=self.consecutive_failures,
-            consecutive_interruptions=self.consecutive_interruptions,
-            occurrence_failures=self.occurrence_failures,
-            last_attempt=self.attempt(),
-            reason=self.reason,
-            finished_at=moment(self.finished_at),
-        )
-        return Action(meta=meta, spec=read_spec(self.spec), status=status)
+
+def finished_action(row: Row) -> Action:
+    """The columns of the table `finished_action`."""
+    status = Status(
+        **_counts(row),
+        state=State(row["state"]),
+        occurrence_at=moment(row["occurrence_at"]),
+        last_attempt=_last_attempt(row),
+        reason=row["reason"],
+        finished_at=moment(row["finished_at"]),
+    )
+    return Action(meta=_meta(row), spec=read_spec(row["spec"]), status=status)
+
+
+def _last_attempt(row: Row) -> Attempt | None:
+    """As it was written, or for a plain success out of the row itself."""
+    if row["last_attempt"] is not None:
+        return read_attempt(row["last_attempt"])
+    if row["attempt_id"] is None or row["began_at"] is None:
+        return None
+    return Attempt(
+        attempt_id=UUID(bytes=row["attempt_id"]),
+        attempt_no=row["attempts"],
+        occurrence_no=row["occurrence_no"],
+        began_at=moment(row["began_at"]),
+        ended_at=moment(row["finished_at"]),
+        outcome="succeeded",
+    )
+
+
+def _meta(row: Row) -> Meta:
+    return Meta(
+        id=row["id"],
+        guid=UUID(bytes=row["guid"]),
+        shard=row["shard_id"],
+        created_at=moment(row["created_at"]),
+        updated_at=moment(row["updated_at"]),
+    )
+
+
+def _counts(row: Row) -> dict[str, Any]:
+    return {name: row[name] for name in COUNTERS}
 
 
 def draft_row(draft: ActionDraft, now_us: int) -> dict[str, Any]:
@@ -223,15 +163,5 @@ def bulk_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "drafts": _ENCODER.encode(drafts).decode(),
         "packed": b"".join(row["guid"] for row in rows),
         "now": rows[0]["now"],
+        "creator": rows[0]["creator"],
     }
-
-
-def drafted_action(draft: ActionDraft, now: datetime) -> Action:
-    """The action that a stored draft is."""
-    meta = Meta(id=draft.id, guid=draft.guid, shard=draft.shard, created_at=now, updated_at=now)
-    status = Status(
-        scheduled_at=draft.scheduled_at,
-        occurrence_at=draft.occurrence_at,
-        expires_at=draft.expires_at,
-    )
-    return Action(meta=meta, spec=draft.spec, status=status)

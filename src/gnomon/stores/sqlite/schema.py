@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Iterator
-from importlib import resources
-from typing import NamedTuple
+
+from gnomon.stores._upkeep import Migration, load_migrations
 
 VERSION = 2  # what this program needs
 FLOOR = 1  # the oldest program that can use what this one installs
 
-_FILE = re.compile(r"(?P<version>\d{4})_(?P<name>\w+)\.sql")
 
-
-class SqliteMigration(NamedTuple):
-    """One step of the schema."""
-
-    version: int
-    name: str
-    statements: tuple[str, ...]
-
-
-def migrations() -> list[SqliteMigration]:
+def migrations() -> list[Migration]:
     """All steps, oldest first."""
-    steps = []
-    for entry in resources.files(f"{__package__}.migrations").iterdir():
-        match = _FILE.fullmatch(entry.name)
-        if match:
-            statements = tuple(split(entry.read_text("utf-8")))
-            steps.append(SqliteMigration(int(match["version"]), entry.name[:-4], statements))
-    return sorted(steps)
+    return load_migrations(f"{__package__}.migrations")
 
 
 def split(script: str) -> Iterator[str]:

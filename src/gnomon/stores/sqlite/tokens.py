@@ -3,109 +3,97 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
-from gnomon.contracts.clock import Clock
 from gnomon.contracts.store import AuditEntry, AuditSelection, Token, TokenDraft
 from gnomon.model.errors import AlreadyExists, NotFound
-from gnomon.stores.sqlite.connection import Runner
-from gnomon.stores.sqlite.queries import SQL
-from gnomon.stores.sqlite.rows import micros, micros_or_none, moment, moment_or_none
-
-Connection = sqlite3.Connection
+from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
+from gnomon.stores.sqlite.rows import Row, micros, micros_or_none, moment, moment_or_none
+from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, browse, read, write
 
 
-class SqliteTokens:
+class SqliteTokens(SqliteVerbs):
     """The `TokenStore` of this engine."""
 
-    def __init__(self, runner: Runner, clock: Clock) -> None:
-        self._runner = runner
-        self._clock = clock
+    @write
+    def create(self, connection: Connection, draft: TokenDraft) -> Token:
+        now = self._clock.now()
+        if _valid(connection, draft.name, now):
+            raise AlreadyExists("token", draft.name)
+        return _stored(connection, draft, now)
 
-    async def create(self, draft: TokenDraft) -> Token:
-        def create(connection: Connection) -> Token:
-            now = self._clock.now()
-            if _valid(connection, draft.name, now):
-                raise AlreadyExists("token", draft.name)
-            return _stored(connection, draft, now)
+    @write
+    def rotate(self, connection: Connection, draft: TokenDraft, *, overlap: timedelta) -> Token:
+        now = self._clock.now()
+        valid = _valid(connection, draft.name, now)
+        if not valid:
+            raise NotFound("token", draft.name)
+        shortened = {"token_id": valid[0], "ends_at": micros(now + overlap)}
+        connection.execute(SQL["rotate_shorten"], shortened)
+        _revoke(connection, valid[1:], now)
+        return _stored(connection, draft, now)
 
-        return await self._runner.write(create)
+    @write
+    def revoke(self, connection: Connection, name: str) -> int:
+        now = self._clock.now()
+        valid = _valid(connection, name, now)
+        _revoke(connection, valid, now)
+        return len(valid)
 
-    async def rotate(self, draft: TokenDraft, *, overlap: timedelta) -> Token:
-        def rotate(connection: Connection) -> Token:
-            now = self._clock.now()
-            valid = _valid(connection, draft.name, now)
-            if not valid:
-                raise NotFound("token", draft.name)
-            shortened = {"token_id": valid[0], "ends_at": micros(now + overlap)}
-            connection.execute(SQL["rotate_shorten"], shortened)
-            _revoke(connection, valid[1:], now)
-            return _stored(connection, draft, now)
+    @read
+    def list(self, connection: Connection) -> Sequence[Token]:
+        return [_token_of(row) for row in fetch(connection, "list_tokens")]
 
-        return await self._runner.write(rotate)
+    @read
+    def find(self, connection: Connection, digest: bytes) -> Token | None:
+        row = fetch_one(connection, "find_token", {"digest": digest, "now": self._now_us()})
+        return None if row is None else _token_of(row)
 
-    async def revoke(self, name: str) -> int:
-        def revoke(connection: Connection) -> int:
-            now = self._clock.now()
-            valid = _valid(connection, name, now)
-            _revoke(connection, valid, now)
-            return len(valid)
+    @read
+    def has_any(self, connection: Connection) -> bool:
+        (row,) = fetch(connection, "has_any_token")
+        return bool(row["found"])
 
-        return await self._runner.write(revoke)
+    @read
+    def count_live(self, connection: Connection, name: str, *, limit: int) -> int:
+        (row,) = fetch(connection, "count_live_actions", {"name": name, "limit": limit})
+        return int(row["count"])
 
-    async def list(self) -> Sequence[Token]:
-        rows = await self._fetch("list_tokens", {})
-        return [_token_of(row) for row in rows]
-
-    async def find(self, digest: bytes) -> Token | None:
-        wanted = {"digest": digest, "now": micros(self._clock.now())}
-        rows = await self._fetch("find_token", wanted)
-        return _token_of(rows[0]) if rows else None
-
-    async def has_any(self) -> bool:
-        return bool((await self._fetch("has_any_token", {}))[0][0])
-
-    async def count_live(self, name: str, *, limit: int) -> int:
-        return int((await self._fetch("count_live_actions", {"name": name, "limit": limit}))[0][0])
-
-    async def write_audit(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
+    @write
+    def write_audit(
+        self, connection: Connection, *, actor: str, verb: str, id: str, guid: UUID
+    ) -> None:
         entry = {"guid": guid.bytes, "count": 1, "verb": verb, "actor": actor, "id": id}
+        connection.execute(SQL["write_audit_entry"], entry | {"at": self._now_us()})
 
-        def note(connection: Connection) -> None:
-            connection.execute(SQL["write_audit_entry"], entry | {"at": micros(self._clock.now())})
-
-        await self._runner.write(note)
-
-    async def list_audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
+    @browse
+    def list_audit(
+        self, connection: Connection, selection: AuditSelection, *, limit: int
+    ) -> Sequence[AuditEntry]:
         wanted = {
             "actor": selection.actor,
             "id": selection.id,
             "before": micros_or_none(selection.before),
             "limit": limit,
         }
-        rows = await self._runner.browse(
-            lambda connection: connection.execute(SQL["list_audit"], wanted).fetchall()
-        )
         return [
             AuditEntry(
-                at=moment(at), actor=actor, verb=verb, id=name, guid=UUID(bytes=guid), count=count
+                at=moment(row["at"]),
+                actor=row["actor"],
+                verb=row["verb"],
+                id=row["id"],
+                guid=UUID(bytes=row["guid"]),
+                count=row["count"],
             )
-            for at, actor, verb, name, guid, count in rows
+            for row in fetch(connection, "list_audit", wanted)
         ]
-
-    async def _fetch(self, query: str, wanted: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
-        return await self._runner.read(
-            lambda connection: connection.execute(SQL[query], wanted).fetchall()
-        )
 
 
 def _valid(connection: Connection, name: str, now: datetime) -> list[bytes]:
     wanted = {"name": name, "now": micros(now)}
-    return [row[0] for row in connection.execute(SQL["change_valid_tokens"], wanted)]
+    return [row["token_id"] for row in fetch(connection, "change_valid_tokens", wanted)]
 
 
 def _revoke(connection: Connection, ids: Sequence[bytes], now: datetime) -> None:
@@ -125,29 +113,19 @@ def _stored(connection: Connection, draft: TokenDraft, now: datetime) -> Token:
         "rate": draft.rate,
         "live_max": draft.live_max,
     }
-    connection.execute(SQL["create_token"], row)
-    return Token(
-        id=draft.id,
-        digest=draft.digest,
-        name=draft.name,
-        scopes=draft.scopes,
-        created_at=now,
-        expires_at=expires_at,
-        rate=draft.rate,
-        live_max=draft.live_max,
-    )
+    (stored,) = fetch(connection, "create_token", row)
+    return _token_of(stored)
 
 
-def _token_of(row: tuple[Any, ...]) -> Token:
-    guid, digest, name, scopes, created_at, expires_at, revoked_at, rate, live_max = row
+def _token_of(row: Row) -> Token:
     return Token(
-        id=UUID(bytes=guid),
-        digest=digest,
-        name=name,
-        scopes=tuple(json.loads(scopes)),
-        created_at=moment(created_at),
-        expires_at=moment_or_none(expires_at),
-        revoked_at=moment_or_none(revoked_at),
-        rate=rate,
-        live_max=live_max,
+        id=UUID(bytes=row["token_id"]),
+        digest=row["digest"],
+        name=row["name"],
+        scopes=tuple(json.loads(row["scopes"])),
+        created_at=moment(row["created_at"]),
+        expires_at=moment_or_none(row["expires_at"]),
+        revoked_at=moment_or_none(row["revoked_at"]),
+        rate=row["rate"],
+        live_max=row["live_max"],
     )

@@ -6,13 +6,10 @@ Every verb is one write transaction, so what it read stays true until it has wri
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
-from gnomon.contracts.clock import Clock
 from gnomon.contracts.store import (
     ArrivalResult,
     BeginRequest,
@@ -37,50 +34,51 @@ from gnomon.stores.sqlite.begin import (
     lane_row,
     move_and_begin,
 )
-from gnomon.stores.sqlite.connection import Runner
 from gnomon.stores.sqlite.move import filled_shards, move_held, move_unheld
-from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.results import finish_attempts, settle_rows
-from gnomon.stores.sqlite.rows import LiveRow, duration_us, micros, moment
-
-Connection = sqlite3.Connection
+from gnomon.stores.sqlite.rows import (
+    Row,
+    duration_us,
+    live_status,
+    micros,
+    moment,
+    running_attempt,
+)
+from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, read, write
 
 STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
 
 
-class SqliteWork:
+class SqliteWork(SqliteVerbs):
     """The `WorkStore` of this engine."""
-
-    def __init__(self, runner: Runner, clock: Clock) -> None:
-        self._runner = runner
-        self._clock = clock
 
     # -- move -------------------------------------------------------------------------------------
 
-    async def poll(self, holdings: Sequence[HeldShard]) -> PollResult:
-        held = [holding.shard for holding in holdings]
-        shards = await self._runner.read(lambda connection: filled_shards(connection, held))
+    @read
+    def poll(self, connection: Connection, holdings: Sequence[HeldShard]) -> PollResult:
+        shards = filled_shards(connection, [holding.shard for holding in holdings])
         return PollResult(shards=shards, now=self._clock.now(), open=OpenTransactions())
 
-    async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
-        return await self._runner.write(
-            lambda connection: move_held(connection, holdings, limit, self._clock.now())
-        )
-
-    async def move_silent(
-        self, shards: Sequence[int], *, limit: int, silent: timedelta
+    @write
+    def move(
+        self, connection: Connection, holdings: Sequence[HeldShard], *, limit: int
     ) -> MoveResult:
-        silent_us = duration_us(silent)
-        return await self._runner.write(
-            lambda connection: move_unheld(
-                connection, shards, limit, self._clock.now(), silent_us=silent_us
-            )
-        )
+        return move_held(connection, holdings, limit, self._clock.now())
+
+    @write
+    def move_silent(
+        self, connection: Connection, shards: Sequence[int], *, limit: int, silent: timedelta
+    ) -> MoveResult:
+        now, silent_us = self._clock.now(), duration_us(silent)
+        return move_unheld(connection, shards, limit, now, silent_us=silent_us)
 
     # -- begin ------------------------------------------------------------------------------------
 
-    async def begin(
+    @write
+    def begin(
         self,
+        connection: Connection,
         demands: Sequence[BeginRequest],
         *,
         batch: UUID,
@@ -89,16 +87,14 @@ class SqliteWork:
         window: timedelta,
         silent: timedelta,
     ) -> BeginResult:
-        def call(connection: Connection) -> BeginResult:
-            terms = begin_terms(
-                batch, owner, self._clock.now(), grace=grace, window=window, silent=silent
-            )
-            return begin_lanes(connection, demands, terms)
+        now = self._clock.now()
+        terms = begin_terms(batch, owner, now, grace=grace, window=window, silent=silent)
+        return begin_lanes(connection, demands, terms)
 
-        return await self._runner.write(call)
-
-    async def move_and_begin(
+    @write
+    def move_and_begin(
         self,
+        connection: Connection,
         holdings: Sequence[HeldShard],
         *,
         limit: int,
@@ -108,152 +104,137 @@ class SqliteWork:
         grace: timedelta,
         window: timedelta,
     ) -> ArrivalResult:
-        def call(connection: Connection) -> ArrivalResult:
-            terms = begin_terms(batch, owner, self._clock.now(), grace=grace, window=window)
-            return move_and_begin(connection, holdings, limit, room, terms)
+        terms = begin_terms(batch, owner, self._clock.now(), grace=grace, window=window)
+        return move_and_begin(connection, holdings, limit, room, terms)
 
-        return await self._runner.write(call)
-
-    async def find_begun(
-        self, demands: Sequence[BeginRequest], *, batch: UUID
+    @write
+    def find_begun(
+        self, connection: Connection, demands: Sequence[BeginRequest], *, batch: UUID
     ) -> Sequence[BegunAttempt]:
-        return await self._runner.write(
-            lambda connection: [
-                begun
-                for lane in dict.fromkeys(demand.lane for demand in demands)
-                for begun in find_begun_in(connection, lane, str(batch))
-            ]
-        )
+        return [
+            begun
+            for lane in dict.fromkeys(demand.lane for demand in demands)
+            for begun in find_begun_in(connection, lane, str(batch))
+        ]
 
-    async def extend(
-        self, attempts: Sequence[ReservedAttempt], *, window: timedelta, grace: timedelta
+    @write
+    def extend(
+        self,
+        connection: Connection,
+        attempts: Sequence[ReservedAttempt],
+        *,
+        window: timedelta,
+        grace: timedelta,
     ) -> Collection[UUID]:
-        return await self._runner.write(
-            lambda connection: _extend(connection, attempts, self._clock.now() + window + grace)
-        )
+        reserved_until = micros(self._clock.now() + window + grace)
+        kept = set()
+        for attempt in attempts:
+            row = {
+                "shard": attempt.shard,
+                "guid": attempt.guid.bytes,
+                "attempt_id": attempt.attempt_id.bytes,
+                "reserved_until": reserved_until,
+            }
+            if connection.execute(SQL["extend"], row).rowcount:
+                kept.add(attempt.attempt_id)
+        return kept
 
     # -- record -----------------------------------------------------------------------------------
 
-    async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
-        return await self._runner.write(
-            lambda connection: finish_attempts(connection, finishes, owner, self._clock.now())
-        )
+    @write
+    def finish(
+        self, connection: Connection, finishes: Sequence[FinishRequest], *, owner: str
+    ) -> Sequence[Recorded]:
+        return finish_attempts(connection, finishes, owner, self._clock.now())
 
-    async def settle(self, settlements: Sequence[SettleRequest]) -> int:
-        return await self._runner.write(
-            lambda connection: settle_rows(connection, settlements, self._clock.now())
-        )
+    @write
+    def settle(self, connection: Connection, settlements: Sequence[SettleRequest]) -> int:
+        return settle_rows(connection, settlements, self._clock.now())
 
     # -- lapsed -----------------------------------------------------------------------------------
 
-    async def list_lapsed(
-        self, holdings: Sequence[HeldShard], *, limit: int
+    @write
+    def list_lapsed(
+        self, connection: Connection, holdings: Sequence[HeldShard], *, limit: int
     ) -> Sequence[LapsedRow]:
-        return await self._runner.write(
-            lambda connection: _lapsed(connection, holdings, limit, self._clock.now())
-        )
+        now = self._clock.now()
+        lapsed: list[LapsedRow] = []
+        for holding in holdings:
+            wanted = {
+                "shard": holding.shard,
+                "lease_guid": holding.lease_guid.bytes,
+                "now": micros(now),
+                "limit": limit - len(lapsed),
+            }
+            for query in ("list_lapsed_running", "list_lapsed_expired"):
+                lapsed += [lapsed_of(row, now) for row in fetch(connection, query, wanted)]
+        return lapsed[:limit]
 
-    async def delete_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
-        return await self._runner.write(
-            lambda connection: _delete_stale(connection, holdings, limit, self._clock.now())
-        )
+    @write
+    def delete_stale(
+        self, connection: Connection, holdings: Sequence[HeldShard], *, limit: int
+    ) -> int:
+        now_us = self._now_us()
+        count = 0
+        for holding in holdings:
+            look = {"shard": holding.shard, "now": now_us, "limit": STALE_LOOKED_AT}
+            count += connection.execute(SQL["delete_stale_running"], look).rowcount
+            for lane, earliest in _lanes(connection, holding.shard):
+                if earliest <= now_us and count < limit:
+                    head = look | lane_row(lane)
+                    count += connection.execute(SQL["delete_stale"], head).rowcount
+        return count
 
-    async def list_orphans(
-        self, owners: Collection[str], *, shards: Sequence[int], after: UUID | None, limit: int
+    @read
+    def list_orphans(
+        self,
+        connection: Connection,
+        owners: Collection[str],
+        *,
+        shards: Sequence[int],
+        after: UUID | None,
+        limit: int,
     ) -> Sequence[LapsedRow]:
+        now = self._clock.now()
         wanted = {
             "owners": json.dumps(sorted(owners)),
             "shards": json.dumps(list(shards)),
             "after": None if after is None else after.bytes,
             "limit": limit,
         }
+        return [lapsed_of(row, now) for row in fetch(connection, "list_orphans", wanted)]
 
-        def call(connection: Connection) -> list[LapsedRow]:
-            now = self._clock.now()
-            return [lapsed_of(row, now) for row in connection.execute(SQL["list_orphans"], wanted)]
-
-        return await self._runner.read(call)
-
-    async def list_lanes(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
-        return await self._runner.read(
-            lambda connection: {
-                lane: moment(earliest)
-                for holding in holdings
-                for lane, earliest in _lanes(connection, holding.shard)
-            }
-        )
-
-
-def _extend(
-    connection: Connection, attempts: Sequence[ReservedAttempt], until: datetime
-) -> set[UUID]:
-    reserved_until = micros(until)
-    kept = set()
-    for attempt in attempts:
-        row = {
-            "shard": attempt.shard,
-            "guid": attempt.guid.bytes,
-            "attempt_id": attempt.attempt_id.bytes,
-            "reserved_until": reserved_until,
+    @read
+    def list_lanes(
+        self, connection: Connection, holdings: Sequence[HeldShard]
+    ) -> Mapping[Lane, datetime]:
+        return {
+            lane: moment(earliest)
+            for holding in holdings
+            for lane, earliest in _lanes(connection, holding.shard)
         }
-        if connection.execute(SQL["extend"], row).rowcount:
-            kept.add(attempt.attempt_id)
-    return kept
 
 
-def _lapsed(
-    connection: Connection, holdings: Sequence[HeldShard], limit: int, now: datetime
-) -> list[LapsedRow]:
-    found: list[LapsedRow] = []
-    for holding in holdings:
-        wanted = {
-            "shard": holding.shard,
-            "lease_guid": holding.lease_guid.bytes,
-            "now": micros(now),
-            "limit": limit - len(found),
-        }
-        for query in ("list_lapsed_running", "list_lapsed_expired"):
-            found += [lapsed_of(row, now) for row in connection.execute(SQL[query], wanted)]
-    return found[:limit]
-
-
-def _delete_stale(
-    connection: Connection, holdings: Sequence[HeldShard], limit: int, now: datetime
-) -> int:
-    now_us = micros(now)
-    count = 0
-    for holding in holdings:
-        look = {"shard": holding.shard, "now": now_us, "limit": STALE_LOOKED_AT}
-        count += connection.execute(SQL["delete_stale_running"], look).rowcount
-        for lane, earliest in _lanes(connection, holding.shard):
-            if earliest <= now_us and count < limit:
-                head = look | lane_row(lane)
-                count += connection.execute(SQL["delete_stale"], head).rowcount
-    return count
-
-
-def lapsed_of(row: tuple[Any, ...], now: datetime) -> LapsedRow:
-    live = LiveRow._make(row[:-2])
-    due_at, is_running = row[-2:]
+def lapsed_of(row: Row, now: datetime) -> LapsedRow:
+    """The columns of `live_action`, and those of the row in the processing queue."""
     return LapsedRow(
-        shard=live.shard_id,
-        id=live.id,
-        guid=UUID(bytes=live.guid),
-        spec=read_spec(live.spec),
-        status=live.status(),
-        attempt=live.attempt(),
-        running=bool(is_running),
-        scheduled_at=moment(due_at),
+        shard=row["shard_id"],
+        id=row["id"],
+        guid=UUID(bytes=row["guid"]),
+        spec=read_spec(row["spec"]),
+        status=live_status(row),
+        attempt=running_attempt(row),
+        running=bool(row["is_running"]),
+        scheduled_at=moment(row["due_at"]),
         now=now,
     )
 
 
 def _lanes(connection: Connection, shard: int) -> list[tuple[Lane, int]]:
     """All lanes of a shard with their earliest times: one step in the index for each."""
-    found: list[tuple[Lane, int]] = []
+    lanes: list[tuple[Lane, int]] = []
     lane = Lane(shard, "", -1)
-    while row := connection.execute(SQL["list_lanes_after"], lane_row(lane)).fetchone():
-        queue, priority, earliest = row
-        lane = Lane(shard, queue, priority)
-        found.append((lane, earliest))
-    return found
+    while row := fetch_one(connection, "list_lanes_after", lane_row(lane)):
+        lane = Lane(shard, row["queue"], row["priority"])
+        lanes.append((lane, row["scheduled_at"]))
+    return lanes

@@ -168,6 +168,6 @@ ORDER BY 4 DESC, 2 DESC
 LIMIT :limit;
 
 -- name: count
-SELECT state, count(*) FROM scheduled_action GROUP BY state
+SELECT state, count(*) AS count FROM scheduled_action GROUP BY state
 UNION ALL
 SELECT state, count(*) FROM finished_action WHERE purge_at > :now GROUP BY state;

@@ -1,5 +1,5 @@
 -- name: open_is_installed
-SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'installation';
+SELECT count(*) AS count FROM sqlite_schema WHERE type = 'table' AND name = 'installation';
 
 -- name: migrate_install
 INSERT INTO installation (

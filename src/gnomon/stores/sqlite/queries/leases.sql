@@ -29,7 +29,9 @@ VALUES (:worker, :owner, :process, :now, :now, :shards)
 ON CONFLICT (worker_id) DO UPDATE SET heartbeat_at = :now, shards = :shards, process = :process;
 
 -- name: heartbeat_alive
-SELECT count(*), coalesce(sum(shards), 0), (SELECT limits_version FROM installation)
+SELECT
+    count(*) AS workers, coalesce(sum(shards), 0) AS shards,
+    (SELECT limits_version FROM installation) AS limits_version
 FROM worker
 WHERE heartbeat_at >= :alive_since;
 

@@ -22,7 +22,7 @@ SELECT limits_version FROM installation;
 -- name: list_limits
 -- Who has not asked for this long has nothing any more, though his row may still be there.
 SELECT l.kind, l.name, l.parallel, l.rate, l.burst,
-    coalesce(sum(g.counted), 0), coalesce(sum(g.wanted), 0)
+    coalesce(sum(g.counted), 0) AS granted, coalesce(sum(g.wanted), 0) AS wanted
 FROM work_limit AS l
 LEFT JOIN limit_grant AS g
     ON g.kind = l.kind AND g.name = l.name AND g.asked_at > :asked_since

@@ -15,7 +15,8 @@ LIMIT :limit;
 
 -- name: create_token
 INSERT INTO token (token_id, digest, name, scopes, created_at, expires_at, rate, live_max)
-VALUES (:token_id, :digest, :name, :scopes, :now, :expires_at, :rate, :live_max);
+VALUES (:token_id, :digest, :name, :scopes, :now, :expires_at, :rate, :live_max)
+RETURNING *;
 
 -- name: change_valid_tokens
 -- The valid tokens of a name, newest first.
@@ -41,7 +42,8 @@ FROM token
 WHERE digest = :digest AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now);
 
 -- name: has_any_token
-SELECT EXISTS (SELECT 1 FROM token);
+SELECT EXISTS (SELECT 1 FROM token) AS found;
 
 -- name: count_live_actions
-SELECT count(*) FROM (SELECT 1 FROM scheduled_action WHERE creator = :name LIMIT :limit);
+SELECT count(*) AS count
+FROM (SELECT 1 FROM scheduled_action WHERE creator = :name LIMIT :limit);

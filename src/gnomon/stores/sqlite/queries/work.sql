@@ -1,6 +1,6 @@
 -- name: poll
 -- Which of these shards have incoming rows. SQLite leaves no dead rows, so marks are not needed.
-SELECT s.value FROM json_each(:shards) AS s
+SELECT s.value AS shard FROM json_each(:shards) AS s
 WHERE EXISTS (SELECT 1 FROM incoming_queue AS i WHERE i.shard_id = s.value);
 
 -- name: move_head
@@ -19,7 +19,7 @@ WITH head AS (
     ORDER BY i.created_at, i.guid
     LIMIT :limit
 )
-SELECT created_at, guid, (SELECT count(*) FROM head) AS found
+SELECT created_at, guid, (SELECT count(*) FROM head) AS count
 FROM head
 ORDER BY created_at DESC, guid DESC
 LIMIT 1;
@@ -35,7 +35,7 @@ WHERE i.shard_id = :shard AND (i.created_at, i.guid) <= (:last_at, :last_guid)
 ON CONFLICT DO NOTHING;
 
 -- name: move_lanes
-SELECT queue, priority, min(scheduled_at)
+SELECT queue, priority, min(scheduled_at) AS earliest
 FROM incoming_queue
 WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid)
 GROUP BY queue, priority;

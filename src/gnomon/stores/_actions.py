@@ -1,0 +1,60 @@
+"""Actions as a verb leaves them: the same in every engine."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from gnomon.contracts.store import LOCAL, ActionDraft
+from gnomon.model.action import Action, Meta, State, Status
+
+# Why a generation is among the finished ones although it did not end by itself.
+DELETED = "deleted"
+REPLACED = "replaced"
+
+
+def creator_of(actor: str) -> str | None:
+    """Whom new actions count against; those without a token count against nobody."""
+    return None if actor == LOCAL else actor
+
+
+def drafted_action(
+    draft: ActionDraft, *, created_at: datetime, updated_at: datetime | None = None
+) -> Action:
+    """The action as a draft begins it."""
+    return Action(
+        meta=Meta(
+            id=draft.id,
+            guid=draft.guid,
+            shard=draft.shard,
+            created_at=created_at,
+            updated_at=updated_at or created_at,
+        ),
+        spec=draft.spec,
+        status=Status(
+            scheduled_at=draft.scheduled_at,
+            occurrence_at=draft.occurrence_at,
+            expires_at=draft.expires_at,
+        ),
+    )
+
+
+def deleted_action(action: Action, now: datetime) -> Action:
+    """A live action as it is shown after its delete. An attempt in flight counts as interrupted:
+    it was made, though its end is not known."""
+    before = action.status
+    flight = int(before.current_attempt is not None)
+    status = msgspec.structs.replace(
+        before,
+        state=State.CANCELLED,
+        scheduled_at=None,
+        expires_at=None,
+        attempts=before.succeeded + before.failed + before.interrupted + flight,
+        interrupted=before.interrupted + flight,
+        current_attempt=None,
+        reason=DELETED,
+        finished_at=now,
+    )
+    meta = msgspec.structs.replace(action.meta, updated_at=now)
+    return Action(meta=meta, spec=action.spec, status=status)

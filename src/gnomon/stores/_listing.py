@@ -1,0 +1,43 @@
+"""Pages of actions: which halves of the store a selection is about, and where a page goes on."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from gnomon.contracts.store import Selection
+from gnomon.model.action import State
+from gnomon.model.errors import InvalidRequest
+from gnomon.model.ids import ID_PATTERN
+
+LAST_CHAR = "\U0010ffff"  # behind all that begins with a prefix
+
+
+def wants_live(selection: Selection) -> bool:
+    """Whether active or paused actions may be selected."""
+    return any(not state.is_terminal for state in selection.states or State)
+
+
+def wants_finished(selection: Selection) -> bool:
+    """Whether finished actions may be selected; none of them is due."""
+    is_wanted = any(state.is_terminal for state in selection.states or State)
+    return is_wanted and selection.due_before is None
+
+
+def write_cursor(name: str) -> str:
+    """The `next` of a page that ends with this id."""
+    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str | None) -> str:
+    """The id after which a page begins; nothing sorts before the empty text."""
+    if cursor is None:
+        return ""
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        name = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        name = ""
+    if not ID_PATTERN.fullmatch(name):
+        raise InvalidRequest("`after` must be the `next` of a former page, unchanged")
+    return name
