@@ -18,7 +18,7 @@ from gnomon import __version__
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
 
-PUSHBACK_KEY = "grpc-retry-pushback-ms"
+PUSHBACK_KEY = "grpc-retry-pushback-ms"  # heeded by clients that retry: gRPC's proposal A6
 
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})", re.ASCII)
 _AUTHORITY = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}", re.ASCII)

@@ -14,7 +14,7 @@ from gnomon.config.values import read_value, show_value
 from gnomon.executors.http import HeaderSecret
 from gnomon.executors.http.config import host_of
 from gnomon.model.errors import ConfigurationError, short
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.ids import NAME_PATTERN, NAME_RULE
 from gnomon.model.secret import Secret
 
 SECRET_BYTES_MAX = 64 * 1024
@@ -35,9 +35,7 @@ class SecretSource:
     def __post_init__(self) -> None:
         path = f"secrets.{self.name}"
         if not NAME_PATTERN.fullmatch(self.name):
-            raise ConfigurationError(
-                f"secrets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
-            )
+            raise ConfigurationError(f"secrets.{short(self.name)}", NAME_RULE)
         if (self.file is None) == (self.env is None):
             raise ConfigurationError(path, "needs either file or env")
         for host in self.headers_for:

@@ -11,7 +11,7 @@ from gnomon.config.secrets import SecretSource, check_option
 from gnomon.config.values import SecretReference, field_type, is_secret, read_value, show_value
 from gnomon.executors.targets import Targets, target_class
 from gnomon.model.errors import ConfigurationError, short
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.ids import NAME_PATTERN, NAME_RULE
 from gnomon.model.secret import SECRET_PREFIX
 
 
@@ -49,16 +49,19 @@ def build_targets(
 
 
 def target_options(cls: type[Any]) -> tuple[str, ...]:
-    """What may be written in the table of a kind, beside `kind`."""
-    return tuple(item.name for item in dataclasses.fields(cls) if item.init and item.name != "name")
+    """What may be written in the table of a kind, beside `kind`; what is needed comes first."""
+    options = [item for item in dataclasses.fields(cls) if item.init and item.name != "name"]
+    return tuple(item.name for item in sorted(options, key=_is_needed, reverse=True))
+
+
+def _is_needed(item: dataclasses.Field[Any]) -> bool:
+    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
 
 
 def _read_target(name: str, table: object, secrets: Mapping[str, SecretSource]) -> TargetTable:
     path = f"targets.{name}"
     if not NAME_PATTERN.fullmatch(name):
-        raise ConfigurationError(
-            f"targets.{short(name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
-        )
+        raise ConfigurationError(f"targets.{short(name)}", NAME_RULE)
     if not isinstance(table, dict):
         raise ConfigurationError(path, f"must be a table ([{path}])")
     if "kind" not in table:
@@ -97,10 +100,8 @@ def _check_named(value: object, secrets: Mapping[str, SecretSource], path: str) 
 
 def _check_complete(cls: type[Any], options: Mapping[str, object], path: str) -> None:
     for item in dataclasses.fields(cls):
-        is_needed = (
-            item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-        )
-        if is_needed and item.init and item.name != "name" and item.name not in options:
+        is_given = item.name == "name" or item.name in options
+        if item.init and _is_needed(item) and not is_given:
             raise ConfigurationError(f"{path}.{item.name}", "is missing")
 
 

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from gnomon.model.errors import ConfigurationError, short
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.executors._target import Target
+from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret, hide
 
 IN_FLIGHT_MAX = 1_000
@@ -23,10 +23,9 @@ _SEARCH_PATH_DEFAULT = "public"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SqlTarget:
+class SqlTarget(Target):
     """A database on which statements are performed: PostgreSQL with a login, or a SQLite file."""
 
-    name: str
     dsn: Secret  # postgresql://login:password@host/database, or sqlite:////absolute/file.db
     # `local`: the installation's own database, with a login of its own; `remote`: another one
     place: Literal["local", "remote"] = "remote"
@@ -37,21 +36,17 @@ class SqlTarget:
     in_flight_max: int = 10  # connections at once; the others wait for their turn
 
     def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise ConfigurationError(
-                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
-            )
+        Target.__post_init__(self)
         if self.place not in ("local", "remote"):
-            self._refuse("place", "must be local or remote")
+            self.refuse("place", "must be local or remote")
         if self.inbox is not None and self.place == "local":
-            self._refuse("inbox", "is for other databases: the own one needs none")
+            self.refuse("inbox", "is for other databases: the own one needs none")
         if self.inbox is not None and not _INBOX.fullmatch(self.inbox):
-            self._refuse("inbox", "must be the name of a table, in small letters")
-        if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
-            self._refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
-        for option in ("statement_timeout", "lock_timeout"):
-            if getattr(self, option) < timedelta(milliseconds=1):
-                self._refuse(option, "must be at least 1 ms")
+            self.refuse("inbox", "must be the name of a table, in small letters")
+        self.check_in_flight(self.in_flight_max, IN_FLIGHT_MAX)
+        self.check_durations(
+            statement_timeout=self.statement_timeout, lock_timeout=self.lock_timeout
+        )
         if self.is_sqlite:
             self._check_sqlite()
         else:
@@ -62,20 +57,20 @@ class SqlTarget:
         if parts.scheme not in ("postgresql", "postgres") or not (
             parts.username and parts.hostname and parts.path.strip("/")
         ):
-            self._refuse("dsn", "must be postgresql://login:password@host/database or sqlite:////…")
+            self.refuse("dsn", "must be postgresql://login:password@host/database or sqlite:////…")
         if not _SEARCH_PATH.fullmatch(self.search_path):
-            self._refuse("search_path", "must be plain names of schemas with commas between")
+            self.refuse("search_path", "must be plain names of schemas with commas between")
 
     def _check_sqlite(self) -> None:
         path = file_of(self.dsn.reveal())
         if path is None or not path.is_absolute() or self.parts.netloc:
-            self._refuse("dsn", "must name an absolute file: sqlite:////var/lib/shop/shop.db")
+            self.refuse("dsn", "must name an absolute file: sqlite:////var/lib/shop/shop.db")
         if self.place == "local":
-            self._refuse("place", "can be local only on PostgreSQL; a SQLite file is always remote")
+            self.refuse("place", "can be local only on PostgreSQL; a SQLite file is always remote")
         if self.inbox is not None and "." in self.inbox:
-            self._refuse("inbox", "must be the name of a table in the file")
+            self.refuse("inbox", "must be the name of a table in the file")
         if self.search_path != _SEARCH_PATH_DEFAULT:
-            self._refuse("search_path", "is for PostgreSQL")
+            self.refuse("search_path", "is for PostgreSQL")
 
     @property
     def parts(self) -> SplitResult:
@@ -84,7 +79,7 @@ class SqlTarget:
             parts = urlsplit(self.dsn.reveal())
             _ = parts.port
         except ValueError:
-            self._refuse("dsn", "must be a URL with a valid host and port")
+            self.refuse("dsn", "must be a URL with a valid host and port")
         return parts
 
     @property
@@ -112,9 +107,6 @@ class SqlTarget:
         """A text without the login's password."""
         password = self.parts.password
         return hide(text, self.dsn, *([Secret(unquote(password))] if password else []))
-
-    def _refuse(self, option: str, problem: str) -> NoReturn:
-        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
 
 
 def file_of(url: str) -> Path | None:

@@ -25,8 +25,9 @@ from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
+from gnomon.executors._target import no_target
 from gnomon.model.errors import ConfigurationError, short
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.ids import NAME_PATTERN, NAME_RULE
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import hide
 from gnomon.model.spec import Grpc
@@ -63,9 +64,7 @@ class GrpcTarget(Endpoint):
 
     def __post_init__(self) -> None:
         if not NAME_PATTERN.fullmatch(self.name):
-            raise ConfigurationError(
-                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
-            )
+            raise ConfigurationError(f"targets.{short(self.name)}", NAME_RULE)
         if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
             self.refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
         Endpoint.__post_init__(self)
@@ -102,9 +101,7 @@ class GrpcExecutor:
         assert isinstance(effect, Grpc)
         target = self._targets.get(effect.target)
         if target is None:
-            return Failed(
-                error=f"there is no target {short(effect.target)} of kind grpc on this worker"
-            )
+            return no_target("grpc", effect.target)
         with AttemptBoundary() as attempt:
             async with asyncio.timeout(order.timeout_s) as limit, self._turns[target.name]:
                 return await self._call(order, effect, target, limit)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,10 +29,8 @@ from gnomon.executors._kafka_client import (
     Record,
     Refusal,
 )
-from gnomon.executors._tls import tls_context
+from gnomon.executors._target import TlsTarget, no_target
 from gnomon.model.effects import validate_record
-from gnomon.model.errors import ConfigurationError, short
-from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Kafka
@@ -45,15 +42,11 @@ _BOOTSTRAP = re.compile(r"[A-Za-z0-9_.\[\]:-]+:[0-9]{1,5}(,[A-Za-z0-9_.\[\]:-]+:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaTarget:
+class KafkaTarget(TlsTarget):
     """A cluster: where it is, how to log in, and how much may be under way to it at once."""
 
-    name: str
     bootstrap: str  # host:port, several with commas between
     tls: bool = False  # encrypted, with the cluster's certificate verified
-    ca_file: str | None = None  # with tls; the machine's authorities by default
-    certificate_file: str | None = None  # of ours, when the other side asks for one
-    key_file: str | None = None  # of the certificate, unless it is in the same file
     username: str | None = None  # of SASL; without it nobody logs in
     password: Secret | None = None  # of SASL
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"  # of SASL
@@ -62,47 +55,30 @@ class KafkaTarget:
     request_timeout: timedelta = timedelta(seconds=10)  # for one answer, and to find a topic
 
     def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise ConfigurationError(
-                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
-            )
+        TlsTarget.__post_init__(self)
         if not _BOOTSTRAP.fullmatch(self.bootstrap):
-            self._refuse("bootstrap", "must be host:port, several with commas between")
-        if not self.tls and (self.ca_file or self.certificate_file or self.key_file):
-            self._refuse("tls", "must be true when files for TLS are given")
-        if self.key_file is not None and self.certificate_file is None:
-            self._refuse("key_file", "must come with a certificate_file")
+            self.refuse("bootstrap", "must be host:port, several with commas between")
+        if not self.tls and self.has_tls_files:
+            self.refuse("tls", "must be true when files for TLS are given")
         if (self.username is None) != (self.password is None):
-            self._refuse("username", "must come together with a password")
+            self.refuse("username", "must come together with a password")
         if self.mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-            self._refuse("mechanism", "must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
-        if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
-            self._refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
-        for option in ("connect_timeout", "request_timeout"):
-            if getattr(self, option) < timedelta(milliseconds=1):
-                self._refuse(option, "must be at least 1 ms")
-
-    def _refuse(self, option: str, problem: str) -> None:
-        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
+            self.refuse("mechanism", "must be PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+        self.check_in_flight(self.in_flight_max, IN_FLIGHT_MAX)
+        self.check_durations(
+            connect_timeout=self.connect_timeout, request_timeout=self.request_timeout
+        )
 
     def options(self) -> KafkaOptions:
-        """For the client. Certificates are always verified."""
+        """For the client."""
         return KafkaOptions(
             bootstrap=self.bootstrap,
-            ssl_context=self._ssl_context() if self.tls else None,
+            ssl_context=self.tls_context() if self.tls else None,
             username=self.username,
             password=self.password.reveal() if self.password is not None else None,
             mechanism=self.mechanism,
             connect_timeout_s=self.connect_timeout.total_seconds(),
             request_timeout_s=self.request_timeout.total_seconds(),
-        )
-
-    def _ssl_context(self) -> ssl.SSLContext:
-        return tls_context(
-            self.name,
-            ca_file=self.ca_file,
-            certificate_file=self.certificate_file,
-            key_file=self.key_file,
         )
 
 
@@ -137,8 +113,7 @@ class KafkaExecutor:
         assert isinstance(effect, Kafka)
         link = self._links.get(effect.target)
         if link is None:
-            name = short(effect.target)
-            return Failed(error=f"there is no target {name} of kind kafka on this worker")
+            return no_target("kafka", effect.target)
         limit = asyncio.timeout(order.timeout_s)
         with AttemptBoundary() as attempt:
             async with limit:

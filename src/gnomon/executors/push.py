@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -23,9 +22,8 @@ from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.executors.http.executor import retry_after
-from gnomon.model.errors import ConfigurationError, short
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.executors._target import Target, no_target
+from gnomon.executors.http.answer import patience_of, read_beginning
 from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret, hide
 from gnomon.model.spec import Push
@@ -37,28 +35,22 @@ ANSWER_TIMEOUT_S = 5.0  # for the body, once the status is known
 DETAIL_CHARS_MAX = 200
 # The push itself is wrong, or whom it is for is not there: another attempt gets the same answer.
 _FINAL = frozenset({400, 404, 410, 413, 422})
-_PATIENCE_CODES = (429, 503)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushTarget:
+class PushTarget(Target):
     """A notificator."""
 
-    name: str
     url: str  # where pushes are posted
     token: Secret | None = None  # sent as `Authorization: Bearer …`
     connect_timeout: timedelta = timedelta(seconds=5)
 
     def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise ConfigurationError(
-                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
-            )
+        Target.__post_init__(self)
         self._check_url()
         if self.token is not None and not re.fullmatch(r"[!-~]{1,4096}", self.token.reveal()):
-            self._refuse("token", "must be visible ASCII")
-        if self.connect_timeout <= timedelta(0):
-            self._refuse("connect_timeout", "must be more than 0")
+            self.refuse("token", "must be visible ASCII")
+        self.check_durations(connect_timeout=self.connect_timeout)
 
     def _check_url(self) -> None:
         try:
@@ -68,12 +60,9 @@ class PushTarget:
         except ValueError:
             is_good = has_user = False
         if has_user:
-            self._refuse("url", "must not hold a user name or password; use token")
+            self.refuse("url", "must not hold a user name or password; use token")
         if not is_good or not re.fullmatch(r"[!-~]{1,2048}", self.url):
-            self._refuse("url", "must be a URL such as https://notificator.example/v1/push")
-
-    def _refuse(self, option: str, problem: str) -> NoReturn:
-        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
+            self.refuse("url", "must be a URL such as https://notificator.example/v1/push")
 
 
 class PushExecutor:
@@ -95,9 +84,7 @@ class PushExecutor:
         assert isinstance(effect, Push)
         target = self._targets.get(effect.target)
         if target is None:
-            return Failed(
-                error=f"there is no target {short(effect.target)} of kind push on this worker"
-            )
+            return no_target("push", effect.target)
         if self._clock.now() >= order.scheduled_at + effect.ttl:
             return Failed(error="expired before it could be sent", retryable=False)
         with AttemptBoundary() as attempt:
@@ -127,7 +114,10 @@ class PushExecutor:
                 total=None, sock_connect=target.connect_timeout.total_seconds()
             ),
         ) as response:
-            answer = await _read(response, limit)
+            body = await read_beginning(
+                response, limit, bytes_max=TEXT_CHARS_MAX, patience_s=ANSWER_TIMEOUT_S
+            )
+            answer = body.decode("utf-8", "replace")
             if target.token is not None:
                 answer = hide(answer, target.token)
             return self._outcome(response, cut(answer) or None)
@@ -148,14 +138,10 @@ class PushExecutor:
         status = response.status
         if 200 <= status <= 299:
             return Succeeded(answer=answer)
-        patience = None
-        if status in _PATIENCE_CODES:
-            date = response.headers.get("Date")
-            patience = retry_after(response.headers.get("Retry-After"), date, self._clock.now())
         return Failed(
             error=f"answered {status}",
             retryable=status not in _FINAL,
-            retry_after=patience,
+            retry_after=patience_of(response, self._clock.now()),
             answer=answer,
         )
 
@@ -198,28 +184,6 @@ def headers_of(order: AttemptRequest, target: PushTarget) -> dict[str, str]:
     if target.token is not None:
         headers["Authorization"] = f"Bearer {target.token.reveal()}"
     return headers
-
-
-async def _read(response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> str:
-    """The beginning of the body: as much as comes in time, up to the bound.
-
-    The status is known, and must not be lost to the end of the attempt.
-    """
-    loop = asyncio.get_running_loop()
-    left_s = (limit.when() or loop.time()) - loop.time()
-    body = bytearray()
-    try:
-        async with asyncio.timeout(min(ANSWER_TIMEOUT_S, left_s * 0.9)):
-            while len(body) < TEXT_CHARS_MAX:
-                chunk = await response.content.read(TEXT_CHARS_MAX - len(body))
-                if not chunk:
-                    break
-                body += chunk
-    except (TimeoutError, aiohttp.ClientError, OSError):
-        response.close()
-    if not response.content.at_eof():
-        response.close()  # what is still to come would have to be read before any reuse
-    return body.decode("utf-8", "replace")
 
 
 def _error_of(exc: Exception) -> str:

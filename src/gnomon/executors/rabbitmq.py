@@ -42,10 +42,9 @@ from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.executors._tls import tls_context
+from gnomon.executors._target import TlsTarget, no_target
 from gnomon.model.effects import validate_message
-from gnomon.model.errors import ConfigurationError, short
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.errors import short
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Rabbitmq
@@ -60,14 +59,10 @@ DETAIL_CHARS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RabbitmqTarget:
+class RabbitmqTarget(TlsTarget):
     """A broker: where it is, how to log in, and how much may be under way to it at once."""
 
-    name: str
     url: Secret  # amqp://user:password@host:port/vhost, or amqps://
-    ca_file: str | None = None  # with amqps; the machine's authorities by default
-    certificate_file: str | None = None  # of ours, when the other side asks for one
-    key_file: str | None = None  # of the certificate, unless it is in the same file
     in_flight_max: int = 500  # messages sent and not confirmed yet; the others wait
     connect_timeout: timedelta = timedelta(seconds=5)  # to log in, and to open a channel
     # How long a message may wait in its queue before the broker drops it. Never, by default: it
@@ -75,17 +70,10 @@ class RabbitmqTarget:
     expiration: timedelta | None = None
 
     def __post_init__(self) -> None:
-        if not NAME_PATTERN.fullmatch(self.name):
-            raise ConfigurationError(
-                f"targets.{short(self.name)}", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
-            )
+        TlsTarget.__post_init__(self)
         self._check_url()
-        if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
-            self._refuse("in_flight_max", f"must be between 1 and {IN_FLIGHT_MAX}")
-        if self.connect_timeout <= timedelta(0):
-            self._refuse("connect_timeout", "must be more than 0")
-        if self.expiration is not None and self.expiration < timedelta(milliseconds=1):
-            self._refuse("expiration", "must be at least 1 ms")
+        self.check_in_flight(self.in_flight_max, IN_FLIGHT_MAX)
+        self.check_durations(connect_timeout=self.connect_timeout, expiration=self.expiration)
 
     def _check_url(self) -> None:
         try:
@@ -94,26 +82,13 @@ class RabbitmqTarget:
         except ValueError:
             scheme = ""
         if scheme not in ("amqp", "amqps"):
-            self._refuse("url", "must be amqp://user:password@host:port/vhost, or amqps://")
-        files = (self.ca_file, self.certificate_file, self.key_file)
-        if scheme == "amqp" and any(files):
-            self._refuse("url", "must begin with amqps:// when files for TLS are given")
-        if self.key_file is not None and self.certificate_file is None:
-            self._refuse("key_file", "must come with a certificate_file")
-
-    def _refuse(self, option: str, problem: str) -> None:
-        raise ConfigurationError(f"targets.{self.name}.{option}", problem)
+            self.refuse("url", "must be amqp://user:password@host:port/vhost, or amqps://")
+        if scheme == "amqp" and self.has_tls_files:
+            self.refuse("url", "must begin with amqps:// when files for TLS are given")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Certificates are always verified; None when the target is not spoken to with TLS."""
-        if not self.url.reveal().startswith("amqps"):
-            return None
-        return tls_context(
-            self.name,
-            ca_file=self.ca_file,
-            certificate_file=self.certificate_file,
-            key_file=self.key_file,
-        )
+        """None when the target is not spoken to with TLS."""
+        return self.tls_context() if self.url.reveal().startswith("amqps") else None
 
 
 class RabbitmqExecutor:
@@ -135,8 +110,7 @@ class RabbitmqExecutor:
         assert isinstance(effect, Rabbitmq)
         link = self._links.get(effect.target)
         if link is None:
-            name = short(effect.target)
-            return Failed(error=f"there is no target {name} of kind rabbitmq on this worker")
+            return no_target("rabbitmq", effect.target)
         limit = asyncio.timeout(order.timeout_s)
         with AttemptBoundary() as attempt:
             async with limit:

@@ -32,7 +32,7 @@ from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors._bounded_loop import BoundedLoop
 from gnomon.executors._sql_target import SqlTarget, check_own
 from gnomon.executors._sqlite import DONE_BEFORE, UNKNOWN_COMMIT, SqliteStatement, SqliteTargets
-from gnomon.model.errors import short
+from gnomon.executors._target import no_target
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, cut
 from gnomon.model.spec import Sql
 
@@ -104,9 +104,7 @@ class SqlExecutor:
         assert isinstance(effect, Sql)
         target = self._targets.get(effect.target)
         if target is None:
-            return Failed(
-                error=f"there is no target {short(effect.target)} of kind sql on this worker"
-            )
+            return no_target("sql", effect.target)
         attempt = _Attempt(order, effect, target)
         with AttemptBoundary() as boundary:
             # Ahead of the worker's own limit: only here it is known whether a commit was under way.

@@ -171,7 +171,7 @@ class Authorizer:
         self._looked_at: float | None = None
         self._known: dict[bytes, _Known] = {}
         self._refused: dict[bytes, float] = {}
-        self._strangers = _call_bucket(STRANGERS_PER_S, clock.monotonic())
+        self._strangers = TokenBucket.full(STRANGERS_PER_S, clock.monotonic())
         self._buckets: dict[str, TokenBucket] = {}
         self._counts: dict[str, _Count] = {}
 
@@ -235,7 +235,7 @@ class Authorizer:
         now = self._clock.monotonic()
         bucket = self._buckets.get(principal.name)
         if bucket is None or bucket.rate != rate:
-            bucket = self._buckets[principal.name] = _call_bucket(rate, now)
+            bucket = self._buckets[principal.name] = TokenBucket.full(rate, now)
         wait_s = bucket.wait_s(now)
         if wait_s > 0:
             raise Exhausted("token.rate", value=rate, retry_after_s=wait_s)
@@ -293,9 +293,3 @@ def _principal_of(token: Token) -> Principal:
         rate=token.rate,
         live_max=token.live_max,
     )
-
-
-def _call_bucket(rate: float, now: float) -> TokenBucket:
-    """Full: a second's worth of calls may come at once."""
-    burst = max(1.0, rate)
-    return TokenBucket(rate=rate, burst=burst, tokens=burst, filled_at=now)

@@ -73,8 +73,8 @@ class Calendar:
     def __init__(self, cron: Cron) -> None:
         self._zone = find_zone(cron.timezone)
         self._fields = fields = CronSim(cron.expression, datetime(2026, 1, 1, tzinfo=UTC))
-        self._is_wild = fields.parts[1].startswith("*") or fields.parts[2].startswith("*")
-        self._uneven: dict[date, list[datetime]] = {}
+        is_wild = fields.parts[1].startswith("*") or fields.parts[2].startswith("*")
+        self._of_uneven = lru_cache(UNEVEN_MAX)(self._real if is_wild else self._put_off)
         self._moments = [
             timedelta(hours=hour, minutes=minute)
             for hour in sorted(fields.hours)
@@ -149,14 +149,6 @@ class Calendar:
         return datetime(day.year, day.month, day.day, tzinfo=self._zone).astimezone(UTC)
 
     # -- days with a clock change -----------------------------------------------------------------
-
-    def _of_uneven(self, day: date) -> list[datetime]:
-        times = self._uneven.get(day)
-        if times is None:
-            if len(self._uneven) >= UNEVEN_MAX:
-                self._uneven.clear()
-            times = self._uneven[day] = self._real(day) if self._is_wild else self._put_off(day)
-        return times
 
     def _real(self, day: date) -> list[datetime]:
         """Every real minute of the day whose wall clock matches."""

@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from gnomon.model.errors import InvalidSpec, short
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.ids import check_name
 from gnomon.model.secret import secret_name
 from gnomon.model.spec import (
     COUNT_MAX,
@@ -215,12 +215,7 @@ def _validate_payload(effect: Http) -> None:
 
 def validate_python(effect: Python) -> None:
     """The function's name and its arguments; whether it exists is known to the workers only."""
-    if not NAME_PATTERN.fullmatch(effect.function):
-        raise InvalidSpec(
-            "spec.action.function",
-            "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -",
-            got=effect.function,
-        )
+    check_name("spec.action.function", effect.function)
     _validate_json("spec.action.args", effect.args)
     _validate_json("spec.action.kwargs", effect.kwargs)
     if len(msgspec.json.encode((effect.args, effect.kwargs))) > PAYLOAD_BYTES_MAX:
@@ -304,12 +299,7 @@ def validate_record(effect: Kafka) -> None:
 def validate_grpc(effect: Grpc) -> None:
     """The target's and the handler's names, and the payload."""
     validate_target(effect.target)
-    if not NAME_PATTERN.fullmatch(effect.handler):
-        raise InvalidSpec(
-            "spec.action.handler",
-            "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -",
-            got=effect.handler,
-        )
+    check_name("spec.action.handler", effect.handler)
     _validate_json("spec.action.payload", effect.payload)
 
 
@@ -345,12 +335,7 @@ def validate_sql(effect: Sql) -> None:
 
 def validate_target(target: str) -> None:
     """The name of a target; whether it exists is known to the workers only."""
-    if not NAME_PATTERN.fullmatch(target):
-        raise InvalidSpec(
-            "spec.action.target",
-            "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -",
-            got=target,
-        )
+    check_name("spec.action.target", target)
 
 
 def _validate_amqp_name(path: str, name: str) -> None:

@@ -17,6 +17,7 @@ ActionId = NewType("ActionId", str)
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9._:@-]{1,200}", re.ASCII)
 NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+NAME_RULE = "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
 SHARD_COUNT_DEFAULT = 64
 SHARD_COUNT_MAX = 4096
 
@@ -30,6 +31,12 @@ def action_id(text: object) -> ActionId:
     if text in (".", ".."):  # HTTP clients resolve them away: DELETE /v1/actions/.. would hit /v1
         raise InvalidSpec("id", "must not be a path segment that means another path", got=text)
     return ActionId(text)
+
+
+def check_name(path: str, name: str) -> None:
+    """Refuse what is no name of a queue, a target, a stage or the like. Errors: InvalidSpec."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise InvalidSpec(path, NAME_RULE, got=name)
 
 
 def shard_of(name: str, shard_count: int) -> int:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.ids import check_name
 from gnomon.model.token_bucket import TokenBucket
 
 PARALLEL_MAX = 1_000_000
@@ -65,8 +65,7 @@ def limit_key(kind: str, name: str) -> LimitKey:
         limited = LimitKind(kind)
     except ValueError:
         raise InvalidSpec("kind", "must be queue, target or stage", got=kind) from None
-    if not NAME_PATTERN.fullmatch(name):
-        raise InvalidSpec("name", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -", got=name)
+    check_name("name", name)
     return LimitKey(limited, name)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from gnomon.model.duration import DURATION_MAX
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.ids import NAME_PATTERN, check_name
 
 SECOND = timedelta(seconds=1)
 ZERO = timedelta(0)
@@ -252,10 +252,7 @@ def _validate_counts(spec: Spec) -> None:
 
 
 def _validate_labels(spec: Spec) -> None:
-    if not NAME_PATTERN.fullmatch(spec.queue):
-        raise InvalidSpec(
-            "spec.queue", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -", got=spec.queue
-        )
+    check_name("spec.queue", spec.queue)
     _count("spec.labels", len(spec.labels), 0, LABELS_MAX)
     for name, value in spec.labels.items():
         if not NAME_PATTERN.fullmatch(name):

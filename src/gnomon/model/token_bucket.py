@@ -20,6 +20,12 @@ class TokenBucket:
     tokens: float
     filled_at: float
 
+    @classmethod
+    def full(cls, rate: float, now: float) -> TokenBucket:
+        """A bucket that holds a second's worth, and has it."""
+        burst = max(1.0, rate)
+        return cls(rate=rate, burst=burst, tokens=burst, filled_at=now)
+
     def count(self, now: float) -> int:
         """How many whole tokens there are now."""
         self._fill(now)

@@ -11,7 +11,8 @@ import pytest
 from gnomon import __version__
 from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.http import HttpConfig
-from gnomon.executors.http.executor import ANSWER_BYTES_MAX, HttpExecutor, retry_after
+from gnomon.executors.http.answer import retry_after
+from gnomon.executors.http.executor import ANSWER_BYTES_MAX, HttpExecutor
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.outcome import Failed, Outcome, Succeeded
 from gnomon.model.spec import Effect, Http

@@ -65,7 +65,7 @@ async def test_slow_names_of_one_zone_hold_up_no_other(names: Names) -> None:
         names.go.set()
     await asyncio.wait(waiting)
     assert names.busy_max <= THREADS_PER_ZONE_MAX + 1
-    lookups.close()
+    await lookups.close()
 
 
 async def test_a_name_is_asked_for_once_at_a_time(names: Names) -> None:
@@ -78,7 +78,7 @@ async def test_a_name_is_asked_for_once_at_a_time(names: Names) -> None:
     assert 1 == names.asked["slow.example."]
     await ask(lookups, "slow.example.")
     assert 2 == names.asked["slow.example."]
-    lookups.close()
+    await lookups.close()
 
 
 async def test_there_is_an_end_to_those_who_wait(
@@ -96,7 +96,7 @@ async def test_there_is_an_end_to_those_who_wait(
         isinstance(found, OSError)
         for found in await asyncio.gather(*waiting, return_exceptions=True)
     )
-    lookups.close()
+    await lookups.close()
 
 
 @pytest.mark.parametrize(
@@ -105,3 +105,18 @@ async def test_there_is_an_end_to_those_who_wait(
 )
 def test_a_zone_is_the_end_of_a_name(name: str, zone: str) -> None:
     assert zone == zone_of(name)
+
+
+async def test_closing_waits_for_its_own_tasks(names: Names) -> None:
+    """A question that nobody waits for any more is given up, and leaves no task behind."""
+    lookups = DnsLookups()
+    asking = asyncio.create_task(ask(lookups, "slow.example."))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # it has asked
+    asking.cancel()
+    await asyncio.wait([asking])
+    try:
+        await lookups.close()
+        assert {asyncio.current_task()} == asyncio.all_tasks()
+    finally:
+        names.go.set()

@@ -43,10 +43,15 @@ class DnsLookups:
             asked.add_done_callback(partial(self._forget, question))
         return await asyncio.shield(asked)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Give all questions up; a thread that has asked one ends with its answer."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
+        asked = list(self._asked.values())
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
 
     async def _ask(self, question: Question) -> Found:
         zone = zone_of(question[0])

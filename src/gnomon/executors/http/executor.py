@@ -1,12 +1,10 @@
 """HTTP calls as effects.
 
-The status decides, the body of the answer is for people to see: once a status has arrived the
-receiver's word is known, so a body that is too long, too slow or cut off changes nothing.
 Redirects are answers like any other, never followed. Nothing is sent a second time by itself:
 aiohttp would repeat a GET, PUT or DELETE on a broken connection, which nobody would have counted.
 
 Where a request may go is decided by `policy`, and enforced where connections are made:
-`connecting`. The secrets of a request are known here only while it is made.
+`connector`. The secrets of a request are known here only while it is made.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
+from functools import lru_cache
 
 import aiohttp
 from multidict import CIMultiDict
@@ -26,6 +24,7 @@ from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer
+from gnomon.executors.http.answer import patience_of, read_beginning
 from gnomon.executors.http.config import HttpConfig, host_of
 from gnomon.executors.http.connector import CheckedConnector, Lookup
 from gnomon.executors.http.dns import DnsLookups
@@ -47,9 +46,7 @@ from gnomon.model.spec import Http
 
 ANSWER_BYTES_MAX = 64 * 1024  # read
 ANSWER_STORED_BYTES_MAX = 2048
-RETRY_AFTER_MAX = timedelta(hours=1)
 DESTINATIONS_MAX = 4096
-_PATIENCE_CODES = (429, 503)
 _GONE = 410
 _SENT_ONCE_ANYWAY = frozenset({"POST", "PATCH"})  # aiohttp repeats only what is safe to repeat
 _NO_MIDDLEWARES = ()
@@ -75,7 +72,7 @@ class HttpExecutor:
         self._proxy = EgressProxy.read(config)
         self._login = self._proxy.login if self._proxy else None
         self._keys = SigningKeys((targets or {}).values())
-        self._destinations: dict[str, Destination] = {}
+        self._destination = lru_cache(DESTINATIONS_MAX)(self._admitted)
         self._preparer = RequestBuilder(secrets or {}, self._policy)
         self._rates = HostRates(config.rate_per_host_max)
         self._own_lookups = DnsLookups()
@@ -100,11 +97,11 @@ class HttpExecutor:
         if self._session is not None:
             await self._session.close()
             self._session = None
-        self._own_lookups.close()
+        await self._own_lookups.close()
 
     async def _call(self, order: AttemptRequest, effect: Http, limit: asyncio.Timeout) -> Outcome:
         validate_call(effect)
-        there = self._destinations.get(effect.url) or self._admitted(effect.url)
+        there = self._destination(effect.url)
         if self._config.rate_per_host_max:
             await self._take_turn(there.url, limit)
         headers, body, revealed = self._preparer.prepare(order, effect, there, self._clock.now())
@@ -113,7 +110,13 @@ class HttpExecutor:
             proxy=there.proxy, proxy_headers=self._login_beside(headers, there),
             middlewares=_NO_MIDDLEWARES if effect.method in _SENT_ONCE_ANYWAY else None,
         ) as response:  # fmt: skip
-            answer = await self._read(response, limit)
+            answer = await read_beginning(
+                response,
+                limit,
+                bytes_max=ANSWER_BYTES_MAX,
+                patience_s=self._config.answer_timeout.total_seconds(),
+            )
+            self._observer.observe("http_answer_bytes", len(answer))
             return self._outcome(effect, response, _text_of(answer, revealed))
 
     def _login_beside(
@@ -126,17 +129,14 @@ class HttpExecutor:
         return None
 
     def _admitted(self, text: str) -> Destination:
-        """A URL that may be called; remembered, for most are called again and again."""
+        """A URL that may be called. Most are called again and again, so they are remembered."""
         validate_url(text)
         url = _plain_host(URL(text, encoded=True))  # what is percent-encoded stays as it is
         self._policy.admit(url)
-        if len(self._destinations) >= DESTINATIONS_MAX:
-            self._destinations.clear()
         # `localhost` said to the proxy would be the proxy's own machine.
         is_local = self._policy.is_local(host_of(url.raw_host or ""))
         proxy = self._proxy.url if self._proxy and not is_local else None
-        destination = self._destinations[text] = Destination(url, self._keys.of(url), proxy)
-        return destination
+        return Destination(url, self._keys.of(url), proxy)
 
     async def _take_turn(self, url: URL, limit: asyncio.Timeout) -> None:
         """Wait for the host's next turn, if it comes while the attempt has time."""
@@ -170,46 +170,16 @@ class HttpExecutor:
             )
         return self._session
 
-    async def _read(self, response: aiohttp.ClientResponse, limit: asyncio.Timeout) -> bytes:
-        """The beginning of the body: as much as comes in time, up to the bound."""
-        if response.content.is_eof() and response.content.exception() is None:  # all is there
-            answer = response.content.read_nowait(ANSWER_BYTES_MAX)
-            if not response.content.at_eof():
-                response.close()
-            self._observer.observe("http_answer_bytes", len(answer))
-            return answer
-        loop = asyncio.get_running_loop()
-        left_s = (limit.when() or loop.time()) - loop.time()
-        patience_s = min(self._config.answer_timeout.total_seconds(), left_s * 0.9)
-        body = bytearray()
-        try:
-            async with asyncio.timeout(patience_s):
-                while len(body) < ANSWER_BYTES_MAX:
-                    chunk = await response.content.read(ANSWER_BYTES_MAX - len(body))
-                    if not chunk:
-                        break
-                    body += chunk
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            response.close()
-        if not response.content.at_eof():
-            response.close()  # what is still to come would have to be read before any reuse
-        self._observer.observe("http_answer_bytes", len(body))
-        return bytes(body)
-
     def _outcome(
         self, effect: Http, response: aiohttp.ClientResponse, answer: str | None
     ) -> Outcome:
         status = response.status
         if status in effect.success or (not effect.success and 200 <= status <= 299):
             return Succeeded(answer=answer)
-        patience = None
-        if status in _PATIENCE_CODES:
-            date = response.headers.get("Date")
-            patience = retry_after(response.headers.get("Retry-After"), date, self._clock.now())
         return Failed(
             error=f"answered {status}",
             retryable=status != _GONE,
-            retry_after=patience,
+            retry_after=patience_of(response, self._clock.now()),
             answer=answer,
         )
 
@@ -235,27 +205,6 @@ def _text_of(answer: bytes, revealed: tuple[Secret, ...]) -> str | None:
     if not revealed:
         return cut(answer[:ANSWER_STORED_BYTES_MAX].decode("utf-8", "replace")) or None
     return cut(hide(answer.decode("utf-8", "replace"), *revealed)) or None
-
-
-def retry_after(value: str | None, date: str | None, now: datetime) -> timedelta | None:
-    """How long a receiver wants to be left alone: seconds, or a date by its own clock."""
-    if value is None:
-        return None
-    if value.isascii() and value.isdigit():
-        seconds = int(value.lstrip("0")[:9] or "0")  # nine digits are over the bound anyway
-        return min(timedelta(seconds=seconds), RETRY_AFTER_MAX)
-    until, since = _http_date(value), _http_date(date) or now
-    if until is None or until <= since:
-        return None
-    return min(until - since, RETRY_AFTER_MAX)
-
-
-def _http_date(text: str | None) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(text) if text else None
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 # -- errors ---------------------------------------------------------------------------------------

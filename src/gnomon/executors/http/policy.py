@@ -7,7 +7,7 @@ that was connected to (`check` again). Reasons are for operators; users hear one
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from functools import lru_cache
 
 from yarl import URL
 
@@ -28,8 +28,6 @@ INNER_SUFFIXES = (
 )  # fmt: skip
 CACHE_MAX = 10_000
 
-K = TypeVar("K")
-
 
 class NotAllowedError(Exception):
     """The call must not be made; the text is for the operator."""
@@ -48,17 +46,12 @@ class Policy:
         )
         self._host_ports = frozenset((host, port) for _, host, port in self._origins)
         self._only = frozenset(host_of(text) for text in config.only_hosts)
-        self._admitted: dict[tuple[str, str, int | None], None] = {}
-        self._checked: dict[tuple[str, int, str], None] = {}
+        self._admit_once = lru_cache(CACHE_MAX)(self._admit)  # what is refused is not remembered
+        self._check_once = lru_cache(CACHE_MAX)(self._check)
 
     def admit(self, url: URL) -> None:
         """Scheme, host and port. Errors: NotAllowedError."""
-        raw = url.raw_host or ""
-        key = (url.scheme, raw, url.port)
-        if key in self._admitted:
-            return
-        self._admit(url.scheme, raw, url.port)
-        _remember(self._admitted, key)
+        self._admit_once(url.scheme, url.raw_host or "", url.port)
 
     def _admit(self, scheme: str, raw: str, port: int | None) -> None:
         try:
@@ -90,12 +83,10 @@ class Policy:
         """All addresses of a host, or the one connected to. Errors: NotAllowedError, if any is
         forbidden: which of them would be taken is not ours to say."""
         for text in addresses:
-            key = (raw, port, text)
-            if key not in self._checked:
-                self._check(host_of(raw), port, text)
-                _remember(self._checked, key)
+            self._check_once(raw, port, text)
 
-    def _check(self, host: str, port: int, text: str) -> None:
+    def _check(self, raw: str, port: int, text: str) -> None:
+        host = host_of(raw)
         if host in self._hosts or (host, port) in self._host_ports:
             return
         address = address_of(text)
@@ -124,9 +115,3 @@ def is_loopback_literal(host: str) -> bool:
     except ValueError:
         return False
     return literal is not None and is_loopback(literal)
-
-
-def _remember(known: dict[K, None], key: K) -> None:
-    if len(known) >= CACHE_MAX:
-        known.clear()
-    known[key] = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gnomon.model.token_bucket import TokenBucket
 
 HOSTS_MAX = 10_000  # remembered; beyond it, those that are at rest are forgotten
-BURST_S = 1.0  # what was not used of the last second may be used at once
 
 
 class HostRates:
@@ -37,6 +36,5 @@ class HostRates:
             self._buckets = {
                 name: bucket for name, bucket in self._buckets.items() if not bucket.is_full(now)
             }
-        burst = max(1.0, self._rate * BURST_S)
-        bucket = self._buckets[host] = TokenBucket(self._rate, burst, tokens=burst, filled_at=now)
+        bucket = self._buckets[host] = TokenBucket.full(self._rate, now)
         return bucket

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from yarl import URL
 
+from gnomon.executors._target import Target
 from gnomon.executors.http.config import host_of
-from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
 from gnomon.model.signing_key import SigningKey, read_key
 
@@ -20,29 +20,26 @@ _STEPS_BACK = re.compile(r"(^|/|%2f)(\.|%2e){1,2}(/|%2f|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpTarget:
+class HttpTarget(Target):
     """Calls to URLs under `url_prefix` are signed with every one of the keys."""
 
-    name: str
     url_prefix: str  # https://example.org/hooks/ has https://example.org/hooks/a, not …/hooks2
     # whsec_… (HMAC) or whsk_… (ed25519); several while they are being exchanged
     signing_keys: tuple[Secret, ...]
 
     def __post_init__(self) -> None:
-        path = f"targets.{self.name}"
+        Target.__post_init__(self)
         try:
             origin_of(URL(self.url_prefix))
         except ValueError:
-            raise ConfigurationError(
-                f"{path}.url_prefix", "must be a URL such as https://example.org/hooks/"
-            ) from None
+            self.refuse("url_prefix", "must be a URL such as https://example.org/hooks/")
         if not 1 <= len(self.signing_keys) <= KEYS_MAX:
-            raise ConfigurationError(f"{path}.signing_keys", f"must be 1 to {KEYS_MAX}")
+            self.refuse("signing_keys", f"must be 1 to {KEYS_MAX}")
         for key in self.signing_keys:
             try:
                 read_key(key.reveal())
             except ValueError as exc:
-                raise ConfigurationError(f"{path}.signing_keys", str(exc)) from None
+                self.refuse("signing_keys", str(exc))
 
 
 class SigningKeys:

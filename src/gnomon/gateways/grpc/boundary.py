@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from gnomon.channels import PUSHBACK_KEY
 from gnomon.contracts.observer import Observer
 from gnomon.gateways.auth import OPERATE, READ, WRITE, Authorizer, Principal, bearer_token
 from gnomon.gateways.boundary import Boundary, RefusedError
@@ -31,8 +32,6 @@ SCOPES = {
     **dict.fromkeys(("SetLimit", "DropLimit", "ForgetStage"), OPERATE),
 }  # the other rpcs write
 PROBLEM_KEY = "gnomon-problem-bin"
-# Clients that retry by themselves heed this one: gRPC's proposal A6.
-PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 M = TypeVar("M", bound=Message)
 Context = grpc.aio.ServicerContext[Any, Any]
