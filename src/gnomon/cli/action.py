@@ -15,17 +15,13 @@ from gnomon.model.action import State
 from gnomon.model.errors import InvalidSpec
 from gnomon.scheduler.options import moment_of
 
-noun = typer.Typer(
-    help="Create actions, look at them, change how they go.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+noun = options.noun("Create actions, look at them, change how they go.")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The action's id.")]
 IfMatch = Annotated[
-    str | None, typer.Option("--if-match", metavar="GUID", help="Only if this is its generation.")
+    str | None,
+    typer.Option("--if-match", metavar="GUID", help="Change it only if this is its generation."),
 ]
-Limit = Annotated[int, typer.Option("--limit", help="At most so many.")]
 
 
 def guid_of(text: str | None) -> UUID | None:
@@ -73,19 +69,34 @@ def get(
 @options.on_server
 def list_actions(
     shared: options.ServerOptions,
-    state: Annotated[list[State] | None, typer.Option("--state", help="Repeatable.")] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Of this queue.")] = None,
-    prefix: Annotated[str | None, typer.Option("--id-prefix", help="Ids that begin so.")] = None,
+    state: Annotated[
+        list[State] | None,
+        typer.Option("--state", metavar="STATE", help="In this state; repeatable."),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="NAME", help="In this queue.")
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option("--id-prefix", metavar="TEXT", help="With ids that begin with this."),
+    ] = None,
     label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="K=V", help="Repeatable.")
+        list[str] | None,
+        typer.Option("--label", metavar="K=V", help="With this label; repeatable."),
     ] = None,
     due_before: Annotated[
-        str | None, typer.Option("--due-before", metavar="TIME", help="Due before this time.")
+        str | None,
+        typer.Option(
+            "--due-before", metavar="TIME", help="Due before this time, which has a time zone."
+        ),
     ] = None,
-    after: Annotated[str | None, typer.Option("--after", help="Go on after this id.")] = None,
-    limit: Limit = 100,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="NEXT", help="Go on where a page ended: its `next`."),
+    ] = None,
+    limit: options.Limit = 100,
 ) -> None:
-    """List actions in order of id."""
+    """List actions in order of id; all given conditions must hold."""
     selection = Selection(
         states=tuple(state or ()),
         queue=queue,
@@ -102,9 +113,9 @@ def list_actions(
 def attempts(
     shared: options.ServerOptions,
     id: Id,
-    limit: Limit = 100,
+    limit: options.Limit = 100,
 ) -> None:
-    """Show what was attempted, newest first."""
+    """Show the attempts of an action, newest first."""
     log = shared.call(lambda verbs: verbs.attempts(id, limit=limit))
     view.show_attempts(log, as_json=shared.json)
 
@@ -169,6 +180,6 @@ def retry(
     shared: options.ServerOptions,
     id: Id,
 ) -> None:
-    """Arm a finished action that did not succeed once more, due now."""
+    """Try a finished action that did not succeed once more, now."""
     changed = shared.call(lambda verbs: verbs.retry(id))
     view.show_changed(changed, as_json=shared.json, done="armed")

@@ -14,11 +14,7 @@ from gnomon.scheduler.options import moment_of
 
 LIMIT_MAX = 10_000
 
-noun = typer.Typer(
-    help="Look up who changed what, straight at the database.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+noun = options.noun("Look up who changed what, straight at the database.")
 
 
 @noun.command(
@@ -33,15 +29,21 @@ noun = typer.Typer(
 def list_entries(
     shared: options.DatabaseOptions,
     actor: Annotated[
-        str | None, typer.Option("--actor", help="Of this token's name, or `local`.")
+        str | None,
+        typer.Option(
+            "--actor", metavar="NAME", help="Changes by this token; `local`: without one."
+        ),
     ] = None,
-    id: Annotated[str | None, typer.Option("--id", help="Of this id or name.")] = None,
+    id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Changes of this action, entity or limit."),
+    ] = None,
     before: Annotated[
-        str | None, typer.Option("--before", metavar="TIME", help="Older than this.")
+        str | None, typer.Option("--before", metavar="TIME", help="Changes before this time.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="At most so many.")] = 100,
+    limit: options.Limit = 100,
 ) -> None:
-    """List changes, newest first. A bulk is one entry with its count."""
+    """List changes, newest first. Many actions created in one call are one entry."""
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidRequest(f"--limit: must be between 1 and {LIMIT_MAX}")
     selection = AuditSelection(

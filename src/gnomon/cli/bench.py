@@ -45,28 +45,27 @@ class Result:
     drains_per_s: int
 
 
-def register(root: typer.Typer) -> None:
-    """Add the command."""
+@options.on_database
+def bench(
+    shared: options.DatabaseOptions,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", min=1, max=10_000_000, help="How many actions.")
+    ] = 10_000,
+) -> None:
+    """Measure how fast actions are stored and performed.
 
-    @root.command("bench", epilog=EPILOG)
-    @options.on_database
-    def bench(
-        shared: options.DatabaseOptions,
-        count: Annotated[
-            int, typer.Option("--count", min=1, max=10_000_000, help="How many no-ops.")
-        ] = 10_000,
-    ) -> None:
-        """Store and drain no-ops, on a temporary SQLite file or the database that is named."""
-        with tempfile.TemporaryDirectory(prefix="gnomon-bench-") as folder:
-            settings = shared.settings
-            if settings.source_of("database.url") != "flag":
-                scratch = replace(settings.database, url=f"sqlite:///{Path(folder) / 'bench.db'}")
-                settings = replace(settings, database=scratch)
-            result = run(_bench(settings, count))
-        if shared.json:
-            print_json(asdict(result))
-        else:
-            print_table(("measured", "value"), list(asdict(result).items()))
+    They do nothing. Without --database they are in a temporary SQLite file.
+    """
+    with tempfile.TemporaryDirectory(prefix="gnomon-bench-") as folder:
+        settings = shared.settings
+        if settings.source_of("database.url") != "flag":
+            scratch = replace(settings.database, url=f"sqlite:///{Path(folder) / 'bench.db'}")
+            settings = replace(settings, database=scratch)
+        result = run(_bench(settings, count))
+    if shared.json:
+        print_json(asdict(result))
+    else:
+        print_table(("measured", "value"), list(asdict(result).items()))
 
 
 async def _bench(settings: Settings, count: int) -> Result:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import typer
-
 from gnomon.cli import options
 from gnomon.cli.output import print_json, print_table
 from gnomon.config import show_settings
 
-noun = typer.Typer(help="Look at the settings.", no_args_is_help=True, rich_markup_mode=None)
+noun = options.noun("Look at the settings.")
 
 EPILOG = options.examples(
     "gnomon config show",
     "GNOMON_WORKER__CONCURRENCY=5 gnomon config show --json",
 )
-
-
-@noun.callback()
-def _config() -> None:
-    """Look at the settings."""
 
 
 @noun.command("show", epilog=EPILOG)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import typer
@@ -12,16 +10,16 @@ from gnomon.cli import create_options as given
 from gnomon.cli import options, view
 from gnomon.cli.action import labels_of
 from gnomon.cli.connection import ActionVerbs
+from gnomon.cli.input import chunks, numbered_lines, read_place
 from gnomon.cli.output import print_json, progress, say, show_error
 from gnomon.contracts.store import ChangeResult
 from gnomon.gateways.bodies import read_item
 from gnomon.gateways.errors import exit_code_of, problem_of
 from gnomon.model.codec import build_spec, parse_json
-from gnomon.model.errors import GnomonError, InvalidRequest
+from gnomon.model.errors import GnomonError
 from gnomon.scheduler import Request
 
 CHUNK_ITEMS = 1_000
-CHUNK_BYTES = 4 * 1024 * 1024  # half of what the server takes in one call
 ERRORS_SHOWN_MAX = 10
 
 EPILOG = options.examples(
@@ -63,13 +61,13 @@ def create(
     spec: given.SpecFile = None,
     file: given.LinesFile = None,
 ) -> None:
-    """Schedule an action, or many."""
+    """Create an action, or many out of a file."""
     if file is not None:
         bulk = shared.call(lambda verbs: _create_file(verbs, file))
         bulk.report(as_json=shared.json)
         return
     if spec is not None:
-        request = Request(id=id, key=key, spec=build_spec(parse_json(_read(spec))))
+        request = Request(id=id, key=key, spec=build_spec(parse_json(read_place(spec))))
     else:
         effect = given.EffectOptions(
             http=http, headers=header or [], body=body, json_body=json_body, python=python,
@@ -85,15 +83,6 @@ def create(
         )
     changed = shared.call(lambda verbs: verbs.create(request))
     view.show_changed(changed, as_json=shared.json, done="created")
-
-
-def _read(place: str) -> bytes:
-    if place == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(place).read_bytes()
-    except OSError as exc:
-        raise InvalidRequest(f"{place} cannot be read: {exc.strerror}") from None
 
 
 # -- many -----------------------------------------------------------------------------------------
@@ -131,30 +120,13 @@ class Bulk:
 
 async def _create_file(verbs: ActionVerbs, path: Path) -> Bulk:
     bulk = Bulk()
-    lines = [(number, text) for number, text in enumerate(_lines(path), start=1) if text.strip()]
+    lines = numbered_lines(read_place(str(path)))
     with progress() as bar:
         shown = bar.add_task("creating", total=len(lines))
-        for chunk in _chunks(lines):
+        for chunk in chunks(((line, len(line[1])) for line in lines), count_max=CHUNK_ITEMS):
             await _create_chunk(verbs, chunk, bulk)
             bar.advance(shown, len(chunk))
     return bulk
-
-
-def _lines(path: Path) -> list[bytes]:
-    return _read(str(path)).split(b"\n")
-
-
-def _chunks(lines: list[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    chunk: list[tuple[int, bytes]] = []
-    size = 0
-    for number, text in lines:
-        if chunk and (len(chunk) >= CHUNK_ITEMS or size + len(text) > CHUNK_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append((number, text))
-        size += len(text)
-    if chunk:
-        yield chunk
 
 
 async def _create_chunk(verbs: ActionVerbs, chunk: list[tuple[int, bytes]], bulk: Bulk) -> None:

@@ -26,35 +26,39 @@ def _texts(name: str, meaning: str, metavar: str) -> Any:
 
 
 def _number(name: str, meaning: str) -> Any:
-    return Annotated[int | None, typer.Option(name, help=meaning)]
+    return Annotated[int | None, typer.Option(name, metavar="N", help=meaning)]
 
 
-Id = _text("--id", "Its name; else one is made.")
+Id = _text("--id", "The action's id; by default a random one.")
 Key = _text("--key", "Idempotency key: a repeat of the command changes nothing.")
-At = _text("--at", "When it is due first; with a time zone.", "TIME")
-In = _text("--in", "So long from now.", "DURATION")
-Every = _text("--every", "Again and again.", "DURATION")
-CronFields = _text("--cron", "Five cron fields.", "FIELDS")
-Timezone = _text("--timezone", "Of --cron; else UTC.", "NAME")
+At = _text("--at", "When it is due first; a time with a zone.", "TIME")
+In = _text("--in", "Due first after this long.", "DURATION")
+Every = _text("--every", "Due again after each such period.", "DURATION")
+CronFields = _text("--cron", "Due at the times of these five cron fields.", "FIELDS")
+Timezone = _text("--timezone", "The time zone of --cron; by default UTC.", "NAME")
 HttpCall = _text("--http", "Call a URL.", '"METHOD URL"')
-Header = _texts("--header", "Of --http; repeatable.", '"NAME: VALUE"')
-Body = _text("--body", "Of --http: text to send.", "TEXT")
-JsonBody = _text("--json-body", "Of --http: JSON to send.", "JSON")
+Header = _texts("--header", "With --http: a header; repeatable.", '"NAME: VALUE"')
+Body = _text("--body", "With --http: the text to send.", "TEXT")
+JsonBody = _text("--json-body", "With --http: the JSON to send.", "JSON")
 PythonName = _text("--python", "Call a registered function.", "NAME")
-Args = _text("--args", "Of --python: a list or an object.", "JSON")
+Args = _text("--args", "With --python: its arguments, a list or an object.", "JSON")
 MockFlag = Annotated[bool, typer.Option("--mock", help="Do nothing, successfully.")]
 MockFail = _number("--mock-fail", "Like --mock, but fail the first N attempts.")
-RetryMax = _number("--retry-max", "Retries of an occurrence.")
-RetryDelay = _text("--retry-delay", "Between retries; else 1s.", "DURATION")
-Timeout = _text("--timeout", "Of one attempt; else 15s.", "DURATION")
+RetryMax = _number("--retry-max", "How often a failed occurrence is tried again.")
+RetryDelay = _text("--retry-delay", "The pause before a retry; by default 1s.", "DURATION")
+Timeout = _text("--timeout", "How long an attempt may take; by default 15s.", "DURATION")
 Deadline = _text("--deadline", "No attempt begins after this.", "TIME")
-Queue = _text("--queue", "Else: default.", "NAME")
-Priority = _number("--priority", "0 is first, 9 is last; else 5.")
-Label = _texts("--label", "Repeatable.", "K=V")
+Queue = _text("--queue", "The queue; by default `default`.", "NAME")
+Priority = _number("--priority", "0 is first, 9 is last; by default 5.")
+Label = _texts("--label", "A label; repeatable.", "K=V")
 SpecFile = _text("--spec", "The whole spec as JSON; `-` is standard input.", "FILE")
 LinesFile = Annotated[
     Path | None,
-    typer.Option("--file", metavar="FILE", help='Many: {"id", "key", "spec"} a line.'),
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help='Create many: a line each of {"id": …, "key": …, "spec": {…}}.',
+    ),
 ]
 
 

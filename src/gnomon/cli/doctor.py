@@ -25,31 +25,25 @@ OUTBOX_RULE = "outbox_age"
 UNSERVED_RULE = "stage_unserved"
 
 
-def register(root: typer.Typer) -> None:
-    """Add the command."""
-
-    @root.command("doctor", epilog=EPILOG)
-    @options.on_database
-    def doctor(
-        shared: options.DatabaseOptions,
-        adopt: Annotated[
-            bool, typer.Option("--adopt", help="Accept a copy or a restore as the installation.")
-        ] = False,
-        past_due: Annotated[
-            Literal["run", "skip"] | None,
-            typer.Option("--past-due", help="With --adopt: what came due meanwhile."),
-        ] = None,
-    ) -> None:
-        """Check the invariants of what is stored; read-only unless told to adopt."""
-        if adopt != (past_due is not None):
-            raise InvalidRequest(
-                "--adopt needs --past-due run or skip, and --past-due needs --adopt"
-            )
-        if past_due is not None:
-            skipped = shared.work(lambda app: app.store.installation.adopt(past_due=past_due))
-            shared.tell({"skipped": skipped}, f"adopted; {skipped} skipped")
-            return
-        _report(shared.work(_look), as_json=shared.json)
+@options.on_database
+def doctor(
+    shared: options.DatabaseOptions,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Accept a copy or a restore as the installation.")
+    ] = False,
+    past_due: Annotated[
+        Literal["run", "skip"] | None,
+        typer.Option("--past-due", help="With --adopt: run or skip what came due meanwhile."),
+    ] = None,
+) -> None:
+    """Check what is stored. Changes nothing, unless told to adopt."""
+    if adopt != (past_due is not None):
+        raise InvalidRequest("--adopt needs --past-due run or skip, and --past-due needs --adopt")
+    if past_due is not None:
+        skipped = shared.work(lambda app: app.store.installation.adopt(past_due=past_due))
+        shared.tell({"skipped": skipped}, f"adopted; {skipped} skipped")
+        return
+    _report(shared.work(_look), as_json=shared.json)
 
 
 def _report(findings: Sequence[Finding], *, as_json: bool) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +10,7 @@ from rich.text import Text
 
 from gnomon.cli import options
 from gnomon.cli.connection import EntityVerbs
+from gnomon.cli.input import chunks, numbered_lines, read_place
 from gnomon.cli.output import console, moment, print_json, print_table, progress, say
 from gnomon.contracts.store.entities import Entity
 from gnomon.model.codec import parse_json
@@ -23,35 +22,23 @@ from gnomon.telemetry.log import printable
 KEYS_MAX = 50_000
 LINE_ROOM = 1024  # of a line, beside its document
 CHUNK_ITEMS = 500
-CHUNK_BYTES = 4 * 1024 * 1024
 
-noun = typer.Typer(
-    help="Put, patch, look at and remove entities; see why one is where it is.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+noun = options.noun("Put, patch, look at and remove entities; see why one is where it is.")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The entity's id.")]
 JsonText = Annotated[
-    str, typer.Argument(metavar="JSON", help="In place, @FILE, or - for standard input.")
+    str, typer.Argument(metavar="JSON", help="The JSON itself, @FILE, or - for standard input.")
 ]
 IfVersion = Annotated[
-    int | None, typer.Option("--if-version", metavar="N", help="Only if it is at this version.")
+    int | None,
+    typer.Option("--if-version", metavar="N", help="Change it only if it is at this version."),
 ]
-Limit = Annotated[int, typer.Option("--limit", help="At most so many.")]
 
 
 def read_json(text: str) -> Any:
     """JSON that stands in place, in a file, or comes in. Errors: InvalidRequest."""
-    try:
-        if text == "-":
-            raw = sys.stdin.buffer.read(DOCUMENT_BYTES_MAX + 1)
-        elif text.startswith("@"):
-            raw = Path(text[1:]).read_bytes()
-        else:
-            raw = text.encode()
-    except OSError as exc:
-        raise InvalidRequest(f"{text[1:]} cannot be read: {exc.strerror}") from None
+    is_elsewhere = text == "-" or text.startswith("@")
+    raw = read_place(text.removeprefix("@")) if is_elsewhere else text.encode()
     return parse_json(raw, bytes_max=DOCUMENT_BYTES_MAX, keys_max=KEYS_MAX)
 
 
@@ -84,18 +71,23 @@ def put_many(
     shared: options.ServerOptions,
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help='Lines of {"id": …, "document": {…}}; - reads them.'),
+        typer.Argument(
+            metavar="FILE", help='Lines of {"id": …, "document": {…}}; - for standard input.'
+        ),
     ],
 ) -> None:
     """Create or replace many entities. A line that is not valid is named, and nothing is stored."""
+    from gnomon.stages.codec import encode_document
+
     documents = _read_lines(file)
+    sized = [((id, document), len(encode_document(document))) for id, document in documents.items()]
 
     async def put_all(verbs: EntityVerbs) -> int:
         changed = 0
         with progress() as bar:
             shown = bar.add_task("putting", total=len(documents))
-            for chunk in _chunks(documents):
-                changed += await verbs.put_many(chunk)
+            for chunk in chunks(sized, count_max=CHUNK_ITEMS):
+                changed += await verbs.put_many(dict(chunk))
                 bar.advance(shown, len(chunk))
         return changed
 
@@ -108,14 +100,8 @@ def put_many(
 
 def _read_lines(path: Path) -> dict[str, Any]:
     """Errors: InvalidRequest, naming the line."""
-    try:
-        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-    except OSError as exc:
-        raise InvalidRequest(f"{path} cannot be read: {exc.strerror}") from None
     documents: dict[str, Any] = {}
-    for number, line in enumerate(raw.split(b"\n"), start=1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(read_place(str(path))):
         try:
             item = parse_json(line, bytes_max=DOCUMENT_BYTES_MAX + LINE_ROOM, keys_max=KEYS_MAX)
             if not isinstance(item, dict) or item.keys() != {"id", "document"}:
@@ -127,22 +113,6 @@ def _read_lines(path: Path) -> dict[str, Any]:
             raise InvalidRequest(f"line {number}: {exc}") from None
         documents[entity_id] = item["document"]
     return documents
-
-
-def _chunks(documents: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    from gnomon.stages.codec import encode_document
-
-    chunk: dict[str, Any] = {}
-    size = 0
-    for entity_id, document in documents.items():
-        weight = len(encode_document(document))
-        if chunk and (len(chunk) >= CHUNK_ITEMS or size + weight > CHUNK_BYTES):
-            yield chunk
-            chunk, size = {}, 0
-        chunk[entity_id] = document
-        size += weight
-    if chunk:
-        yield chunk
 
 
 @noun.command(
@@ -189,7 +159,9 @@ def delete(
 def release(
     shared: options.ServerOptions,
     id: Id,
-    stage: Annotated[str | None, typer.Option("--stage", help="This stage only.")] = None,
+    stage: Annotated[
+        str | None, typer.Option("--stage", metavar="NAME", help="Only this stage.")
+    ] = None,
 ) -> None:
     """Let stages that gave an entity up look at it again, and tell them of its saves."""
     released = shared.call_entities(lambda verbs: verbs.release(id, stage))
@@ -216,9 +188,13 @@ def get(
 @options.on_server
 def list_entities(
     shared: options.ServerOptions,
-    prefix: Annotated[str, typer.Option("--id-prefix", help="Ids that begin so.")] = "",
-    after: Annotated[str | None, typer.Option("--after", help="Go on after this id.")] = None,
-    limit: Limit = 100,
+    prefix: Annotated[
+        str, typer.Option("--id-prefix", metavar="TEXT", help="With ids that begin with this.")
+    ] = "",
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="ID", help="Go on after this id.")
+    ] = None,
+    limit: options.Limit = 100,
 ) -> None:
     """List entities in order of id."""
     page = shared.call_entities(lambda verbs: verbs.page(after=after, prefix=prefix, limit=limit))
@@ -253,8 +229,10 @@ def explain(
 @options.on_server
 def parked(
     shared: options.ServerOptions,
-    stage: Annotated[str | None, typer.Option("--stage", help="Of this stage only.")] = None,
-    limit: Limit = 100,
+    stage: Annotated[
+        str | None, typer.Option("--stage", metavar="NAME", help="Only of this stage.")
+    ] = None,
+    limit: options.Limit = 100,
 ) -> None:
     """List what waits for a person: entities that failed too often in a stage or were in a loop,
     and saves that its `after_save` did not take (undelivered)."""

@@ -12,14 +12,12 @@ from gnomon.cli.output import print_json, print_table
 from gnomon.contracts.store import LimitUse
 from gnomon.model.limits import Limit, LimitKind
 
-noun = typer.Typer(
-    help="Limit queues and targets, at run time, over all workers together.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+noun = options.noun("Limit queues and targets, at run time, over all workers together.")
 
-Kind = Annotated[LimitKind, typer.Argument(metavar="KIND", help="queue, target or stage.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's or target's name.")]
+Kind = Annotated[
+    LimitKind, typer.Argument(metavar="KIND", help="What is limited: queue, target or stage.")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 
 
 @noun.command(
@@ -36,17 +34,20 @@ def set_limit(
     kind: Kind,
     name: Name,
     parallel: Annotated[
-        int | None, typer.Option("--parallel", help="Attempts at once; 0: none begin.")
+        int | None,
+        typer.Option("--parallel", metavar="N", help="At most this many at once; 0: none."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", help="Attempts begun a second, on the average.")
+        float | None, typer.Option("--rate", metavar="N", help="At most this many begin a second.")
     ] = None,
     burst: Annotated[
         int | None,
-        typer.Option("--burst", help="So many may come at once after a quiet time."),
+        typer.Option(
+            "--burst", metavar="N", help="This many may begin at once after a quiet time."
+        ),
     ] = None,
 ) -> None:
-    """Set a limit, or change it: what is not named has no limit any more."""
+    """Set a limit, or change it; what is left out is not limited any more."""
     limit = Limit(kind=kind, name=name, parallel=parallel, rate=rate, burst=burst)
     use = shared.call(lambda verbs: verbs.set_limit(limit))
     shared.tell(use, f"{limit.key}: {limit_text(use.limit)}")
@@ -68,7 +69,7 @@ def drop(
     kind: Kind,
     name: Name,
 ) -> None:
-    """Have no such limit any more."""
+    """Remove a limit."""
     use = shared.call(lambda verbs: verbs.drop_limit(kind, name))
     shared.tell(use, f"{use.limit.key}: dropped")
 

@@ -25,21 +25,17 @@ GrantSql = Annotated[
 ]
 
 
-def register(root: typer.Typer) -> None:
-    """Add the command."""
-
-    @root.command("migrate", epilog=EPILOG)
-    @options.on_database
-    def migrate(
-        shared: options.DatabaseOptions,
-        grant_sql: GrantSql = None,
-    ) -> None:
-        """Create the schema or bring it up to date. Safe to repeat."""
-        url = shared.settings.database.url_shown
-        version = run(_migrate(shared.settings, grant_sql or []))
-        shared.tell(
-            {"schema_version": version, "database": url}, f"{url} is at schema version {version}"
-        )
+@options.on_database
+def migrate(
+    shared: options.DatabaseOptions,
+    grant_sql: GrantSql = None,
+) -> None:
+    """Create the schema, or upgrade it. Safe to repeat."""
+    url = shared.settings.database.url_shown
+    version = run(_migrate(shared.settings, grant_sql or []))
+    shared.tell(
+        {"schema_version": version, "database": url}, f"{url} is at schema version {version}"
+    )
 
 
 async def _migrate(settings: Settings, roles: list[str]) -> int:

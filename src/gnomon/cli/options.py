@@ -26,41 +26,66 @@ T = TypeVar("T")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Settings; else ./gnomon.toml.")
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="File with settings; by default ./gnomon.toml."),
 ]
 Database = Annotated[
     str | None,
     typer.Option(
-        "--database", metavar="URL", help="sqlite:///file or postgresql://user@host/database."
+        "--database",
+        metavar="URL",
+        help="The database: sqlite:///file or postgresql://user@host/database.",
     ),
 ]
 Schema = Annotated[
-    str | None, typer.Option("--schema", metavar="NAME", help="Schema in PostgreSQL.")
+    str | None,
+    typer.Option("--schema", metavar="NAME", help="The schema in PostgreSQL; by default gnomon."),
 ]
 Server = Annotated[
-    str | None, typer.Option("--server", metavar="URL", help="The REST API; else the local one.")
+    str | None,
+    typer.Option("--server", metavar="URL", help="Call this server; by default the local one."),
 ]
 Token = Annotated[
     str | None,
     typer.Option(
         "--token", metavar="TEXT", envvar="GNOMON_TOKEN", show_envvar=False,
-        help="For a server that needs one; better in GNOMON_TOKEN, for others see arguments.",
+        help="For a server that needs one. Better set GNOMON_TOKEN: others can see arguments.",
     ),
 ]  # fmt: skip
 Import = Annotated[
     str | None,
-    typer.Option("--import", metavar="MODULE:APP", help="Load the functions of your App."),
+    typer.Option(
+        "--import", metavar="MODULE:APP", help="Load the functions and stages of your App."
+    ),
 ]
 Processes = Annotated[
-    int, typer.Option("--processes", min=1, max=64, help="Worker processes (PostgreSQL).")
+    int,
+    typer.Option(
+        "--processes", metavar="N", min=1, max=64,
+        help="How many worker processes; more than one needs PostgreSQL.",
+    ),
+]  # fmt: skip
+Port = Annotated[
+    int | None, typer.Option("--port", metavar="N", help="Port of the REST API; 0: any free port.")
 ]
-Port = Annotated[int | None, typer.Option("--port", help="Port of the API; 0: any free one.")]
 GrpcPort = Annotated[
-    int | None, typer.Option("--grpc-port", help="Serve gRPC, too; usually 8322; 0: any free port.")
+    int | None,
+    typer.Option(
+        "--grpc-port", metavar="N", help="Serve gRPC too, on this port; 0: any free port."
+    ),
 ]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Show at most this many.")]
 Host = Annotated[
-    str | None, typer.Option("--host", help="A loopback address, unless server.auth is token.")
+    str | None,
+    typer.Option(
+        "--host", metavar="HOST", help="Listen here; on loopback only, unless calls need a token."
+    ),
 ]
+
+
+def noun(summary: str) -> typer.Typer:
+    """The commands of one noun."""
+    return typer.Typer(help=summary, no_args_is_help=True, rich_markup_mode=None)
 
 
 def examples(*lines: str) -> str:

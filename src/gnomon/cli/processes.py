@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 from gnomon.clock import wait_set
 from gnomon.config import Settings, environment_of
@@ -26,6 +27,12 @@ def require_parallel(capabilities: Capabilities) -> None:
         raise NotSupported(
             "several worker processes", engine=capabilities.engine, remedy="use PostgreSQL"
         )
+
+
+def worker_arguments(config: Path | None, imported: str | None) -> list[str]:
+    """What the command of a worker process is given; the database is in its environment."""
+    arguments = [] if config is None else ["--config", str(config)]
+    return arguments if imported is None else [*arguments, "--import", imported]
 
 
 async def keep_workers(
@@ -74,7 +81,7 @@ class _Keeper:
             self._observer.event(
                 "worker_crashed", number=self._number, exit_code=code, restart_in_s=backoff_s
             )
-            await self._pause(backoff_s)
+            await wait_set(self._stop, backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
 
     async def _run_once(self) -> int:
@@ -97,6 +104,3 @@ class _Keeper:
             if child.returncode is None:
                 child.kill()
         return await ended
-
-    async def _pause(self, seconds: float) -> None:
-        await wait_set(self._stop, seconds)

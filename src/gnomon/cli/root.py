@@ -46,20 +46,18 @@ def _show_version(value: bool) -> None:
 @root.callback()
 def _root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Runs actions at their time, durably, on SQLite or PostgreSQL."""
 
 
 for module in (up, worker, server, tasks, migrate, doctor, bench):
-    module.register(root)
+    name = module.__name__.rpartition(".")[2]
+    root.command(name, epilog=module.EPILOG)(getattr(module, name))
 action.noun.command("create", epilog=create.EPILOG)(create.create)
-root.add_typer(action.noun, name="action")
-root.add_typer(entity.noun, name="entity")
-root.add_typer(stage.noun, name="stage")
-root.add_typer(limit.noun, name="limit")
-root.add_typer(target.noun, name="target")
-root.add_typer(token.noun, name="token")
-root.add_typer(audit.noun, name="audit")
-root.add_typer(config.noun, name="config")
+for module in (action, entity, stage, limit, target, token, audit, config):
+    root.add_typer(module.noun, name=module.__name__.rpartition(".")[2])

@@ -11,11 +11,7 @@ from gnomon.cli.output import from_now, print_json, print_table
 from gnomon.model.duration import format_duration
 from gnomon.model.errors import InvalidRequest
 
-noun = typer.Typer(
-    help="See the stages that look after entities; walk the base again; forget one.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+noun = options.noun("Look at stages, show them all entities again, forget one.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The stage's name.")]
 
@@ -63,7 +59,7 @@ def forget(
     shared: options.ServerOptions,
     name: Name,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Needed: its queue, timers and states are lost.")
+        bool, typer.Option("--yes", help="Required, because its queue, timers and states are lost.")
     ] = False,
 ) -> None:
     """Remove all that is stored of a stage: its queue, timers and states."""

@@ -20,26 +20,32 @@ if TYPE_CHECKING:  # the driver is loaded when it is needed: most commands do no
     from gnomon.executors.sql import SqlTarget
     from gnomon.stores.postgres.logins import LoginPlan
 
-noun = typer.Typer(
-    help="Prepare the databases of SQL targets.", no_args_is_help=True, rich_markup_mode=None
-)
+noun = options.noun("Prepare the databases of SQL targets.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A target of kind sql.")]
 Admin = Annotated[
     str | None,
     typer.Option(
         "--admin", metavar="URL", envvar="GNOMON_ADMIN_URL", show_envvar=False,
-        help="Who may make roles there; better in GNOMON_ADMIN_URL. Local: else the database's.",
+        help="A login that may create roles there. Better set GNOMON_ADMIN_URL.",
     ),
 ]  # fmt: skip
 Connections = Annotated[
     int | None,
-    typer.Option("--connections", min=1, help="At most so many; else twice its in_flight_max."),
+    typer.Option(
+        "--connections",
+        metavar="N",
+        min=1,
+        help="At most this many; by default twice its in_flight_max.",
+    ),
 ]
 TempFiles = Annotated[
-    str, typer.Option("--temp-files", metavar="SIZE", help="Temporary files of a session.")
+    str,
+    typer.Option(
+        "--temp-files", metavar="SIZE", help="At most this much of temporary files per session."
+    ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the SQL and do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the SQL and change nothing.")]
 
 
 @noun.command(
@@ -59,7 +65,7 @@ def setup(
     temp_files: TempFiles = "1GB",
     dry_run: DryRun = False,
 ) -> None:
-    """Make the login of a SQL target, with its limits, its inbox and what it may call."""
+    """Create the login of a SQL target, with its limits, its inbox and what it may call."""
     from gnomon.stores.postgres.logins import login_script, set_up_login
 
     settings = shared.settings

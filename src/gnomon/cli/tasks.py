@@ -28,29 +28,34 @@ EPILOG = options.examples(
 )
 
 
-def register(root: typer.Typer) -> None:
-    """Add the command."""
+def tasks(
+    dsn: str | None = typer.Option(
+        None, "--dsn", metavar="DSN", help="postgresql://user@host/database or sqlite:///file."
+    ),
+    conf: str | None = typer.Option(
+        None,
+        "--conf",
+        metavar="JSON",
+        help="The list of tables; by default the table `task` of the dsn.",
+    ),
+    conf_file: Path | None = typer.Option(
+        None,
+        "--conf-file",
+        metavar="FILE",
+        help="The list of tables in a file; it is read again on SIGHUP.",
+    ),
+    config: options.ConfigFile = None,
+) -> None:
+    """Perform the SQL of task tables, until SIGTERM or Ctrl-C.
 
-    @root.command("tasks", epilog=EPILOG)
-    def tasks(
-        dsn: str | None = typer.Option(
-            None, "--dsn", metavar="DSN", help="postgresql://user@host/database or sqlite:///file."
-        ),
-        conf: str | None = typer.Option(
-            None, "--conf", metavar="JSON", help="The list of tables; else `task` of the dsn."
-        ),
-        conf_file: Path | None = typer.Option(
-            None, "--conf-file", metavar="FILE", help="The same in a file, read again on SIGHUP."
-        ),
-        config: options.ConfigFile = None,
-    ) -> None:
-        """Perform the SQL in `task` tables until SIGTERM or Ctrl-C, then let what runs end."""
-        flags = {
-            "tasks.dsn": dsn,
-            "tasks.conf": conf,
-            "tasks.conf_file": None if conf_file is None else str(conf_file),
-        }
-        run(_serve(lambda: load_settings(file=config, flags=flags)))
+    Then it takes no more tasks, and those under way may end.
+    """
+    flags = {
+        "tasks.dsn": dsn,
+        "tasks.conf": conf,
+        "tasks.conf_file": None if conf_file is None else str(conf_file),
+    }
+    run(_serve(lambda: load_settings(file=config, flags=flags)))
 
 
 async def _serve(read_settings: Callable[[], Settings]) -> None:

@@ -17,22 +17,22 @@ from gnomon.gateways.auth import issue
 from gnomon.model.duration import parse_duration
 from gnomon.model.errors import NotFound
 
-noun = typer.Typer(
-    help="Create, rotate and revoke tokens, straight at the database.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+noun = options.noun("Create, rotate and revoke tokens, straight at the database.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Whom the token stands for.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Whom the token is for.")]
 Scope = Annotated[
     list[str],
     typer.Option(
-        "--scope", help="read, write, sql:<target>, table:<task table> or admin; repeatable."
+        "--scope",
+        metavar="SCOPE",
+        help="read, write, sql:<target>, table:<task table> or admin; repeatable.",
     ),
 ]
 Expires = Annotated[
     str | None,
-    typer.Option("--expires", metavar="DURATION", help="Valid for so long; else until revoked."),
+    typer.Option(
+        "--expires", metavar="DURATION", help="Valid for this long; by default until it is revoked."
+    ),
 ]
 OVERLAP = "1h"
 
@@ -56,13 +56,19 @@ def create(
     scope: Scope,
     expires: Expires = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", help="Requests a second, for each server process.")
+        float | None,
+        typer.Option(
+            "--rate", metavar="N", help="At most this many requests a second, per server process."
+        ),
     ] = None,
     live_max: Annotated[
-        int | None, typer.Option("--live-max", help="Active and paused actions at most.")
+        int | None,
+        typer.Option(
+            "--live-max", metavar="N", help="At most this many active and paused actions."
+        ),
     ] = None,
 ) -> None:
-    """Make a token and show it, once: only its hash is kept."""
+    """Create a token. It is shown once: only its hash is kept."""
     text, draft = issue(
         name, scope, entropy=SystemEntropy(), lifetime=_lifetime(expires), rate=rate,
         live_max=live_max,
@@ -86,7 +92,7 @@ def rotate(
     ] = OVERLAP,
     expires: Expires = None,
 ) -> None:
-    """Make a further token of a name, with the same scopes and limits; the old one ends soon."""
+    """Create the next token of a name, with its scopes and limits; the old one ends soon."""
     text, token = shared.work(
         lambda app: _rotate(app, name, parse_duration(overlap, "--overlap"), _lifetime(expires)),
     )

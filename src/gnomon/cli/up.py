@@ -9,17 +9,16 @@ from pathlib import Path
 
 import typer
 
-from gnomon.app import App, open_task_rows
+from gnomon.app import App
 from gnomon.cli import options
 from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.demo import declare_functions, schedule_demo
-from gnomon.cli.listeners import grpc_server
+from gnomon.cli.listeners import grpc_server, serve_rest
 from gnomon.cli.output import print_json, say
 from gnomon.cli.process import Telemetry, load_app, run, stop_on_signals, together
-from gnomon.cli.processes import keep_workers, require_parallel
+from gnomon.cli.processes import keep_workers, require_parallel, worker_arguments
 from gnomon.cli.tasks import parts_of
 from gnomon.config import Settings
-from gnomon.gateways.auth import Authorizer
 from gnomon.gateways.config import is_loopback
 
 EPILOG = options.examples(
@@ -30,27 +29,26 @@ EPILOG = options.examples(
 )
 
 
-def register(root: typer.Typer) -> None:
-    """Add the command."""
+def up(
+    demo: bool = typer.Option(False, "--demo", help="Schedule a few example actions."),
+    database: options.Database = None,
+    schema: options.Schema = None,
+    host: options.Host = None,
+    port: options.Port = None,
+    grpc_port: options.GrpcPort = None,
+    processes: options.Processes = 1,
+    imported: options.Import = None,
+    config: options.ConfigFile = None,
+    json: options.Json = False,
+) -> None:
+    """Start everything in one process: schema, worker, API.
 
-    @root.command("up", epilog=EPILOG)
-    def up(
-        demo: bool = typer.Option(False, "--demo", help="Schedule a handful of examples."),
-        database: options.Database = None,
-        schema: options.Schema = None,
-        host: options.Host = None,
-        port: options.Port = None,
-        grpc_port: options.GrpcPort = None,
-        processes: options.Processes = 1,
-        imported: options.Import = None,
-        config: options.ConfigFile = None,
-        json: options.Json = False,
-    ) -> None:
-        """Start all there is: schema, worker and API, on SQLite unless told otherwise."""
-        settings = options.settings_of(
-            config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port
-        )
-        run(_up(settings, config, processes, imported, demo=demo, as_json=json))
+    On the SQLite file gnomon.db, unless another database is named.
+    """
+    settings = options.settings_of(
+        config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port
+    )
+    run(_up(settings, config, processes, imported, demo=demo, as_json=json))
 
 
 async def _let_call_itself(app: App) -> None:
@@ -95,36 +93,13 @@ async def _up(
             if demo:
                 await schedule_demo(app)
             parts = [] if grpc is None else [grpc.serve(stop=stop)]
-            parts.append(_serve_rest(app, telemetry, authorizer, listener, processes, stop))
-            parts.append(_work(app, telemetry, processes, _arguments(config, imported), stop))
+            parts.append(
+                serve_rest(app, telemetry, authorizer, listener, workers=processes, stop=stop)
+            )
+            parts.append(_work(app, telemetry, processes, worker_arguments(config, imported), stop))
             if processes == 1:  # else the workers do it
                 parts += parts_of(app, config, stop)
             await together(*parts, stop=stop)
-
-
-async def _serve_rest(
-    app: App,
-    telemetry: Telemetry,
-    authorizer: Authorizer,
-    listener: socket.socket,
-    processes: int,
-    stop: asyncio.Event,
-) -> None:
-    from gnomon.gateways.rest.app import create_rest
-    from gnomon.gateways.rest.server import serve
-
-    async with open_task_rows(app.settings, app.env) as task_tables:
-        rest = create_rest(
-            app.scheduler,
-            health=lambda: {"workers": processes},
-            metrics=telemetry.metrics,
-            observer=telemetry.observer,
-            authorizer=authorizer,
-            stop=stop,
-            task_tables=task_tables,
-            entities=app.entities,
-        )
-        await serve(rest, listener, stop=stop, config=app.settings.server)
 
 
 async def _work(
@@ -136,11 +111,6 @@ async def _work(
         await keep_workers(
             processes, app.settings, arguments, stop=stop, observer=telemetry.observer
         )
-
-
-def _arguments(config: Path | None, imported: str | None) -> list[str]:
-    arguments = [] if config is None else ["--config", str(config)]
-    return arguments if imported is None else [*arguments, "--import", imported]
 
 
 def _announce(

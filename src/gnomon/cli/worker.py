@@ -16,7 +16,7 @@ from gnomon.cli.process import (
     stop_with_stdin,
     together,
 )
-from gnomon.cli.processes import keep_workers, require_parallel
+from gnomon.cli.processes import keep_workers, require_parallel, worker_arguments
 from gnomon.cli.tasks import parts_of
 from gnomon.config import Settings
 
@@ -27,24 +27,23 @@ EPILOG = options.examples(
 )
 
 
-def register(root: typer.Typer) -> None:
-    """Add the command."""
+def worker(
+    database: options.Database = None,
+    schema: options.Schema = None,
+    processes: options.Processes = 1,
+    imported: options.Import = None,
+    config: options.ConfigFile = None,
+    follow: bool = typer.Option(False, "--stop-with-stdin", hidden=True),
+) -> None:
+    """Perform actions, until SIGTERM or Ctrl-C.
 
-    @root.command("worker", epilog=EPILOG)
-    def worker(
-        database: options.Database = None,
-        schema: options.Schema = None,
-        processes: options.Processes = 1,
-        imported: options.Import = None,
-        config: options.ConfigFile = None,
-        follow: bool = typer.Option(False, "--stop-with-stdin", hidden=True),
-    ) -> None:
-        """Be a worker until SIGTERM or Ctrl-C, then let what is under way end."""
-        settings = options.settings_of(config, database=database, schema=schema)
-        if processes > 1:
-            run(_work_in_many(settings, config, processes, imported))
-        else:
-            run(_work(settings, config, imported, follow=follow))
+    Then it begins nothing more, and attempts under way may end.
+    """
+    settings = options.settings_of(config, database=database, schema=schema)
+    if processes > 1:
+        run(_work_in_many(settings, config, processes, imported))
+    else:
+        run(_work(settings, config, imported, follow=follow))
 
 
 async def _work(
@@ -68,7 +67,5 @@ async def _work_in_many(
     async with load_app(settings, telemetry, imported) as app:  # migrates once, before they start
         require_parallel(app.store.capabilities)
     say(f"{processes} workers on {settings.database.url_shown}")
-    arguments = [] if config is None else ["--config", str(config)]
-    if imported is not None:
-        arguments += ["--import", imported]
+    arguments = worker_arguments(config, imported)
     await keep_workers(processes, settings, arguments, stop=stop, observer=telemetry.observer)
