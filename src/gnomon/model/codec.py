@@ -11,30 +11,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, cast, get_args
 
 import msgspec
 
 from gnomon.model.action import Attempt
 from gnomon.model.duration import parse_duration
 from gnomon.model.errors import InvalidRequest, InvalidSpec, UnknownField, short
-from gnomon.model.spec import (
-    Cron,
-    Effect,
-    Grpc,
-    Http,
-    Kafka,
-    Mock,
-    Once,
-    Periodic,
-    Push,
-    Python,
-    Rabbitmq,
-    Spec,
-    Sql,
-    Unreadable,
-)
+from gnomon.model.spec import CatchUp, Effect, Policy, Retry, Spec, Unreadable
 
 BODY_BYTES_MAX = 64 * 1024
 DEPTH_MAX = 32
@@ -187,19 +173,12 @@ _DURATIONS = {
     "retry": ("min_period", "max_period"),
     "action": ("hang", "ttl"),
 }
-_TAGGED: dict[str, dict[str, type]] = {
-    "action": {
-        "http": Http,
-        "python": Python,
-        "mock": Mock,
-        "rabbitmq": Rabbitmq,
-        "kafka": Kafka,
-        "grpc": Grpc,
-        "push": Push,
-        "sql": Sql,
-    },
-    "policy": {"once": Once, "periodic": Periodic, "cron": Cron},
+# Which struct a `type` names, in the two sections that have one.
+_TAGGED: Mapping[str, Mapping[str, type]] = {
+    section: {kind.__struct_config__.tag: kind for kind in get_args(union)}
+    for section, union in (("action", Effect), ("policy", Policy))
 }
+_PLAIN: Mapping[str, type] = {"retry": Retry, "catch_up": CatchUp}
 
 
 def build_spec(value: object) -> Spec:
@@ -221,22 +200,16 @@ def build_spec(value: object) -> Spec:
             plain[section] = part
     for section, kinds in _TAGGED.items():
         _check_tagged(plain, section, kinds)
-    for section in ("retry", "catch_up"):
+    for section, kind in _PLAIN.items():
         if isinstance(plain.get(section), dict):
-            _reject_unknown(f"spec.{section}", plain[section], _part_type(section))
+            _reject_unknown(f"spec.{section}", plain[section], kind)
     try:
         return msgspec.convert(plain, Spec)
     except msgspec.ValidationError as exc:
         raise _translated(exc) from None
 
 
-def _part_type(section: str) -> type:
-    fields = {field.name: field.type for field in msgspec.structs.fields(Spec)}
-    found: type = fields[section]
-    return found
-
-
-def _check_tagged(plain: dict[str, Any], section: str, kinds: dict[str, type]) -> None:
+def _check_tagged(plain: dict[str, Any], section: str, kinds: Mapping[str, type]) -> None:
     part = plain.get(section)
     if part is None:
         if section == "action":

@@ -92,7 +92,7 @@ def decide(
         return transition(spec, status, event, guid=guid, now=now)
     except Exception as exc:  # noqa: BLE001 - the boundary of a decision: one action, never a worker
         reason = cut(f"{UNDECIDABLE}: {type(exc).__name__}: {exc}")
-        return _ended(status, State.DEAD, reason, **_count_of(event))
+        return _verdict(status, State.DEAD, reason, **_count_of(event))
 
 
 def _count_of(event: Outcome | MissedOccurrences) -> dict[str, int]:
@@ -119,10 +119,10 @@ def transition(
         case Interrupted():
             return _interrupted(spec, status, event, now)
         case Abandoned(retry_after=pause):
-            return _same_occurrence(spec, status, now, interrupted=1, pause=pause)
+            return _same_occurrence(spec, status, now, pause=pause)
         case Cancelled(reason=reason):
             counted = _counted(status, failures=status.consecutive_failures)
-            return _ended(counted, State.CANCELLED, reason, succeeded=1)
+            return _verdict(counted, State.CANCELLED, reason, succeeded=1)
         case MissedOccurrences():
             return _missed(spec, status, guid, now)
         case _:
@@ -142,7 +142,7 @@ def _succeeded(spec: Spec, status: Status, guid: UUID, now: datetime) -> Verdict
         )
     counted = _counted(status, failures=0)
     if spec.successes_max is not None and status.succeeded + 1 >= spec.successes_max:
-        return _ended(counted, State.DONE, "successes_max reached", succeeded=1)
+        return _verdict(counted, State.DONE, "successes_max reached", succeeded=1)
     verdict = _next(spec, counted, guid, now, skip_missed=spec.catch_up.mode != "all")
     return msgspec.structs.replace(verdict, succeeded=1)
 
@@ -154,7 +154,7 @@ def _failed(spec: Spec, status: Status, event: Failed, guid: UUID, now: datetime
     )
     most = spec.consecutive_failures_max
     if most is not None and failures >= most:
-        return _ended(counted, State.DEAD, "consecutive_failures_max reached", failed=1)
+        return _verdict(counted, State.DEAD, "consecutive_failures_max reached", failed=1)
     retry_at = _retry_at(spec, status, event, now)
     if retry_at is not None:
         return _retried(spec, counted, retry_at, guid, now)
@@ -162,7 +162,7 @@ def _failed(spec: Spec, status: Status, event: Failed, guid: UUID, now: datetime
         reason = "retries used up" if event.retryable else "failed for good"
         if isinstance(spec.action, Unreadable):
             reason = spec.action.error
-        return _ended(counted, State.DEAD, reason, failed=1)
+        return _verdict(counted, State.DEAD, reason, failed=1)
     verdict = _next(spec, counted, guid, now, skip_missed=spec.catch_up.mode != "all")
     return msgspec.structs.replace(verdict, failed=1)
 
@@ -187,8 +187,10 @@ def _retried(spec: Spec, counted: Status, retry_at: datetime, guid: UUID, now: d
         verdict = _next(spec, counted, guid, now, skip_missed=spec.catch_up.mode != "all")
         return msgspec.structs.replace(verdict, failed=1)
     if spec.deadline is not None and retry_at >= spec.deadline:
-        return _ended(counted, State.EXPIRED, "deadline", failed=1)
-    return _continued(counted, retry_at, spec.deadline, failed=1)
+        return _verdict(counted, State.EXPIRED, "deadline", failed=1)
+    return _verdict(
+        counted, State.ACTIVE, scheduled_at=retry_at, expires_at=spec.deadline, failed=1
+    )
 
 
 def _interrupted(spec: Spec, status: Status, event: Interrupted, now: datetime) -> Verdict:
@@ -201,31 +203,34 @@ def _interrupted(spec: Spec, status: Status, event: Interrupted, now: datetime) 
         occurrence_failures=status.occurrence_failures,
     )
     if interruptions > spec.interruptions_max:
-        return _ended(counted, State.DEAD, f"interrupted: {event.reason}", interrupted=1)
+        return _verdict(counted, State.DEAD, f"interrupted: {event.reason}", interrupted=1)
     pause = ZERO
     if interruptions > 1 and event.reserved_until is not None:
         # It may be what ends its process: then not one process after the other, as fast as it can.
         pause = max(ZERO, event.reserved_until - now)
-    return _same_occurrence(spec, counted, now, interrupted=1, pause=pause)
+    return _same_occurrence(spec, counted, now, pause=pause)
 
 
-def _same_occurrence(
-    spec: Spec, counted: Status, now: datetime, *, interrupted: int, pause: timedelta = ZERO
-) -> Verdict:
+def _same_occurrence(spec: Spec, counted: Status, now: datetime, *, pause: timedelta) -> Verdict:
+    """It was cut short: the same occurrence again, after a pause."""
     if spec.deadline is not None and now >= spec.deadline:
-        return _ended(counted, State.EXPIRED, "deadline", interrupted=interrupted)
+        return _verdict(counted, State.EXPIRED, "deadline", interrupted=1)
     # Rather too often than never again: after the deadline nothing begins.
     is_too_long = spec.deadline is not None and now + pause >= spec.deadline
-    return _continued(
-        counted, now if is_too_long else now + pause, spec.deadline, interrupted=interrupted
+    return _verdict(
+        counted,
+        State.ACTIVE,
+        scheduled_at=now if is_too_long else now + pause,
+        expires_at=spec.deadline,
+        interrupted=1,
     )
 
 
 def _missed(spec: Spec, status: Status, guid: UUID, now: datetime) -> Verdict:
     if spec.deadline is not None and now >= spec.deadline:
-        return _ended(status, State.EXPIRED, "deadline")
+        return _verdict(status, State.EXPIRED, "deadline")
     if isinstance(spec.policy, Once):
-        return _ended(status, State.EXPIRED, "not begun within its window")
+        return _verdict(status, State.EXPIRED, "not begun within its window")
     if spec.catch_up.mode != "all" or spec.active is None:
         return _next(spec, status, guid, now, skip_missed=True)
     # Whatever is older than its window is missed as well; the younger ones still count.
@@ -243,27 +248,21 @@ def _next(
 ) -> Verdict:
     """The next occurrence (after `after`, if that is later), or the end if there is none."""
     if spec.occurrences_max is not None and status.occurrence_no >= spec.occurrences_max:
-        return _ended(status, State.DONE, "occurrences_max reached")
+        return _verdict(status, State.DONE, "occurrences_max reached")
     assert status.occurrence_at is not None
     past = status.occurrence_at if after is None else max(status.occurrence_at, after)
     following = next_occurrence(spec, past, now=now, skip_missed=skip_missed)
     if following is None:
-        return _ended(status, State.DONE, "no further occurrence")
+        return _verdict(status, State.DONE, "no further occurrence")
     planned, _ = following
     number = status.occurrence_no + 1
     due = due_at(spec, guid, number, planned)
     if spec.deadline is not None and max(due, now) >= spec.deadline:
-        return _ended(status, State.EXPIRED, "deadline")
-    return Verdict(
-        state=State.ACTIVE,
-        scheduled_at=due,
-        occurrence_no=number,
-        occurrence_at=planned,
-        expires_at=expiry_of(spec, planned, due),
-        consecutive_failures=status.consecutive_failures,
-        consecutive_interruptions=status.consecutive_interruptions,
-        occurrence_failures=0,
+        return _verdict(status, State.EXPIRED, "deadline")
+    moved = msgspec.structs.replace(
+        status, occurrence_no=number, occurrence_at=planned, occurrence_failures=0
     )
+    return _verdict(moved, State.ACTIVE, scheduled_at=due, expires_at=expiry_of(spec, planned, due))
 
 
 def _counted(
@@ -277,42 +276,25 @@ def _counted(
     )
 
 
-def _continued(
-    status: Status,
-    at: datetime,
-    expires_at: datetime | None,
-    *,
-    failed: int = 0,
-    interrupted: int = 0,
-) -> Verdict:
-    return Verdict(
-        state=State.ACTIVE,
-        scheduled_at=at,
-        occurrence_no=status.occurrence_no,
-        occurrence_at=status.occurrence_at,
-        expires_at=expires_at,
-        failed=failed,
-        interrupted=interrupted,
-        consecutive_failures=status.consecutive_failures,
-        consecutive_interruptions=status.consecutive_interruptions,
-        occurrence_failures=status.occurrence_failures,
-    )
-
-
-def _ended(
+def _verdict(
     status: Status,
     state: State,
-    reason: str | None,
+    reason: str | None = None,
     *,
+    scheduled_at: datetime | None = None,
+    expires_at: datetime | None = None,
     succeeded: int = 0,
     failed: int = 0,
     interrupted: int = 0,
 ) -> Verdict:
+    """The occurrence and what was counted in a row, as `status` has them; the rest as given."""
     return Verdict(
         state=state,
         reason=reason,
+        scheduled_at=scheduled_at,
         occurrence_no=status.occurrence_no,
         occurrence_at=status.occurrence_at,
+        expires_at=expires_at,
         succeeded=succeeded,
         failed=failed,
         interrupted=interrupted,

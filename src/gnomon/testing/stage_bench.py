@@ -13,11 +13,9 @@ import random
 import weakref
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from gnomon.clock import uuid7
 from gnomon.contracts.env import Env
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import HeldShard, Installation, Store
@@ -29,6 +27,7 @@ from gnomon.stages.explain import Explanation, ParkedRow
 from gnomon.stages.service import Stages, StageWorker
 from gnomon.stages.stage import Stage
 from gnomon.stores.sqlite import InlineRunner, open_sqlite
+from gnomon.testing.virtual import SeededEntropy
 
 SHARD_COUNT = 4
 ROUNDS_MAX = 100_000
@@ -50,24 +49,6 @@ class BenchClock:
 
     def move_to(self, now: datetime) -> None:
         self._now = max(self._now, now)
-
-
-class BenchEntropy:
-    """The same dice for every bench."""
-
-    def __init__(self, clock: BenchClock, seed: int = 0) -> None:
-        self._clock = clock
-        self._random = random.Random(seed)
-
-    def guid(self) -> UUID:
-        ms = int(self._clock.now().timestamp() * 1000)
-        return uuid7(ms, self._random.randbytes(10))
-
-    def token(self) -> UUID:
-        return UUID(bytes=self._random.randbytes(16), version=4)
-
-    def fraction(self) -> float:
-        return self._random.random()
 
 
 class AllShards:
@@ -100,7 +81,7 @@ class Bench:
         self.clock = BenchClock(start if start.tzinfo else start.replace(tzinfo=UTC))
         self.env = Env(
             clock=self.clock,
-            entropy=BenchEntropy(self.clock),
+            entropy=SeededEntropy(random.Random(0)),  # the same dice for every bench
             observer=observer or SilentObserver(),
         )
         self._runner = InlineRunner()
@@ -122,12 +103,7 @@ class Bench:
         await self._open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc_info: object) -> None:
         await self.close()
 
     def attach(self, stages: Stages[Any]) -> None:

@@ -17,7 +17,9 @@ from datetime import timedelta
 from types import MappingProxyType
 from uuid import UUID
 
+from gnomon.boundary import tell_bug
 from gnomon.contracts.clock import Clock
+from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import BegunAttempt, FinishRequest
 from gnomon.model.outcome import Abandoned, Interrupted, Outcome
 from gnomon.worker.attempt import AttemptRunner, DeadlineGuard, finish_of
@@ -146,9 +148,11 @@ class Slots:
         attempts_max: int = ATTEMPTS_MAX,
         gates: Mapping[str, QueueGate] = NO_GATES,
         is_open: bool = True,
+        observer: Observer | None = None,
     ) -> None:
         self._gates = gates  # of queues that have a limit
         self._is_open = is_open
+        self._observer = observer or SilentObserver()
         self._performer = performer
         self._clock = clock
         self._concurrency_of = concurrency_of
@@ -257,7 +261,13 @@ class Slots:
             queue.slots += 1
             task = asyncio.create_task(self._slot(queue), name=f"slot-{begun.spec.queue}")
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._note_slot_end)
+
+    def _note_slot_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # nobody waits for a slot: it must not end unheard
+            tell_bug(self._observer, "slots", error)
 
     def lose(self, lost: Collection[UUID]) -> None:
         """Newer attempts took the place of these: cut them short."""

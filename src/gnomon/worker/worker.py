@@ -153,6 +153,7 @@ class Worker:
             attempts_max=self._config.attempts_limit,
             gates=queues,
             is_open=False,
+            observer=env.observer,
         )
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,8 @@ from gnomon.model.limits import LimitKey
 from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.limits import StageLimits
 from gnomon.stages.pipeline import StagePipeline
-from gnomon.testing.stage_bench import BenchClock, BenchEntropy
+from gnomon.testing.stage_bench import BenchClock
+from gnomon.testing.virtual import SeededEntropy
 from tests.unit.stage.test_pipeline import MAIN, NOW, Idle
 
 
@@ -34,7 +36,9 @@ class Granting:
 async def asked(line: StagePipeline) -> LimitRequest:
     """What is asked for a line."""
     store, clock = Granting(), BenchClock(NOW)
-    env = cast("Env", SimpleNamespace(clock=clock, entropy=BenchEntropy(clock), observer=None))
+    env = cast(
+        "Env", SimpleNamespace(clock=clock, entropy=SeededEntropy(random.Random(0)), observer=None)
+    )
     limits = StageLimits(
         cast("LimitStore", store), {"idle": line}, worker=UUID(int=1), env=env, changed=lambda: None
     )

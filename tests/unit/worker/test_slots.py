@@ -99,6 +99,7 @@ def slots_with(
         concurrency_of=lambda queue: 0 if queue == "closed" else limit,
         ended=lambda _, finish: ended.append(finish),
         attempts_max=attempts_max,
+        observer=audience,
     )
     return slots, ended, clock, audience
 
@@ -325,3 +326,19 @@ async def test_a_lost_attempt_is_cut_short_and_its_slot_goes_on() -> None:
     assert [("a1", "interrupted"), ("a2", "succeeded")] == [
         (finish.id, finish.outcome) for finish in ended
     ]
+
+
+async def test_a_bug_in_a_slot_is_told() -> None:
+    """Nobody waits for a slot, so what ends it is not left to the garbage collector."""
+    slots, _, clock, audience = slots_with(Gate())
+
+    def broken(_: BegunAttempt, __: FinishRequest) -> None:
+        raise ZeroDivisionError
+
+    slots._ended = broken
+    gate = slots._performer._executors[Mock]
+    assert isinstance(gate, Gate)
+    gate.open.set()
+    slots.take(begun(1), clock.seconds)
+    await settled()
+    assert ["worker_bug"] == audience.events
