@@ -179,7 +179,7 @@ class App:
         self._stages.append(stages)
 
     def adopt(self, other: App) -> None:
-        """Take over what another app was given: its functions and its stages."""
+        """Take over the functions and the stages of another app: the one that `--import` names."""
         self.registry = other.registry
         for stages in other._stages:
             stages.move_to(self)
@@ -307,8 +307,8 @@ class App:
 
 
 async def _shared(store: Store) -> Store:
-    """The store of the app for its heart too. A file has one writer, whose thread puts heartbeats
-    first; a second writer of the same process would have to fight the first one for the file."""
+    """The app's store, for the heartbeat too. A file has one writer, whose thread puts heartbeats
+    first; a second one in the same process would compete with it for the file."""
     return msgspec.structs.replace(store, close=_left_open)
 
 

@@ -51,7 +51,8 @@ class LinuxProcesses:
 
 
 def _world() -> str | None:
-    """Where numbers and starts mean what they mean to us; None if `/proc` does not tell."""
+    """The boot and the namespaces in which process numbers and starts are ours; None if `/proc`
+    does not tell."""
     try:
         if not _is_own_proc():
             return None

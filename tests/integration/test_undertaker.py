@@ -59,7 +59,7 @@ class Ground(NamedTuple):
     entropy: SystemEntropy
 
     async def look(self) -> None:
-        await self.worker._undertaker.look()
+        await self.worker._dead_workers.look()
 
     async def left(
         self, process: str | None, *effects: Effect, owner: str = "host/7/dead", **spec: Any

@@ -456,7 +456,7 @@ def ask_ahead(pump: Pump, lane: Lane, limit: int) -> BeginRequest:
         lease_guid=None if held is None else held.lease_guid,
         limit=limit,
         since=pump.timeline.since(lane),
-        hasty=lane not in pump.timeline.doubts,
+        hasty=lane not in pump.timeline.rechecks,
     )
 
 
@@ -484,8 +484,8 @@ ABLATIONS: dict[str, Ablation] = {
         Without("hasty-interruption", "work", HastyInterruption),
         LateSending(),
         Without("starving", "work", Starving),
-        WithPart("unaware-of-transactions", "_latecomers", Unaware),
-        WithPart("dripping", "_look_back", Dripping),
+        WithPart("unaware-of-transactions", "_late_commits", Unaware),
+        WithPart("dripping", "_rescans", Dripping),
         WrongProof(),
         OnePool(),
         Patched(

@@ -19,11 +19,11 @@ class Ownership(Protocol):
         ...
 
     def trusted(self) -> list[HeldShard]:
-        """All of them."""
+        """The held shards that may be worked in right now."""
         ...
 
     def holding(self, shard: int) -> HeldShard | None:
-        """One of them, if it is held."""
+        """The shard as it is held; None if it may not be worked in right now."""
         ...
 
 

@@ -28,5 +28,5 @@ class NoProcesses:
 
     own = None
 
-    def has_ended(self, process: str) -> bool:  # noqa: ARG002 - it is the same of each
+    def has_ended(self, process: str) -> bool:  # noqa: ARG002 - the answer is the same for all
         return False

@@ -64,7 +64,7 @@ class KafkaOptions:
     request_timeout_s: float
 
     def connection(self) -> dict[str, Any]:
-        """In the library's words."""
+        """The options of all clients of aiokafka."""
         protocol = "SASL_" if self.username is not None else ""
         protocol += "SSL" if self.ssl_context is not None else "PLAINTEXT"
         return {

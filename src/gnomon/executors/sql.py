@@ -7,7 +7,7 @@ all the same is found by comparing the transaction and the role before and after
 
 In the installation's own database the statement is committed together with the note that this
 occurrence's effect is done; elsewhere an inbox table in the same transaction does the same. Files
-of SQLite are for `_sqlite`.
+of SQLite are performed by `_sqlite`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SqlExecutor:
         for target in targets.values():
             check_own(target, database_url)
         files = [target for target in targets.values() if target.is_sqlite]
-        self._hands = SqliteTargets(
+        self._files = SqliteTargets(
             files, clock=clock, database_url=database_url, is_bounded=is_bounded
         )
 
@@ -120,7 +120,7 @@ class SqlExecutor:
         return attempt.ended(Failed(error="the statement could not be sent", retryable=False))
 
     async def close(self) -> None:
-        self._hands.close()
+        self._files.close()
         if self._parting:
             await asyncio.wait(self._parting)
 
@@ -131,7 +131,7 @@ class SqlExecutor:
         statement = SqliteStatement(
             attempt.target, effect.statement, effect.parameters, order.key, within_s
         )
-        return await self._hands.perform(statement)
+        return await self._files.perform(statement)
 
     async def _perform(self, attempt: _Attempt) -> Outcome:
         loop = BoundedLoop(RESULT_BYTES_MAX)

@@ -75,7 +75,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole."""
+    """An action: who it is, what the user asked for, and how it goes."""
 
     meta: Meta
     spec: Spec

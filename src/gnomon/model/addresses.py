@@ -88,10 +88,7 @@ def is_loopback(address: Address) -> bool:
 
 def carried_by(address: IPv6Address) -> IPv4Address | None:
     """The IPv4 address that an IPv6 address stands for or leads to."""
-    if int(address) in (
-        0,
-        1,
-    ):  # :: and ::1 carry nothing, though they look like 0.0.0.0 and 0.0.0.1
+    if int(address) <= 1:  # :: and ::1 carry nothing, though they look like 0.0.0.0 and 0.0.0.1
         return None
     if address in _MAPPED or _is_in(address, _CARRIERS_LOW):
         return IPv4Address(int(address) & 0xFFFFFFFF)

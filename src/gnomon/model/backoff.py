@@ -1,7 +1,7 @@
 """Retry maths: how long to wait before the next attempt.
 
-Pure. The seeds' formula, and no number of failures can overflow inside the path that records
-a result: what is too large for a float is above the cap anyway.
+Pure. No number of failures can overflow inside the path that records a result: what is too large
+for a float is above `max_period` anyway.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def share_of(
 
 
 class _Table:
-    """Around it sit those who share a limit; the asker is not one of them yet."""
+    """The other processes that share a limit, and what they leave of it for the asker."""
 
     def __init__(
         self, parallel: int, others: Sequence[Claimant], shards_all: int, now: datetime

@@ -1,7 +1,7 @@
 """What the user asks for: what to do, when, and how to retry.
 
 A `Spec` is frozen and knows no clock; `validate` says whether it obeys the rules
-that need no other knowledge. Rules that compare with the present are in `admit`.
+that need no other knowledge. Rules that compare with the present are in `scheduler.admission`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ SQL adds them up inside the compare-and-set and no read-modify-write can lose on
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
 from uuid import UUID
 
 import msgspec
@@ -95,7 +95,7 @@ def decide(
         return _verdict(status, State.DEAD, reason, **_count_of(event))
 
 
-def _count_of(event: Outcome | MissedOccurrences) -> dict[str, int]:
+def _count_of(event: Outcome | MissedOccurrences) -> dict[str, Any]:
     match event:
         case Succeeded() | Cancelled():
             return {"succeeded": 1}

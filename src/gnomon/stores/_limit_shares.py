@@ -24,7 +24,7 @@ class Grant(NamedTuple):
 
 
 class LimitShares(NamedTuple):
-    """What is to be written, and what is to be told."""
+    """The grants that `share` writes and those that it drops; `allowed` is its answer."""
 
     put: list[Grant]
     drop: list[Grant]

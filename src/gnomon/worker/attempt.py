@@ -243,6 +243,7 @@ def tell_undecidable(observer: Observer, action: str, verdict: Verdict) -> None:
 
 
 def _told(outcome: Outcome) -> tuple[str, str | None, str | None]:
+    """The outcome's name, its error and its answer, as they are recorded."""
     match outcome:
         case Succeeded(answer=answer):
             return "succeeded", None, answer

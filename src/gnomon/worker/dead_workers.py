@@ -148,7 +148,7 @@ class DeadWorkers:
         applied, now = await self._store.work.settle(settlements), self._clock.monotonic()
         if applied < len(orphans):  # somebody has a row of theirs locked: with the next look
             self._again_at |= {_owner_of(orphan): now for orphan in orphans}
-        self._pump.timeline.doubts.hurry({orphan.shard for orphan in orphans}, now)
+        self._pump.timeline.rechecks.hurry({orphan.shard for orphan in orphans}, now)
         return applied
 
     # -- shards and limits ------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class LaneRechecks:
         self._of: dict[Lane, LaneRecheck] = {}
 
     def __repr__(self) -> str:
-        return f"Doubts({len(self._of)} lanes)"
+        return f"LaneRechecks({len(self._of)} lanes)"
 
     def __contains__(self, lane: object) -> bool:
         return lane in self._of
@@ -87,9 +87,9 @@ class LaneRechecks:
 
     def hurry(self, shards: Collection[int], now_s: float) -> None:
         """Something was done about the rows of these shards: look at once."""
-        for lane, doubt in self._of.items():
+        for lane, recheck in self._of.items():
             if lane.shard in shards:
-                doubt.look_s = min(doubt.look_s, now_s)
+                recheck.look_s = min(recheck.look_s, now_s)
 
     def is_due(self, lane: Lane, now_s: float) -> bool:
         """Whether it is time to look at what was passed over in the lane."""
@@ -122,8 +122,8 @@ class LaneRechecks:
         """When to look next, in these shards only, without queues that have no free slot."""
         return min(
             (
-                doubt.look_s
-                for lane, doubt in self._of.items()
+                recheck.look_s
+                for lane, recheck in self._of.items()
                 if lane.queue not in closed and lane.shard in shards
             ),
             default=None,

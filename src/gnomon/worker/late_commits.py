@@ -41,7 +41,7 @@ class LateCommits:
         self.seen_at: datetime | None = None  # at the last poll that could tell
 
     def __repr__(self) -> str:
-        return f"Latecomers({len(self._since)} open, {len(self._spans)} spans)"
+        return f"LateCommits({len(self._since)} open, {len(self._spans)} spans)"
 
     def observe(self, result: PollResult) -> datetime | None:
         """Take a poll in; from where on those that are over since the last one may have written.
@@ -58,9 +58,7 @@ class LateCommits:
             self._since, self._spans, self._stop, since = {}, [], 0, EARLIEST
         else:
             since = before
-            if (
-                now < before
-            ):  # the clock was set back at some time since, and has gone on from there
+            if now < before:  # the clock was set back since then, and has gone on from there
                 since = now - MARGIN
                 self._set_back(since)
         self._spans.append(TransactionSpan(self._stop, result.open.stop, since))
@@ -112,7 +110,7 @@ class ShardsToRescan:
         self._from: dict[int, datetime] = {}
 
     def __repr__(self) -> str:
-        return f"LookBack({len(self._from)} shards)"
+        return f"ShardsToRescan({len(self._from)} shards)"
 
     def ask(self, holdings: Iterable[HeldShard], since: datetime) -> list[int]:
         """Look from `since` on in those shards whose marks have passed it; which ones."""

@@ -70,7 +70,7 @@ class WorkerLeases:
         self.ticked_at = env.clock.monotonic()  # the loop's own sign of life, see `beat`
 
     def __repr__(self) -> str:
-        return f"Leases({len(self._held)} of {self._shard_count} shards)"
+        return f"WorkerLeases({len(self._held)} of {self._shard_count} shards)"
 
     # -- what is held ---------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class WorkerLeases:
 
     @property
     def all_shards(self) -> range:
-        """Held by whomever."""
+        """The numbers of all shards, whoever holds them."""
         return range(self._shard_count)
 
     def trusted(self) -> list[HeldShard]:

@@ -76,8 +76,8 @@ class Pump:
         self._observer = env.observer
         self.timeline = Timeline()
         self.time = DatabaseClock(env.clock)
-        self._latecomers = LateCommits()
-        self._look_back = ShardsToRescan()
+        self._late_commits = LateCommits()
+        self._rescans = ShardsToRescan()
         self._arrivals: set[int] = set()
         self._lapsing: set[int] = set()
         self._flooded_at: float | None = None  # since when there was more than could be moved
@@ -102,7 +102,7 @@ class Pump:
         """Shards were taken: learn what is in them."""
         shards, asked = [held.shard for held in holdings], self.timeline.asked()
         self.timeline.replace(shards, await self._store.list_lanes(holdings), asked=asked)
-        self._look_back.ask(holdings, EARLIEST)  # what came late while nobody held them
+        self._rescans.ask(holdings, EARLIEST)  # what came late while nobody held them
         self.hint(shards)
 
     def abandon(self, shards: Collection[int]) -> None:
@@ -111,7 +111,7 @@ class Pump:
             self.timeline.forget(shard)
             self._arrivals.discard(shard)
             self._lapsing.discard(shard)
-        self._look_back.drop(shards)
+        self._rescans.drop(shards)
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Pump:
         due = self.timeline.earliest(closed=closed, shards=held)
         if due is not None:
             rest_s = min(rest_s, (due - self.time.now()).total_seconds())
-        look_s = self.timeline.doubts.next_s(closed=closed, shards=held)
+        look_s = self.timeline.rechecks.next_s(closed=closed, shards=held)
         if look_s is not None:
             rest_s = min(rest_s, look_s - now)
         if self._slots.is_limited:
@@ -193,12 +193,12 @@ class Pump:
         result = await self._store.poll(holdings)
         self.time.observe(result.now)  # also when its clock was set
         self._arrivals.update(result.shards)
-        since = self._latecomers.observe(result)
+        since = self._late_commits.observe(result)
         if since is not None:
-            self._arrivals.update(self._look_back.ask(holdings, since))
+            self._arrivals.update(self._rescans.ask(holdings, since))
 
     async def _sweep(self, holdings: Sequence[HeldShard]) -> None:
-        self._arrivals.update(self._look_back.ask(holdings, EARLIEST))
+        self._arrivals.update(self._rescans.ask(holdings, EARLIEST))
         await self._survey(holdings)
         self._lapsing.update(held.shard for held in holdings)
 
@@ -227,20 +227,20 @@ class Pump:
         return bool(self._arrivals) or (self._slots.is_limited and bool(moved.lanes))
 
     async def _moved(self, holdings: Sequence[HeldShard], room: Mapping[str, int]) -> MoveResult:
-        lowered = [self._look_back.lowered(held) for held in holdings]
+        lowered = [self._rescans.lowered(held) for held in holdings]
         try:
             if room:
                 return await self._arrive(lowered, room)
             return await self._store.move(lowered, limit=self._config.move_batch)
         except Unavailable:
             # It may be looking back that takes too long: it must not be all that is tried.
-            self._look_back.drop([held.shard for held in holdings])
+            self._rescans.drop([held.shard for held in holdings])
             raise
 
     def _note_moved(self, moved: MoveResult, holdings: Sequence[HeldShard]) -> None:
         self.time.observe(moved.now)
-        marks = self._look_back.noted(holdings, moved)
-        self._leases.mark((shard, self._latecomers.bound(mark)) for shard, mark in marks.items())
+        marks = self._rescans.noted(holdings, moved)
+        self._leases.mark((shard, self._late_commits.bound(mark)) for shard, mark in marks.items())
         for lane, at in moved.lanes.items():
             self.timeline.note(lane, at)
         if moved.count:
@@ -402,7 +402,7 @@ class Pump:
         return demands
 
     def _shared(self, lanes: list[Lane], free: int, *, helping: bool) -> list[BeginRequest]:
-        first = self.timeline.doubts.first(lanes, free, self._clock.monotonic())
+        first = self.timeline.rechecks.first(lanes, free, self._clock.monotonic())
         share, rest = divmod(free, len(first))
         limits = [share + (index < rest) for index in range(len(first))]
         if helping:
@@ -414,10 +414,10 @@ class Pump:
 
     def _demand(self, lane: Lane, limit: int) -> BeginRequest:
         """From where the lane's live rows begin, or from where rows were passed over."""
-        doubts, lease_guid = self.timeline.doubts, self._lease_of(lane)
-        if doubts.is_due(lane, self._clock.monotonic()):
+        rechecks, lease_guid = self.timeline.rechecks, self._lease_of(lane)
+        if rechecks.is_due(lane, self._clock.monotonic()):
             return BeginRequest(
-                lane=lane, lease_guid=lease_guid, limit=limit, since=doubts.place(lane)
+                lane=lane, lease_guid=lease_guid, limit=limit, since=rechecks.place(lane)
             )
         since = self.timeline.since(lane)
         return BeginRequest(lane=lane, lease_guid=lease_guid, limit=limit, since=since, hasty=True)
@@ -438,16 +438,16 @@ class Pump:
         lane, at = demand.lane, result.next_due[demand.lane]
         timeline, now_s = self.timeline, self._clock.monotonic()
         if not demand.hasty and is_full and at is not None and timeline.is_passed(lane, at):
-            timeline.doubts.put(lane, at, now_s, reached=at)
+            timeline.rechecks.put(lane, at, now_s, reached=at)
             return
         timeline.settle(lane, at, asked=asked)
         if lane in result.refused:
             reached = result.reached.get(lane)
-            timeline.doubts.put(lane, result.refused[lane], now_s, reached=reached)
+            timeline.rechecks.put(lane, result.refused[lane], now_s, reached=reached)
         elif not demand.hasty:
-            timeline.doubts.end(lane, now_s)
+            timeline.rechecks.end(lane, now_s)
         elif is_full and at != demand.since:
-            timeline.doubts.put(lane, demand.since, now_s)
+            timeline.rechecks.put(lane, demand.since, now_s)
 
     def _is_held(self, lane: Lane) -> bool:
         return self._leases.holding(lane.shard) is not None
@@ -483,7 +483,7 @@ class Pump:
         self._observer.event("settled", found=len(lapsed_rows), applied=applied)
         if applied:
             shards = {settlement.lapsed.shard for settlement in settlements}
-            self.timeline.doubts.hurry(shards, self._clock.monotonic())
+            self.timeline.rechecks.hurry(shards, self._clock.monotonic())
         return len(lapsed_rows) >= LAPSED_MAX and applied > 0
 
     async def _drop_stale(self, holdings: Sequence[HeldShard]) -> bool:
@@ -491,5 +491,5 @@ class Pump:
         dropped = await self._store.delete_stale(holdings, limit=STALE_MAX)
         if dropped:
             self._observer.event("stale_dropped", count=dropped)
-            self.timeline.doubts.hurry({held.shard for held in holdings}, self._clock.monotonic())
+            self.timeline.rechecks.hurry({held.shard for held in holdings}, self._clock.monotonic())
         return dropped > 0

@@ -70,7 +70,7 @@ class ResultRecorder:
         return len(self._unwritten)
 
     def unwritten(self) -> Mapping[UUID, FinishRequest]:
-        """They, by attempt."""
+        """Results not yet known to be written, by attempt."""
         return self._unwritten
 
     def put(self, finish: FinishRequest) -> None:

@@ -246,7 +246,7 @@ class Slots:
             yield from (begun for begun, _ in queue.waiting)
 
     def performing(self) -> Iterable[BegunAttempt]:
-        """What has a slot."""
+        """Attempts that have a slot."""
         for queue in self._queues.values():
             yield from (begun for begun, _ in queue.performing.values())
 

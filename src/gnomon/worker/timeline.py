@@ -22,8 +22,8 @@ class Timeline:
 
     def __init__(self) -> None:
         self._due: dict[Lane, datetime] = {}
-        self._since: dict[Lane, datetime] = {}  # no row is due before this, but for `doubts`
-        self.doubts = LaneRechecks()
+        self._since: dict[Lane, datetime] = {}  # no row is due before this, but for `rechecks`
+        self.rechecks = LaneRechecks()
         self._notes = 0
         self._noted: dict[Lane, list[tuple[int, datetime]]] = {}  # since the last answer
 
@@ -46,7 +46,7 @@ class Timeline:
         since = self._since.get(lane)
         if since is not None and at < since:
             self._since[lane] = at
-        self.doubts.lower(lane, at)
+        self.rechecks.lower(lane, at)
 
     def asked(self) -> int:
         """A mark for a question that is put to the store now; its answer is settled with it."""
@@ -76,7 +76,7 @@ class Timeline:
     def is_passed(self, lane: Lane, at: datetime) -> bool:
         """Whether a row at `at` is one that the lane goes on without, for the time being."""
         since = self._since.get(lane)
-        return self.doubts.covers(lane, at) and (since is None or at < since)
+        return self.rechecks.covers(lane, at) and (since is None or at < since)
 
     def replace(
         self, shards: Iterable[int], lanes: Mapping[Lane, datetime], *, asked: int | None = None
@@ -85,29 +85,29 @@ class Timeline:
         surveyed = frozenset(shards)
         for lane in self.lanes():
             if lane.shard in surveyed and lane not in lanes:
-                self.doubts.clear(lane)
+                self.rechecks.clear(lane)
                 self.settle(lane, None, asked=asked)
         for lane, at in lanes.items():
             if not self.is_passed(lane, at):
-                self.doubts.clear(lane)
+                self.rechecks.clear(lane)
                 self.settle(lane, at, asked=asked)
 
     def forget(self, shard: int) -> None:
         """The shard is no longer held."""
         for lane in self.lanes():
             if lane.shard == shard:
-                self.doubts.clear(lane)
+                self.rechecks.clear(lane)
                 self.settle(lane, None)
 
     def lanes(self) -> Collection[Lane]:
         """Every lane that has rows."""
-        return {*self._due, *self.doubts}
+        return {*self._due, *self.rechecks}
 
     def due(self, now: datetime, now_s: float) -> list[Lane]:
         """Lanes that have something to begin or to look at again: first priority first, then
         oldest first."""
         lanes = {lane: at for lane, at in self._due.items() if at <= now}
-        lanes |= {lane: now for lane in self.doubts if self.doubts.is_due(lane, now_s)}
+        lanes |= {lane: now for lane in self.rechecks if self.rechecks.is_due(lane, now_s)}
         return sorted(lanes, key=lambda lane: (lane.priority, lanes[lane], lane))
 
     def earliest(

@@ -125,7 +125,7 @@ class Worker:
             watchdog=Watchdog(env.clock, env.observer, every_s=self._tick_s),
         )
         self._balance = asyncio.Event()
-        self._undertaker = DeadWorkers(
+        self._dead_workers = DeadWorkers(
             store, self.leases, self.pump, config=config, env=env, freed=self._balance.set
         )
         self._companions = [make(self.leases) for make in companions]
@@ -206,7 +206,7 @@ class Worker:
         services = [
             ("pump", self.pump.keep_pumping()),
             ("balance", self._keep_balance()),
-            ("undertaker", self._undertaker.keep_looking()),
+            ("undertaker", self._dead_workers.keep_looking()),
             ("wakeups", self._store.wakeups.listen(self._hint)),
             ("janitor", self._keep_purging()),
             ("freed", self._keep_filling()),

@@ -10,8 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from gnomon.channels import PUSHBACK_KEY
 from gnomon.gateways.errors import TABLE
-from gnomon.gateways.grpc.boundary import PROBLEM_KEY, PUSHBACK_KEY
+from gnomon.gateways.grpc.boundary import PROBLEM_KEY
 from gnomon.gateways.grpc.service import MESSAGE_BYTES_MAX
 from gnomon.model.errors import (
     BugError,

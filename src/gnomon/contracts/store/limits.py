@@ -16,8 +16,8 @@ class LimitUse(Value, frozen=True):
     """A limit, and how much of its parallelism is in use."""
 
     limit: Limit
-    granted: int = 0  # attempts that processes may have under way
-    wanted: int = 0  # and would have, if they were allowed to
+    granted: int = 0  # attempts that all processes together may have under way
+    wanted: int = 0  # attempts that they would have under way if they were allowed to
 
 
 class LimitTable(Value, frozen=True):
@@ -28,10 +28,10 @@ class LimitTable(Value, frozen=True):
 
 
 class LimitRequest(Value, frozen=True):
-    """What a process says about its use of a limit."""
+    """What a process asks for of a limit."""
 
-    held: int  # it has, or may have until it hears the answer, so many attempts under way
-    wanted: int  # it would have so many, if it were allowed to
+    held: int  # attempts that it has under way, or may have until it hears the answer
+    wanted: int  # attempts that it would have under way if it were allowed to
 
 
 class LimitStore(Protocol):

@@ -77,9 +77,8 @@ class BeginRequest(Value, frozen=True):
     lease_guid: UUID | None  # None: as a helper, see `begin`
     limit: int
     since: datetime | None = None  # older rows of the lane need not be looked at
-    hasty: bool = (
-        False  # if it gives all that is asked, spare the look at what is left: see `begin`
-    )
+    # If the lane gives all that is asked, do not look at what is left in it: see `begin`.
+    hasty: bool = False
 
 
 class BegunAttempt(msgspec.Struct, frozen=True, gc=False):

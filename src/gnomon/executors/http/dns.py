@@ -19,7 +19,7 @@ THREADS_MAX = 32
 THREADS_PER_ZONE_MAX = 4
 WAITING_MAX = 1_000
 
-Found = Sequence[tuple[socket.AddressFamily, str]]
+Addresses = Sequence[tuple[socket.AddressFamily, str]]
 Question = tuple[str, int, socket.AddressFamily]
 
 
@@ -28,11 +28,11 @@ class DnsLookups:
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
-        self._asked: dict[Question, asyncio.Task[Found]] = {}
+        self._asked: dict[Question, asyncio.Task[Addresses]] = {}
         self._zones: dict[str, asyncio.Semaphore] = {}
         self._waiting: Counter[str] = Counter()
 
-    async def __call__(self, name: str, port: int, family: socket.AddressFamily) -> Found:
+    async def __call__(self, name: str, port: int, family: socket.AddressFamily) -> Addresses:
         """What `getaddrinfo` says. Errors: OSError, also when too many names are waited for."""
         question = (name, port, family)
         asked = self._asked.get(question)
@@ -53,7 +53,7 @@ class DnsLookups:
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
 
-    async def _ask(self, question: Question) -> Found:
+    async def _ask(self, question: Question) -> Addresses:
         zone = zone_of(question[0])
         turns = self._zones.setdefault(zone, asyncio.Semaphore(THREADS_PER_ZONE_MAX))
         self._waiting[zone] += 1
@@ -72,7 +72,7 @@ class DnsLookups:
             self._threads = ThreadPoolExecutor(THREADS_MAX, "gnomon-names")
         return self._threads
 
-    def _forget(self, question: Question, asked: asyncio.Task[Found]) -> None:
+    def _forget(self, question: Question, asked: asyncio.Task[Addresses]) -> None:
         self._asked.pop(question, None)
         if not asked.cancelled():
             asked.exception()  # who waited has heard of it, unless all had left
@@ -83,7 +83,7 @@ def zone_of(name: str) -> str:
     return ".".join(name.lower().rstrip(".").split(".")[-2:])
 
 
-def _answered(question: Question) -> Found:
+def _answered(question: Question) -> Addresses:
     name, port, family = question
     answers = socket.getaddrinfo(
         name, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG

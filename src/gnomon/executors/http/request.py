@@ -60,7 +60,7 @@ class RequestBuilder:
     def prepare(
         self, order: AttemptRequest, effect: Http, there: Destination, now: datetime
     ) -> PreparedRequest:
-        """Errors: SecretRefusedError."""
+        """The request of an attempt, signed if its target has keys. Errors: SecretRefusedError."""
         headers: CIMultiDict[str] = CIMultiDict({"User-Agent": f"gnomon/{__version__}"})
         body = _body_of(effect, headers)
         revealed = self._add_headers(headers, effect, there.url) if effect.headers else ()

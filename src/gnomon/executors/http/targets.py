@@ -54,7 +54,7 @@ class SigningKeys:
             self._places.setdefault(origin_of(url), []).append((url.raw_path, keys))
 
     def of(self, url: URL) -> Keys:
-        """None: not signed."""
+        """The keys of the target that the URL belongs to; none if its calls are not signed."""
         if not self._places:
             return ()
         for prefix, keys in self._places.get(origin_of(url), ()):

@@ -293,7 +293,7 @@ def write_limit_use(use: LimitUse) -> scheduler_pb2.LimitUse:
 
 
 def write_action(action: Action) -> action_pb2.ScheduledAction:
-    """The whole."""
+    """An action as a message."""
     return action_pb2.ScheduledAction(
         meta=write_meta(action.meta),
         spec=write_spec(action.spec),

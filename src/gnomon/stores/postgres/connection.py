@@ -1,4 +1,4 @@
-"""Connections: the catalogue of statements, the pools, transactions, and what a shard is worth.
+"""Connections: the catalogue of statements, pools, transactions, and how work is split by shard.
 
 *Narrow* pools are for everything that finds its rows by key: the planner may use nothing but
 index scans and nested loops there, so that no statistics can ever turn a millisecond into a minute.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gnomon.contracts.store import ActionPage, Selection
 from gnomon.model.action import Action, State
 from gnomon.queries import in_schema
-from gnomon.stores._listing import (
+from gnomon.stores._pages import (
     LAST_CHAR,
     read_cursor,
     wants_finished,

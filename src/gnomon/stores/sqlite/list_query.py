@@ -12,7 +12,7 @@ from typing import Any
 
 from gnomon.contracts.store import ActionPage, Selection
 from gnomon.model.action import Action
-from gnomon.stores._listing import (
+from gnomon.stores._pages import (
     LAST_CHAR,
     read_cursor,
     wants_finished,
