@@ -89,11 +89,6 @@ class App:
         state = "open" if self._store else "closed"
         return f"App({self.settings.database.engine}, {state})"
 
-    @classmethod
-    def from_settings(cls, settings: Settings, *, observer: Observer | None = None) -> App:
-        """An app as configured."""
-        return cls(settings=settings, observer=observer)
-
     # -- functions --------------------------------------------------------------------------------
 
     @overload

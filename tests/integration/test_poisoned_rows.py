@@ -50,7 +50,7 @@ async def place(
             await connection.execute(sql.format(schema=f"{schema}."))
             await connection.close()
 
-        return Place(App.from_settings(settings(dsn, schema)), execute)
+        return Place(App(settings=settings(dsn, schema)), execute)
     path = tmp_path / "poison.db"
 
     async def change(sql: str) -> None:
@@ -58,7 +58,7 @@ async def place(
         connection.executescript(sql.format(schema=""))
         connection.close()
 
-    return Place(App.from_settings(settings(f"sqlite:///{path}")), change)
+    return Place(App(settings=settings(f"sqlite:///{path}")), change)
 
 
 UNKNOWN_ZONE = "UPDATE {schema}scheduled_action SET spec = replace(spec, 'Europe/Kyiv', 'No/Where')"

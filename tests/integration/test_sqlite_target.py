@@ -27,7 +27,7 @@ dsn = "sqlite:///{folder}/{file}"
 def app_of(folder: Path, file: str) -> App:
     config = folder / "gnomon.toml"
     config.write_text(CONFIG.format(folder=folder, file=file))
-    return App.from_settings(load_settings(file=config, environ={}))
+    return App(settings=load_settings(file=config, environ={}))
 
 
 async def test_a_worker_performs_statements_on_a_file(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ async def work_until(
     database = replace(settings.database, url="sqlite:///:memory:", shard_count=1)
     settings = replace(settings, worker=worker, database=database)
     stop = asyncio.Event()
-    async with App.from_settings(settings, observer=watching) as app:
+    async with App(settings=settings, observer=watching) as app:
         installation: Any = Failing(app.store.installation, **verbs)
         app._store = msgspec.structs.replace(app.store, installation=installation)
         working = asyncio.create_task(app.work(stop))

@@ -69,7 +69,7 @@ def bench(
 
 
 async def _bench(settings: Settings, count: int) -> Result:
-    async with App.from_settings(settings) as app:
+    async with App(settings=settings) as app:
         done_before = (await app.store.actions.count()).get(State.DONE, 0)
         with progress() as bar:
             storing = bar.add_task("storing", total=count)

@@ -62,7 +62,7 @@ async def open_database(settings: Settings) -> AsyncIterator[App]:
     database = settings.database
     if database.engine == "sqlite" and not database.is_memory and not has_file(settings):
         raise NotFound("database", f"{database.url_shown} (`gnomon migrate` creates it)")
-    app = App.from_settings(settings)
+    app = App(settings=settings)
     try:
         await app.open(migrate=False)
         yield app

@@ -41,7 +41,7 @@ def migrate(
 async def _migrate(settings: Settings, roles: list[str]) -> int:
     if roles and settings.database.engine == "sqlite":
         raise NotSupported("--grant-sql", engine="sqlite")
-    async with App.from_settings(settings) as app:
+    async with App(settings=settings) as app:
         version = app.installation.schema_version
     if roles:
         from gnomon.stores.postgres.logins import grant_sql

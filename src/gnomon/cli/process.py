@@ -89,7 +89,7 @@ class Telemetry:
 
 def load_app(settings: Settings, telemetry: Telemetry, imported: str | None) -> App:
     """The app of this process, with the functions and stages of the user's own."""
-    app = App.from_settings(settings, observer=telemetry.observer)
+    app = App(settings=settings, observer=telemetry.observer)
     if imported is not None:
         app.adopt(_import_app(imported))
     return app

@@ -26,7 +26,7 @@ class Observer(Protocol):
 
 
 class SilentObserver:
-    """The observer that keeps quiet: the default in tests."""
+    """The observer that keeps quiet: the default in tests, and of those who hear a part only."""
 
     def event(self, name: str, /, **fields: object) -> None: ...
 

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import structlog
 
+from gnomon.contracts.observer import SilentObserver
 from gnomon.telemetry.config import LogConfig
 
 # What deserves another level than `info`. An event that is not named here is ordinary.
@@ -55,7 +56,7 @@ _ORDER = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 Fields = MutableMapping[str, Any]
 
 
-class Log:
+class Log(SilentObserver):
     """The observer that writes events; it leaves counting to others."""
 
     def __init__(self, config: LogConfig | None = None, *, stream: TextIO | None = None) -> None:
@@ -74,12 +75,6 @@ class Log:
         level = LEVELS.get(name, "info")
         if _ORDER[level] >= self._least:
             getattr(self._logger, level)(name, **fields)
-
-    def count(self, name: str, value: int = 1, /, **labels: str) -> None: ...
-
-    def observe(self, name: str, value: float, /, **labels: str) -> None: ...
-
-    def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
 
 
 def _processors(*, as_json: bool, colors: bool) -> Iterable[Any]:

@@ -13,6 +13,8 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from gnomon.contracts.observer import SilentObserver
+
 PREFIX = "gnomon_"
 LABEL_SETS_MAX = 500  # users name queues: beyond this many, the rest is counted together
 OTHER = "(other)"
@@ -137,7 +139,7 @@ UNKNOWN = "unknown_metrics"
 _Series = Counter | Histogram | Gauge
 
 
-class Metrics:
+class Metrics(SilentObserver):
     """The observer that counts; events are not for it."""
 
     content_type = CONTENT_TYPE_LATEST
@@ -148,8 +150,6 @@ class Metrics:
         self._parents = {metric.name: self._register(metric) for metric in METRICS}
         self._series: dict[tuple[str | tuple[str, str], ...], _Series] = {}
         self._series_counts: dict[str, int] = {}
-
-    def event(self, name: str, /, **fields: object) -> None: ...
 
     def count(self, name: str, value: int = 1, /, **labels: str) -> None:
         series = self._find(name, labels)

@@ -158,7 +158,8 @@ class Bench:
         ).fetchone()
         if row is None:
             raise KeyError(entity_id)
-        return decode_document(row[0])
+        (document,) = row
+        return decode_document(document)
 
     def version(self, entity_id: str) -> int:
         """How often it was changed."""
