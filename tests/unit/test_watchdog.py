@@ -21,13 +21,14 @@ from gnomon.model.outcome import Outcome, Succeeded
 from gnomon.model.spec import Mock, Python
 from gnomon.stages import EntityView, Stage, Update
 from gnomon.stages.bound_stage import LocalStage, StageInput
+from gnomon.stages.documents import LoadedDocument
 from gnomon.telemetry.watchdog import Watchdog
 from gnomon.worker.attempt import AttemptRunner, DeadlineGuard
 from tests.unit.worker.surroundings import EPOCH, HandClock, surroundings
 from tests.unit.worker.test_slots import begun
 
 ENTITY = Entity(id="e", shard=0, epoch=1, version=1, doc="{}", changed_at=EPOCH)
-VIEW = StageInput(ENTITY, {}, EPOCH)
+VIEW = StageInput(ENTITY, LoadedDocument("{}"), {}, EPOCH)
 
 
 class Told(SilentObserver):

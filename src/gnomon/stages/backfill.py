@@ -11,6 +11,7 @@ from gnomon.contracts.store.queues import ChangedEntity, Enqueue, QueueStore, Ro
 from gnomon.stages.attendance import StageShards
 from gnomon.stages.bound_stage import StageInput
 from gnomon.stages.change_router import ChangeRouter, routing_of
+from gnomon.stages.documents import LoadedDocument
 from gnomon.stages.pipeline import BackgroundShare, StagePipeline
 
 PAGE = 100
@@ -104,9 +105,11 @@ class Backfiller:
         reason: str,
         now: datetime,
     ) -> Routing:
+        entity = changed.entity
+        assert entity.doc is not None
         enqueue = self._router.backfill_enqueue(
             pipeline.stage.info.name,
-            StageInput(changed.entity, changed.states, now),
+            StageInput(entity, LoadedDocument(entity.doc), changed.states, now),
             reason=reason,
             root=self._entropy.token(),
         )

@@ -16,26 +16,21 @@ from gnomon.model.errors import InvalidRequest
 from gnomon.stages.answers import WrongAnswerError, check_ask, check_done
 from gnomon.stages.codec import EntityCodec, StateCodec, declared_types
 from gnomon.stages.delivery import deliver_in_order
+from gnomon.stages.documents import LoadedDocument
 from gnomon.stages.stage import KEEP, EntityView, SavedVersion, Stage, Update, Wake
 from gnomon.stages.stage_info import StageInfo, info_of
 from gnomon.telemetry.watchdog import Holder, watched
 
 
 class StageInput(msgspec.Struct, gc=False):
-    """An entity as it is given to a stage, still as stored."""
+    """An entity as it is brought before a stage, which may be elsewhere."""
 
     entity: Entity
+    loaded: LoadedDocument
     states: Mapping[str, StageState]
     now: datetime
     reasons: frozenset[str] = frozenset()
     attempt: int = 1
-    decoded: dict[int, Any] = msgspec.field(default_factory=dict)  # by type: stages share them
-
-    @property
-    def text(self) -> str:
-        """The stored document; stages are never given a tombstone."""
-        assert self.entity.doc is not None
-        return self.entity.doc
 
 
 StageResult: TypeAlias = Update[StateWrite]  # what a stage made of an entity, ready for storing
@@ -110,13 +105,17 @@ class LocalStage:
         self._entities = EntityCodec(entity if entity_type is Any and entity else entity_type)
         self._states = StateCodec(state_type, stage.revision)
         self._batched = type(stage).process_many is not Stage.process_many
+        self.has_ask = type(stage).should_process is not Stage.should_process
 
     def __repr__(self) -> str:
         return f"LocalStage({self.info.name!r})"
 
     @watched(_holder_of)
     def ask(self, view: StageInput) -> bool | Wake:
-        return check_ask(self._stage.should_process(self._item(view)))
+        if not self.has_ask:
+            return True
+        entity = view.loaded.to_ask(self.info.name, self._entities)
+        return check_ask(self._stage.should_process(self._view(view, entity)))
 
     async def ask_many(self, views: Sequence[StageInput]) -> Sequence[bool | Wake | Exception]:
         answers: list[bool | Wake | Exception] = []
@@ -132,7 +131,8 @@ class LocalStage:
         items: list[EntityView[Any, Any] | Exception] = []
         for view in views:
             with AttemptBoundary() as attempt:  # `migrate` is the user's
-                items.append(self._item(view))
+                entity = view.loaded.to_process(self.info.name, self._entities)
+                items.append(self._view(view, entity))
             if attempt.error is not None:
                 items.append(attempt.error)
         good = [item for item in items if isinstance(item, EntityView)]
@@ -189,11 +189,7 @@ class LocalStage:
             root=row.root,
         )
 
-    def _item(self, view: StageInput) -> EntityView[Any, Any]:
-        codec = self._entities
-        entity = view.decoded.get(id(codec.kind))
-        if entity is None:
-            entity = view.decoded[id(codec.kind)] = codec.decode(view.text)
+    def _view(self, view: StageInput, entity: Any) -> EntityView[Any, Any]:
         state = view.states.get(self.info.name)
         return EntityView(
             id=view.entity.id,

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -28,14 +27,13 @@ from gnomon.model.stage.chain import Buckets
 from gnomon.model.stage.graph import build_graph
 from gnomon.stages.bound_stage import BoundStage, StageInput
 from gnomon.stages.capacity import AskBreaker
+from gnomon.stages.documents import LoadedDocuments
 from gnomon.stages.stage import Wake
 from gnomon.stages.stage_info import StageInfo
 
 REASON_CHARS_MAX = 200
 SLOW_ASK_S = 0.005
 WOKEN_KEPT = 10_000
-DECODED_KEPT = 1_000  # documents, for the stage that is called next
-DECODED_CHARS_MAX = 16_384
 ASK_FAILED = "ask failed"
 UNASKED = "unasked"
 
@@ -57,9 +55,16 @@ class ChangeRouter:
     for all others of the register the entity is queued unasked."""
 
     def __init__(
-        self, stages: Mapping[str, BoundStage], *, env: Env, depth_max: int, grain: timedelta
+        self,
+        stages: Mapping[str, BoundStage],
+        documents: LoadedDocuments,
+        *,
+        env: Env,
+        depth_max: int,
+        grain: timedelta,
     ) -> None:
         self._here = stages
+        self._documents = documents
         self._elsewhere: Mapping[str, StageInfo] = {}
         self.relearn()
         self._clock = env.clock
@@ -67,7 +72,6 @@ class ChangeRouter:
         self._depth_max = depth_max
         self._grain_s = grain.total_seconds()
         self._buckets = Buckets(len(stages))
-        self._decoded: OrderedDict[str, dict[int, Any]] = OrderedDict()  # by the document's text
         self._breakers: defaultdict[str, AskBreaker] = defaultdict(AskBreaker)
 
     def relearn(self) -> None:
@@ -100,17 +104,7 @@ class ChangeRouter:
             self._enqueue(info, view, change, is_waiting=info.name in waiting)
             for info in self._woken(change.author, change.paths)
         )
-        enqueues = tuple(enqueue for enqueue in wanted if enqueue is not None)
-        if enqueues and view.decoded and len(view.text) <= DECODED_CHARS_MAX:
-            self._decoded[view.text] = view.decoded
-            if len(self._decoded) > DECODED_KEPT:
-                self._decoded.popitem(last=False)
-        return enqueues
-
-    def take_decoded(self, text: str | None) -> dict[int, Any]:
-        """A document as it was decoded for asking about it. It is given once: a stage may do with
-        its entity as it likes."""
-        return {} if text is None else self._decoded.pop(text, {})
+        return tuple(enqueue for enqueue in wanted if enqueue is not None)
 
     def wakes_any(self, author: str, paths: tuple[str, ...]) -> bool:
         """Whether there is anybody to ask about a change."""
@@ -145,7 +139,7 @@ class ChangeRouter:
                 depth=0,
             )
             waiting = {name for name, row in changed.waiting.items() if row.status == "ready"}
-            view = StageInput(entity, changed.states, now)
+            view = StageInput(entity, self._documents.of(entity), changed.states, now)
             enqueues = self.enqueues_for(view, change, waiting)
         return routing_of(changed, held, enqueues)
 

@@ -7,10 +7,8 @@ with: which type it is never comes from the stored data.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -21,16 +19,18 @@ from gnomon.contracts.store.entities import StageState, StateWrite
 from gnomon.model.codec import check_depth
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
+from gnomon.model.stage.json_value import check_numbers
 from gnomon.stages.stage import Stage
 
 Document = dict[str, Any]
+T = TypeVar("T")
 
 STATE_BYTES_MAX = 1 << 20
 TYPE_CHARS_MAX = 255
 
 _TYPE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 
-_decode_document = msgspec.json.Decoder(dict[str, Any]).decode
+_DOCUMENT = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -40,10 +40,7 @@ class UndecodableError(Exception):
 
 def decode_document(text: str) -> Document:
     """A stored document. Errors: UndecodableError, for one that others have spoilt."""
-    try:
-        return _decode_document(text)
-    except (msgspec.ValidationError, msgspec.DecodeError) as exc:
-        raise UndecodableError(f"the entity does not decode: {exc}") from None
+    return _decoded(_DOCUMENT, text)
 
 
 def encode_document(document: object) -> str:
@@ -56,7 +53,7 @@ def encode_document(document: object) -> str:
         raise InvalidRequest(f"the entity has {len(text)} bytes, more than {DOCUMENT_BYTES_MAX}")
     if not text.startswith(b"{"):
         raise InvalidRequest("an entity is a JSON object")
-    _check_numbers(document, text, "the entity")
+    check_numbers(document, text, "the entity")
     if b"\\u0000" in text:
         raise InvalidRequest("the entity has a NUL character, which PostgreSQL cannot store")
     stored = text.decode()
@@ -85,16 +82,30 @@ class EntityCodec:
     """How a stage sees documents."""
 
     def __init__(self, kind: Any) -> None:
-        self.kind = kind
         plain = kind in (dict, Any, object, Mapping) or get_origin(kind) in (dict, Mapping)
-        self._decoder = msgspec.json.Decoder(dict[str, Any] if plain else kind)
+        self._kind = dict if plain else kind
+        self._decoder: msgspec.json.Decoder[Any] = (
+            _DOCUMENT if plain else msgspec.json.Decoder(kind)
+        )
+
+    @property
+    def type_id(self) -> int:
+        """The same for all who see documents as the same type."""
+        return id(self._kind)
 
     def decode(self, text: str) -> Any:
         """The document as the declared type. Errors: UndecodableError."""
-        try:
-            return self._decoder.decode(text)
-        except (msgspec.ValidationError, msgspec.DecodeError) as exc:
-            raise UndecodableError(f"the entity does not decode: {exc}") from None
+        return _decoded(self._decoder, text)
+
+
+PLAIN = EntityCodec(dict)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], text: str) -> T:
+    try:
+        return decoder.decode(text)
+    except (msgspec.ValidationError, msgspec.DecodeError) as exc:
+        raise UndecodableError(f"the entity does not decode: {exc}") from None
 
 
 class StateCodec:
@@ -147,28 +158,8 @@ def _json_state(value: Any) -> bytes:
         body = _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidRequest(f"the state is not JSON: {exc}") from None
-    _check_numbers(value, body, "the state")
+    check_numbers(value, body, "the state")
     return body
-
-
-def _check_numbers(value: Any, text: bytes, what: str) -> None:
-    """NaN and infinity would be written as null. Only a text with a null can have had one."""
-    if b"null" in text and _has_odd_number(value):
-        raise InvalidRequest(f"{what} has a value that is not a finite number: JSON has none such")
-
-
-def _has_odd_number(value: Any) -> bool:
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, Mapping):
-        return any(map(_has_odd_number, value.values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(map(_has_odd_number, value))
-    if isinstance(value, msgspec.Struct):
-        return any(_has_odd_number(getattr(value, name)) for name in value.__struct_fields__)
-    if is_dataclass(value):
-        return any(_has_odd_number(getattr(value, field.name)) for field in fields(value))
-    return False
 
 
 def declared_types(stage: type[Stage[Any, Any]]) -> tuple[Any, Any]:

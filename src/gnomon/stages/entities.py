@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ class Entities:
         """Create or replace. `if_version` 0: only create. Errors: VersionConflict."""
         text = encode_document(document)
         expected = ExpectedVersion(if_version, if_epoch)
-        return await self._change(entity_id, lambda _: text, expected, by=by)
+        return await self._change(entity_id, lambda was: _replaced(was, text), expected, by=by)
 
     async def patch(
         self,
@@ -99,16 +99,17 @@ class Entities:
         """Apply a merge patch (a mapping) or a JSON patch (a list). Errors: NotFound,
         VersionConflict."""
 
-        def patched(before: str | None) -> str:
-            if before is None:
+        def patched(was: str | None) -> _NewDocument:
+            if was is None:
                 raise NotFound("entity", entity_id)
             try:
-                document = decode_document(before)
+                before = decode_document(was)
             except UndecodableError:
                 raise FailedPrecondition(
                     entity_id, state="unreadable", wanted="put whole", kind="entity"
                 ) from None
-            return encode_document(apply_patch(document, patch))
+            after = apply_patch(before, patch)
+            return _NewDocument(encode_document(after), changed_paths(before, after))
 
         return await self._change(entity_id, patched, ExpectedVersion(if_version, if_epoch), by=by)
 
@@ -122,9 +123,10 @@ class Entities:
     ) -> None:
         """Remove it with all its rows and timers. Errors: NotFound, VersionConflict."""
 
-        def removed(before: str | None) -> None:
-            if before is None:
+        def removed(was: str | None) -> _NewDocument:
+            if was is None:
                 raise NotFound("entity", entity_id)
+            return _NewDocument(None, (WHOLE,))
 
         await self._change(entity_id, removed, ExpectedVersion(if_version, if_epoch), by=by)
 
@@ -135,8 +137,10 @@ class Entities:
         while left:  # what is there is loaded a batch at a time: the documents may be large
             found = await self._entities.get_many(left)
             for entity_id in [each for each in left if each not in found.left]:
+                before = found.entities.get(entity_id)
                 text = encode_document(documents[entity_id])
-                write = self._write(entity_id, found.entities.get(entity_id), text, by)
+                new = _replaced(None if before is None else before.doc, text)
+                write = self._write(entity_id, before, new, by)
                 if write is not None:
                     writes.append(write)
             left = found.left
@@ -147,7 +151,12 @@ class Entities:
         return len(writes)
 
     async def _change(
-        self, entity_id: str, make: Any, expected: ExpectedVersion, *, by: str
+        self,
+        entity_id: str,
+        make: Callable[[str | None], _NewDocument],
+        expected: ExpectedVersion,
+        *,
+        by: str,
     ) -> Entity:
         version = 0
         for _ in range(TRIES_MAX):
@@ -169,19 +178,18 @@ class Entities:
         return await self._entities.get(entity_id, shard=self._shard(entity_id))
 
     def _write(
-        self, entity_id: str, before: Entity | None, text: str | None, by: str
+        self, entity_id: str, before: Entity | None, new: _NewDocument, by: str
     ) -> EntityWrite | None:
         """None if it would change nothing: a write that changes nothing is not a change."""
-        was = before.doc if before is not None else None
-        paths = _changed(was, text)
-        if not paths:
+        if not new.paths:
             return None
+        living = before if before is not None and before.doc is not None else None
         return EntityWrite(
             id=entity_id,
             shard=self._shard(entity_id),
-            doc=text,
-            base=None if before is None or was is None else (before.epoch, before.version),
-            paths=paths,
+            doc=new.text,
+            base=None if living is None else (living.epoch, living.version),
+            paths=new.paths,
             author=by,
             root=self._entropy.token(),
         )
@@ -337,15 +345,24 @@ class Entities:
         return shard_of(entity_id, self._shard_count)
 
 
-def _changed(was: str | None, text: str | None) -> tuple[str, ...]:
-    """Where two stored documents differ; one that is not there, or cannot be read, does whole."""
-    if was is None or text is None:
-        return (WHOLE,)
+class _NewDocument(NamedTuple):
+    """What a change makes of an entity; without a text it is deleted, without paths the same."""
+
+    text: str | None
+    paths: tuple[str, ...]
+
+
+def _replaced(was: str | None, text: str) -> _NewDocument:
+    """A document instead of another; all of one that is not there, or cannot be read, changes."""
+    if was is None:
+        return _NewDocument(text, (WHOLE,))
+    if was == text:
+        return _NewDocument(text, ())
     try:
         before = decode_document(was)
     except UndecodableError:
-        return (WHOLE,)
-    return changed_paths(before, decode_document(text))
+        return _NewDocument(text, (WHOLE,))
+    return _NewDocument(text, changed_paths(before, decode_document(text)))
 
 
 async def declare_relay(register: StageRegister) -> None:

@@ -28,6 +28,7 @@ from gnomon.stages.bound_stage import BoundStage
 from gnomon.stages.change_router import ChangeRouter
 from gnomon.stages.claims import StageClaims
 from gnomon.stages.config import StagesConfig
+from gnomon.stages.documents import LoadedDocuments
 from gnomon.stages.pipeline import BackgroundShare, StagePipeline
 from gnomon.stages.runner import StageRunner
 
@@ -65,8 +66,13 @@ class Reconciler:
         serves = [*by_name, RELAY_SINK] if has_relay else [*by_name]
         self.shards = StageShards(ownership, serves, env)
         self.attendance = AttendanceWatch(store.register, self.shards, ownership=ownership, env=env)
+        documents = LoadedDocuments()
         self.router = ChangeRouter(
-            by_name, env=env, depth_max=self._config.depth_max, grain=self._config.grain
+            by_name,
+            documents,
+            env=env,
+            depth_max=self._config.depth_max,
+            grain=self._config.grain,
         )
         background = self._background = BackgroundShare()
         pipelines = {name: StagePipeline(stage, background) for name, stage in by_name.items()}
@@ -74,7 +80,12 @@ class Reconciler:
             store.queues,
             self.router,
             StageRunner(
-                store.queues, self.router, config=self._config, env=env, pipelines=pipelines
+                store.queues,
+                self.router,
+                documents,
+                config=self._config,
+                env=env,
+                pipelines=pipelines,
             ),
             pipelines.values(),
             shards=self.shards,

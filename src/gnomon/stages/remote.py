@@ -279,7 +279,9 @@ class GrpcStage:
 
     def _view_bytes(self, view: StageInput) -> int:
         state = view.states.get(self.info.name)
-        return bytes_of(view.text) + (0 if state is None else len(state.body)) + ENVELOPE_BYTES
+        return (
+            bytes_of(view.loaded.text) + (0 if state is None else len(state.body)) + ENVELOPE_BYTES
+        )
 
     async def _call(self, method: str, request: Message, kind: type[R], timeout_s: float) -> R:
         """One call. Errors: OutageError, RemoteError."""

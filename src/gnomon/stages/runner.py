@@ -41,6 +41,7 @@ from gnomon.stages.change_router import (
 from gnomon.stages.codec import UndecodableError
 from gnomon.stages.committer import Batcher, bytes_of_commit
 from gnomon.stages.config import StagesConfig
+from gnomon.stages.documents import LoadedDocuments
 from gnomon.stages.fused_pass import FusedPasses, PendingCommit
 from gnomon.stages.pipeline import StagePipeline
 from gnomon.stages.stage import Keep, Quarantine, RetryLater, Wake
@@ -72,6 +73,7 @@ class StageRunner:
         self,
         store: QueueStore,
         router: ChangeRouter,
+        documents: LoadedDocuments,
         *,
         config: StagesConfig,
         env: Env,
@@ -79,6 +81,7 @@ class StageRunner:
     ) -> None:
         self._store = store
         self._router = router
+        self._documents = documents
         self._config = config
         self._clock = env.clock
         self._entropy = env.entropy
@@ -125,7 +128,7 @@ class StageRunner:
         doubtful = [claim for claim in claims if is_doubtful(claim.row.reasons)]
         if not doubtful:
             return list(claims)
-        answers = await stage.ask_many([input_of(claim) for claim in doubtful])
+        answers = await stage.ask_many([self._input_of(claim) for claim in doubtful])
         refused = {}
         for claim, answer in zip(doubtful, answers, strict=True):
             if answer is False or isinstance(answer, Wake):
@@ -141,12 +144,14 @@ class StageRunner:
     async def _call_timed(
         self, stage: BoundStage, claims: Sequence[ClaimedEntity]
     ) -> Sequence[Answer]:
-        views = [input_of(claim, self._router.take_decoded(claim.entity.doc)) for claim in claims]
         began = self._clock.monotonic()
-        answers = await self._call(stage, views)
+        answers = await self._call(stage, [self._input_of(claim) for claim in claims])
         took_s = self._clock.monotonic() - began
         self._observer.observe("stage_call_seconds", took_s, stage=stage.info.name)
         return answers
+
+    def _input_of(self, claim: ClaimedEntity) -> StageInput:
+        return input_of(claim, self._documents.of(claim.entity))
 
     async def _call(self, stage: BoundStage, views: Sequence[StageInput]) -> Sequence[Answer]:
         """Call the stage; a failing batch is halved until the culprit is alone."""
@@ -235,7 +240,7 @@ class StageRunner:
             await self._returns.put_all([back])
             return
         try:
-            [answer] = await self._call(stage, [input_of(claim)])
+            [answer] = await self._call(stage, [self._input_of(claim)])
         except OutageError as exc:
             await self._excuse(stage, [(claim, run.held)], exc)
             return
@@ -262,14 +267,17 @@ class StageRunner:
         is_part: bool = False,
     ) -> PendingCommit:
         """Errors: InvalidRequest, a bug of the stage."""
-        text, paths = patched(stage, claim, result)
         name, entity, row = stage.info.name, claim.entity, claim.row
+        new = None
+        if result.patch:
+            new = patched(stage.info, self._documents.of(entity).document, result.patch)
         enqueues: tuple[Enqueue, ...] = ()
         digest = None
-        if text is not None and self._router.wakes_any(author_of(name), paths):
-            saved = replace(entity, version=entity.version + 1, doc=text)
-            view = StageInput(saved, claim.states, claim.now)
-            enqueues, digest = self._consequences(name, claim, result, view, paths)
+        if new is not None and self._router.wakes_any(author_of(name), new.paths):
+            saved = replace(entity, version=entity.version + 1, doc=new.text)
+            loaded = self._documents.keep(saved, new.document)
+            view = StageInput(saved, loaded, claim.states, claim.now)
+            enqueues, digest = self._consequences(name, claim, result, view, new.paths)
         own = claim.states.get(name)
         commit = Commit(
             shard=held.shard,
@@ -279,8 +287,8 @@ class StageRunner:
             seq=row.seq,
             epoch=entity.epoch,
             version=entity.version,
-            doc=text,
-            paths=paths,
+            doc=None if new is None else new.text,
+            paths=() if new is None else new.paths,
             state_version=0 if own is None else own.version,
             root=row.root,
             depth=row.depth + 1,
@@ -309,7 +317,7 @@ class StageRunner:
         entity, row, author = claim.entity, claim.row, author_of(name)
         digest, circle = UNSEEN, tuple[str, ...]()
         if name in self._router.graph.circling:
-            digest = self._digest(name, claim, result, view.text)
+            digest = self._digest(name, claim, result, view.loaded.text)
             circle = self._chains.closes(entity.id, row.root, digest, name)
         depth = row.depth + 1
         is_deep = self._router.is_deep(depth)

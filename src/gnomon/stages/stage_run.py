@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,13 +12,15 @@ from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.entities import StageState, StateWrite
 from gnomon.contracts.store.queues import ClaimedEntity, Commit, CommitKind, CommitResult
 from gnomon.model.errors import InvalidRequest
-from gnomon.model.stage.patch import apply_patch, touched_paths
+from gnomon.model.stage.patch import Patch, apply_patch, touched_paths
 from gnomon.model.stage.paths import WHOLE, changed_paths, meet, outside
 from gnomon.model.stage.queue_merge import DEBOUNCES_MAX
-from gnomon.stages.bound_stage import Answer, BoundStage, StageInput, StageResult
+from gnomon.stages.bound_stage import Answer, BoundStage, StageInput
 from gnomon.stages.change_router import ASK_FAILED, UNASKED
-from gnomon.stages.codec import decode_document, encode_document
+from gnomon.stages.codec import Document, encode_document
+from gnomon.stages.documents import LoadedDocument
 from gnomon.stages.stage import KEEP, Keep
+from gnomon.stages.stage_info import StageInfo
 
 RERUNS_MAX = 3
 STATE_CAS = "state-cas"
@@ -44,35 +46,39 @@ class StageRun(msgspec.Struct, frozen=True):
     reruns: int = 0
 
 
-def patched(
-    stage: BoundStage, claim: ClaimedEntity, result: StageResult
-) -> tuple[str | None, tuple[str, ...]]:
-    """The new document, if it is another one, and what changed. Errors: InvalidRequest."""
-    if not result.patch:
-        return None, ()
-    assert claim.entity.doc is not None
-    before = decode_document(claim.entity.doc)
+class PatchedDocument(NamedTuple):
+    """What a patch made of a document."""
+
+    text: str
+    document: Document
+    paths: tuple[str, ...]  # what changed
+
+
+def patched(stage: StageInfo, before: Document, patch: Patch) -> PatchedDocument | None:
+    """The new document; None if it is the same. Errors: InvalidRequest."""
     try:
-        after = apply_patch(before, result.patch)
+        after = apply_patch(before, patch)
         paths = changed_paths(before, after)
-        text = encode_document(after) if paths else None
+        if not paths:
+            return None
+        text = encode_document(after)
     except InvalidRequest as exc:
         raise InvalidRequest(f"the patch is not valid: {exc}") from exc
-    foreign = outside(paths, stage.info.reach.writes)
+    foreign = outside(paths, stage.reach.writes)
     if foreign:
         raise InvalidRequest(f"wrote outside its `writes`: {', '.join(foreign[:5])}")
-    return text, paths
+    return PatchedDocument(text, after, paths)
 
 
-def input_of(claim: ClaimedEntity, decoded: dict[int, Any] | None = None) -> StageInput:
-    """What a stage is given for its claim; the document may be decoded already."""
+def input_of(claim: ClaimedEntity, loaded: LoadedDocument) -> StageInput:
+    """What a stage is given for its claim."""
     return StageInput(
         claim.entity,
+        loaded,
         claim.states,
         claim.now,
         reasons=frozenset(claim.row.reasons),
         attempt=claim.row.attempts + 1,
-        decoded={} if decoded is None else decoded,
     )
 
 

@@ -85,7 +85,6 @@ class StageServer:
         self._options = options or StageServerOptions()
         self._clock = clock or SystemClock()
         self._stage = LocalStage(stage, entity)
-        self._asks = type(stage).should_process is not Stage.should_process
         self._server = grpc.aio.server(
             options=(
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error
@@ -168,7 +167,7 @@ class StageServer:
 
     async def _describe(self, _request: pb.DescribeRequest) -> pb.DescribeResponse:
         info = self._stage.info
-        can = [pb.STAGE_CAPABILITY_SHOULD_PROCESS] if self._asks else []
+        can = [pb.STAGE_CAPABILITY_SHOULD_PROCESS] if self._stage.has_ask else []
         if info.wants_saves:
             can.append(pb.STAGE_CAPABILITY_AFTER_SAVE)
         return pb.DescribeResponse(

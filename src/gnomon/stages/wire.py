@@ -28,6 +28,7 @@ from gnomon.stages.codec import (
     canonical_json,
     check_type_name,
 )
+from gnomon.stages.documents import LoadedDocument
 from gnomon.stages.stage import KEEP, Quarantine, RetryLater, Update, Wake
 from gnomon.v1 import stage_pb2 as pb
 
@@ -117,7 +118,10 @@ def write_item(view: StageInput, stage: str) -> pb.EntityView:
     entity, state = view.entity, view.states.get(stage)
     return pb.EntityView(
         entity=pb.Entity(
-            id=entity.id, epoch=entity.epoch, version=entity.version, document=view.text.encode()
+            id=entity.id,
+            epoch=entity.epoch,
+            version=entity.version,
+            document=view.loaded.text.encode(),
         ),
         state=None if state is None else write_state(state),
         now=write_time(view.now),
@@ -146,6 +150,7 @@ def read_item(message: pb.EntityView, stage: str) -> StageInput:
             doc=text,
             changed_at=now,
         ),
+        LoadedDocument(text),
         states,
         now,
         reasons=frozenset(message.reasons),

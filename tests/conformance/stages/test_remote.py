@@ -20,6 +20,7 @@ from gnomon.contracts.store.entities import Entity, StateWrite
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret
 from gnomon.stages.bound_stage import OutageError, RemoteStage, StageInput
+from gnomon.stages.documents import LoadedDocument
 from gnomon.stages.remote import GrpcStage
 from gnomon.stages.stage_info import StageInfo
 from gnomon.stages.wire import write_time
@@ -403,7 +404,10 @@ async def test_large_entities_travel_in_several_calls(strange: StrangeStage) -> 
     now = datetime(2026, 1, 1, tzinfo=UTC)
     views = [
         StageInput(
-            Entity(id=f"e{number}", shard=0, epoch=1, version=1, doc=text, changed_at=now), {}, now
+            Entity(id=f"e{number}", shard=0, epoch=1, version=1, doc=text, changed_at=now),
+            LoadedDocument(text),
+            {},
+            now,
         )
         for number in range(9)
     ]

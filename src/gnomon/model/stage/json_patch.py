@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import msgspec
-
 from gnomon.model.codec import DEPTH_MAX, check_depth
 from gnomon.model.errors import InvalidRequest, short
+from gnomon.model.stage.json_value import encode_json, own_json
 from gnomon.model.stage.paths import same
 
 JsonPatch: TypeAlias = Sequence[Mapping[str, Any]]
@@ -25,7 +24,6 @@ WORK_BYTES_MAX = 8 * DOCUMENT_BYTES_MAX
 OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 
 _INDEX_DIGITS_MAX = 9
-_encode = msgspec.json.Encoder().encode
 
 
 def apply_json_patch(document: object, patch: JsonPatch) -> object:
@@ -54,8 +52,9 @@ class _Patching:
         self.document = document
         self._bytes = _measured(document)
         self._work_left = WORK_BYTES_MAX
-        # Containers made here, and in one place of the document only: these may be changed.
-        # By their id; all others are kept alive by the caller, so that no id comes twice.
+        # Containers made here, by their id, and in one place of the document only: these may be
+        # changed. Values of the patch are made here, too; all others the caller keeps alive, so
+        # that no id comes twice.
         self._own: set[int] = set()
 
     def perform(self, operation: Mapping[str, Any]) -> None:
@@ -172,10 +171,7 @@ class _Patching:
 
 def _measured(value: object, *, above: int = 0) -> int:
     """How many bytes a value takes as JSON. Errors: InvalidRequest, also if it is too deep."""
-    try:
-        text = _encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as exc:
-        raise InvalidRequest(f"the patch is not JSON: {short(str(exc))}") from None
+    text = encode_json(value)
     check_depth(text.decode(), "the patched document", depth_max=DEPTH_MAX - above)
     return len(text)
 
@@ -183,7 +179,7 @@ def _measured(value: object, *, above: int = 0) -> int:
 def _value(operation: Mapping[str, Any]) -> object:
     if "value" not in operation:
         raise InvalidRequest(f"{operation.get('op')} needs a `value`")
-    return operation["value"]
+    return own_json(operation["value"])
 
 
 def _source(operation: Mapping[str, Any]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from gnomon.model.errors import InvalidRequest
+from gnomon.model.errors import InvalidRequest, short
 from gnomon.model.stage.json_patch import JsonPatch, apply_json_patch, steps_of
+from gnomon.model.stage.json_value import own_json
 from gnomon.model.stage.paths import PATH_CHARS_MAX, WHOLE, coarse, join
 
 Document: TypeAlias = dict[str, Any]
@@ -15,7 +16,8 @@ Patch: TypeAlias = MergePatch | JsonPatch
 
 
 def apply_patch(document: Mapping[str, Any], patch: Patch) -> Document:
-    """The document with a patch applied; the given one stays as it is."""
+    """The document with a patch applied. The given one stays as it is, and the new one has no
+    container of the patch: it stays as it is, too, whatever becomes of that."""
     if isinstance(patch, Mapping):
         return _merged(document, patch)
     found = apply_json_patch(document, patch)
@@ -27,12 +29,14 @@ def apply_patch(document: Mapping[str, Any], patch: Patch) -> Document:
 def _merged(target: object, patch: Mapping[str, Any]) -> Document:
     merged: Document = dict(target) if isinstance(target, Mapping) else {}
     for key, value in patch.items():
+        if not isinstance(key, str):
+            raise InvalidRequest(f"a key of an object must be a text, got {short(repr(key))}")
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, Mapping):
             merged[key] = _merged(merged.get(key), value)
         else:
-            merged[key] = value
+            merged[key] = own_json(value)
     return merged
 
 
