@@ -23,14 +23,12 @@ from gnomon.model.stage.json_value import check_numbers
 from gnomon.stages.stage import Stage
 
 Document = dict[str, Any]
-T = TypeVar("T")
 
 STATE_BYTES_MAX = 1 << 20
 TYPE_CHARS_MAX = 255
 
 _TYPE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", re.ASCII)
 
-_DOCUMENT = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -40,7 +38,8 @@ class UndecodableError(Exception):
 
 def decode_document(text: str) -> Document:
     """A stored document. Errors: UndecodableError, for one that others have spoilt."""
-    return _decoded(_DOCUMENT, text)
+    document: Document = _PLAIN.decode(text)
+    return document
 
 
 def encode_document(document: object) -> str:
@@ -83,29 +82,20 @@ class EntityCodec:
 
     def __init__(self, kind: Any) -> None:
         plain = kind in (dict, Any, object, Mapping) or get_origin(kind) in (dict, Mapping)
-        self._kind = dict if plain else kind
-        self._decoder: msgspec.json.Decoder[Any] = (
-            _DOCUMENT if plain else msgspec.json.Decoder(kind)
-        )
-
-    @property
-    def type_id(self) -> int:
-        """The same for all who see documents as the same type."""
-        return id(self._kind)
+        self.is_plain = plain
+        self._kind = dict if plain else kind  # alive, so that its id is nobody else's
+        self.type_id = id(self._kind)  # the same for all who see documents as the same type
+        self._decoder = msgspec.json.Decoder(dict[str, Any] if plain else kind)
 
     def decode(self, text: str) -> Any:
         """The document as the declared type. Errors: UndecodableError."""
-        return _decoded(self._decoder, text)
+        try:
+            return self._decoder.decode(text)
+        except (msgspec.ValidationError, msgspec.DecodeError) as exc:
+            raise UndecodableError(f"the entity does not decode: {exc}") from None
 
 
-PLAIN = EntityCodec(dict)
-
-
-def _decoded(decoder: msgspec.json.Decoder[T], text: str) -> T:
-    try:
-        return decoder.decode(text)
-    except (msgspec.ValidationError, msgspec.DecodeError) as exc:
-        raise UndecodableError(f"the entity does not decode: {exc}") from None
+_PLAIN = EntityCodec(dict)
 
 
 class StateCodec:

@@ -109,7 +109,7 @@ class Entities:
                     entity_id, state="unreadable", wanted="put whole", kind="entity"
                 ) from None
             after = apply_patch(before, patch)
-            return _NewDocument(encode_document(after), changed_paths(before, after))
+            return _NewDocument(encode_document(after), changed_paths(before, after, patch))
 
         return await self._change(entity_id, patched, ExpectedVersion(if_version, if_epoch), by=by)
 

@@ -49,7 +49,6 @@ from gnomon.stages.stage_run import (
     RERUNS_MAX,
     SavedRun,
     StageRun,
-    input_of,
     is_doubtful,
     is_mergeable,
     new_state,
@@ -151,7 +150,14 @@ class StageRunner:
         return answers
 
     def _input_of(self, claim: ClaimedEntity) -> StageInput:
-        return input_of(claim, self._documents.of(claim.entity))
+        return StageInput(
+            claim.entity,
+            self._documents.of(claim.entity),
+            claim.states,
+            claim.now,
+            reasons=frozenset(claim.row.reasons),
+            attempt=claim.row.attempts + 1,
+        )
 
     async def _call(self, stage: BoundStage, views: Sequence[StageInput]) -> Sequence[Answer]:
         """Call the stage; a failing batch is halved until the culprit is alone."""
@@ -278,6 +284,8 @@ class StageRunner:
             loaded = self._documents.keep(saved, new.document)
             view = StageInput(saved, loaded, claim.states, claim.now)
             enqueues, digest = self._consequences(name, claim, result, view, new.paths)
+        if not enqueues and not claim.waiting:
+            self._documents.forget(entity)
         own = claim.states.get(name)
         commit = Commit(
             shard=held.shard,

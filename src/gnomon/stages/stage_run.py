@@ -15,10 +15,9 @@ from gnomon.model.errors import InvalidRequest
 from gnomon.model.stage.patch import Patch, apply_patch, touched_paths
 from gnomon.model.stage.paths import WHOLE, changed_paths, meet, outside
 from gnomon.model.stage.queue_merge import DEBOUNCES_MAX
-from gnomon.stages.bound_stage import Answer, BoundStage, StageInput
+from gnomon.stages.bound_stage import Answer, BoundStage
 from gnomon.stages.change_router import ASK_FAILED, UNASKED
 from gnomon.stages.codec import Document, encode_document
-from gnomon.stages.documents import LoadedDocument
 from gnomon.stages.stage import KEEP, Keep
 from gnomon.stages.stage_info import StageInfo
 
@@ -58,7 +57,7 @@ def patched(stage: StageInfo, before: Document, patch: Patch) -> PatchedDocument
     """The new document; None if it is the same. Errors: InvalidRequest."""
     try:
         after = apply_patch(before, patch)
-        paths = changed_paths(before, after)
+        paths = changed_paths(before, after, patch)
         if not paths:
             return None
         text = encode_document(after)
@@ -68,18 +67,6 @@ def patched(stage: StageInfo, before: Document, patch: Patch) -> PatchedDocument
     if foreign:
         raise InvalidRequest(f"wrote outside its `writes`: {', '.join(foreign[:5])}")
     return PatchedDocument(text, after, paths)
-
-
-def input_of(claim: ClaimedEntity, loaded: LoadedDocument) -> StageInput:
-    """What a stage is given for its claim."""
-    return StageInput(
-        claim.entity,
-        loaded,
-        claim.states,
-        claim.now,
-        reasons=frozenset(claim.row.reasons),
-        attempt=claim.row.attempts + 1,
-    )
 
 
 def new_state(own: StageState | None, wanted: StateWrite | Keep) -> StateWrite | Keep:

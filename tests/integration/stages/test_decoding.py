@@ -93,7 +93,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseConfig:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the codec of documents was called."""
     calls: Counter[str] = Counter()
-    decode, encode = codec._decoded, codec._encode
+    decode, encode = codec.EntityCodec.decode, codec._encode
 
     def decoded(*args: Any) -> Any:
         calls["decode"] += 1
@@ -103,7 +103,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         calls["encode"] += 1
         return encode(*args)
 
-    monkeypatch.setattr(codec, "_decoded", decoded)
+    monkeypatch.setattr(codec.EntityCodec, "decode", decoded)
     monkeypatch.setattr(codec, "_encode", encoded)
     return calls
 

@@ -7,6 +7,7 @@ containers on the way to a change; all else is shared with the given document, w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -24,6 +25,7 @@ WORK_BYTES_MAX = 8 * DOCUMENT_BYTES_MAX
 OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 
 _INDEX_DIGITS_MAX = 9
+_BAD_ESCAPE = re.compile("~(?![01])")
 
 
 def apply_json_patch(document: object, patch: JsonPatch) -> object:
@@ -42,7 +44,9 @@ def steps_of(pointer: str) -> list[str]:
         return []
     if not pointer.startswith("/"):
         raise InvalidRequest(f"{short(pointer)} is not a JSON pointer: it begins with /")
-    return [each.replace("~1", "/").replace("~0", "~") for each in pointer[1:].split("/")]
+    if _BAD_ESCAPE.search(pointer):
+        raise InvalidRequest(f"{short(pointer)} is not a JSON pointer: ~ is written ~0")
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/")]
 
 
 class _Patching:

@@ -11,7 +11,7 @@ import msgspec
 
 from gnomon.model.errors import InvalidRequest, short
 
-_SCALARS = (str, int, float, bool, type(None))
+SCALARS = (str, int, float, bool, type(None))
 _encode = msgspec.json.Encoder().encode
 
 
@@ -22,8 +22,6 @@ class _NotPlainError(Exception):
 def own_json(value: Any) -> Any:
     """A value as its JSON text would be read, in containers that nobody else has: whoever gave it
     may go on to change it. Errors: InvalidRequest, if it is not JSON."""
-    if type(value) in _SCALARS:
-        return value
     try:
         return _copied(value)
     except _NotPlainError:
@@ -43,7 +41,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def _copied(value: Any) -> Any:
-    if type(value) in _SCALARS:
+    if type(value) in SCALARS:
         return value
     if type(value) is list:
         return [_copied(item) for item in value]

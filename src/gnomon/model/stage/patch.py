@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from gnomon.model.errors import InvalidRequest, short
 from gnomon.model.stage.json_patch import JsonPatch, apply_json_patch, steps_of
-from gnomon.model.stage.json_value import own_json
+from gnomon.model.stage.json_value import SCALARS, own_json
 from gnomon.model.stage.paths import PATH_CHARS_MAX, WHOLE, coarse, join
 
 Document: TypeAlias = dict[str, Any]
@@ -36,7 +36,7 @@ def _merged(target: object, patch: Mapping[str, Any]) -> Document:
         elif isinstance(value, Mapping):
             merged[key] = _merged(merged.get(key), value)
         else:
-            merged[key] = own_json(value)
+            merged[key] = value if type(value) in SCALARS else own_json(value)
     return merged
 
 

@@ -50,9 +50,10 @@ def outside(paths: Iterable[str], allowed: Iterable[str]) -> list[str]:
     ]
 
 
-def changed_paths(before: Json, after: Json) -> tuple[str, ...]:
-    """Where two documents differ, sorted; equal documents: nothing."""
-    return coarse(_differences(before, after, WHOLE))
+def changed_paths(before: Json, after: Json, patch: Json = None) -> tuple[str, ...]:
+    """Where two documents differ, sorted; equal documents: nothing. A merge patch that made the
+    one of the other tells where to look; without one they are compared whole."""
+    return coarse(_differences(before, after, patch, WHOLE))
 
 
 def coarse(paths: Iterable[str]) -> tuple[str, ...]:
@@ -69,9 +70,10 @@ def coarse(paths: Iterable[str]) -> tuple[str, ...]:
     return (WHOLE,) if WHOLE in found else tuple(sorted(found))
 
 
-def _differences(before: Json, after: Json, path: str) -> Iterator[str]:
+def _differences(before: Json, after: Json, patch: Json, path: str) -> Iterator[str]:
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in before.keys() | after.keys():
+        within = patch if isinstance(patch, Mapping) else None
+        for key in before.keys() | after.keys() if within is None else within:
             one, other = before.get(key, _MISSING), after.get(key, _MISSING)
             if one is other:  # what a patch leaves alone is the same object
                 continue
@@ -79,7 +81,7 @@ def _differences(before: Json, after: Json, path: str) -> Iterator[str]:
             if len(here) > PATH_CHARS_MAX:
                 yield from () if same(one, other) else (path,)
             else:
-                yield from _differences(one, other, here)
+                yield from _differences(one, other, within and within[key], here)
     elif not same(before, after):
         yield path
 
