@@ -15,7 +15,7 @@ from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import InvalidRequest
 from gnomon.stages.answers import WrongAnswerError, check_ask, check_done
 from gnomon.stages.codec import EntityCodec, StateCodec, declared_types
-from gnomon.stages.delivery import deliver_in_order
+from gnomon.stages.delivery import deliver_in_order, saved_version
 from gnomon.stages.documents import LoadedDocument
 from gnomon.stages.stage import KEEP, EntityView, SavedVersion, Stage, Update, Wake
 from gnomon.stages.stage_info import StageInfo, info_of
@@ -177,25 +177,18 @@ class LocalStage:
         return await deliver_in_order(rows, tell, at_once=self._stage.parallel)
 
     def _saved(self, row: OutboxRow) -> SavedVersion[Any, Any]:
-        state = row.state
-        return SavedVersion(
-            id=row.entity_id,
-            version=row.version,
-            entity=None if row.doc is None else self._entities.decode(row.doc),
-            state=None if state is None else self._states.decode(state, self._stage.migrate),
-            author=row.author,
-            changed=row.paths,
-            key=row.key,
-            root=row.root,
-        )
+        entity = None if row.doc is None else self._entities.decode(row.doc)
+        return saved_version(row, entity, self._state_of(row.state))
+
+    def _state_of(self, state: StageState | None) -> Any:
+        return None if state is None else self._states.decode(state, self._stage.migrate)
 
     def _view(self, view: StageInput, entity: Any) -> EntityView[Any, Any]:
-        state = view.states.get(self.info.name)
         return EntityView(
             id=view.entity.id,
             version=view.entity.version,
             entity=entity,
-            state=None if state is None else self._states.decode(state, self._stage.migrate),
+            state=self._state_of(view.states.get(self.info.name)),
             now=view.now,
             reasons=view.reasons,
             attempt=view.attempt,

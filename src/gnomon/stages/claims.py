@@ -372,8 +372,11 @@ class StageClaims:
                 "stage_away", stage=pipeline.stage.info.name, error=str(exc), pause_s=pause_s
             )
         except Unavailable as exc:
-            self._observer.count("store_errors", operation="reconcile")
-            self._observer.event("reconcile_failed", error=str(exc))
+            self._tell_store_away(exc)
+
+    def _tell_store_away(self, error: Unavailable) -> None:
+        self._observer.count("store_errors", operation="reconcile")
+        self._observer.event("reconcile_failed", error=str(error))
 
     async def _blame(
         self,
@@ -389,8 +392,7 @@ class StageClaims:
         try:
             await self._runs.fail(pipeline.stage, pairs, error)
         except Unavailable as exc:
-            self._observer.count("store_errors", operation="reconcile")
-            self._observer.event("reconcile_failed", error=str(exc))
+            self._tell_store_away(exc)
 
     def _free(self, pipeline: StagePipeline, entity_ids: Sequence[str]) -> None:
         """The stage is done with these: it is the turn of others."""

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.stages.answers import stray
+from gnomon.stages.stage import SavedVersion
 
 AT_ONCE = 500
 
 Deliver = Callable[[OutboxRow], Awaitable[None]]
+
+
+def saved_version(row: OutboxRow, entity: Any, state: Any) -> SavedVersion[Any, Any]:
+    """A save as `after_save` and functions are told of it, its document and state decoded."""
+    return SavedVersion(
+        id=row.entity_id,
+        version=row.version,
+        entity=entity,
+        state=state,
+        author=row.author,
+        changed=row.paths,
+        key=row.key,
+        root=row.root,
+    )
 
 
 class HeldBackError(Exception):

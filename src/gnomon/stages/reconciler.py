@@ -39,7 +39,7 @@ DECLARE_EVERY_S = 30.0
 
 
 class Reconciler:
-    """Brings entities to the stages stage here, in the shards this process holds."""
+    """Brings entities to the stages of this process, in the shards that it holds."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Reconciler:
     # -- the loop ---------------------------------------------------------------------------------
 
     async def declare(self) -> None:
-        """Tell the register which stages are stage here; warn of what looks wrong with them."""
+        """Tell the register which stages are served here; warn of what looks wrong with them."""
         description = self._description  # another one may come meanwhile
         every = [pipeline.stage.info for pipeline in self._pipelines.values()]
         infos = [info for info in every if info.revision]
@@ -185,7 +185,7 @@ class Reconciler:
                 await self._rest()
 
     async def declare_in_time(self) -> None:
-        """Again and again, so that the register knows that the stages are stage."""
+        """Declare the stages every half minute: the register knows then that they are served."""
         now = self._clock.monotonic()
         if now < self._declare_at and self._announced == self._description:
             return

@@ -106,7 +106,7 @@ class Relay:
         return [self._senders[sink] for sink in due if sink in self._senders]
 
     async def _survey(self) -> list[SinkQueue]:
-        """What waits in the shards held here; and, of sinks stage here, in those of others."""
+        """What waits in the shards held here; and, of sinks served here, in those of others."""
         holdings = self._ownership.trusted()
         found = list(await self._outbox.waiting_sinks(holdings)) if holdings else []
         guests = {sink: at for sink, at in self._guests().items() if sink in self._senders}

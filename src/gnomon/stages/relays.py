@@ -25,7 +25,7 @@ from gnomon.model.outcome import Failed
 from gnomon.model.spec import Effect, Http, Kafka, Rabbitmq
 from gnomon.stages.codec import EntityCodec
 from gnomon.stages.config import StagesConfig
-from gnomon.stages.delivery import AT_ONCE, deliver_in_order
+from gnomon.stages.delivery import AT_ONCE, deliver_in_order, saved_version
 from gnomon.stages.sender import UndeliverableError
 from gnomon.stages.stage import SavedVersion
 
@@ -59,18 +59,9 @@ class FunctionRelay:
         return await deliver_in_order(rows, self._deliver, at_once=self._at_once)
 
     async def _deliver(self, row: OutboxRow) -> None:
-        await self._function(
-            SavedVersion(
-                id=row.entity_id,
-                version=row.version,
-                entity=None if row.doc is None else self._entities.decode(row.doc),
-                state=None if row.state is None else _plain(row.state),
-                author=row.author,
-                changed=row.paths,
-                key=row.key,
-                root=row.root,
-            )
-        )
+        entity = None if row.doc is None else self._entities.decode(row.doc)
+        state = None if row.state is None else _plain(row.state)
+        await self._function(saved_version(row, entity, state))
 
     async def close(self) -> None: ...
 

@@ -66,7 +66,7 @@ CONFLICTS = (CommitKind.MOVED, CommitKind.STATE_MOVED)
 
 
 class StageRunner:
-    """Performs claims of the stages stage here."""
+    """Calls the stages of this process about their claims, and saves what they answer."""
 
     def __init__(
         self,
@@ -346,7 +346,7 @@ class StageRunner:
         bodies = {stage: state.body for stage, state in claim.states.items()}
         assert entity.doc is not None
         if not self._chains.knows(entity.id, root):
-            self._chains.begin(entity.id, root, digest_of(entity.doc, bodies))
+            self._chains.note(entity.id, root, digest_of(entity.doc, bodies), "")
         if isinstance(result.state, StateWrite):
             bodies[name] = result.state.body
         return digest_of(text, bodies)

@@ -14,7 +14,7 @@ import pytest
 
 from gnomon.app import App
 from gnomon.config import DatabaseConfig, Settings
-from gnomon.stages import EntityView, Stage, Stages, Update, codec
+from gnomon.stages import EntityView, Stage, Stages, Update, Wake, codec
 
 WAIT_S = 30.0
 CHAIN = 4
@@ -27,7 +27,7 @@ class Link(Stage[Document, None]):
     backfill = False
     source: str
 
-    def should_process(self, it: EntityView[Document, None]) -> bool:
+    def should_process(self, it: EntityView[Document, None]) -> bool | Wake:
         return self.source in it.entity
 
     async def process(self, it: EntityView[Document, None]) -> Update[None]:

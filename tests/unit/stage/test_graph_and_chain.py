@@ -64,7 +64,7 @@ def test_a_repeated_whole_is_a_proved_circle() -> None:
     """The third step closes the circle of two fighting stages, and names both."""
     chains = Chains()
     one, two = digest_of("{1}", {}), digest_of("{2}", {})
-    chains.begin("e", ROOT, one)
+    chains.note("e", ROOT, one, "")
     assert () == chains.closes("e", ROOT, two, "ping")
     chains.note("e", ROOT, two, "ping")
     assert ("ping", "pong") == chains.closes("e", ROOT, one, "pong")
@@ -73,7 +73,7 @@ def test_a_repeated_whole_is_a_proved_circle() -> None:
 def test_another_state_or_another_root_is_no_circle() -> None:
     """Only the whole of entity and states, within one chain, proves anything."""
     chains = Chains()
-    chains.begin("e", ROOT, digest_of("{}", {"s": b"1"}))
+    chains.note("e", ROOT, digest_of("{}", {"s": b"1"}), "")
     assert () == chains.closes("e", ROOT, digest_of("{}", {"s": b"2"}), "s")
     assert () == chains.closes("e", UUID(int=2), digest_of("{}", {"s": b"1"}), "s")
     assert () == chains.closes("f", ROOT, digest_of("{}", {"s": b"1"}), "s")
@@ -82,7 +82,7 @@ def test_another_state_or_another_root_is_no_circle() -> None:
 def test_a_chain_remembers_a_bounded_number_of_steps() -> None:
     """What lies further back than the ring is left to the depth limit."""
     chains = Chains()
-    chains.begin("e", ROOT, b"start")
+    chains.note("e", ROOT, b"start", "")
     for step in range(RING_MAX):
         chains.note("e", ROOT, b"%d" % step, "s")
     assert () == chains.closes("e", ROOT, b"start", "s")

@@ -45,14 +45,9 @@ class Chains:
         self._chains: OrderedDict[tuple[str, int], Steps] = OrderedDict()
 
     def knows(self, entity_id: str, root: UUID) -> bool:
-        """Whether it is known what the entity was after the last step."""
+        """Whether the entity's digest after the last step is known."""
         steps = self._chains.get((entity_id, root.int))  # a UUID's own hash is slow
         return steps is not None and steps[-1][0] != UNSEEN
-
-    def begin(self, entity_id: str, root: UUID, digest: bytes) -> None:
-        """What the entity was before the first step that is seen."""
-        if not self.knows(entity_id, root):
-            self.note(entity_id, root, digest, "")
 
     def closes(self, entity_id: str, root: UUID, digest: bytes, stage: str) -> tuple[str, ...]:
         """The stages of the circle that a step would close; empty: none."""
@@ -63,7 +58,7 @@ class Chains:
         return ()
 
     def note(self, entity_id: str, root: UUID, digest: bytes, stage: str) -> None:
-        """A step was saved."""
+        """Remember what a stage's save made of the entity; of stage "": what it was before any."""
         key = (entity_id, root.int)
         steps = (*self._chains.pop(key, ()), (digest, stage))
         self._chains[key] = steps[-RING_MAX:]
@@ -75,7 +70,7 @@ class Chains:
         return self._chains.get((entity_id, root.int), ())
 
     def put_back(self, entity_id: str, root: UUID, steps: Steps) -> None:
-        """What was noted since was not saved."""
+        """Remember these steps again: those noted since were not saved."""
         if steps:
             self._chains[entity_id, root.int] = steps
         else:

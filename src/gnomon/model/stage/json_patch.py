@@ -109,10 +109,10 @@ class _Patching:
     # -- reading ----------------------------------------------------------------------------------
 
     def _get(self, pointer: str) -> object:
-        found = self.document
+        value = self.document
         for step in steps_of(pointer):
-            found = _stepped(found, step, pointer)
-        return found
+            value = _stepped(value, step, pointer)
+        return value
 
     # -- changing ---------------------------------------------------------------------------------
 

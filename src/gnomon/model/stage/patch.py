@@ -20,10 +20,10 @@ def apply_patch(document: Mapping[str, Any], patch: Patch) -> Document:
     container of the patch: it stays as it is, too, whatever becomes of that."""
     if isinstance(patch, Mapping):
         return _merged(document, patch)
-    found = apply_json_patch(document, patch)
-    if not isinstance(found, dict):
+    patched = apply_json_patch(document, patch)
+    if not isinstance(patched, dict):
         raise InvalidRequest("the patch leaves no object: an entity is a JSON object")
-    return found
+    return patched
 
 
 def _merged(target: object, patch: Mapping[str, Any]) -> Document:

@@ -46,7 +46,7 @@ def outside(paths: Iterable[str], allowed: Iterable[str]) -> list[str]:
     return [
         path
         for path in paths
-        if path not in allowed and not any(covers(each, path) for each in allowed)
+        if path not in allowed and not any(covers(outer, path) for outer in allowed)
     ]
 
 
@@ -59,15 +59,15 @@ def changed_paths(before: Json, after: Json, patch: Json = None) -> tuple[str, .
 def coarse(paths: Iterable[str]) -> tuple[str, ...]:
     """Paths as a note holds them, sorted: if there are too many, only their first keys; if there
     are too many of these, the whole document. More may be told by it, never less."""
-    found: set[str] = set()
-    tell: Callable[[str], str] = str
+    told: set[str] = set()
+    shorten: Callable[[str], str] = str
     for path in paths:
-        found.add(tell(path))
-        if len(found) > PATHS_MAX and tell is str:
-            found, tell = {_first_key(each) for each in found}, _first_key
-        if len(found) > PATHS_MAX:
+        told.add(shorten(path))
+        if len(told) > PATHS_MAX and shorten is str:
+            told, shorten = set(map(_first_key, told)), _first_key
+        if len(told) > PATHS_MAX:
             return (WHOLE,)
-    return (WHOLE,) if WHOLE in found else tuple(sorted(found))
+    return (WHOLE,) if WHOLE in told else tuple(sorted(told))
 
 
 def _differences(before: Json, after: Json, patch: Json, path: str) -> Iterator[str]:
