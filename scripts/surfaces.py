@@ -369,7 +369,8 @@ def entity_fields() -> dict[str, Names]:
         ("explain.changes.", entity_pb2.ChangeNote),
     ]
     return {
-        "Python": [i for prefix, part in parts for i in struct_names(part, prefix, part.__name__)],
+        "Python": [("kind", "Entity.kind"), ("id", "Entity.id")]  # properties: both are in `key`
+        + [i for prefix, part in parts for i in struct_names(part, prefix, part.__name__)],
         "REST": json_names("EntityAnswer")
         + [i for prefix, part in parts[1:] for i in json_names(part.__name__, prefix)],
         "gRPC": [i for prefix, part in messages for i in message_names(part, prefix)],

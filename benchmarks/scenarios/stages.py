@@ -49,7 +49,7 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
 async def opened(url: str) -> AsyncIterator[tuple[App, Entities]]:
     """The bench's own way to the entities; it serves no stages."""
     async with App(url) as app:
-        stages: Stages[Document] = Stages(app)
+        stages: Stages[Document] = Stages(app, "ad")
         yield app, stages.entities
 
 
@@ -72,14 +72,14 @@ async def crew(
 async def put_all(entities: Entities, count: int, *, first: int = 0) -> None:
     for start in range(first, first + count, PUT):
         numbers = range(start, min(first + count, start + PUT))
-        await entities.put_many({f"e{n}": document(n) for n in numbers})
+        await entities.put_many("ad", {f"e{n}": document(n) for n in numbers})
 
 
 async def all_done(entities: Entities, last: str, field: str) -> None:
     """Wait until nothing waits in a queue and the last entity has the last stage's field."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            found = await entities.get(last)  # first, for counting the queues costs
+            found = await entities.get("ad", last)  # first, for counting the queues costs
             if f'"{field}"' in (found.doc or ""):
                 records = await entities.stages()
                 if records and not any(record.waiting for record in records):
@@ -260,10 +260,10 @@ async def fresh_changes(stand: Stand, entities: Entities, *, sign: int) -> list[
     found = []
     for number in range(stand.scale.idle_count):
         name = f"e{number}"
-        version = (await entities.patch(name, {"n": sign * (number + 1)})).version
+        version = (await entities.patch("ad", name, {"n": sign * (number + 1)})).version
         async with asyncio.timeout(PATIENCE_S):
-            while (await entities.get(name)).version == version:
+            while (await entities.get("ad", name)).version == version:
                 await asyncio.sleep(0.002)
-        notes = {note.version: note.at for note in (await entities.explain(name)).changes}
+        notes = {note.version: note.at for note in (await entities.explain("ad", name)).changes}
         found.append((notes[version + 1] - notes[version]).total_seconds())
     return found

@@ -57,7 +57,7 @@ async def counts_of_a_change() -> Counts:
 
 
 async def _counts(stages: list[Node]) -> Counts:
-    async with Bench(*stages) as bench:
+    async with Bench("ad", *stages) as bench:
         await bench.put("e", {"u": 1})
         await bench.settle()
         before = bench.version("e")

@@ -14,7 +14,7 @@ from gnomon.stages.stage_server import serve_stage
 async def serve(address: str) -> None:
     tally = Tally()
     stop = asyncio.Event()
-    serving = asyncio.create_task(serve_stage(Remote(), address, stop=stop))
+    serving = asyncio.create_task(serve_stage("ad", Remote(), address, stop=stop))
     await asyncio.to_thread(tally.wait_go)
     await asyncio.to_thread(tally.wait_stop)
     stop.set()

@@ -29,6 +29,7 @@ class World:
     def __init__(self) -> None:
         self.tube, self.pica = Tube(), Pica()
         self.bench = Bench(
+            "ad",
             Expire(),
             PredictPrice(PriceModel()),
             Photos(self.pica),

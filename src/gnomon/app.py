@@ -82,7 +82,9 @@ class App:
         self.registry = Registry()
         self._store: Store | None = None
         self._scheduler: Scheduler | None = None
-        self._stages: list[Stages[Any]] = []
+        self.attached: list[
+            Stages[Any]
+        ] = []  # what its worker serves; `Stages(app, …)` adds itself
         self._entities: Entities | None = None
 
     def __repr__(self) -> str:
@@ -167,16 +169,10 @@ class App:
         """What was configured for its stages."""
         return self.settings.stages
 
-    def attach(self, stages: Stages[Any]) -> None:
-        """Let this app's worker serve stages; `Stages(app, …)` calls it."""
-        if self._stages:
-            raise ConfigurationError("stages", "one installation has one kind of entities")
-        self._stages.append(stages)
-
     def adopt(self, other: App) -> None:
         """Take over the functions and the stages of another app: the one that `--import` names."""
         self.registry = other.registry
-        for stages in other._stages:
+        for stages in other.attached:
             stages.move_to(self)
 
     @property
@@ -184,8 +180,8 @@ class App:
         """The verbs of entities: put, patch, explain, …"""
         from gnomon.stages.entities import Entities
 
-        if self._stages:
-            return self._stages[0].entities
+        if self.attached:
+            return self.attached[0].entities
         if self._entities is None or not self._entities.is_of(self.store):
             self._entities = Entities(
                 self.store,
@@ -251,9 +247,7 @@ class App:
             name: (kind, target) for kind in KINDS for name, target in targets.of_kind(kind).items()
         }
         relay = relay_of(self.settings.stages, named, executors, env=self.env)
-        if not self._stages:  # it serves none, but what changes in its shards is others' business
-            return [partial(StageWorker.without_stages, self, relay)]
-        return [partial(stages.companion, relay=relay) for stages in self._stages]
+        return [partial(StageWorker.of, self, relay=relay)]
 
     def _executors(self) -> Mapping[type[Effect], Executor]:
         from gnomon.executors.http.executor import HttpExecutor

@@ -22,7 +22,7 @@ GENERAL_WORDS = """
     already and any attempts back base batch bug by close configuration conflict count create delete
     detail draft drain drop ed25519 ended entry env error event exhausted exists field find
     forbidden forget found fraction gauge get gnomon grpc has hmac http id in insert invalid is
-    kafka keep key kind large leave list listen live lost many migrate mismatch missed mock
+    kafka keep key large leave list listen live lost many migrate mismatch missed mock
     monotonic name new next no not now observe of open own page pause pid precondition
     prepare process processes push python rabbitmq remove replace request result resume revoke
     rotate row rule run schema selection set size sql stale stop summary supported survey swap table

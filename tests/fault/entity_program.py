@@ -158,7 +158,7 @@ def stage_settings(options: argparse.Namespace) -> Settings:
 
 
 def stages_of(app: App, options: argparse.Namespace) -> Stages[Any]:
-    stages: Stages[Any] = Stages(app)
+    stages: Stages[Any] = Stages(app, "ad")
     if options.revision > 1:  # its walk shall last for a while
         First.revision, First.parallel, First.pause_s = options.revision, 2, 0.005
     stages.add(First(), Second(), Third(), Fourth(), Fifth(options.log), Up(), Down())

@@ -101,13 +101,13 @@ class EntityStage:
     async def app(self) -> AsyncIterator[tuple[App, Entities]]:
         """The test's own way to the entities; it serves no stages."""
         async with App(settings=stage_settings(parse(self._where()))) as app:
-            yield app, Stages(app).entities
+            yield app, Stages(app, "ad").entities
 
     # -- writers ----------------------------------------------------------------------------------
 
     async def create(self, entities: Entities, count: int) -> None:
         self.wanted |= {f"e{number}": number for number in range(count)}
-        await entities.put_many({name: {"n": n} for name, n in self.wanted.items()})
+        await entities.put_many("ad", {name: {"n": n} for name, n in self.wanted.items()})
 
     @asynccontextmanager
     async def changing(self, entities: Entities, dice: random.Random) -> AsyncIterator[None]:
@@ -127,7 +127,7 @@ class EntityStage:
                 is_over.set()
 
     async def change(self, entities: Entities, name: str, n: int) -> None:
-        await entities.patch(name, {"n": n})
+        await entities.patch("ad", name, {"n": n})
         self.wanted[name] = n
 
     # -- witnesses --------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class EntityStage:
 
     async def is_right(self, entities: Entities, name: str) -> bool:
         """Whether one entity is where the model says."""
-        found = decode_document((await entities.get(name)).doc or "{}")
+        found = decode_document((await entities.get("ad", name)).doc or "{}")
         return found == computed({"n": self.wanted[name]})
 
     async def all_right(self, entities: Entities, *, timeout_s: float) -> None:
@@ -153,7 +153,7 @@ class EntityStage:
             await until(is_right, "end of the work", timeout_s=timeout_s, poll_s=0.5)
         except AssertionError:
             wrong = await self.wrong(entities)
-            waiting = [await entities.explain(line.split(" ")[0]) for line in wrong[:3]]
+            waiting = [await entities.explain("ad", line.split(" ")[0]) for line in wrong[:3]]
             raise AssertionError(f"{len(wrong)} wrong: {wrong[:3]} {waiting}") from None
 
     def told(self) -> set[tuple[str, int]]:
@@ -169,7 +169,7 @@ async def documents(entities: Entities) -> dict[str, tuple[int, dict[str, Any]]]
     found: dict[str, tuple[int, dict[str, Any]]] = {}
     after: str | None = None
     while True:
-        page = await entities.list(after=after, limit=PAGE)
+        page = await entities.list("ad", after=after, limit=PAGE)
         for entity in page:
             found[entity.id] = (entity.version, decode_document(entity.doc or "{}"))
         if len(page) < PAGE:

@@ -74,7 +74,7 @@ async def test_a_fighting_pair_is_parked_with_its_proof_and_others_go_on(stage: 
     place = EntityStage(stage)
     async with place.app() as (_, entities):
         fighting = {f"fight{number}": {"x": 5} for number in range(20)}
-        await entities.put_many(fighting)
+        await entities.put_many("ad", fighting)
         await place.create(entities, 200)
         worker = await place.worker()
 

@@ -134,12 +134,12 @@ async def test_a_day_of_a_worker_moves_its_metrics(tmp_path: Path) -> None:
     """What a worker on SQLite with functions, limits and a stage has to tell, it tells."""
     moved = Moved()
     app = app_at(tmp_path / "day.db", moved)
-    Stages(app).add(Look())
+    Stages(app, "ad").add(Look())
     async with app:
         await app.scheduler.set_limit(Limit(kind=LimitKind.QUEUE, name="default", parallel=2))
         stop = asyncio.Event()
         working = asyncio.create_task(app.work(stop))
-        await app.entities.put("one", {"name": "one"})
+        await app.entities.put("ad", "one", {"name": "one"})
         async with asyncio.timeout(WITHIN_S):
             while HERE - moved.names:
                 later = await app.store.installation.now() + timedelta(milliseconds=50)

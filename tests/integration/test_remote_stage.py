@@ -16,6 +16,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from gnomon.app import App
+from gnomon.config import Settings
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.grpc.server import GrpcServer
 from gnomon.stages import Stages
@@ -29,7 +30,9 @@ from tests.fixtures.processes import ChildProcess, Processes
 WAIT_S = 120.0
 COUNT = 300  # more than one batch
 pytestmark = pytest.mark.timeout(400)  # a busy machine is no reason to fail
-CONFIG = StagesConfig(poll=timedelta(milliseconds=50), retry_min=timedelta(milliseconds=100))
+SETTINGS = Settings(
+    stages=StagesConfig(poll=timedelta(milliseconds=50), retry_min=timedelta(milliseconds=100))
+)
 
 
 async def start(processes: Processes, address: str, revision: int = 1) -> tuple[ChildProcess, str]:
@@ -59,7 +62,7 @@ async def until(condition: Callable[[], Awaitable[object]]) -> None:
 
 
 async def documents(stages: Stages[Any]) -> dict[str, dict[str, Any]]:
-    page = await stages.entities.list(limit=1000)
+    page = await stages.entities.list("ad", limit=1000)
     return {each.id: decode_document(each.doc or "{}") for each in page}
 
 
@@ -73,10 +76,10 @@ async def test_it_works_in_batches_survives_a_kill_and_is_upgraded(
     """Batches of up to 256; while it is away nothing is lost and nothing counts as a failure; a
     raised revision walks over all entities again."""
     child, address = await start(processes, f"127.0.0.1:{free_port()}")
-    async with App(f"sqlite:///{tmp_path / 'remote.db'}") as app:
-        stages: Stages[Any] = Stages(app, config=CONFIG)
+    async with App(f"sqlite:///{tmp_path / 'remote.db'}", settings=SETTINGS) as app:
+        stages: Stages[Any] = Stages(app, "ad")
         stages.remote("double", address, tls=False, parallel=2)
-        await stages.entities.put_many({f"e{n}": {"n": n} for n in range(COUNT)})
+        await stages.entities.put_many("ad", {f"e{n}": {"n": n} for n in range(COUNT)})
 
         async def all_doubled() -> bool:
             return all(is_doubled(each) for each in (await documents(stages)).values())
@@ -88,7 +91,7 @@ async def test_it_works_in_batches_survives_a_kill_and_is_upgraded(
             assert (256, True) == (max(sizes), sum(sizes) >= COUNT)
 
             child.kill()
-            await stages.entities.put_many({f"e{n}": {"n": n + 1000} for n in range(100)})
+            await stages.entities.put_many("ad", {f"e{n}": {"n": n + 1000} for n in range(100)})
 
             async def noticed() -> bool:
                 told = await stages.explain("e50")
@@ -118,8 +121,8 @@ async def test_a_state_set_over_grpc_wakes_it(processes: Processes, tmp_path: Pa
     """A message of the stage's own type, by compare-and-set: the stage sees it and patches."""
     _, address = await start(processes, f"127.0.0.1:{free_port()}")
     stop = asyncio.Event()
-    async with App(f"sqlite:///{tmp_path / 'remote.db'}") as app:
-        stages: Stages[Any] = Stages(app, config=CONFIG)
+    async with App(f"sqlite:///{tmp_path / 'remote.db'}", settings=SETTINGS) as app:
+        stages: Stages[Any] = Stages(app, "ad")
         stages.remote("double", address, tls=False)
         server = GrpcServer(app.scheduler, ServerConfig(grpc_port=0), entities=app.entities)
         serving = asyncio.create_task(server.serve(stop=stop))
@@ -136,12 +139,17 @@ async def test_a_state_set_over_grpc_wakes_it(processes: Processes, tmp_path: Pa
             message.Pack(Int64Value(value=7))
             answer = await states.CompareAndSet(
                 entity_pb2.CompareAndSetRequest(
-                    stage="double", entity_id="ad", state=stage_pb2.StageState(message=message)
+                    kind="ad",
+                    stage="double",
+                    entity_id="ad",
+                    state=stage_pb2.StageState(message=message),
                 )
             )
             assert (True, 1) == (answer.stored, answer.current.version)
             await until(lambda: seen(7))
-            read = await states.Read(entity_pb2.ReadRequest(stage="double", entity_id="ad"))
+            read = await states.Read(
+                entity_pb2.ReadRequest(kind="ad", stage="double", entity_id="ad")
+            )
             assert message == read.state.message
             told = await stages.explain("ad")
             assert "stage:double" == told.changes[0].author
@@ -155,8 +163,8 @@ async def test_a_worker_that_starts_before_the_stage_loses_nothing(
     """Everything is kept until the service is there and has said what it is."""
     child, address = await start(processes, f"127.0.0.1:{free_port()}")
     child.kill()
-    async with App(f"sqlite:///{tmp_path / 'remote.db'}") as app:
-        stages: Stages[Any] = Stages(app, config=CONFIG)
+    async with App(f"sqlite:///{tmp_path / 'remote.db'}", settings=SETTINGS) as app:
+        stages: Stages[Any] = Stages(app, "ad")
         stages.remote("double", address, tls=False)
         async with working(app):
             await stages.put("ad", {"n": 21})

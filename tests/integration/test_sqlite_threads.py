@@ -115,7 +115,7 @@ LARGE: dict[str, Verb] = {
     "count": lambda store: store.actions.count(),
     "list_audit": lambda store: store.tokens.list_audit(AuditSelection(), limit=5),
     "entities": lambda store: store.entities.list(after=None, prefix="", limit=5),
-    "parked": lambda store: store.queues.parked(stage=None, after=None, limit=5),
+    "parked": lambda store: store.queues.parked(prefix="", stage=None, after=None, limit=5),
     "stages": lambda store: store.register.stages(),
     "backlog": lambda store: store.outbox.backlog(),
 }

@@ -30,7 +30,13 @@ async def test_postgres_gets_what_is_missing_and_nothing_twice(
     assert [] == list(await store.installation.migrate(shard_count=4))
     assert VERSION == (await store.installation.open()).schema_version
     first = EntityWrite(
-        id="ad", shard=1, doc="{}", base=None, paths=(), author="user", root=SystemEntropy().token()
+        key="ad/1",
+        shard=1,
+        doc="{}",
+        base=None,
+        paths=(),
+        author="user",
+        root=SystemEntropy().token(),
     )
     assert [1] == [each and each.version for each in await store.entities.write([first])]
     assert [] == list(await store.installation.doctor())

@@ -23,6 +23,7 @@ from gnomon.model.spec import Mock, Periodic, Retry, Spec
 from gnomon.scheduler import Request, Scheduler, SchedulerConfig
 from gnomon.stages import EntityView, Stage, Stages, Update
 from gnomon.stages.delivery import deliver_in_order
+from gnomon.stages.service import StageWorker
 from gnomon.stores.sqlite import open_sqlite
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
@@ -108,7 +109,8 @@ class GrowingWorld:
         )
         await store.installation.migrate(shard_count=SHARD_COUNT)
         installation = await store.installation.open()
-        self.stages: Stages[Any] = Stages(Home(store, installation, self.env), relay=Taking())
+        home = Home(store, installation, self.env)
+        self.stages: Stages[Any] = Stages(home, "ad", relay=Taking())
         self.stages.add(Kept())
         self.scheduler = Scheduler(
             store,
@@ -124,14 +126,14 @@ class GrowingWorld:
             env=self.env,
             owner="w",
             config=CONFIG,
-            companions=[self.stages.companion],
+            companions=[partial(StageWorker.of, home)],
         )
 
     # -- the user ---------------------------------------------------------------------------------
 
     async def _use(self) -> None:
         for number in range(ENTITIES):
-            await self.stages.entities.put(f"e{number}", {"a": 0})
+            await self.stages.entities.put("ad", f"e{number}", {"a": 0})
         for number in range(3):
             spec = Spec(action=Mock(), policy=Periodic(period=timedelta(seconds=5)))
             await self.scheduler.create(Request(spec=spec, id=f"periodic{number}"))
@@ -164,11 +166,11 @@ class GrowingWorld:
         entities = self.stages.entities
         name = f"e{tick % ENTITIES}"
         try:
-            await entities.patch(name, {"a": tick})
+            await entities.patch("ad", name, {"a": tick})
         except NotFound:
-            await entities.put(name, {"a": tick})
+            await entities.put("ad", name, {"a": tick})
         if tick % 7 == 0:
-            await entities.delete(name)
+            await entities.delete("ad", name)
 
     # -- the measure ------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,11 +24,13 @@ from gnomon.contracts.store import Installation, Store
 from gnomon.contracts.store.entities import StateWrite
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import NotFound, StoreUnavailable, Unavailable
+from gnomon.model.ids import EntityKey
 from gnomon.stages import EntityView, SavedVersion, Stage, Stages, Update, Wake
 from gnomon.stages.codec import decode_document
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivery import deliver_in_order
 from gnomon.stages.entities import Entities
+from gnomon.stages.service import StageWorker
 from gnomon.stores.sqlite import open_sqlite
 from gnomon.testing.faulty import FaultyStore, Misfortune, Watcher
 from gnomon.testing.virtual import (
@@ -43,6 +46,7 @@ from tests.simulation.world import SimulationRunner
 Document = dict[str, Any]
 It = EntityView[Document, Any]
 
+AD, ORDER = "ad", "order"
 SHARD_COUNT = 3
 TROUBLE_S = 10.0
 REST_MAX_S = 1800.0
@@ -110,7 +114,8 @@ class _Pushy(_Function):
     async def after_save(self, saved: SavedVersion[Document, Any]) -> None:
         await self._world.struck("push")
         if not saved.deleted:
-            self._world.told[self._plan.name].add((saved.id, saved.key.split("/")[1]))
+            key = str(EntityKey(saved.kind, saved.id))
+            self._world.told[self._plan.name].add((key, saved.key.split("/")[2]))
 
 
 def stage_of(plan: Plan, world: StagedWorld) -> Stage[Document, Any]:
@@ -156,6 +161,15 @@ class Stated(Stage[Document, int]):
         return int(it.entity["b"]) + 1_000 * (it.state or 0)
 
 
+class Ordered(Stage[Document, None]):
+    """Looks after the other kind, whose entities have the same ids and fields."""
+
+    name, watch, writes = "ordered", ("a",), ("ordered",)
+
+    async def process(self, it: EntityView[Document, None]) -> Update[None]:
+        return Update({"ordered": value_of(it.kind, it.entity["a"])})
+
+
 def draw_plans(dice: random.Random) -> list[Plan]:
     """An acyclic graph: each stage reads fields of users and of stages before it."""
     plans: list[Plan] = []
@@ -192,8 +206,7 @@ class Home:
         self.installation = installation
         self.env = env
         self.stages_config = STAGES_CONFIG
-
-    def attach(self, stages: Stages[Any]) -> None: ...
+        self.attached: list[Stages[Any]] = []
 
 
 class Node:
@@ -220,8 +233,11 @@ class Node:
         world.node_of[owner] = self
         env = Env(clock=VirtualClock(world.loop, booted_s=1e3), entropy=world.entropy)
         home = Home(self.store.store, world.installation, env)
-        stages: Stages[Any] = Stages(home, relay=world.relay if world.relays_here() else None)
-        stages.add(*world.stages_served())
+        relay = world.relay if world.relays_here() else None
+        ads: Stages[Any] = Stages(home, AD, relay=relay)
+        orders: Stages[Any] = Stages(home, ORDER)
+        for stage in world.stages_served():
+            (orders if isinstance(stage, Ordered) else ads).add(stage)
         self.stop = asyncio.Event()
         worker = Worker(
             self.store.store,
@@ -230,7 +246,7 @@ class Node:
             env=env,
             owner=owner,
             config=CONFIG,
-            companions=[stages.companion],
+            companions=[partial(StageWorker.of, home)],
         )
         self.task = self.process.start(self._live(worker), name=owner)
 
@@ -271,7 +287,7 @@ class Relayed:
 
     async def _take(self, row: OutboxRow) -> None:
         await self._world.struck("relay")
-        place = (row.entity_id, row.epoch)
+        place = (row.entity_key, row.epoch)
         last = self.versions.get(place, 0)
         if row.version > last + 1:
             self._world.violations.append(f"{place}: version {row.version} after {last}")
@@ -279,7 +295,7 @@ class Relayed:
             self._world.coverage["repeated save"] += 1
         self.versions[place] = max(last, row.version)
         if row.author.startswith("stage:") and row.paths:
-            saved = (row.entity_id, row.key.split("/")[1])
+            saved = (row.entity_key, row.key.split("/")[2])
             self.by_stage[row.author.removeprefix("stage:")].add(saved)
 
     async def close(self) -> None: ...
@@ -310,7 +326,11 @@ class StagedWorld(Watcher):
         self.freeze_at_call = dice.choice((0.0, 0.01, 0.02))
         self.trouble = dice.choice((0.0, 0.05, 0.2))  # of stages and receivers
         self.is_mixed = dice.choice((0.0, 0.0, 0.7))  # how many workers lack some stages
-        self.wanted = {f"e{number}": Wanted() for number in range(dice.randint(2, 5))}
+        self.wanted = {
+            EntityKey(kind, f"e{number}"): Wanted()
+            for kind, most in ((AD, 4), (ORDER, 2))
+            for number in range(dice.randint(1, most))
+        }
 
     async def run(self) -> None:
         self.runner = SimulationRunner()
@@ -340,7 +360,7 @@ class StagedWorld(Watcher):
 
     def stages_served(self) -> list[Stage[Document, Any]]:
         """What a worker that starts now has code for: of a mixed fleet only some, or nothing."""
-        every = [*(stage_of(plan, self) for plan in self.plans), Timed(), Stated()]
+        every = [*(stage_of(plan, self) for plan in self.plans), Timed(), Stated(), Ordered()]
         if self.is_fair or self.dice.random() >= self.is_mixed:
             return every
         part = self.dice.choice((0.0, 0.5, 0.8))
@@ -360,50 +380,50 @@ class StagedWorld(Watcher):
 
     # -- users ------------------------------------------------------------------------------------
 
-    async def _use(self, entity_id: str) -> None:
+    async def _use(self, key: EntityKey) -> None:
         """One user looks after one entity, and knows what it must be."""
-        dice = random.Random(f"{entity_id}{self.dice.random()}")
-        wanted = self.wanted[entity_id]
+        dice = random.Random(f"{key}{self.dice.random()}")
+        wanted = self.wanted[key]
         source = random.Random(dice.random())
-        faulty = FaultyStore(self.store, source=source, misfortune=self.misfortune, name=entity_id)
+        faulty = FaultyStore(self.store, source=source, misfortune=self.misfortune, name=str(key))
         entities = Entities(faulty.store, self.installation, entropy=self.entropy, has_relay=True)
         end_s = self.loop.time() + TROUBLE_S
         while self.loop.time() < end_s or wanted.fields is None:
-            await self._change(entities, entity_id, wanted, dice)
+            await self._change(entities, key, wanted, dice)
             await asyncio.sleep(dice.expovariate(0.7))
 
     async def _change(
-        self, entities: Entities, entity_id: str, wanted: Wanted, dice: random.Random
+        self, entities: Entities, key: EntityKey, wanted: Wanted, dice: random.Random
     ) -> None:
         if wanted.fields is None:
             wanted.fields = {name: self._drawn(name, dice) for name in "abc"}
-            await insist(lambda: entities.put(entity_id, wanted.fields))
+            await insist(lambda: entities.put(*key, wanted.fields))
         elif dice.random() < 0.1 and not wanted.state:
             wanted.fields, wanted.was_deleted = None, True
             self.coverage["delete"] += 1
-            await insist(lambda: entities.delete(entity_id))
-        elif dice.random() < 0.25 and not wanted.was_deleted:
+            await insist(lambda: entities.delete(*key))
+        elif dice.random() < 0.25 and not wanted.was_deleted and key.kind == AD:
             wanted.state = dice.randint(1, 9)
-            await insist(lambda: self._swap(entities, entity_id, wanted.state))
+            await insist(lambda: self._swap(entities, key, wanted.state))
         else:
             name = dice.choice("abc")
             patch = {name: self._drawn(name, dice)}
             wanted.fields |= patch
-            await insist(lambda: entities.patch(entity_id, patch))
+            await insist(lambda: entities.patch(*key, patch))
 
     def _drawn(self, name: str, dice: random.Random) -> int:
         """`a` is a second of this world, mostly still to come."""
         return dice.randint(1, 20) if name == "a" else dice.randint(1, 99)
 
-    async def _swap(self, entities: Entities, entity_id: str, value: int) -> None:
+    async def _swap(self, entities: Entities, key: EntityKey, value: int) -> None:
         stored = False
         while not stored:
-            _, state = await entities.state("stated", entity_id)
+            _, state = await entities.state(*key, "stated")
             if state is not None and msgspec.json.decode(state.body) == value:
                 return
             write = StateWrite(body=msgspec.json.encode(value), revision=1)
             version = 0 if state is None else state.version
-            swapped = await entities.swap_state("stated", entity_id, write, version=version)
+            swapped = await entities.swap_state(*key, "stated", write, version=version)
             stored = swapped is not None
 
     # -- trouble ----------------------------------------------------------------------------------
@@ -467,28 +487,29 @@ class StagedWorld(Watcher):
     # -- the model --------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        for entity_id, wanted in self.wanted.items():
-            found = self.runner.connection.execute(
-                "SELECT doc, epoch, version FROM entity WHERE id = ?", (entity_id,)
+        for key, wanted in self.wanted.items():
+            row = self.runner.connection.execute(
+                "SELECT doc, epoch, version FROM entity WHERE entity_key = ?", (str(key),)
             ).fetchone()
-            assert found is not None
-            document, epoch, version = found
-            assert wanted.fields is not None
-            expected = self._expected(wanted)
+            assert row is not None
+            document, epoch, version = row
+            expected = self._expected(key.kind, wanted)
             actual = decode_document(document)
             if expected != actual:
-                self.violations.append(f"{entity_id} is {actual}, and should be {expected}")
-            if version != self.relay.versions.get((entity_id, epoch)):
-                self.violations.append(f"{entity_id}: the relay has not heard of v{version}")
+                self.violations.append(f"{key} is {actual}, and should be {expected}")
+            if version != self.relay.versions.get((str(key), epoch)):
+                self.violations.append(f"{key}: the relay has not heard of v{version}")
         for plan in self.plans:
             missing = self.relay.by_stage[plan.name] - self.told[plan.name]
             if plan.is_pushy and missing:
                 self.violations.append(f"{plan.name} was not told of {sorted(missing)}")
 
-    def _expected(self, wanted: Wanted) -> Document:
-        """What all stages agree on, computed one after the other."""
+    def _expected(self, kind: str, wanted: Wanted) -> Document:
+        """What all stages of a kind agree on, computed one after the other."""
         assert wanted.fields is not None
         document = dict(wanted.fields)
+        if kind == ORDER:
+            return document | {"ordered": value_of(kind, document["a"])}
         for plan in self.plans:
             document[plan.name] = plan.value(document)
         document["timed"] = document["a"]
@@ -503,8 +524,10 @@ async def insist(call: Callable[[], Awaitable[object]]) -> None:
             await call()
         except Unavailable:
             await asyncio.sleep(0.1)
-        except NotFound:  # a delete that had happened
-            return
+        except NotFound as exc:
+            if exc.kind != "stage":  # a delete that had happened
+                return
+            await asyncio.sleep(0.1)  # nobody has declared it yet
         else:
             return
 

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.ids import (
+    EntityKey,
     action_id,
     delivery_key,
+    entity_key,
+    entity_kind,
     fraction_of,
     keyed_guid,
     save_key,
@@ -118,3 +121,49 @@ def test_the_largest_fraction_is_below_one() -> None:
     with patch("gnomon.model.ids.hashlib.blake2b") as blake2b:
         blake2b.return_value.digest.return_value = b"\xff" * 7
         assert fraction_of(GUID, 1) < 1.0
+
+
+# -- entities -------------------------------------------------------------------------------------
+
+KINDS = st.from_regex(r"[a-z][a-z0-9_-]{0,63}", fullmatch=True)
+IDS = st.from_regex(r"[A-Za-z0-9._:@-]{1,200}", fullmatch=True).filter(
+    lambda text: text not in (".", "..")
+)
+KEYS = st.builds(entity_key, KINDS, IDS)
+
+
+@given(KEYS, KEYS)
+def test_an_entity_key_is_read_as_it_is_written(one: EntityKey, other: EntityKey) -> None:
+    """Back and forth, and no two have one text."""
+    assert one == EntityKey.parse(str(one))
+    assert (one == other) == (str(one) == str(other))
+
+
+@given(KINDS, KEYS)
+def test_all_keys_of_a_kind_and_no_others_begin_with_it(kind: str, key: EntityKey) -> None:
+    """So that a list of one kind is a range: `0` is what follows `/`."""
+    begins = str(EntityKey(kind, ""))
+    assert (key.kind == kind) == str(key).startswith(begins)
+    assert (key.kind == kind) == (begins < str(key) < f"{kind}0")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "", "A", "Ad", "1ad", "-ad", "_ad", "a d", "a/b", "ad/", "a.b", "a:b", "ä", "ad\n", "a\x00",
+        "\uff41", "a" * 65, None, 1, str,
+    ],
+)  # fmt: skip
+def test_a_bad_kind_is_refused(kind: object) -> None:
+    """With the rule, and what was given."""
+    for refused in (lambda: entity_kind(kind), lambda: entity_key(kind, "1")):
+        with pytest.raises(InvalidSpec, match="a-z 0-9 _ - and begin with a letter") as told:
+            refused()
+        assert "kind" == told.value.path
+
+
+@pytest.mark.parametrize("text", ["", "ad", "ad/1/2"])
+def test_what_is_no_key_is_not_read_as_one(text: str) -> None:
+    """It would be another entity."""
+    with pytest.raises(ValueError, match="unpack"):
+        EntityKey.parse(text)

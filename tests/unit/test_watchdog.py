@@ -27,7 +27,7 @@ from gnomon.worker.attempt import AttemptRunner, DeadlineGuard
 from tests.unit.worker.surroundings import EPOCH, HandClock, surroundings
 from tests.unit.worker.test_slots import begun
 
-ENTITY = Entity(id="e", shard=0, epoch=1, version=1, doc="{}", changed_at=EPOCH)
+ENTITY = Entity(key="ad/e", shard=0, epoch=1, version=1, doc="{}", changed_at=EPOCH)
 VIEW = StageInput(ENTITY, LoadedDocument("{}"), {}, EPOCH)
 
 
@@ -121,7 +121,7 @@ async def in_stage(block: Block) -> object:
             block.hold()
             return None
 
-    return await LocalStage(Greedy()).process([VIEW])
+    return await LocalStage("ad", Greedy()).process([VIEW])
 
 
 async def in_question(block: Block) -> object:
@@ -135,7 +135,7 @@ async def in_question(block: Block) -> object:
         async def process(self, it: EntityView[Any, Any]) -> Update[Any] | None:
             return None
 
-    return LocalStage(Pensive()).ask(VIEW)
+    return LocalStage("ad", Pensive()).ask(VIEW)
 
 
 async def in_own_code(block: Block) -> object:

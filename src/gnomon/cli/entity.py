@@ -15,7 +15,7 @@ from gnomon.cli.output import console, moment, print_json, print_table, progress
 from gnomon.contracts.store.entities import Entity
 from gnomon.model.codec import parse_json
 from gnomon.model.errors import GnomonError, InvalidRequest
-from gnomon.model.ids import action_id
+from gnomon.model.ids import EntityKey, action_id
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
 from gnomon.telemetry.log import printable
 
@@ -25,6 +25,7 @@ CHUNK_ITEMS = 500
 
 noun = options.noun("Put, patch, look at and remove entities; see why one is where it is.")
 
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="The kind of entities, such as ad.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The entity's id.")]
 JsonText = Annotated[
     str, typer.Argument(metavar="JSON", help="The JSON itself, @FILE, or - for standard input.")
@@ -48,27 +49,29 @@ def read_json(text: str) -> Any:
 @noun.command(
     "put",
     epilog=options.examples(
-        """gnomon entity put ad-1 '{"make": "Lada", "price": 410000}'""",
-        "gnomon entity put ad-1 @ad.json --if-version 0",
+        """gnomon entity put ad ad-1 '{"make": "Lada", "price": 410000}'""",
+        "gnomon entity put ad ad-1 @ad.json --if-version 0",
     ),
 )
 @options.on_server
 def put(
     shared: options.ServerOptions,
+    kind: Kind,
     id: Id,
     document: JsonText,
     if_version: IfVersion = None,
 ) -> None:
     """Create an entity, or give it a new document; with --if-version 0 only create."""
     given = read_json(document)
-    entity = shared.call_entities(lambda verbs: verbs.put(id, given, if_version=if_version))
+    entity = shared.call_entities(lambda verbs: verbs.put(kind, id, given, if_version=if_version))
     show_changed(entity, as_json=shared.json)
 
 
-@noun.command("put-many", epilog=options.examples("gnomon entity put-many ads.jsonl"))
+@noun.command("put-many", epilog=options.examples("gnomon entity put-many ad ads.jsonl"))
 @options.on_server
 def put_many(
     shared: options.ServerOptions,
+    kind: Kind,
     file: Annotated[
         Path,
         typer.Argument(
@@ -76,7 +79,8 @@ def put_many(
         ),
     ],
 ) -> None:
-    """Create or replace many entities. A line that is not valid is named, and nothing is stored."""
+    """Create or replace many entities of one kind. A line that is not valid is named, and nothing
+    is stored."""
     from gnomon.stages.codec import encode_document
 
     documents = _read_lines(file)
@@ -87,7 +91,7 @@ def put_many(
         with progress() as bar:
             shown = bar.add_task("putting", total=len(documents))
             for chunk in chunks(sized, count_max=CHUNK_ITEMS):
-                changed += await verbs.put_many(dict(chunk))
+                changed += await verbs.put_many(kind, dict(chunk))
                 bar.advance(shown, len(chunk))
         return changed
 
@@ -118,13 +122,14 @@ def _read_lines(path: Path) -> dict[str, Any]:
 @noun.command(
     "patch",
     epilog=options.examples(
-        """gnomon entity patch ad-1 '{"price": 400000, "video": null}'""",
-        """gnomon entity patch ad-1 '[{"op": "test", "path": "/price", "value": 400000}]'""",
+        """gnomon entity patch ad ad-1 '{"price": 400000, "video": null}'""",
+        """gnomon entity patch ad ad-1 '[{"op": "test", "path": "/price", "value": 400000}]'""",
     ),
 )
 @options.on_server
 def patch(
     shared: options.ServerOptions,
+    kind: Kind,
     id: Id,
     patch: JsonText,
     if_version: IfVersion = None,
@@ -133,61 +138,65 @@ def patch(
     given = read_json(patch)
     if not isinstance(given, dict | list):
         raise InvalidRequest("a patch is an object (merge patch) or a list (JSON patch)")
-    entity = shared.call_entities(lambda verbs: verbs.patch(id, given, if_version=if_version))
+    entity = shared.call_entities(lambda verbs: verbs.patch(kind, id, given, if_version=if_version))
     show_changed(entity, as_json=shared.json)
 
 
-@noun.command("delete", epilog=options.examples("gnomon entity delete ad-1"))
+@noun.command("delete", epilog=options.examples("gnomon entity delete ad ad-1"))
 @options.on_server
 def delete(
     shared: options.ServerOptions,
+    kind: Kind,
     id: Id,
     if_version: IfVersion = None,
 ) -> None:
     """Remove an entity from all queues, with its timers."""
-    shared.call_entities(lambda verbs: verbs.delete(id, if_version=if_version))
-    shared.tell({"deleted": id}, f"{id}: deleted")
+    shared.call_entities(lambda verbs: verbs.delete(kind, id, if_version=if_version))
+    shared.tell({"deleted": id}, f"{EntityKey(kind, id)}: deleted")
 
 
 @noun.command(
     "release",
     epilog=options.examples(
-        "gnomon entity release ad-1", "gnomon entity release ad-1 --stage photos"
+        "gnomon entity release ad ad-1", "gnomon entity release ad ad-1 --stage photos"
     ),
 )
 @options.on_server
 def release(
     shared: options.ServerOptions,
+    kind: Kind,
     id: Id,
     stage: Annotated[
         str | None, typer.Option("--stage", metavar="NAME", help="Only this stage.")
     ] = None,
 ) -> None:
     """Let stages that gave an entity up look at it again, and tell them of its saves."""
-    released = shared.call_entities(lambda verbs: verbs.release(id, stage))
-    shared.tell({"released": released}, f"{id}: released {released}")
+    released = shared.call_entities(lambda verbs: verbs.release(kind, id, stage))
+    shared.tell({"released": released}, f"{EntityKey(kind, id)}: released {released}")
 
 
 # -- look -----------------------------------------------------------------------------------------
 
 
-@noun.command("get", epilog=options.examples("gnomon entity get ad-1"))
+@noun.command("get", epilog=options.examples("gnomon entity get ad ad-1"))
 @options.on_server
 def get(
     shared: options.ServerOptions,
+    kind: Kind,
     id: Id,
 ) -> None:
     """Show an entity's document; with --json with its version."""
-    entity = shared.call_entities(lambda verbs: verbs.get(id))
+    entity = shared.call_entities(lambda verbs: verbs.get(kind, id))
     print_json(shown(entity) if shared.json else shown(entity)["document"])
 
 
 @noun.command(
-    "list", epilog=options.examples("gnomon entity list --id-prefix ad- --limit 20 --after ad-7")
+    "list", epilog=options.examples("gnomon entity list ad --id-prefix ad- --limit 20 --after ad-7")
 )
 @options.on_server
 def list_entities(
     shared: options.ServerOptions,
+    kind: Kind,
     prefix: Annotated[
         str, typer.Option("--id-prefix", metavar="TEXT", help="With ids that begin with this.")
     ] = "",
@@ -196,8 +205,10 @@ def list_entities(
     ] = None,
     limit: options.Limit = 100,
 ) -> None:
-    """List entities in order of id."""
-    page = shared.call_entities(lambda verbs: verbs.page(after=after, prefix=prefix, limit=limit))
+    """List the entities of one kind in order of id."""
+    page = shared.call_entities(
+        lambda verbs: verbs.page(kind, after=after, prefix=prefix, limit=limit)
+    )
     if shared.json:
         print_json({"entities": [shown(entity) for entity in page.entities], "next": page.next})
         return
@@ -207,14 +218,15 @@ def list_entities(
         say(f"more: --after {page.next}")
 
 
-@noun.command("explain", epilog=options.examples("gnomon entity explain ad-1"))
+@noun.command("explain", epilog=options.examples("gnomon entity explain ad ad-1"))
 @options.on_server
 def explain(
     shared: options.ServerOptions,
+    kind: Kind,
     id: Id,
 ) -> None:
     """Say why an entity is in which queue, by what chain, and what it waits for."""
-    explanation = shared.call_entities(lambda verbs: verbs.explain(id))
+    explanation = shared.call_entities(lambda verbs: verbs.explain(kind, id))
     if shared.json:
         print_json(explanation)
     else:
@@ -224,11 +236,16 @@ def explain(
 
 @noun.command(
     "parked",
-    epilog=options.examples("gnomon entity parked", "gnomon entity parked --stage photos --json"),
+    epilog=options.examples(
+        "gnomon entity parked", "gnomon entity parked --kind ad --stage photos --json"
+    ),
 )
 @options.on_server
 def parked(
     shared: options.ServerOptions,
+    kind: Annotated[
+        str | None, typer.Option("--kind", metavar="KIND", help="Only of this kind.")
+    ] = None,
     stage: Annotated[
         str | None, typer.Option("--stage", metavar="NAME", help="Only of this stage.")
     ] = None,
@@ -236,14 +253,14 @@ def parked(
 ) -> None:
     """List what waits for a person: entities that failed too often in a stage or were in a loop,
     and saves that its `after_save` did not take (undelivered)."""
-    rows = shared.call_entities(lambda verbs: verbs.parked(stage=stage, limit=limit))
+    rows = shared.call_entities(lambda verbs: verbs.parked(kind=kind, stage=stage, limit=limit))
     if shared.json:
         print_json({"parked": rows})
         return
-    columns = ("entity", "stage", "status", "since", "failures", "error")
+    columns = ("kind", "id", "stage", "status", "since", "failures", "error")
     print_table(
         columns,
-        [(r.entity_id, r.stage, r.status, r.since, r.attempts, r.error) for r in rows],
+        [(r.kind, r.entity_id, r.stage, r.status, r.since, r.attempts, r.error) for r in rows],
     )
 
 
@@ -252,6 +269,7 @@ def shown(entity: Entity) -> dict[str, Any]:
     from gnomon.stages.codec import decode_document
 
     return {
+        "kind": entity.kind,
         "id": entity.id,
         "epoch": entity.epoch,
         "version": entity.version,
@@ -265,4 +283,4 @@ def show_changed(entity: Entity, *, as_json: bool) -> None:
     if as_json:
         print_json(shown(entity))
     else:
-        say(f"{entity.id}: version {entity.version}, changed {moment(entity.changed_at)}")
+        say(f"{entity.key}: version {entity.version}, changed {moment(entity.changed_at)}")

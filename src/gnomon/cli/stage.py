@@ -27,12 +27,12 @@ def list_stages(
         print_json({"stages": stages})
         return
     columns = (
-        "name", "revision", "last served", "waiting", "background", "sleeping", "parked",
+        "name", "kind", "revision", "last served", "waiting", "background", "sleeping", "parked",
         "debounce", "own echo",
     )  # fmt: skip
     rows = [
         (
-            stage.name, stage.revision, from_now(stage.last_seen_at), stage.waiting,
+            stage.name, stage.kind, stage.revision, from_now(stage.last_seen_at), stage.waiting,
             stage.background, stage.sleeping, stage.parked,
             format_duration(stage.debounce) if stage.debounce else None,
             "yes" if stage.own_echo else None,
@@ -48,9 +48,9 @@ def backfill(
     shared: options.ServerOptions,
     name: Name,
 ) -> None:
-    """Show a stage every entity once more, in the background."""
+    """Show a stage every entity of its kind once more, in the background."""
     shared.call_entities(lambda verbs: verbs.backfill_stage(name))
-    shared.tell({"stage": name}, f"{name}: walks over all entities")
+    shared.tell({"stage": name}, f"{name}: walks over all entities of its kind")
 
 
 @noun.command("forget", epilog=options.examples("gnomon stage forget angle-sort --yes"))

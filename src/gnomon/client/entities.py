@@ -13,7 +13,7 @@ import msgspec
 from gnomon.contracts.store.entities import Entity, StageState, StateWrite
 from gnomon.contracts.store.register import StageRecord
 from gnomon.model.errors import Conflict, InvalidRequest
-from gnomon.model.ids import NAME_PATTERN, action_id
+from gnomon.model.ids import NAME_PATTERN, EntityKey, action_id, entity_kind
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.entities import EntityPage
 from gnomon.stages.explain import Explanation, ParkedRow
@@ -42,6 +42,7 @@ class Send(Protocol):
 
 
 class _EntityAnswer(msgspec.Struct):
+    kind: str
     id: str
     epoch: int
     version: int
@@ -51,7 +52,7 @@ class _EntityAnswer(msgspec.Struct):
 
     def entity(self) -> Entity:
         return Entity(
-            id=self.id,
+            key=str(EntityKey(self.kind, self.id)),
             shard=self.shard,
             epoch=self.epoch,
             version=self.version,
@@ -99,6 +100,7 @@ class EntityClient:
 
     async def put(
         self,
+        kind: str,
         entity_id: str,
         document: object,
         *,
@@ -108,22 +110,24 @@ class EntityClient:
         """Create or replace. `if_version` 0: only create. Errors: Conflict."""
         headers = _expected(if_version, if_epoch)
         answer = await self._call(
-            "PUT", _path(entity_id), _EntityAnswer, body=document, headers=headers
+            "PUT", _path(kind, entity_id), _EntityAnswer, body=document, headers=headers
         )
         return answer.entity()
 
-    async def put_many(self, documents: Mapping[str, object]) -> int:
-        """Create or replace many, in as many calls as they need; how many were changed by it."""
+    async def put_many(self, kind: str, documents: Mapping[str, object]) -> int:
+        """Create or replace many of one kind, in as many calls as they need; how many were changed
+        by it."""
         changed = 0
         for some in _calls(documents):
             answer = await self._call(
-                "POST", "/v1/entities:bulk", dict[str, int], body={"entities": some}
+                "POST", f"{_kind_path(kind)}:bulk", dict[str, int], body={"entities": some}
             )
             changed += answer["changed"]
         return changed
 
     async def patch(
         self,
+        kind: str,
         entity_id: str,
         patch: Patch,
         *,
@@ -131,56 +135,64 @@ class EntityClient:
         if_epoch: int | None = None,
     ) -> Entity:
         """Apply a merge patch (a mapping) or a JSON patch (a list). Errors: NotFound, Conflict."""
-        kind = MERGE_PATCH if isinstance(patch, Mapping) else JSON_PATCH
-        headers = {**_expected(if_version, if_epoch), "Content-Type": kind}
+        content_type = MERGE_PATCH if isinstance(patch, Mapping) else JSON_PATCH
+        headers = {**_expected(if_version, if_epoch), "Content-Type": content_type}
         answer = await self._call(
-            "PATCH", _path(entity_id), _EntityAnswer, body=patch, headers=headers
+            "PATCH", _path(kind, entity_id), _EntityAnswer, body=patch, headers=headers
         )
         return answer.entity()
 
     async def delete(
-        self, entity_id: str, *, if_version: int | None = None, if_epoch: int | None = None
+        self,
+        kind: str,
+        entity_id: str,
+        *,
+        if_version: int | None = None,
+        if_epoch: int | None = None,
     ) -> None:
         """Remove it with all its rows and timers. Errors: NotFound, Conflict."""
         headers = _expected(if_version, if_epoch)
-        await self._call("DELETE", _path(entity_id), NoneType, headers=headers)
+        await self._call("DELETE", _path(kind, entity_id), NoneType, headers=headers)
 
-    async def release(self, entity_id: str, stage: str | None = None) -> int:
+    async def release(self, kind: str, entity_id: str, stage: str | None = None) -> int:
         """Let stages that gave it up look at it again; how many."""
         query = [] if stage is None else [("stage", _name(stage))]
-        path = f"{_path(entity_id)}/release"
+        path = f"{_path(kind, entity_id)}/release"
         return (await self._call("POST", path, dict[str, int], query=query))["released"]
 
     # -- look -------------------------------------------------------------------------------------
 
-    async def get(self, entity_id: str) -> Entity:
+    async def get(self, kind: str, entity_id: str) -> Entity:
         """The entity. Errors: NotFound."""
-        return (await self._call("GET", _path(entity_id), _EntityAnswer)).entity()
+        return (await self._call("GET", _path(kind, entity_id), _EntityAnswer)).entity()
 
     async def page(
-        self, *, after: str | None = None, prefix: str = "", limit: int = 100
+        self, kind: str, *, after: str | None = None, prefix: str = "", limit: int = 100
     ) -> EntityPage:
-        """Entities in order of id."""
+        """Entities of a kind in order of id."""
         query = [("limit", str(limit)), *([("after", after)] if after is not None else [])]
         if prefix:
             query.append(("id_prefix", prefix))
-        answer = await self._call("GET", "/v1/entities", _EntitiesAnswer, query=query)
+        answer = await self._call("GET", _kind_path(kind), _EntitiesAnswer, query=query)
         entities = [item.entity() for item in answer.entities]
         return EntityPage(entities=entities, next=answer.next)
 
-    async def explain(self, entity_id: str) -> Explanation:
+    async def explain(self, kind: str, entity_id: str) -> Explanation:
         """Why it is in which queue, by what chain, waiting for what. Errors: NotFound."""
-        return await self._call("GET", f"{_path(entity_id)}/explain", Explanation)
+        return await self._call("GET", f"{_path(kind, entity_id)}/explain", Explanation)
 
     async def parked(
         self,
         *,
+        kind: str | None = None,
         stage: str | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> Sequence[ParkedRow]:
         """What waits for a person, in order of (entity, stage)."""
         query = [("limit", str(limit))]
+        if kind is not None:
+            query.append(("kind", entity_kind(kind)))
         if stage is not None:
             query.append(("stage", _name(stage)))
         if after is not None:
@@ -189,15 +201,16 @@ class EntityClient:
 
     # -- states -----------------------------------------------------------------------------------
 
-    async def state(self, stage: str, entity_id: str) -> StageState | None:
+    async def state(self, kind: str, entity_id: str, stage: str) -> StageState | None:
         """What a stage remembers of an entity; None: nothing. Errors: NotFound."""
-        answer = await self._call("GET", _state_path(entity_id, stage), _StateAnswer)
+        answer = await self._call("GET", _state_path(kind, entity_id, stage), _StateAnswer)
         return answer.stored()
 
     async def swap_state(
         self,
-        stage: str,
+        kind: str,
         entity_id: str,
+        stage: str,
         state: StateWrite,
         *,
         version: int,
@@ -214,7 +227,9 @@ class EntityClient:
         else:
             body |= {"type": state.type, "message": state.body}
         try:
-            answer = await self._call("PUT", _state_path(entity_id, stage), _StateAnswer, body=body)
+            answer = await self._call(
+                "PUT", _state_path(kind, entity_id, stage), _StateAnswer, body=body
+            )
         except Conflict:
             return None
         return answer.stored()
@@ -226,7 +241,7 @@ class EntityClient:
         return (await self._call("GET", "/v1/stages", _StagesAnswer)).stages
 
     async def backfill_stage(self, stage: str) -> None:
-        """Let a stage walk over all entities, in the background. Errors: NotFound."""
+        """Let a stage walk over all entities of its kind, in the background. Errors: NotFound."""
         await self._call("POST", f"/v1/stages/{_name(stage)}/backfill", dict[str, str])
 
     async def forget_stage(self, stage: str) -> int:
@@ -263,12 +278,16 @@ def _calls(documents: Mapping[str, object]) -> Iterator[dict[str, msgspec.Raw]]:
         yield some
 
 
-def _path(entity_id: str) -> str:
-    return f"/v1/entities/{quote(action_id(entity_id), safe='')}"
+def _kind_path(kind: str) -> str:
+    return f"/v1/entities/{entity_kind(kind)}"
 
 
-def _state_path(entity_id: str, stage: str) -> str:
-    return f"{_path(entity_id)}/states/{_name(stage)}"
+def _path(kind: str, entity_id: str) -> str:
+    return f"{_kind_path(kind)}/{quote(action_id(entity_id), safe='')}"
+
+
+def _state_path(kind: str, entity_id: str, stage: str) -> str:
+    return f"{_path(kind, entity_id)}/states/{_name(stage)}"
 
 
 def _name(stage: str) -> str:

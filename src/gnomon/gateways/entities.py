@@ -15,7 +15,7 @@ from gnomon.clock import SystemEntropy
 from gnomon.contracts.store.entities import Entity, StageState, StateWrite
 from gnomon.model.codec import parse_json
 from gnomon.model.errors import InvalidSpec, VersionConflict
-from gnomon.model.ids import NAME_PATTERN, action_id
+from gnomon.model.ids import NAME_PATTERN, EntityKey, action_id, entity_key
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX, JsonPatch
 from gnomon.model.stage.patch import MergePatch
 from gnomon.scheduler import Scheduler
@@ -42,6 +42,7 @@ REVISION_MAX = 2**31 - 1
 class EntityAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An entity as it is shown."""
 
+    kind: str
     id: str
     epoch: int
     version: int
@@ -58,6 +59,7 @@ class EntityAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class StateAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A stage's state beside an entity: JSON, or the bytes of a protobuf message in base64."""
 
+    kind: str
     entity_id: str
     stage: str
     entity_epoch: int
@@ -72,6 +74,7 @@ class StateAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def show_entity(entity: Entity) -> EntityAnswer:
     assert entity.doc is not None
     return EntityAnswer(
+        kind=entity.kind,
         id=entity.id,
         epoch=entity.epoch,
         version=entity.version,
@@ -84,6 +87,7 @@ def show_entity(entity: Entity) -> EntityAnswer:
 def show_state(entity: Entity, stage: str, state: StageState | None) -> StateAnswer:
     is_json = state is not None and state.type is None
     return StateAnswer(
+        kind=entity.kind,
         entity_id=entity.id,
         stage=stage,
         entity_epoch=entity.epoch,
@@ -166,23 +170,23 @@ def read_json_state(value: object) -> StateWrite:
 
 
 async def page_of_parked(
-    entities: Entities, *, stage: str | None, after: str | None, limit: int
+    entities: Entities, *, kind: str | None, stage: str | None, after: str | None, limit: int
 ) -> tuple[Sequence[ParkedRow], str | None]:
-    """A page of parked rows, and where the next one begins: `entity/stage`, or None at the end.
+    """A page of parked rows, and where the next one begins: `kind/id/stage`, or None at the end.
     Errors: InvalidSpec."""
-    rows = await entities.parked(stage=stage, after=_parked_place(after), limit=limit)
-    places = dict.fromkeys((row.entity_id, row.stage) for row in rows)
-    return rows, f"{rows[-1].entity_id}/{rows[-1].stage}" if len(places) == limit else None
+    rows = await entities.parked(kind=kind, stage=stage, after=_parked_place(after), limit=limit)
+    places = list(dict.fromkeys((row.kind, row.entity_id, row.stage) for row in rows))
+    return rows, "/".join(places[-1]) if len(places) == limit else None
 
 
 def _parked_place(text: str | None) -> tuple[str, str] | None:
-    """The entity and the stage after which a page begins."""
+    """The entity's key and the stage after which a page begins."""
     if text is None:
         return None
-    entity_id, slash, stage = text.partition("/")
-    if not slash:
+    if text.count("/") != 2:
         raise InvalidSpec("after", "must be the `next` of a page", got=text)
-    return action_id(entity_id), stage_name(stage)
+    kind, entity_id, stage = text.split("/")
+    return str(entity_key(kind, entity_id)), stage_name(stage)
 
 
 def entities_of(scheduler: Scheduler) -> Entities:
@@ -197,7 +201,7 @@ class StateSwap(msgspec.Struct, frozen=True, kw_only=True):
     """A new state of a stage, if the stored one has the expected version."""
 
     stage: str
-    entity_id: str
+    key: EntityKey
     version: int  # expected; 0: there is none
     write: StateWrite  # revision 0: that of the stored one, or of the stage
     epoch: int | None = None  # of the entity; None: the present one
@@ -209,7 +213,7 @@ async def swap_state(
 ) -> tuple[Entity, StageState | None, bool]:
     """The entity, the state that is there now, and whether it is the new one. Errors: NotFound."""
     stage, write = stage_name(swap.stage), swap.write
-    entity, before = await entities.state(stage, swap.entity_id)
+    entity, before = await entities.state(*swap.key, stage)
     if not 0 <= write.revision <= REVISION_MAX:
         raise InvalidSpec("revision", "must be at least 1", got=write.revision)
     if len(write.body) > STATE_BYTES_MAX:
@@ -218,16 +222,16 @@ async def swap_state(
         revision = before.revision if before else (await entities.registered(stage)).revision
         write = msgspec.structs.replace(write, revision=revision)
     stored = await entities.swap_state(
-        stage, swap.entity_id, write, version=swap.version, epoch=swap.epoch, wake=swap.wake, by=by
+        *swap.key, stage, write, version=swap.version, epoch=swap.epoch, wake=swap.wake, by=by
     )
     if stored is not None:
         return entity, stored, True
-    return *await entities.state(stage, swap.entity_id), False
+    return *await entities.state(*swap.key, stage), False
 
 
 def conflict_of(swap: StateSwap, entity: Entity, current: StageState | None) -> VersionConflict:
     """Why a state was not stored."""
     found = 0 if current is None else current.version
     if swap.epoch is not None and swap.epoch != entity.epoch:
-        return VersionConflict(swap.entity_id, expected=f"{swap.epoch}.", found=f"{entity.epoch}.")
+        return VersionConflict(str(swap.key), expected=f"{swap.epoch}.", found=f"{entity.epoch}.")
     return VersionConflict(swap.stage, expected=swap.version, found=found, kind="state of")

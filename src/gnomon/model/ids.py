@@ -1,4 +1,4 @@
-"""Names and random ids: what is a legal action id, which shard it lives in, its delivery key.
+"""Names and random ids: what is a legal id, which shard it lives in, its delivery key.
 
 Pure: the ids that fence (guid, lease, attempt) are drawn by the injected entropy,
 not here; what is derived from other values is derived here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import NewType
+from typing import NamedTuple, NewType
 from uuid import UUID, uuid5
 
 from gnomon.model.errors import InvalidSpec
@@ -16,6 +16,7 @@ from gnomon.model.errors import InvalidSpec
 ActionId = NewType("ActionId", str)
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9._:@-]{1,200}", re.ASCII)
+KIND_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,63}", re.ASCII)
 NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 NAME_RULE = "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
 SHARD_COUNT_DEFAULT = 64
@@ -37,6 +38,42 @@ def check_name(path: str, name: str) -> None:
     """Refuse what is no name of a queue, a target, a stage or the like. Errors: InvalidSpec."""
     if not NAME_PATTERN.fullmatch(name):
         raise InvalidSpec(path, NAME_RULE, got=name)
+
+
+class EntityKey(NamedTuple):
+    """Which entity: an id is unique among those of its kind.
+
+    As text, which is how stores know it, `kind/id`: neither of them has a slash. All of one kind
+    begin with `EntityKey(kind, "")`, and no other does.
+    """
+
+    kind: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> EntityKey:
+        """Out of the text."""
+        kind, entity_id = text.split("/")
+        return cls(kind, entity_id)
+
+
+def entity_kind(text: object) -> str:
+    """Accept a kind of entities given by a user, or say why not."""
+    if not isinstance(text, str) or not KIND_PATTERN.fullmatch(text):
+        raise InvalidSpec(
+            "kind",
+            "must be 1 to 64 characters out of a-z 0-9 _ - and begin with a letter",
+            got=text,
+        )
+    return text
+
+
+def entity_key(kind: object, entity_id: object) -> EntityKey:
+    """Accept kind and id given by a user, or say why not."""
+    return EntityKey(entity_kind(kind), action_id(entity_id))
 
 
 def shard_of(name: str, shard_count: int) -> int:
@@ -64,11 +101,11 @@ def delivery_key(installation: UUID, name: str, series: UUID, occurrence_no: int
 
 
 def save_key(
-    entity_id: str, epoch: int, version: int, *, state: tuple[str, int] | None = None
+    entity_key: str, epoch: int, version: int, *, state: tuple[str, int] | None = None
 ) -> str:
     """The key of a save on its way out: an entity's version, and (stage, version) of the state that
-    was saved with it, if one was. Neither ids nor names of stages have a slash."""
-    key = f"{entity_id}/{epoch}.{version}"
+    was saved with it, if one was. No name of a stage has a slash."""
+    key = f"{entity_key}/{epoch}.{version}"
     return key if state is None else f"{key}/{state[0]}.{state[1]}"
 
 

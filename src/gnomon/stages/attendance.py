@@ -171,7 +171,7 @@ class AttendanceWatch:
             self.elsewhere = {
                 record.name: StageInfo(
                     name=record.name,
-                    reach=Reach(watch=record.watch, writes=record.writes),
+                    reach=Reach(record.kind, record.watch, record.writes),
                     revision=record.revision,
                     debounce=record.debounce,
                 )

@@ -13,6 +13,7 @@ from gnomon.contracts.observer import Observer
 from gnomon.contracts.store.entities import Entity, StageState, StateWrite
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import InvalidRequest
+from gnomon.model.ids import EntityKey
 from gnomon.stages.answers import WrongAnswerError, check_ask, check_done
 from gnomon.stages.codec import EntityCodec, StateCodec, declared_types
 from gnomon.stages.delivery import deliver_in_order, saved_version
@@ -98,8 +99,8 @@ class LocalStage:
 
     asks_here = True
 
-    def __init__(self, stage: Stage[Any, Any], entity: Any = None) -> None:
-        self.info = info_of(stage)
+    def __init__(self, kind: str, stage: Stage[Any, Any], entity: Any = None) -> None:
+        self.info = info_of(kind, stage)
         self._stage = stage
         entity_type, state_type = declared_types(type(stage))
         self._entities = EntityCodec(entity if entity_type is Any and entity else entity_type)
@@ -184,8 +185,10 @@ class LocalStage:
         return None if state is None else self._states.decode(state, self._stage.migrate)
 
     def _view(self, view: StageInput, entity: Any) -> EntityView[Any, Any]:
+        kind, entity_id = EntityKey.parse(view.entity.key)
         return EntityView(
-            id=view.entity.id,
+            kind=kind,
+            id=entity_id,
             version=view.entity.version,
             entity=entity,
             state=self._state_of(view.states.get(self.info.name)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -80,21 +80,23 @@ class ChangeRouter:
         self.graph = build_graph({name: info.reach for name, info in infos.items()})
         ranked = sorted(infos, key=lambda name: self.graph.rank[name])
         self._infos = {name: infos[name] for name in ranked}
-        self._woken_by: dict[tuple[str, tuple[str, ...]], tuple[StageInfo, ...]] = {}
+        self._straight = Counter(  # stages in no circle, by kind
+            info.reach.kind for name, info in infos.items() if name not in self.graph.circling
+        )
+        self._woken_by: dict[tuple[str, str, tuple[str, ...]], tuple[StageInfo, ...]] = {}
 
     def know(self, elsewhere: Mapping[str, StageInfo]) -> None:
         """Learn the stages of the register that this process does not serve."""
         self._elsewhere = elsewhere
         self.relearn()
 
-    @property
-    def _deepest(self) -> int:
-        """A chain that goes round in no circle is no longer than there are stages."""
-        return self._depth_max + len(self._infos) - len(self.graph.circling)
+    def _deepest(self, kind: str) -> int:
+        """A chain that goes round in no circle is no longer than there are stages of its kind."""
+        return self._depth_max + self._straight[kind]
 
-    def is_deep(self, depth: int) -> bool:
+    def is_deep(self, kind: str, depth: int) -> bool:
         """Whether a chain is longer than any should be."""
-        return depth >= self._deepest
+        return depth >= self._deepest(kind)
 
     def enqueues_for(
         self, view: StageInput, change: EntityChange, waiting: Collection[str]
@@ -102,25 +104,27 @@ class ChangeRouter:
         """The stages' queues that a changed entity goes to; it is in those of `waiting` already."""
         wanted = (
             self._enqueue(info, view, change, is_waiting=info.name in waiting)
-            for info in self._woken(change.author, change.paths)
+            for info in self._woken(view.entity.kind, change.author, change.paths)
         )
         return tuple(enqueue for enqueue in wanted if enqueue is not None)
 
-    def wakes_any(self, author: str, paths: tuple[str, ...]) -> bool:
-        """Whether there is anybody to ask about a change."""
-        return bool(self._woken(author, paths))
+    def wakes_any(self, kind: str, author: str, paths: tuple[str, ...]) -> bool:
+        """Whether there is anybody to ask about a change of an entity of a kind."""
+        return bool(self._woken(kind, author, paths))
 
-    def _woken(self, author: str, paths: tuple[str, ...]) -> tuple[StageInfo, ...]:
+    def _woken(self, kind: str, author: str, paths: tuple[str, ...]) -> tuple[StageInfo, ...]:
         """Who watches what changed; the same few changes come again and again."""
-        known = self._woken_by.get((author, paths))
+        known = self._woken_by.get((kind, author, paths))
         if known is not None:
             return known
         if len(self._woken_by) >= WOKEN_KEPT:
             self._woken_by.clear()
-        woken = self._woken_by[author, paths] = tuple(
+        woken = self._woken_by[kind, author, paths] = tuple(
             info
             for name, info in self._infos.items()
-            if author != author_of(name) and info.reach.is_woken_by(paths)
+            if info.reach.kind == kind
+            and author != author_of(name)
+            and info.reach.is_woken_by(paths)
         )
         return woken
 
@@ -157,11 +161,11 @@ class ChangeRouter:
         """Whether asking it is a function call; if not, it is asked when its turn comes."""
         return name in self._here and self._here[name].asks_here
 
-    def timer(self, name: str, entity_id: str, at: datetime) -> datetime:
+    def timer(self, name: str, entity_key: str, at: datetime) -> datetime:
         """A moment as it is stored: spread by the stage's wish, rounded up to the grain."""
         spread = self._infos[name].spread
         if spread:
-            at += spread * _fraction(f"{name}\x00{entity_id}")
+            at += spread * _fraction(f"{name}\x00{entity_key}")
         if not self._grain_s:
             return at
         late_s = math.ceil(at.timestamp() / self._grain_s) * self._grain_s - at.timestamp()
@@ -202,7 +206,7 @@ class ChangeRouter:
         breaker.count(began, failed=False)
         took_s = self._clock.monotonic() - began
         if took_s > SLOW_ASK_S:
-            self._observer.event("slow_ask", stage=name, took_s=took_s, entity=view.entity.id)
+            self._observer.event("slow_ask", stage=name, took_s=took_s, entity=view.entity.key)
         shown = "later" if isinstance(answer, Wake) else "yes" if answer else "no"
         self._observer.count("stage_asks", stage=name, answer=shown)
         if isinstance(answer, Wake):
@@ -214,7 +218,7 @@ class ChangeRouter:
     ) -> Enqueue | None:
         if at is None:
             return None
-        wake = self.timer(info.name, view.entity.id, at)
+        wake = self.timer(info.name, view.entity.key, at)
         return Enqueue(
             stage=info.name, reason=change.reason, root=change.root, ready=False, wake=wake
         )
@@ -241,21 +245,21 @@ class ChangeRouter:
 
     def _check_for_loop(self, enqueue: Enqueue, view: StageInput, change: EntityChange) -> Enqueue:
         """A wake-up by another stage: park it if it is a loop, delay it if there are too many."""
-        proof = None
+        proof, kind = None, view.entity.kind
         if enqueue.stage in change.circle:
             proof = f"loop: {' → '.join((*change.circle, change.circle[0]))}"
-        elif enqueue.stage in self.graph.circling and self.is_deep(change.depth):
+        elif enqueue.stage in self.graph.circling and self.is_deep(kind, change.depth):
             trail = " → ".join((*change.trail, enqueue.stage))
-            proof = f"depth limit {self._deepest}: {trail}"
+            proof = f"depth limit {self._deepest(kind)}: {trail}"
         if proof is not None:
             self._observer.count("stage_loops", stage=enqueue.stage)
             self._observer.event(
-                "stage_loop", stage=enqueue.stage, entity=view.entity.id, proof=proof
+                "stage_loop", stage=enqueue.stage, entity=view.entity.key, proof=proof
             )
         delay = timedelta(0)
         if enqueue.stage in self.graph.circling:  # others are woken by each of those before them
             now = self._clock.monotonic()
-            delay = self._buckets.take(view.entity.id, enqueue.stage, change.root, now)
+            delay = self._buckets.take(view.entity.key, enqueue.stage, change.root, now)
         if proof is None and delay <= enqueue.delay:
             return enqueue
         return replace(enqueue, delay=max(delay, enqueue.delay), looping=proof)
@@ -264,7 +268,7 @@ class ChangeRouter:
 def routing_of(changed: ChangedEntity, held: HeldShard, enqueues: tuple[Enqueue, ...]) -> Routing:
     """An answer about an entity, with its fences."""
     return Routing(
-        entity_id=changed.entity.id,
+        entity_key=changed.entity.key,
         shard=held.shard,
         lease_guid=held.lease_guid,
         seq=changed.seq,

@@ -119,7 +119,7 @@ class StageClaims:
         """Begin nothing of the background lane, until it is said again."""
         for pipeline in self.pipelines.values():
             gone = pipeline.hold_background(held=held)
-            self._free(pipeline, [claim.entity.id for claim in gone])
+            self._free(pipeline, [claim.entity.key for claim in gone])
         self.is_stale = True
         self.woken.set()
 
@@ -137,7 +137,7 @@ class StageClaims:
             if rows is None:
                 continue
             claims = claims_after_asking(each, answer.enqueues, rows)
-            is_busy = each.entity.id in self._busy
+            is_busy = each.entity.key in self._busy
             followers += self._followers(claims, answer.enqueues, now, is_busy=is_busy)
         self._follow(followers, now)
 
@@ -200,7 +200,7 @@ class StageClaims:
                 pipeline.left(StageLane.MAIN, claim.now)
                 continue
             if not pipeline.stage.info.alongside:
-                self._busy.add(claim.entity.id)
+                self._busy.add(claim.entity.key)
             pipeline.take_in(StageLane.MAIN, [claim], now.monotonic)
         for name in dict.fromkeys(claim.row.stage for claim in claims):
             self._start(self.pipelines[name])
@@ -271,22 +271,22 @@ class StageClaims:
         taken = [claim for claim in peeked.claims if self._is_free(pipeline, claim)]
         pipeline.take_in(lane, taken, self._clock.monotonic())
         if not pipeline.stage.info.alongside:
-            self._busy.update(claim.entity.id for claim in taken)
-        left = [claim for claim in peeked.claims if claim.entity.id not in pipeline.claimed]
+            self._busy.update(claim.entity.key for claim in taken)
+        left = [claim for claim in peeked.claims if claim.entity.key not in pipeline.claimed]
         if left and freed != self._freed:
             pipeline.note(lane, at)  # what they wait for may be over
         else:
-            pipeline.behind.update((claim.entity.id, lane) for claim in left)
+            pipeline.behind.update((claim.entity.key, lane) for claim in left)
         return bool(taken)
 
     def _is_free(self, pipeline: StagePipeline, claim: ClaimedEntity) -> bool:
         """Nobody else has claimed it meanwhile, and no other stage comes first."""
-        if claim.entity.id in pipeline.claimed:
+        if claim.entity.key in pipeline.claimed:
             return False
         if pipeline.stage.info.alongside:
             return True
         return (
-            claim.entity.id not in self._busy
+            claim.entity.key not in self._busy
             and self._comes_first(pipeline, claim)
             and self._is_first_of_all(claim)
         )
@@ -342,7 +342,7 @@ class StageClaims:
                 await self._blame(pipeline, ours, attempt.error)
         finally:
             pipeline.ended(claims, self._clock.monotonic())
-            self._free(pipeline, [claim.entity.id for claim in claims])
+            self._free(pipeline, [claim.entity.key for claim in claims])
             self._after_saves(pipeline, saved)
             if len(saved) < len(claims):  # of what was saved there is nothing left to learn
                 self.is_stale = True
@@ -394,16 +394,16 @@ class StageClaims:
         except Unavailable as exc:
             self._tell_store_away(exc)
 
-    def _free(self, pipeline: StagePipeline, entity_ids: Sequence[str]) -> None:
+    def _free(self, pipeline: StagePipeline, entity_keys: Sequence[str]) -> None:
         """The stage is done with these: it is the turn of others."""
-        pipeline.claimed.difference_update(entity_ids)
+        pipeline.claimed.difference_update(entity_keys)
         if pipeline.stage.info.alongside:
             return
         self._freed += 1
-        self._busy.difference_update(entity_ids)
+        self._busy.difference_update(entity_keys)
         now = self._time.now()
         for other in self.pipelines.values():
-            other.freed(entity_ids, now)
+            other.freed(entity_keys, now)
 
     def let_go_of_old(self) -> None:
         """What a busy stage claimed long ago and has not begun, others may have before it."""
@@ -411,10 +411,10 @@ class StageClaims:
         for pipeline in self.pipelines.values():
             gone = pipeline.let_go(before)
             if gone:
-                self._free(pipeline, [claim.entity.id for claim in gone])
+                self._free(pipeline, [claim.entity.key for claim in gone])
 
     def _let_go(self, pipeline: StagePipeline) -> None:
         """Forget what was claimed ahead: other stages need not wait for this one."""
-        self._free(pipeline, [claim.entity.id for claim in pipeline.let_go()])
+        self._free(pipeline, [claim.entity.key for claim in pipeline.let_go()])
         self.is_stale = True
         self.woken.set()

@@ -8,6 +8,8 @@ from datetime import timedelta
 from gnomon.model.constant import CONSTANT
 from gnomon.model.errors import ConfigurationError
 
+KIND_PLACE = "{kind}"  # in a topic: where the kind of the entity stands
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagesConfig:
@@ -20,7 +22,7 @@ class StagesConfig:
     retry_max: timedelta = timedelta(hours=1)  # …up to this
     depth_max: int = 16  # steps of one causal chain, besides those of stages in no circle
     relay: str | None = None  # the target that saved versions go to: of kind kafka, rabbitmq, http
-    relay_topic: str = "entities"  # of a Kafka target
+    relay_topic: str = "entities"  # of a Kafka target; `{kind}` in it is the entity's, also below
     relay_exchange: str = ""  # of a RabbitMQ target; the default one: the routing key is a queue
     relay_routing_key: str = "entities"  # of a RabbitMQ target
     relay_url: str | None = None  # of an HTTP target; default: its url_prefix
@@ -41,3 +43,9 @@ class StagesConfig:
         for name in ("outbox_hold", "outbox_alarm"):
             if getattr(self, name) <= timedelta(0):
                 raise ConfigurationError(f"stages.{name}", "must be longer than nothing")
+        for name in ("relay_topic", "relay_routing_key", "relay_url"):
+            left = (getattr(self, name) or "").replace(KIND_PLACE, "")
+            if "{" in left or "}" in left:
+                raise ConfigurationError(
+                    f"stages.{name}", f"may have {KIND_PLACE} in it, and no other braces"
+                )

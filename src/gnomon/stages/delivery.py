@@ -8,6 +8,7 @@ from typing import Any
 
 from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.store.outbox import OutboxRow
+from gnomon.model.ids import EntityKey
 from gnomon.stages.answers import stray
 from gnomon.stages.stage import SavedVersion
 
@@ -18,8 +19,10 @@ Deliver = Callable[[OutboxRow], Awaitable[None]]
 
 def saved_version(row: OutboxRow, entity: Any, state: Any) -> SavedVersion[Any, Any]:
     """A save as `after_save` and functions are told of it, its document and state decoded."""
+    kind, entity_id = EntityKey.parse(row.entity_key)
     return SavedVersion(
-        id=row.entity_id,
+        kind=kind,
+        id=entity_id,
         version=row.version,
         entity=entity,
         state=state,
@@ -42,7 +45,7 @@ async def deliver_in_order(
     answers: list[Exception | None] = [None] * len(rows)
     places: dict[str, list[int]] = {}
     for place, row in enumerate(rows):
-        places.setdefault(row.entity_id, []).append(place)
+        places.setdefault(row.entity_key, []).append(place)
     slots = asyncio.Semaphore(at_once)
 
     async def one_entity(mine: list[int]) -> None:

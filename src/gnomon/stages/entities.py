@@ -18,9 +18,9 @@ from gnomon.contracts.store.entities import (
 )
 from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.queues import Enqueue
-from gnomon.contracts.store.register import RELAY_REVISION, StageRecord, StageRegister
+from gnomon.contracts.store.register import RELAY_DECLARATION, StageRecord, StageRegister
 from gnomon.model.errors import FailedPrecondition, InvalidSpec, NotFound, VersionConflict
-from gnomon.model.ids import action_id, shard_of
+from gnomon.model.ids import EntityKey, entity_key, entity_kind, shard_of
 from gnomon.model.stage.patch import Patch, apply_patch
 from gnomon.model.stage.paths import WHOLE, changed_paths
 from gnomon.stages.codec import UndecodableError, decode_document, encode_document
@@ -36,7 +36,7 @@ PAGE_CHARS_MAX = 512 * 1024  # of documents; they may be twice as many bytes, or
 
 
 class EntityPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some entities in order of id; `next` is where the next page begins, None at the end."""
+    """Entities of one kind in order of id; `next`: where the next page begins, None at the end."""
 
     entities: Sequence[Entity]
     next: str | None
@@ -48,13 +48,13 @@ class ExpectedVersion(NamedTuple):
     version: int | None
     epoch: int | None = None
 
-    def check(self, entity_id: str, *, epoch: int, version: int) -> None:
+    def check(self, key: EntityKey, *, epoch: int, version: int) -> None:
         """Errors: VersionConflict."""
         if self.epoch is not None and self.epoch != epoch:
             wanted = f"{self.epoch}.{self.version or ''}"
-            raise VersionConflict(entity_id, expected=wanted, found=f"{epoch}.{version}")
+            raise VersionConflict(str(key), expected=wanted, found=f"{epoch}.{version}")
         if self.version is not None and self.version != version:
-            raise VersionConflict(entity_id, expected=self.version, found=version)
+            raise VersionConflict(str(key), expected=self.version, found=version)
 
 
 class Entities:
@@ -75,6 +75,7 @@ class Entities:
 
     async def put(
         self,
+        kind: str,
         entity_id: str,
         document: object,
         *,
@@ -85,10 +86,13 @@ class Entities:
         """Create or replace. `if_version` 0: only create. Errors: VersionConflict."""
         text = encode_document(document)
         expected = ExpectedVersion(if_version, if_epoch)
-        return await self._change(entity_id, lambda was: _replaced(was, text), expected, by=by)
+        return await self._change(
+            entity_key(kind, entity_id), lambda was: _replaced(was, text), expected, by=by
+        )
 
     async def patch(
         self,
+        kind: str,
         entity_id: str,
         patch: Patch,
         *,
@@ -98,23 +102,25 @@ class Entities:
     ) -> Entity:
         """Apply a merge patch (a mapping) or a JSON patch (a list). Errors: NotFound,
         VersionConflict."""
+        key, expected = entity_key(kind, entity_id), ExpectedVersion(if_version, if_epoch)
 
         def patched(was: str | None) -> _NewDocument:
             if was is None:
-                raise NotFound("entity", entity_id)
+                raise NotFound("entity", str(key))
             try:
                 before = decode_document(was)
             except UndecodableError:
                 raise FailedPrecondition(
-                    entity_id, state="unreadable", wanted="put whole", kind="entity"
+                    str(key), state="unreadable", wanted="put whole", kind="entity"
                 ) from None
             after = apply_patch(before, patch)
             return _NewDocument(encode_document(after), changed_paths(before, after, patch))
 
-        return await self._change(entity_id, patched, ExpectedVersion(if_version, if_epoch), by=by)
+        return await self._change(key, patched, expected, by=by)
 
     async def delete(
         self,
+        kind: str,
         entity_id: str,
         *,
         if_version: int | None = None,
@@ -122,37 +128,40 @@ class Entities:
         by: str = USER,
     ) -> None:
         """Remove it with all its rows and timers. Errors: NotFound, VersionConflict."""
+        key = entity_key(kind, entity_id)
 
         def removed(was: str | None) -> _NewDocument:
             if was is None:
-                raise NotFound("entity", entity_id)
+                raise NotFound("entity", str(key))
             return _NewDocument(None, (WHOLE,))
 
-        await self._change(entity_id, removed, ExpectedVersion(if_version, if_epoch), by=by)
+        await self._change(key, removed, ExpectedVersion(if_version, if_epoch), by=by)
 
-    async def put_many(self, documents: Mapping[str, object], *, by: str = USER) -> int:
-        """Create or replace many; how many were changed by it."""
-        left: Mapping[str, int] = {action_id(each): self._shard(each) for each in documents}
+    async def put_many(self, kind: str, documents: Mapping[str, object], *, by: str = USER) -> int:
+        """Create or replace many of one kind; how many were changed by it."""
+        entity_kind(kind)  # also if there are no documents
+        sent = {str(entity_key(kind, each)): document for each, document in documents.items()}
+        left: Mapping[str, int] = {key: self._shard(key) for key in sent}
         writes: list[EntityWrite] = []
         while left:  # what is there is loaded a batch at a time: the documents may be large
-            found = await self._entities.get_many(left)
-            for entity_id in [each for each in left if each not in found.left]:
-                before = found.entities.get(entity_id)
-                text = encode_document(documents[entity_id])
+            batch = await self._entities.get_many(left)
+            for key in [key for key in left if key not in batch.left]:
+                before = batch.entities.get(key)
+                text = encode_document(sent[key])
                 new = _replaced(None if before is None else before.doc, text)
-                write = self._write(entity_id, before, new, by)
+                write = self._write(key, before, new, by)
                 if write is not None:
                     writes.append(write)
-            left = found.left
+            left = batch.left
         stored = await self._store_writes(writes)
         for write, entity in zip(writes, stored, strict=True):
             if entity is None:
-                await self.put(write.id, documents[write.id], by=by)
+                await self.put(*EntityKey.parse(write.key), sent[write.key], by=by)
         return len(writes)
 
     async def _change(
         self,
-        entity_id: str,
+        key: EntityKey,
         make: Callable[[str | None], _NewDocument],
         expected: ExpectedVersion,
         *,
@@ -160,33 +169,32 @@ class Entities:
     ) -> Entity:
         version = 0
         for _ in range(TRIES_MAX):
-            before = await self._base(entity_id)
+            before = await self._base(key)
             living = before if before is not None and before.doc is not None else None
             version = 0 if living is None else living.version
-            expected.check(entity_id, epoch=0 if living is None else living.epoch, version=version)
-            write = self._write(entity_id, before, make(living.doc if living else None), by)
+            expected.check(key, epoch=0 if living is None else living.epoch, version=version)
+            write = self._write(str(key), before, make(living.doc if living else None), by)
             if write is None:
                 assert living is not None
                 return living
             [entity] = await self._store_writes([write])
             if entity is not None:
                 return entity
-        raise VersionConflict(entity_id, expected=version, found=version + 1)
+        raise VersionConflict(str(key), expected=version, found=version + 1)
 
-    async def _base(self, entity_id: str) -> Entity | None:
-        action_id(entity_id)
-        return await self._entities.get(entity_id, shard=self._shard(entity_id))
+    async def _base(self, key: EntityKey) -> Entity | None:
+        return await self._entities.get(str(key), shard=self._shard(str(key)))
 
     def _write(
-        self, entity_id: str, before: Entity | None, new: _NewDocument, by: str
+        self, key: str, before: Entity | None, new: _NewDocument, by: str
     ) -> EntityWrite | None:
         """None if it would change nothing: a write that changes nothing is not a change."""
         if not new.paths:
             return None
         living = before if before is not None and before.doc is not None else None
         return EntityWrite(
-            id=entity_id,
-            shard=self._shard(entity_id),
+            key=key,
+            shard=self._shard(key),
             doc=new.text,
             base=None if living is None else (living.epoch, living.version),
             paths=new.paths,
@@ -208,64 +216,70 @@ class Entities:
 
     # -- reading ----------------------------------------------------------------------------------
 
-    async def get(self, entity_id: str) -> Entity:
+    async def get(self, kind: str, entity_id: str) -> Entity:
         """The living entity. Errors: NotFound."""
-        found = await self._base(entity_id)
-        if found is None or found.doc is None:
-            raise NotFound("entity", entity_id)
-        return found
+        key = entity_key(kind, entity_id)
+        entity = await self._base(key)
+        if entity is None or entity.doc is None:
+            raise NotFound("entity", str(key))
+        return entity
 
     async def list(
-        self, *, after: str | None = None, prefix: str = "", limit: int = 100
+        self, kind: str, *, after: str | None = None, prefix: str = "", limit: int = 100
     ) -> Sequence[Entity]:
-        """Living entities in order of their id, a page."""
+        """Living entities of a kind in order of their id, a page."""
         _check_limit(limit)
-        return await self._entities.list(after=after, prefix=prefix, limit=limit)
+        return await self._entities.list(
+            after=None if after is None else str(EntityKey(kind, after)),
+            prefix=str(EntityKey(entity_kind(kind), prefix)),
+            limit=limit,
+        )
 
     async def page(
-        self, *, after: str | None = None, prefix: str = "", limit: int = 100
+        self, kind: str, *, after: str | None = None, prefix: str = "", limit: int = 100
     ) -> EntityPage:
         """The same, shorter if the documents are large, and where the next page begins."""
         _check_limit(limit)
-        found: list[Entity] = []
+        entities: list[Entity] = []
         size = 0
-        while len(found) < limit:
-            wanted = min(PAGE_STEP, limit - len(found))
-            some = await self._entities.list(after=after, prefix=prefix, limit=wanted)
+        while len(entities) < limit:
+            wanted = min(PAGE_STEP, limit - len(entities))
+            some = await self.list(kind, after=after, prefix=prefix, limit=wanted)
             for entity in some:
                 size += len(entity.doc or "")
-                if found and size > PAGE_CHARS_MAX:
-                    return EntityPage(entities=found, next=found[-1].id)
-                found.append(entity)
+                if entities and size > PAGE_CHARS_MAX:
+                    return EntityPage(entities=entities, next=entities[-1].id)
+                entities.append(entity)
             if len(some) < wanted:
-                return EntityPage(entities=found, next=None)
-            after = found[-1].id
-        return EntityPage(entities=found, next=after)
+                return EntityPage(entities=entities, next=None)
+            after = entities[-1].id
+        return EntityPage(entities=entities, next=after)
 
-    async def explain(self, entity_id: str) -> Explanation:
+    async def explain(self, kind: str, entity_id: str) -> Explanation:
         """Why it is in which queue, by what chain, waiting for what, and its next timers."""
-        entity = await self.get(entity_id)
-        shard = self._shard(entity_id)
-        rows = await self._queues.rows(entity_id, shard=shard)
-        changes = await self._entities.changes(entity_id, shard=shard, limit=CHANGES_SHOWN)
+        entity = await self.get(kind, entity_id)
+        rows = await self._queues.rows(entity.key, shard=entity.shard)
+        changes = await self._entities.changes(entity.key, shard=entity.shard, limit=CHANGES_SHOWN)
         now = await self._store.installation.now()
         return explained(entity, rows, changes, await self._register.registered(), now=now)
 
     # -- states -----------------------------------------------------------------------------------
 
-    async def state(self, stage: str, entity_id: str) -> tuple[Entity, StageState | None]:
+    async def state(
+        self, kind: str, entity_id: str, stage: str
+    ) -> tuple[Entity, StageState | None]:
         """A stage's state beside its entity. Errors: NotFound."""
-        entity, state = await self._entities.state(
-            entity_id, stage, shard=self._shard(action_id(entity_id))
-        )
+        key = str(entity_key(kind, entity_id))
+        entity, state = await self._entities.state(key, stage, shard=self._shard(key))
         if entity is None or entity.doc is None:
-            raise NotFound("entity", entity_id)
+            raise NotFound("entity", key)
         return entity, state
 
     async def swap_state(
         self,
-        stage: str,
+        kind: str,
         entity_id: str,
+        stage: str,
         state: StateWrite,
         *,
         version: int,
@@ -274,14 +288,18 @@ class Entities:
         by: str = USER,
     ) -> StageState | None:
         """Compare-and-set; None if the version (or the entity's epoch) is another one by now.
-        Wakes that stage alone."""
-        entity, _ = await self.state(stage, entity_id)
-        shard = self._shard(entity_id)
+        Wakes that stage alone. Errors: NotFound; InvalidSpec, if the stage is of another kind."""
+        entity, _ = await self.state(kind, entity_id, stage)
+        record = await self.registered(stage)
+        if record.kind != kind:
+            raise InvalidSpec(
+                "stage", f"is one of the kind {record.kind!r}, not {kind!r}", got=stage
+            )
         enqueue = Enqueue(stage=stage, reason=STATE_CAS, root=self._entropy.token(), frees=True)
         stored = await self._entities.swap_state(
-            entity_id,
+            entity.key,
             stage,
-            shard=shard,
+            shard=entity.shard,
             epoch=entity.epoch if epoch is None else epoch,
             version=version,
             state=state,
@@ -289,7 +307,7 @@ class Entities:
             actor=by,
         )
         if stored is not None:
-            self._store.wakeups.hint({shard})
+            self._store.wakeups.hint({entity.shard})
         return stored
 
     # -- stages -----------------------------------------------------------------------------------
@@ -301,7 +319,7 @@ class Entities:
     async def backfill_stage(
         self, stage: str, *, unless_within: timedelta | None = None, by: str = USER
     ) -> bool:
-        """Walk the whole base for a stage, in the background lane. Errors: NotFound."""
+        """Walk all entities of a stage's kind, in the background lane. Errors: NotFound."""
         await self.registered(stage)
         began = await self._register.begin_backfill(
             stage, reason="backfill by hand", unless_within=unless_within, actor=by
@@ -317,20 +335,25 @@ class Entities:
     async def parked(
         self,
         *,
+        kind: str | None = None,
         stage: str | None = None,
         after: tuple[str, str] | None = None,
         limit: int = 100,
     ) -> Sequence[ParkedRow]:
         """What waits for a person: quarantined and looping rows, undelivered saves. A page of so
-        many (entity, stage)."""
+        many (entity, stage), behind a key and a stage."""
         _check_limit(limit)
-        rows = await self._queues.parked(stage=stage, after=after, limit=limit)
+        prefix = "" if kind is None else str(EntityKey(entity_kind(kind), ""))
+        rows = await self._queues.parked(prefix=prefix, stage=stage, after=after, limit=limit)
         return [parked_row(row) for row in rows]
 
-    async def release(self, entity_id: str, stage: str | None = None, *, by: str = USER) -> int:
+    async def release(
+        self, kind: str, entity_id: str, stage: str | None = None, *, by: str = USER
+    ) -> int:
         """Free parked rows and undelivered saves by hand; how many."""
-        shard = self._shard(action_id(entity_id))
-        freed = await self._queues.release(entity_id, stage, shard=shard, actor=by)
+        key = str(entity_key(kind, entity_id))
+        shard = self._shard(key)
+        freed = await self._queues.release(key, stage, shard=shard, actor=by)
         self._store.wakeups.hint({shard})
         return freed
 
@@ -341,8 +364,8 @@ class Entities:
                 return record
         raise NotFound("stage", stage)
 
-    def _shard(self, entity_id: str) -> int:
-        return shard_of(entity_id, self._shard_count)
+    def _shard(self, key: str) -> int:
+        return shard_of(key, self._shard_count)
 
 
 class _NewDocument(NamedTuple):
@@ -367,8 +390,7 @@ def _replaced(was: str | None, text: str) -> _NewDocument:
 
 async def declare_relay(register: StageRegister) -> None:
     """From now on every save goes to the relay, whoever makes it."""
-    relay = {RELAY_SINK: RELAY_REVISION}
-    await register.declare(relay, formerly={}, backfill=(), debounce={}, reach={})
+    await register.declare([RELAY_DECLARATION])
 
 
 def _check_limit(limit: int) -> None:

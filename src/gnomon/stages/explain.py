@@ -11,6 +11,7 @@ import msgspec
 from gnomon.contracts.store.entities import ChangeNote, Entity
 from gnomon.contracts.store.queues import QueueRow, RowStatus, StageLane
 from gnomon.contracts.store.register import StageRecord
+from gnomon.model.ids import EntityKey
 
 ORPHAN_AFTER = timedelta(minutes=2)  # so long after its last sign a stage counts as not served
 
@@ -37,6 +38,7 @@ class StageExplanation(msgspec.Struct, frozen=True, kw_only=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """An entity in all queues, and its last changes."""
 
+    kind: str
     id: str
     epoch: int
     version: int
@@ -45,7 +47,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[ChangeNote, ...]
 
     def __str__(self) -> str:
-        lines = [f"{self.id} v{self.version}, changed {self.changed_at:%Y-%m-%d %H:%M:%S}"]
+        key, at = EntityKey(self.kind, self.id), f"{self.changed_at:%Y-%m-%d %H:%M:%S}"
+        lines = [f"{key} v{self.version}, changed {at}"]
         lines += [_line(each) for each in self.stages] or ["  in no queue, no timers"]
         for note in self.changes[:10]:
             shown = ", ".join(path or "everything" for path in note.paths[:5])
@@ -58,6 +61,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 class ParkedRow(msgspec.Struct, frozen=True, kw_only=True):
     """An entity that a stage gave up, or saves of it that the stage's `after_save` did not take."""
 
+    kind: str
     entity_id: str
     stage: str
     status: RowStatus  # quarantined, looping, undelivered
@@ -70,8 +74,10 @@ class ParkedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def parked_row(row: QueueRow) -> ParkedRow:
     """A row of the store as callers see it."""
+    kind, entity_id = EntityKey.parse(row.entity_key)
     return ParkedRow(
-        entity_id=row.entity_id,
+        kind=kind,
+        entity_id=entity_id,
         stage=row.stage,
         status=row.status,
         since=row.first_at,
@@ -93,6 +99,7 @@ def explained(
     """Put together what the store knows."""
     served = {each.name: each for each in register if now - each.last_seen_at < ORPHAN_AFTER}
     return Explanation(
+        kind=entity.kind,
         id=entity.id,
         epoch=entity.epoch,
         version=entity.version,

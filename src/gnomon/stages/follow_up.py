@@ -33,7 +33,7 @@ def claims_after_save(
     held_back = claim.held_back.union(
         enqueue.stage for enqueue in commit.enqueues if enqueue.ready and not enqueue.is_at_once
     )
-    for row, others in _fresh_rows(commit.enqueues, made, claim.waiting, entity.id):
+    for row, others in _fresh_rows(commit.enqueues, made, claim.waiting, entity.key):
         yield ClaimedEntity(
             entity=replace(entity, changed_at=row.first_at),
             row=row,
@@ -49,7 +49,7 @@ def entity_after(entity: Entity, commit: Commit, now: datetime) -> Entity:
     if commit.doc is None:
         return entity
     return Entity(
-        id=entity.id,
+        key=entity.key,
         shard=entity.shard,
         epoch=entity.epoch,
         version=commit.version + 1,
@@ -77,7 +77,7 @@ def claims_after_asking(
         for name, row in changed.waiting.items()
         if row.status is not RowStatus.READY and row.status is not RowStatus.SLEEPING
     )
-    for row, others in _fresh_rows(enqueues, made, waiting, changed.entity.id):
+    for row, others in _fresh_rows(enqueues, made, waiting, changed.entity.key):
         yield ClaimedEntity(
             entity=changed.entity,
             row=row,
@@ -89,7 +89,7 @@ def claims_after_asking(
 
 
 def _fresh_rows(
-    enqueues: Sequence[Enqueue], made: Sequence[NewRow], waiting: frozenset[str], entity_id: str
+    enqueues: Sequence[Enqueue], made: Sequence[NewRow], waiting: frozenset[str], entity_key: str
 ) -> Iterator[tuple[QueueRow, frozenset[str]]]:
     """The rows that are ready now, each with the other stages in whose queue the entity is."""
     by_stage: Mapping[str, Enqueue] = {enqueue.stage: enqueue for enqueue in enqueues}
@@ -99,7 +99,7 @@ def _fresh_rows(
         if not enqueue.is_at_once:
             continue
         row = QueueRow(
-            entity_id=entity_id, stage=stage, lane=enqueue.lane, status=RowStatus.READY,
+            entity_key=entity_key, stage=stage, lane=enqueue.lane, status=RowStatus.READY,
             ready_at=at, timer_at=None, first_at=at, seq=seq, attempts=0,
             reasons=(enqueue.reason,), root=enqueue.root, depth=enqueue.depth,
         )  # fmt: skip

@@ -75,7 +75,7 @@ class _Pass:
             if enqueue.stage != name and enqueue.is_at_once
         }
         row = QueueRow(
-            entity_id=claim.entity.id,
+            entity_key=claim.entity.key,
             stage=name,
             lane=StageLane.MAIN,
             status=RowStatus.READY,
@@ -154,13 +154,13 @@ class FusedPasses:
         return [each.pending() for each in passes]
 
     def _steps_of(self, claim: ClaimedEntity) -> Steps:
-        return self._chains.steps(claim.entity.id, claim.row.root)
+        return self._chains.steps(claim.entity.key, claim.row.root)
 
     def take_back(self, pending: PendingCommit) -> None:
         """It was not saved after all: its steps are none."""
         if pending.steps is not None:
             commit = pending.commit
-            self._chains.put_back(commit.entity_id, commit.root, pending.steps)
+            self._chains.put_back(commit.entity_key, commit.root, pending.steps)
 
     def _next(self, passes: Iterable[_Pass]) -> dict[str, list[_Pass]]:
         """Which stages may follow now, and in which passes."""
@@ -230,7 +230,7 @@ class FusedPasses:
         for part in each.parts[each.noted :]:
             if part.digest is not None:
                 commit = part.commit
-                self._chains.note(commit.entity_id, commit.root, part.digest, commit.stage)
+                self._chains.note(commit.entity_key, commit.root, part.digest, commit.stage)
         each.noted = len(each.parts)
 
 

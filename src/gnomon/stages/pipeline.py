@@ -140,7 +140,7 @@ class StagePipeline:
     def take_in(self, lane: StageLane, claims: Sequence[ClaimedEntity], now: float) -> None:
         """They were claimed ahead."""
         self._ahead[lane].add(claims)
-        self.claimed.update(claim.entity.id for claim in claims)
+        self.claimed.update(claim.entity.key for claim in claims)
         if claims and lane is StageLane.MAIN:
             self.background.fresh_at = now
 
@@ -155,11 +155,11 @@ class StagePipeline:
             and self._ahead[StageLane.MAIN].size < BATCH_BYTES_MAX
         )
 
-    def freed(self, entity_ids: Iterable[str], now: datetime) -> None:
+    def freed(self, entity_keys: Iterable[str], now: datetime) -> None:
         """Nobody works on these any more."""
         if self.behind:
-            for entity_id in entity_ids:
-                lane = self.behind.pop(entity_id, None)
+            for entity_key in entity_keys:
+                lane = self.behind.pop(entity_key, None)
                 if lane is not None:
                     self.left(lane, now)
 
@@ -218,7 +218,7 @@ class StagePipeline:
         for claims in self._ahead.values():
             while claims and (before is None or claims.first.now < before):
                 gone += claims.take(1)
-        self.claimed.difference_update(claim.entity.id for claim in gone)
+        self.claimed.difference_update(claim.entity.key for claim in gone)
         return gone
 
 

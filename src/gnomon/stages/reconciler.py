@@ -19,7 +19,7 @@ from gnomon.contracts.store import HeldShard, Store
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.queues import Commit, NextWork, size_of
-from gnomon.contracts.store.register import RELAY_REVISION
+from gnomon.contracts.store.register import RELAY_DECLARATION
 from gnomon.model.errors import Unavailable
 from gnomon.stages.announcement import announce
 from gnomon.stages.attendance import AttendanceWatch, StageShards
@@ -154,16 +154,12 @@ class Reconciler:
         description = self._description  # another one may come meanwhile
         every = [pipeline.stage.info for pipeline in self._pipelines.values()]
         infos = [info for info in every if info.revision]
-        relay = {RELAY_SINK: RELAY_REVISION} if self._has_relay else {}
-        if not infos and not relay:
+        declarations = [info.declaration() for info in infos]
+        if self._has_relay:
+            declarations.append(RELAY_DECLARATION)
+        if not declarations:
             return
-        known = await self._register.declare(
-            {info.name: info.revision for info in infos} | relay,
-            formerly={info.name: info.formerly for info in infos if info.formerly},
-            backfill=[info.name for info in infos if info.backfill],
-            debounce={info.name: info.debounce for info in infos if info.debounce},
-            reach={info.name: info.reach for info in infos},
-        )
+        known = await self._register.declare(declarations)
         if self._announced != description:
             self._announced = description
             announce(self._observer, self.router.graph, infos, known)

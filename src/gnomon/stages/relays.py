@@ -21,10 +21,11 @@ from gnomon.contracts.executor import AttemptRequest, Executor
 from gnomon.contracts.store.entities import StageState
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import ConfigurationError
+from gnomon.model.ids import EntityKey
 from gnomon.model.outcome import Failed
 from gnomon.model.spec import Effect, Http, Kafka, Rabbitmq
 from gnomon.stages.codec import EntityCodec
-from gnomon.stages.config import StagesConfig
+from gnomon.stages.config import KIND_PLACE, StagesConfig
 from gnomon.stages.delivery import AT_ONCE, deliver_in_order, saved_version
 from gnomon.stages.sender import UndeliverableError
 from gnomon.stages.stage import SavedVersion
@@ -88,7 +89,7 @@ class EffectRelay:
 
     def _order(self, row: OutboxRow) -> AttemptRequest:
         return AttemptRequest(
-            id=row.entity_id,
+            id=row.entity_key,
             guid=self._entropy.token(),
             key=row.key,
             attempt_id=self._entropy.guid(),
@@ -142,8 +143,8 @@ def kafka_record(config: StagesConfig, row: OutboxRow) -> Kafka:
         )
     return Kafka(
         target=config.relay or "",
-        topic=config.relay_topic,
-        key=row.entity_id,
+        topic=_for_kind(config.relay_topic, row),
+        key=row.entity_key,
         value=message.decode(),
         headers={"content-type": JSON_TYPE, **headers_of(row)},
     )
@@ -154,7 +155,7 @@ def rabbitmq_message(config: StagesConfig, row: OutboxRow) -> Rabbitmq:
     return Rabbitmq(
         target=config.relay or "",
         exchange=config.relay_exchange,
-        routing_key=config.relay_routing_key,
+        routing_key=_for_kind(config.relay_routing_key, row),
         body=message_of(row).decode(),
         content_type=JSON_TYPE,
         headers=headers_of(row),
@@ -163,13 +164,22 @@ def rabbitmq_message(config: StagesConfig, row: OutboxRow) -> Rabbitmq:
 
 def http_call(url: str, row: OutboxRow) -> Http:
     """A POST with the save's key as its Webhook-Id."""
-    return Http("POST", url, headers=headers_of(row), json=msgspec.Raw(message_of(row)))
+    return Http(
+        "POST", _for_kind(url, row), headers=headers_of(row), json=msgspec.Raw(message_of(row))
+    )
+
+
+def _for_kind(template: str, row: OutboxRow) -> str:
+    """A place that may depend on the kind of the entity."""
+    return template.replace(KIND_PLACE, EntityKey.parse(row.entity_key).kind)
 
 
 def headers_of(row: OutboxRow) -> dict[str, str]:
     """What a receiver may want to know before it reads the message; executors add the key."""
+    kind, entity_id = EntityKey.parse(row.entity_key)
     return {
-        "entity-id": row.entity_id,
+        "entity-kind": kind,
+        "entity-id": entity_id,
         "entity-epoch": str(row.epoch),
         "entity-version": str(row.version),
         "entity-save": str(row.n),
@@ -180,9 +190,11 @@ def headers_of(row: OutboxRow) -> dict[str, str]:
 
 def message_of(row: OutboxRow) -> bytes:
     """A save as JSON: the entity, the state saved with it, and how it came about."""
+    kind, entity_id = EntityKey.parse(row.entity_key)
     return msgspec.json.encode(
         {
-            "id": row.entity_id,
+            "kind": kind,
+            "id": entity_id,
             "epoch": row.epoch,
             "version": row.version,
             "save": row.n,  # higher with every save of the entity, also where the version is not

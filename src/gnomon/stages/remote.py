@@ -100,6 +100,7 @@ class GrpcStage:
 
     def __init__(
         self,
+        kind: str,
         name: str,
         address: str,
         *,
@@ -117,7 +118,7 @@ class GrpcStage:
             endpoint.refuse("name", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -")
         self._debounces_as_given = "debounce" in given
         # Before it has described itself, it may watch everything.
-        self.info = make_info(name, Reach((), ()), {"revision": 0, **given})
+        self.info = make_info(name, Reach(kind, (), ()), {"revision": 0, **given})
         # Read now: a file that is missing should be known at the start, not at the first call.
         self._credentials = endpoint.credentials()
         self._deadline_max = deadline_max
@@ -180,11 +181,16 @@ class GrpcStage:
         """Errors: ConfigurationError, when it cannot be the stage that we mean."""
         if told.name != self.info.name:
             self._endpoint.refuse("name", f"the service is stage {told.name[:64]!r}")
+        kind = self.info.reach.kind
+        if told.kind != kind:
+            self._endpoint.refuse(
+                "kind", f"the service looks after the kind {told.kind[:64]!r}, not {kind!r}"
+            )
         if not 1 <= told.revision <= 2**31 - 1:
             self._endpoint.refuse("revision", "must be at least 1")
         if len(told.watch) + len(told.writes) > PATHS_MAX:
             self._endpoint.refuse("watch", f"more than {PATHS_MAX} paths")
-        reach = Reach(tuple(map(normal, told.watch)), tuple(map(normal, told.writes)))
+        reach = Reach(kind, tuple(map(normal, told.watch)), tuple(map(normal, told.writes)))
         lost = outside(self.info.reach.writes, reach.writes)
         if lost:
             # Nobody would look after these fields any more, and nothing would tell.
@@ -204,7 +210,7 @@ class GrpcStage:
     # -- calls ------------------------------------------------------------------------------------
 
     def ask(self, view: StageInput) -> bool | Wake:
-        raise BugError(f"stage {self.info.name} is elsewhere: ask many (entity {view.entity.id})")
+        raise BugError(f"stage {self.info.name} is elsewhere: ask many (entity {view.entity.key})")
 
     async def ask_many(self, views: Sequence[StageInput]) -> Sequence[bool | Wake | Exception]:
         """Errors: OutageError, when it is away. That it is slow is a failure to answer."""

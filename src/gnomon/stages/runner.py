@@ -101,7 +101,7 @@ class StageRunner:
         """Call the stage for these and see every one through; what was saved is added. Errors:
         OutageError, after all rows were set back without blame; Unavailable when the store is away.
         """
-        fences = {claim.entity.id: held for claim, held in zip(claims, holding, strict=True)}
+        fences = {claim.entity.key: held for claim, held in zip(claims, holding, strict=True)}
         wanted = list(claims)
         try:
             wanted = await self._still_wanted(stage, claims, fences)
@@ -109,11 +109,11 @@ class StageRunner:
                 return
             answers = await self._call_timed(stage, wanted)
         except OutageError as exc:
-            pairs = [(claim, fences[claim.entity.id]) for claim in wanted]
+            pairs = [(claim, fences[claim.entity.key]) for claim in wanted]
             await self._excuse(stage, pairs, exc)
             raise
         runs = [
-            StageRun(claim, fences[claim.entity.id], answer, saved)
+            StageRun(claim, fences[claim.entity.key], answer, saved)
             for claim, answer in zip(wanted, answers, strict=True)
         ]
         await self._see_through(stage, runs)
@@ -132,12 +132,12 @@ class StageRunner:
         for claim, answer in zip(doubtful, answers, strict=True):
             if answer is False or isinstance(answer, Wake):
                 at = answer.at if isinstance(answer, Wake) else None
-                refused[claim.entity.id] = self._refused(claim, fences[claim.entity.id], at)
+                refused[claim.entity.key] = self._refused(claim, fences[claim.entity.key], at)
         await self._returns.put_all(list(refused.values()))
-        return [claim for claim in claims if claim.entity.id not in refused]
+        return [claim for claim in claims if claim.entity.key not in refused]
 
     def _refused(self, claim: ClaimedEntity, held: HeldShard, at: datetime | None) -> ReturnedClaim:
-        wake = None if at is None else self._router.timer(claim.row.stage, claim.entity.id, at)
+        wake = None if at is None else self._router.timer(claim.row.stage, claim.entity.key, at)
         return self._set_back(claim, held, None, wake=wake)
 
     async def _call_timed(
@@ -237,7 +237,7 @@ class StageRunner:
         if run.reruns >= RERUNS_MAX:
             await self._returns.put_all([self._later(run.claim, run.held)])
             return
-        claim = await self._store.claim(run.held, run.claim.entity.id, stage.info.name)
+        claim = await self._store.claim(run.held, run.claim.entity.key, stage.info.name)
         if claim is None:
             return
         noise = until_quiet(stage.info.debounce, claim)
@@ -279,7 +279,7 @@ class StageRunner:
             new = patched(stage.info, self._documents.of(entity).document, result.patch)
         enqueues: tuple[Enqueue, ...] = ()
         digest = None
-        if new is not None and self._router.wakes_any(author_of(name), new.paths):
+        if new is not None and self._router.wakes_any(entity.kind, author_of(name), new.paths):
             saved = replace(entity, version=entity.version + 1, doc=new.text)
             loaded = self._documents.keep(saved, new.document)
             view = StageInput(saved, loaded, claim.states, claim.now)
@@ -290,7 +290,7 @@ class StageRunner:
         commit = Commit(
             shard=held.shard,
             lease_guid=held.lease_guid,
-            entity_id=entity.id,
+            entity_key=entity.key,
             stage=name,
             seq=row.seq,
             epoch=entity.epoch,
@@ -301,7 +301,7 @@ class StageRunner:
             root=row.root,
             depth=row.depth + 1,
             state=new_state(own, result.state),
-            wake=self._timer(name, entity.id, result.wake),
+            wake=self._timer(name, entity.key, result.wake),
             note=cut(result.note, NOTE_CHARS_MAX),
             enqueues=() if is_part else enqueues,
             after_save=stage.info.wants_saves,
@@ -309,9 +309,9 @@ class StageRunner:
         return PendingCommit(commit, digest, enqueues)
 
     def _timer(
-        self, name: str, entity_id: str, wake: datetime | Keep | None
+        self, name: str, entity_key: str, wake: datetime | Keep | None
     ) -> datetime | Keep | None:
-        return self._router.timer(name, entity_id, wake) if isinstance(wake, datetime) else wake
+        return self._router.timer(name, entity_key, wake) if isinstance(wake, datetime) else wake
 
     def _consequences(
         self,
@@ -326,9 +326,9 @@ class StageRunner:
         digest, circle = UNSEEN, tuple[str, ...]()
         if name in self._router.graph.circling:
             digest = self._digest(name, claim, result, view.loaded.text)
-            circle = self._chains.closes(entity.id, row.root, digest, name)
+            circle = self._chains.closes(entity.key, row.root, digest, name)
         depth = row.depth + 1
-        is_deep = self._router.is_deep(depth)
+        is_deep = self._router.is_deep(entity.kind, depth)
         change = EntityChange(
             paths=paths,
             author=author,
@@ -336,7 +336,7 @@ class StageRunner:
             root=row.root,
             depth=depth,
             circle=circle,
-            trail=(*self._chains.path(entity.id, row.root), name) if is_deep else (),
+            trail=(*self._chains.path(entity.key, row.root), name) if is_deep else (),
         )
         return self._router.enqueues_for(view, change, claim.waiting), digest
 
@@ -345,8 +345,8 @@ class StageRunner:
         entity, root = claim.entity, claim.row.root
         bodies = {stage: state.body for stage, state in claim.states.items()}
         assert entity.doc is not None
-        if not self._chains.knows(entity.id, root):
-            self._chains.note(entity.id, root, digest_of(entity.doc, bodies), "")
+        if not self._chains.knows(entity.key, root):
+            self._chains.note(entity.key, root, digest_of(entity.doc, bodies), "")
         if isinstance(result.state, StateWrite):
             bodies[name] = result.state.body
         return digest_of(text, bodies)
@@ -361,9 +361,9 @@ class StageRunner:
         run.saved.append(SavedRun(claim, commit, committed))
         if commit.doc is not None:
             if not commit.enqueues:
-                self._chains.forget(claim.entity.id, claim.row.root)
+                self._chains.forget(claim.entity.key, claim.row.root)
             elif pending.digest is not None:
-                self._chains.note(claim.entity.id, claim.row.root, pending.digest, commit.stage)
+                self._chains.note(claim.entity.key, claim.row.root, pending.digest, commit.stage)
         return [
             (part.stage, "unchanged" if part.doc is None else committed.kind.value)
             for part in commit.parts
@@ -380,7 +380,7 @@ class StageRunner:
         if is_hopeless or failures >= self._config.failures_max:
             self._observer.count("stage_runs", stage=name, outcome="quarantined")
             self._observer.event(
-                "stage_quarantined", stage=name, entity=claim.entity.id, error=text
+                "stage_quarantined", stage=name, entity=claim.entity.key, error=text
             )
             return self._set_back(claim, held, RowStatus.QUARANTINED, error=text, counts=True)
         self._observer.count("stage_runs", stage=name, outcome="failed")
@@ -403,7 +403,7 @@ class StageRunner:
     def _bug(self, claim: ClaimedEntity, held: HeldShard, problem: str) -> ReturnedClaim:
         self._observer.count("stage_runs", stage=claim.row.stage, outcome="quarantined")
         self._observer.event(
-            "stage_quarantined", stage=claim.row.stage, entity=claim.entity.id, error=problem
+            "stage_quarantined", stage=claim.row.stage, entity=claim.entity.key, error=problem
         )
         error = f"a bug of the stage: {problem}"
         return self._set_back(claim, held, RowStatus.QUARANTINED, error=error, counts=True)
@@ -442,7 +442,7 @@ class StageRunner:
         return ReturnedClaim(
             shard=held.shard,
             lease_guid=held.lease_guid,
-            entity_id=claim.entity.id,
+            entity_key=claim.entity.key,
             stage=claim.row.stage,
             seq=claim.row.seq,
             status=status,

@@ -149,15 +149,15 @@ class Sender:
             return False
         sent = [row for row, answer in zip(newest, answers, strict=True) if answer is None]
         if self._sink.name == RELAY_SINK and not sent and not _are_hopeless(answers):
-            if len({row.entity_id for row in newest}) == 1:
+            if len({row.entity_key for row in newest}) == 1:
                 await self._wait_for_one(newest[0], answers[0])
             else:  # not one of them: it is the receiver, not a save
                 await self._wait_out(rows, _text_of(answers[0]))
             return False
         self._away = None
         await self._free_lone(sent)
-        arrived = {row.entity_id for row in sent}
-        sent += [row for row in superseded if row.entity_id in arrived]
+        arrived = {row.entity_key for row in sent}
+        sent += [row for row in superseded if row.entity_key in arrived]
         if sent:
             await self._outbox.remove(sent)
             self._observer.count("outbox_sent", len(sent), sink=self._label)
@@ -173,9 +173,9 @@ class Sender:
         """What is told, and what is not because there is a newer one."""
         if not self._sink.wants_latest():
             return rows, []
-        by_entity = {row.entity_id: row for row in rows}  # in order, so the newest stays
+        by_entity = {row.entity_key: row for row in rows}  # in order, so the newest stays
         newest = list(by_entity.values())
-        return newest, [row for row in rows if row is not by_entity[row.entity_id]]
+        return newest, [row for row in rows if row is not by_entity[row.entity_key]]
 
     async def _wait_out(self, rows: list[OutboxRow], error: str) -> None:
         """Leave the sink alone. Those that were tried go behind the others: perhaps it is them."""
@@ -216,13 +216,13 @@ class Sender:
         self, rows: list[OutboxRow], tried: list[OutboxRow], answers: Sequence[Exception | None]
     ) -> None:
         """What failed holds back what is behind it, and nothing else."""
-        oldest = {row.entity_id: row for row in reversed(rows)}
+        oldest = {row.entity_key: row for row in reversed(rows)}
         failed: set[str] = set()
         for row, answer in zip(tried, answers, strict=True):
-            if answer is None or isinstance(answer, HeldBackError) or row.entity_id in failed:
+            if answer is None or isinstance(answer, HeldBackError) or row.entity_key in failed:
                 continue
-            failed.add(row.entity_id)
-            first = row if len(tried) == len(rows) else oldest[row.entity_id]
+            failed.add(row.entity_key)
+            first = row if len(tried) == len(rows) else oldest[row.entity_key]
             if self._is_hopeless(first, answer):
                 await self._quarantine(first, _text_of(answer))
             else:
@@ -234,7 +234,7 @@ class Sender:
     async def _quarantine(self, row: OutboxRow, error: str) -> None:
         self._observer.count("outbox_quarantined", sink=self._label)
         self._observer.event(
-            "outbox_quarantined", sink=self._label, entity=row.entity_id, error=error
+            "outbox_quarantined", sink=self._label, entity=row.entity_key, error=error
         )
         await self._outbox.quarantine(row, error=cut(error, ERROR_CHARS_MAX))
 
@@ -243,7 +243,7 @@ class Sender:
         if isinstance(answer, RetryLater) and answer.after is not None:
             delay_s = answer.after.total_seconds()
         delay_s = min(RETRY_MAX_S, delay_s)
-        self._observer.event("outbox_put_off", sink=self._label, entity=row.entity_id, error=error)
+        self._observer.event("outbox_put_off", sink=self._label, entity=row.entity_key, error=error)
         await self._put_off([row], error, delay_s=delay_s, counts=True)
 
     async def _put_off(

@@ -15,6 +15,7 @@ from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.queues import Commit, Unchanged
 from gnomon.contracts.store.register import StageRecord
 from gnomon.model.errors import ConfigurationError, Unavailable
+from gnomon.model.ids import EntityKey, entity_kind
 from gnomon.model.stage.patch import Patch
 from gnomon.model.upkeep import rest_after
 from gnomon.stages.bound_stage import BoundStage, LocalStage, RemoteStage
@@ -53,53 +54,55 @@ class StageHost(Protocol):
         """What was configured for its stages."""
         ...
 
-    def attach(self, stages: Stages[Any]) -> None:
-        """Let its worker serve these stages."""
+    @property
+    def attached(self) -> list[Stages[Any]]:
+        """What its worker serves, kind by kind; `Stages(app, …)` adds itself."""
         ...
 
 
 class Stages(Generic[E]):
     """Entities of one kind and the stages that look after them.
 
-    `async with App(url) as app: ads = Stages(app, entity=Ad); ads.add(Expire(), …)`; the stages
-    work while `app.work(stop)` does. The verbs work without it, too.
+    `async with App(url) as app: ads = Stages(app, "ad", entity=Ad); ads.add(Expire(), …)`; the
+    stages work while `app.work(stop)` does. The verbs work without it, too. Errors: InvalidSpec,
+    for a kind that cannot be; ConfigurationError.
     """
 
     def __init__(
         self,
         home: StageHost,
+        kind: str,
         *,
         entity: type[E] | None = None,
         relay: RelayTarget | None = None,
-        config: StagesConfig | None = None,
     ) -> None:
-        self._home = home
+        self.kind = entity_kind(kind)
+        self.relay = relay  # of all kinds: one of them may have it
+        self.served: dict[str, BoundStage] = {}
         self._entity = entity
-        self._relay = relay
-        self._given = config
-        self._served: dict[str, BoundStage] = {}
         self._codecs: dict[str, StateCodec] = {}
         self._verbs: Entities | None = None
-        home.attach(self)
+        self.move_to(home)
 
     def __repr__(self) -> str:
-        return f"Stages({', '.join(self._served)})"
+        return f"Stages({self.kind}: {', '.join(self.served)})"
 
     def add(self, *stages: Stage[Any, Any]) -> None:
         """Serve these stages here. Errors: ConfigurationError."""
         for stage in stages:
-            self.serve(LocalStage(stage, self._entity))
+            self.serve(LocalStage(self.kind, stage, self._entity))
             _, state_type = declared_types(type(stage))
             self._codecs[stage.name] = StateCodec(state_type, stage.revision)
 
     def serve(self, stage: BoundStage) -> None:
         """Serve a stage that is already bound: a remote one."""
         name = stage.info.name
-        if name in self._served:
+        everywhere = [name for stages in self._home.attached for name in stages.served]
+        if name in everywhere:
             raise ConfigurationError(f"stage {name}", "is there twice")
-        if len(self._served) >= STAGES_MAX:
+        if len(everywhere) >= STAGES_MAX:
             raise ConfigurationError("stages", f"are more than {STAGES_MAX}")
-        self._served[name] = stage
+        self.served[name] = stage
 
     def remote(self, name: str, address: str, **options: Unpack[RemoteOptions]) -> None:
         """Serve a stage that another service is; it describes itself when there is a worker.
@@ -108,29 +111,18 @@ class Stages(Generic[E]):
         """
         from gnomon.stages.remote import GrpcStage  # gRPC is large
 
-        deadline_max = self._config.call_timeout * 0.9
-        self.serve(GrpcStage(name, address, deadline_max=deadline_max, **options))
+        deadline_max = self._home.stages_config.call_timeout * 0.9
+        self.serve(GrpcStage(self.kind, name, address, deadline_max=deadline_max, **options))
 
     def move_to(self, home: StageHost) -> None:
-        """Live in another app: the one that a command made, instead of the program's own."""
+        """Live in an app; in another one, if it was made by a command and not by the program."""
+        for other in home.attached:
+            if other.kind == self.kind:
+                raise ConfigurationError("stages", f"of the kind {self.kind!r} are there twice")
+            if other.relay is not None and self.relay is not None:
+                raise ConfigurationError("stages", "have two relays: all kinds go to one")
         self._home = home
-        home.attach(self)
-
-    @property
-    def _config(self) -> StagesConfig:
-        return self._given or self._home.stages_config
-
-    def companion(self, ownership: Ownership, relay: RelayTarget | None = None) -> StageWorker:
-        """What the worker keeps while it holds shards; `relay` is the configured one."""
-        return StageWorker(
-            self._home.store,
-            list(self._served.values()),
-            self._relay or relay,
-            ownership=ownership,
-            shard_count=self._home.installation.shard_count,
-            env=self._home.env,
-            config=self._config,
-        )
+        home.attached.append(self)
 
     # -- verbs ------------------------------------------------------------------------------------
 
@@ -142,7 +134,8 @@ class Stages(Generic[E]):
                 self._home.store,
                 self._home.installation,
                 entropy=self._home.env.entropy,
-                has_relay=self._relay is not None or self._config.relay is not None,
+                has_relay=_relay_of(self._home) is not None
+                or self._home.stages_config.relay is not None,
             )
         return self._verbs
 
@@ -150,66 +143,71 @@ class Stages(Generic[E]):
         self, entity_id: str, document: E, *, if_version: int | None = None, by: str = USER
     ) -> Entity:
         """Create or replace an entity."""
-        return await self.entities.put(entity_id, document, if_version=if_version, by=by)
+        return await self.entities.put(self.kind, entity_id, document, if_version=if_version, by=by)
 
     async def patch(
         self, entity_id: str, patch: Patch, *, if_version: int | None = None, by: str = USER
     ) -> Entity:
         """Change some of an entity's fields."""
-        return await self.entities.patch(entity_id, patch, if_version=if_version, by=by)
+        return await self.entities.patch(self.kind, entity_id, patch, if_version=if_version, by=by)
 
     async def delete(self, entity_id: str, *, if_version: int | None = None) -> None:
         """Remove an entity."""
-        await self.entities.delete(entity_id, if_version=if_version)
+        await self.entities.delete(self.kind, entity_id, if_version=if_version)
 
     async def get(self, entity_id: str) -> E:
         """An entity's document, as the declared type."""
-        found: E = document_of(await self.entities.get(entity_id), self._entity)
-        return found
+        document, _ = await self.read(entity_id)
+        return document
 
     async def read(self, entity_id: str) -> tuple[E, int]:
         """An entity's document and its version, for a change with `if_version`."""
-        entity = await self.entities.get(entity_id)
+        entity = await self.entities.get(self.kind, entity_id)
         return document_of(entity, self._entity), entity.version
 
     async def put_many(self, documents: Mapping[str, E]) -> int:
         """Create or replace many; how many were changed by it."""
-        return await self.entities.put_many(documents)
+        return await self.entities.put_many(self.kind, documents)
 
     def state(self, stage: str, entity_id: str) -> StateHandle:
         """A stage's private state, to read and to compare and set."""
         codec = self._codecs.get(stage) or StateCodec(Any, 1)
-        return StateHandle(self.entities, stage, entity_id, codec)
+        return StateHandle(self.entities, EntityKey(self.kind, entity_id), stage, codec)
 
     async def backfill(self, stage: str) -> bool:
-        """Walk the whole base for a stage, in the background lane."""
+        """Walk all entities of this kind for a stage, in the background lane."""
         return await self.entities.backfill_stage(stage)
 
     async def explain(self, entity_id: str) -> Explanation:
         """Why it is in which queue, by what chain, waiting for what."""
-        return await self.entities.explain(entity_id)
+        return await self.entities.explain(self.kind, entity_id)
 
     async def stages(self) -> Sequence[StageRecord]:
-        """What the register knows of all stages."""
-        return await self.entities.stages()
+        """What the register knows of the stages of this kind."""
+        return [record for record in await self.entities.stages() if record.kind == self.kind]
 
     async def parked(self, stage: str | None = None) -> Sequence[ParkedRow]:
         """What waits for a person."""
-        return await self.entities.parked(stage=stage)
+        return await self.entities.parked(kind=self.kind, stage=stage)
+
+
+def _relay_of(home: StageHost) -> RelayTarget | None:
+    """The one that a program gave."""
+    return next((stages.relay for stages in home.attached if stages.relay is not None), None)
 
 
 class StateHandle:
     """One stage's state beside one entity."""
 
-    def __init__(self, entities: Entities, stage: str, entity_id: str, codec: StateCodec) -> None:
+    def __init__(self, entities: Entities, key: EntityKey, stage: str, codec: StateCodec) -> None:
         self._entities = entities
+        self._key = key
         self._stage = stage
-        self._entity_id = entity_id
         self._codec = codec
 
     async def read(self) -> tuple[Any, int]:
         """The state (None if there is none) and its version. Errors: NotFound."""
-        _, state = await self._entities.state(self._stage, self._entity_id)
+        _, state = await self._entities.state(*self._key, self._stage)
         if state is None:
             return None, 0
         return self._codec.decode(state, lambda value, _: value), state.version
@@ -218,7 +216,7 @@ class StateHandle:
         """Store it if the state is still at this version; wakes the stage."""
         write = self._codec.encode(new)
         stored = await self._entities.swap_state(
-            self._stage, self._entity_id, write, version=version, wake=wake
+            *self._key, self._stage, write, version=version, wake=wake
         )
         return stored is not None
 
@@ -273,14 +271,15 @@ class StageWorker:
         )
 
     @classmethod
-    def without_stages(
-        cls, home: StageHost, relay: RelayTarget | None, ownership: Ownership
+    def of(
+        cls, home: StageHost, ownership: Ownership, relay: RelayTarget | None = None
     ) -> StageWorker:
-        """That of a program that has none: it sees to it that those of others hear of changes."""
+        """That of a program, with its stages of all kinds; `relay` is the configured one. One that
+        has no stages sees to it that those of others hear of changes."""
         return cls(
             home.store,
-            (),
-            relay,
+            [stage for stages in home.attached for stage in stages.served.values()],
+            _relay_of(home) or relay,
             ownership=ownership,
             shard_count=home.installation.shard_count,
             env=home.env,

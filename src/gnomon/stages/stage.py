@@ -36,6 +36,7 @@ KEEP = Keep.KEEP  # leave it as it was
 class EntityView(msgspec.Struct, Generic[E, S], frozen=True):
     """An entity as a stage sees it."""
 
+    kind: str
     id: str
     version: int
     entity: E
@@ -69,6 +70,7 @@ class Update(msgspec.Struct, Generic[S], frozen=True):
 class SavedVersion(Generic[E, S]):
     """A saved version, for `after_save`. It may come more than once, with the same key."""
 
+    kind: str
     id: str
     version: int
     entity: E | None  # None: deleted
@@ -99,7 +101,7 @@ class Quarantine(Exception):  # noqa: N818 - likewise
 
 
 class Stage(Generic[E, S]):
-    """A pure function over entities: it may be called again at will.
+    """A pure function over entities of one kind: it may be called again at will.
 
     `process` may read the outside world but not change it; what must happen outside is done in
     `after_save`, from what was saved.

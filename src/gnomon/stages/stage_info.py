@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict
 
+from gnomon.contracts.store.register import StageDeclaration
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.stage.graph import Reach
@@ -81,6 +82,17 @@ class StageInfo:
         is_span = every is None or (isinstance(every, timedelta) and every >= BACKFILL_EVERY_MIN)
         self._check("backfill_every", is_span, "must be a timedelta of at least a minute")
 
+    def declaration(self) -> StageDeclaration:
+        """What the register is told of it."""
+        return StageDeclaration(
+            name=self.name,
+            revision=self.revision,
+            reach=self.reach,
+            formerly=self.formerly,
+            backfill=self.backfill,
+            debounce=self.debounce,
+        )
+
     def _check_span(self, option: str, longest: timedelta, shown: str) -> None:
         value = getattr(self, option)
         is_span = isinstance(value, timedelta) and timedelta(0) <= value <= longest
@@ -91,20 +103,23 @@ class StageInfo:
             raise ConfigurationError(f"stage {self.name}.{option}", problem)
 
 
-def info_of(stage: Stage[Any, Any]) -> StageInfo:
-    """Check a stage's declaration, and read its options. Errors: ConfigurationError."""
+def info_of(kind: str, stage: Stage[Any, Any]) -> StageInfo:
+    """Check the declaration of a stage over entities of a kind, and read its options.
+
+    Errors: ConfigurationError.
+    """
     check_is_stage(stage)
-    name, kind = getattr(stage, "name", None), type(stage)
+    name, cls = getattr(stage, "name", None), type(stage)
     if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
         raise ConfigurationError(
-            f"stage {kind.__name__}.name", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
+            f"stage {cls.__name__}.name", "must be 1 to 64 characters out of A-Z a-z 0-9 . _ -"
         )
-    _check_methods(kind, f"stage {name}")
+    _check_methods(cls, f"stage {name}")
     info = make_info(
         name,
-        Reach(_paths_of(stage, "watch"), _paths_of(stage, "writes")),
+        Reach(kind, _paths_of(stage, "watch"), _paths_of(stage, "writes")),
         {option: getattr(stage, option) for option in LOCAL_OPTIONS},
-        wants_saves=kind.after_save is not Stage.after_save,
+        wants_saves=cls.after_save is not Stage.after_save,
     )
     if info.revision < 1:
         raise ConfigurationError(f"stage {name}.revision", "must be at least 1")
@@ -145,13 +160,13 @@ def _paths_of(stage: Stage[Any, Any], option: str) -> tuple[str, ...]:
     return tuple(map(normal, paths))
 
 
-def _check_methods(kind: type[Stage[Any, Any]], path: str) -> None:
+def _check_methods(cls: type[Stage[Any, Any]], path: str) -> None:
     """What is awaited is a coroutine function, and what is not is none."""
-    if kind.process is Stage.process and kind.process_many is Stage.process_many:
+    if cls.process is Stage.process and cls.process_many is Stage.process_many:
         raise ConfigurationError(path, "has neither process nor process_many")
     for name in ("process", "process_many", "after_save"):
-        if not inspect.iscoroutinefunction(getattr(kind, name)):
+        if not inspect.iscoroutinefunction(getattr(cls, name)):
             raise ConfigurationError(f"{path}.{name}", "must be `async def`")
     for name in ("should_process", "migrate"):
-        if inspect.iscoroutinefunction(getattr(kind, name)):
+        if inspect.iscoroutinefunction(getattr(cls, name)):
             raise ConfigurationError(f"{path}.{name}", "must be a plain `def`: it is not awaited")

@@ -20,6 +20,7 @@ from gnomon.boundary import AttemptBoundary
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
 from gnomon.model.errors import ConfigurationError
+from gnomon.model.ids import entity_kind
 from gnomon.model.secret import Secret
 from gnomon.stages.bound_stage import LocalStage, OutageError
 from gnomon.stages.stage import Stage
@@ -75,6 +76,7 @@ class StageServer:
 
     def __init__(
         self,
+        kind: str,
         stage: Stage[Any, Any],
         address: str,
         *,
@@ -84,7 +86,7 @@ class StageServer:
     ) -> None:
         self._options = options or StageServerOptions()
         self._clock = clock or SystemClock()
-        self._stage = LocalStage(stage, entity)
+        self._stage = LocalStage(entity_kind(kind), stage, entity)
         self._server = grpc.aio.server(
             options=(
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error
@@ -172,6 +174,7 @@ class StageServer:
             can.append(pb.STAGE_CAPABILITY_AFTER_SAVE)
         return pb.DescribeResponse(
             name=info.name,
+            kind=info.reach.kind,
             revision=info.revision,
             watch=info.reach.watch,
             writes=[path or "*" for path in info.reach.writes],
@@ -203,6 +206,7 @@ class StageServer:
 
 
 async def serve_stage(
+    kind: str,
     stage: Stage[Any, Any],
     address: str,
     *,
@@ -210,8 +214,11 @@ async def serve_stage(
     entity: Any = None,
     options: StageServerOptions | None = None,
 ) -> None:
-    """Be a stage for others at `host:port` until `stop` is set. Errors: ConfigurationError."""
-    server = StageServer(stage, address, entity=entity, options=options)
+    """Be a stage over entities of a kind, for others, at `host:port` until `stop` is set.
+
+    Errors: ConfigurationError, InvalidSpec.
+    """
+    server = StageServer(kind, stage, address, entity=entity, options=options)
     await server.start()
     try:
         await stop.wait()

@@ -19,6 +19,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from gnomon.contracts.store.entities import Entity, StageState, StateWrite
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import InvalidRequest, InvalidSpec
+from gnomon.model.ids import EntityKey
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.answers import WrongAnswerError, check_time
 from gnomon.stages.bound_stage import Answer, StageInput, StageResult
@@ -118,6 +119,7 @@ def write_item(view: StageInput, stage: str) -> pb.EntityView:
     entity, state = view.entity, view.states.get(stage)
     return pb.EntityView(
         entity=pb.Entity(
+            kind=entity.kind,
             id=entity.id,
             epoch=entity.epoch,
             version=entity.version,
@@ -143,7 +145,7 @@ def read_item(message: pb.EntityView, stage: str) -> StageInput:
     now = read_time(message.now)
     return StageInput(
         Entity(
-            id=entity.id,
+            key=str(EntityKey(entity.kind, entity.id)),
             shard=0,
             epoch=entity.epoch,
             version=entity.version,
@@ -320,9 +322,11 @@ def _read_failure(failure: pb.Failure) -> Exception:
 
 def write_saved(row: OutboxRow) -> pb.SavedVersion:
     """A saved version as a message."""
+    kind, entity_id = EntityKey.parse(row.entity_key)
     return pb.SavedVersion(
         entity=pb.Entity(
-            id=row.entity_id,
+            kind=kind,
+            id=entity_id,
             epoch=row.epoch,
             version=row.version,
             document=b"" if row.doc is None else row.doc.encode(),
@@ -343,7 +347,7 @@ def read_saved(message: pb.SavedVersion, stage: str, *, now: datetime) -> Outbox
         shard=0,
         n=0,
         sink=stage,
-        entity_id=entity.id,
+        entity_key=str(EntityKey(entity.kind, entity.id)),
         epoch=entity.epoch,
         version=entity.version,
         author=message.author,

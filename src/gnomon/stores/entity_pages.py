@@ -8,7 +8,13 @@ from operator import attrgetter
 
 from gnomon.contracts.store.queues import QueueRow
 
-_PLACE = attrgetter("entity_id", "stage")
+_LAST_CHAR = "\U0010ffff"
+_PLACE = attrgetter("entity_key", "stage")
+
+
+def end_of(prefix: str) -> str:
+    """What is after all keys that begin so."""
+    return prefix + _LAST_CHAR
 
 
 def parked_page(rows: Iterable[QueueRow], limit: int) -> list[QueueRow]:

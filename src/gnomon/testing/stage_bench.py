@@ -20,6 +20,7 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import HeldShard, Installation, Store
 from gnomon.contracts.store.outbox import OutboxRow
+from gnomon.model.ids import EntityKey
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.codec import decode_document
 from gnomon.stages.config import StagesConfig
@@ -67,10 +68,11 @@ class AllShards:
 
 
 class Bench:
-    """Some stages, a store in memory, and the time in your hands."""
+    """Some stages over entities of a kind, a store in memory, and the time in your hands."""
 
     def __init__(
         self,
+        kind: str,
         *stages: Stage[Any, Any],
         now: str | datetime = "2026-01-01",
         entity: Any = None,
@@ -93,11 +95,11 @@ class Bench:
         self._installation: Installation | None = None
         self._worker: StageWorker | None = None
         self._ownership = AllShards()
-        self.stages: Stages[Any] = Stages(
-            self, entity=entity, relay=_Kept(self), config=config or StagesConfig()
-        )
-        self.stages.add(*stages)
+        self.stages_config = config or StagesConfig()
+        self.attached: list[Stages[Any]] = []
         self.published: list[OutboxRow] = []  # what the relay was given, in order
+        self.stages: Stages[Any] = Stages(self, kind, entity=entity, relay=_Kept(self))
+        self.stages.add(*stages)
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -105,14 +107,6 @@ class Bench:
 
     async def __aexit__(self, *_exc_info: object) -> None:
         await self.close()
-
-    def attach(self, stages: Stages[Any]) -> None:
-        """Nothing: the bench itself is the worker."""
-
-    @property
-    def stages_config(self) -> StagesConfig:
-        """The defaults: nothing is configured."""
-        return StagesConfig()
 
     @property
     def installation(self) -> Installation:
@@ -153,20 +147,20 @@ class Bench:
 
     def __getitem__(self, entity_id: str) -> dict[str, Any]:
         """An entity's document, as it is now. Errors: KeyError."""
-        row = self._runner.connection.execute(
-            "SELECT doc FROM entity WHERE id = ? AND doc IS NOT NULL", (entity_id,)
-        ).fetchone()
-        if row is None:
-            raise KeyError(entity_id)
-        (document,) = row
-        return decode_document(document)
+        return decode_document(self._living(entity_id)[1])
 
     def version(self, entity_id: str) -> int:
         """How often it was changed."""
-        [version] = self._runner.connection.execute(
-            "SELECT version FROM entity WHERE id = ?", (entity_id,)
+        return self._living(entity_id)[0]
+
+    def _living(self, entity_id: str) -> tuple[int, str]:
+        row: tuple[int, str] | None = self._runner.connection.execute(
+            "SELECT version, doc FROM entity WHERE entity_key = ? AND doc IS NOT NULL",
+            (str(EntityKey(self.stages.kind, entity_id)),),
         ).fetchone()
-        return int(version)
+        if row is None:
+            raise KeyError(entity_id)
+        return row
 
     async def explain(self, entity_id: str) -> Explanation:
         """Why it is in which queue."""
@@ -233,7 +227,7 @@ class Bench:
             )
             assert held is not None
             self._ownership.holdings[held.shard] = held
-        self._worker = self.stages.companion(self._ownership)
+        self._worker = StageWorker.of(self, self._ownership)
         await self._worker.reconciler.declare()
         await self.settle()  # the walks of new stages over an empty base
         return self._worker

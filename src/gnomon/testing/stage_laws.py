@@ -16,6 +16,7 @@ from gnomon.stages.stage_info import info_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = timedelta(hours=1)
+EXAMPLE = "example"  # the kind and the id of all of them
 
 
 class LawBrokenError(AssertionError):
@@ -41,7 +42,7 @@ def check_stage(
     writes within `writes`. 5. An hour later, and nothing else, the patch is the same (no clock in
     the data) unless a timer was asked for in between. Errors: LawBrokenError.
     """
-    info_of(stage)
+    info_of(EXAMPLE, stage)
     if hasattr(examples, "example") and hasattr(examples, "map"):
         _check_strategy(stage, examples)
         return
@@ -99,13 +100,13 @@ def _check_writes(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
 ) -> None:
-    foreign = outside(changed_paths(before, after), info_of(stage).reach.writes)
+    foreign = outside(changed_paths(before, after), info_of(EXAMPLE, stage).reach.writes)
     if foreign:
         raise _broken(f"it writes {', '.join(foreign)} outside `writes`", example)
 
 
 async def _check_reads(stage: Stage[Any, Any], example: Example) -> None:
-    reach = info_of(stage).reach
+    reach = info_of(EXAMPLE, stage).reach
     if not reach.watch or WHOLE in reach.watch:
         return
     read: set[str] = set()
@@ -128,7 +129,8 @@ async def _process(stage: Stage[Any, Any], example: Example) -> Update[Any]:
 
 def _item(example: Example, entity: Any) -> EntityView[Any, Any]:
     return EntityView(
-        id="example",
+        kind=EXAMPLE,
+        id=EXAMPLE,
         version=1,
         entity=entity,
         state=example.state,

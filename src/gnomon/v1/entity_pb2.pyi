@@ -29,6 +29,7 @@ class PutEntityRequest(_message.Message):
     DOCUMENT_FIELD_NUMBER: _builtins.int
     IF_VERSION_FIELD_NUMBER: _builtins.int
     IF_EPOCH_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     document: _builtins.bytes
     """JSON, an object. The whole message has at most 1 MiB."""
@@ -36,6 +37,7 @@ class PutEntityRequest(_message.Message):
     """Only if it is at this version; 0: only if there is none."""
     if_epoch: _builtins.int
     """Only if it is in this life."""
+    kind: _builtins.str
     def __init__(
         self,
         *,
@@ -43,10 +45,11 @@ class PutEntityRequest(_message.Message):
         document: _builtins.bytes = ...,
         if_version: _builtins.int | None = ...,
         if_epoch: _builtins.int | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "if_epoch", b"if_epoch", "if_version", b"if_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "document", b"document", "id", b"id", "if_epoch", b"if_epoch", "if_version", b"if_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "document", b"document", "id", b"id", "if_epoch", b"if_epoch", "if_version", b"if_version", "kind", b"kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_epoch: _TypeAlias = _typing.Literal["if_epoch"]  # noqa: Y015
     _WhichOneofArgType__if_epoch: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch"]  # noqa: Y015
@@ -105,6 +108,8 @@ class PutEntitiesRequest(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     ENTITIES_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
     @_builtins.property
     def entities(self) -> _containers.RepeatedCompositeFieldContainer[Global___PutEntitiesRequest.Item]:
         """At most 1000; the whole message has at most 1 MiB. If one is not valid, none is stored."""
@@ -113,10 +118,11 @@ class PutEntitiesRequest(_message.Message):
         self,
         *,
         entities: _abc.Iterable[Global___PutEntitiesRequest.Item] | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entities", b"entities"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entities", b"entities", "kind", b"kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -151,6 +157,7 @@ class PatchEntityRequest(_message.Message):
     JSON_PATCH_FIELD_NUMBER: _builtins.int
     IF_VERSION_FIELD_NUMBER: _builtins.int
     IF_EPOCH_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     merge_patch: _builtins.bytes
     """JSON merge patch (RFC 7396)."""
@@ -158,6 +165,7 @@ class PatchEntityRequest(_message.Message):
     """JSON patch (RFC 6902)."""
     if_version: _builtins.int
     if_epoch: _builtins.int
+    kind: _builtins.str
     def __init__(
         self,
         *,
@@ -166,10 +174,11 @@ class PatchEntityRequest(_message.Message):
         json_patch: _builtins.bytes = ...,
         if_version: _builtins.int | None = ...,
         if_epoch: _builtins.int | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "if_epoch", b"if_epoch", "if_version", b"if_version", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "patch", b"patch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "id", b"id", "if_epoch", b"if_epoch", "if_version", b"if_version", "json_patch", b"json_patch", "merge_patch", b"merge_patch", "patch", b"patch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "id", b"id", "if_epoch", b"if_epoch", "if_version", b"if_version", "json_patch", b"json_patch", "kind", b"kind", "merge_patch", b"merge_patch", "patch", b"patch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_epoch: _TypeAlias = _typing.Literal["if_epoch"]  # noqa: Y015
     _WhichOneofArgType__if_epoch: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch"]  # noqa: Y015
@@ -211,15 +220,18 @@ class GetEntityRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    kind: _builtins.str
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -252,19 +264,22 @@ class DeleteEntityRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     IF_VERSION_FIELD_NUMBER: _builtins.int
     IF_EPOCH_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     if_version: _builtins.int
     if_epoch: _builtins.int
+    kind: _builtins.str
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         if_version: _builtins.int | None = ...,
         if_epoch: _builtins.int | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "if_epoch", b"if_epoch", "if_version", b"if_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "id", b"id", "if_epoch", b"if_epoch", "if_version", b"if_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch", "_if_version", b"_if_version", "id", b"id", "if_epoch", b"if_epoch", "if_version", b"if_version", "kind", b"kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_epoch: _TypeAlias = _typing.Literal["if_epoch"]  # noqa: Y015
     _WhichOneofArgType__if_epoch: _TypeAlias = _typing.Literal["_if_epoch", b"_if_epoch"]  # noqa: Y015
@@ -299,21 +314,24 @@ class ListEntitiesRequest(_message.Message):
     ID_PREFIX_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id_prefix: _builtins.str
     limit: _builtins.int
     """1 to 1000; 100 if not set. A page that would be larger than 1 MiB has fewer."""
     after: _builtins.str
     """The `next` of a former page."""
+    kind: _builtins.str
     def __init__(
         self,
         *,
         id_prefix: _builtins.str | None = ...,
         limit: _builtins.int | None = ...,
         after: _builtins.str | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "after", b"after", "id_prefix", b"id_prefix", "limit", b"limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "after", b"after", "id_prefix", b"id_prefix", "limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "after", b"after", "id_prefix", b"id_prefix", "kind", b"kind", "limit", b"limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
@@ -361,15 +379,18 @@ class ExplainEntityRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    kind: _builtins.str
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -405,9 +426,11 @@ class Explanation(_message.Message):
     CHANGED_AT_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     epoch: _builtins.int
     version: _builtins.int
+    kind: _builtins.str
     @_builtins.property
     def changed_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -425,10 +448,11 @@ class Explanation(_message.Message):
         changed_at: _timestamp_pb2.Timestamp | None = ...,
         stages: _abc.Iterable[Global___StageExplanation] | None = ...,
         changes: _abc.Iterable[Global___ChangeNote] | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "changes", b"changes", "epoch", b"epoch", "id", b"id", "stages", b"stages", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "changes", b"changes", "epoch", b"epoch", "id", b"id", "kind", b"kind", "stages", b"stages", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -558,18 +582,21 @@ class ReleaseEntityRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     stage: _builtins.str
     """All stages if not set."""
+    kind: _builtins.str
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         stage: _builtins.str | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_stage", b"_stage", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stage", b"_stage", "id", b"id", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stage", b"_stage", "id", b"id", "kind", b"kind", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__stage: _TypeAlias = _typing.Literal["stage"]  # noqa: Y015
     _WhichOneofArgType__stage: _TypeAlias = _typing.Literal["_stage", b"_stage"]  # noqa: Y015
@@ -603,30 +630,38 @@ class ListParkedRequest(_message.Message):
     STAGE_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     limit: _builtins.int
     """Of (entity, stage), which may have two rows; 1 to 1000, 100 if not set."""
     after: _builtins.str
     """The `next` of a former page."""
+    kind: _builtins.str
+    """All kinds if not set."""
     def __init__(
         self,
         *,
         stage: _builtins.str | None = ...,
         limit: _builtins.int | None = ...,
         after: _builtins.str | None = ...,
+        kind: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_limit", b"_limit", "_stage", b"_stage", "after", b"after", "limit", b"limit", "stage", b"stage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_kind", b"_kind", "_limit", b"_limit", "_stage", b"_stage", "after", b"after", "kind", b"kind", "limit", b"limit", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_limit", b"_limit", "_stage", b"_stage", "after", b"after", "limit", b"limit", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_kind", b"_kind", "_limit", b"_limit", "_stage", b"_stage", "after", b"after", "kind", b"kind", "limit", b"limit", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
+    _WhichOneofReturnType__kind: _TypeAlias = _typing.Literal["kind"]  # noqa: Y015
+    _WhichOneofArgType__kind: _TypeAlias = _typing.Literal["_kind", b"_kind"]  # noqa: Y015
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
     _WhichOneofReturnType__stage: _TypeAlias = _typing.Literal["stage"]  # noqa: Y015
     _WhichOneofArgType__stage: _TypeAlias = _typing.Literal["_stage", b"_stage"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after) -> _WhichOneofReturnType__after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__kind) -> _WhichOneofReturnType__kind | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
     @_typing.overload
@@ -674,6 +709,7 @@ class ParkedRow(_message.Message):
     REASONS_FIELD_NUMBER: _builtins.int
     DEPTH_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     entity_id: _builtins.str
     stage: _builtins.str
     status: _builtins.str
@@ -682,6 +718,7 @@ class ParkedRow(_message.Message):
     depth: _builtins.int
     error: _builtins.str
     """The last failure, or the proof of the loop."""
+    kind: _builtins.str
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -697,10 +734,11 @@ class ParkedRow(_message.Message):
         reasons: _abc.Iterable[_builtins.str] | None = ...,
         depth: _builtins.int = ...,
         error: _builtins.str | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "error", b"error", "since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "attempts", b"attempts", "depth", b"depth", "entity_id", b"entity_id", "error", b"error", "reasons", b"reasons", "since", b"since", "stage", b"stage", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "attempts", b"attempts", "depth", b"depth", "entity_id", b"entity_id", "error", b"error", "kind", b"kind", "reasons", b"reasons", "since", b"since", "stage", b"stage", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
@@ -759,6 +797,7 @@ class StageRecord(_message.Message):
     OWN_ECHO_FIELD_NUMBER: _builtins.int
     WATCH_FIELD_NUMBER: _builtins.int
     WRITES_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     revision: _builtins.int
     """The highest that was ever served."""
@@ -769,6 +808,8 @@ class StageRecord(_message.Message):
     sleeping: _builtins.int
     own_echo: _builtins.bool
     """It may write what it watches. Its own changes do not wake it."""
+    kind: _builtins.str
+    """Of the entities that it looks after."""
     @_builtins.property
     def first_seen_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -798,10 +839,11 @@ class StageRecord(_message.Message):
         own_echo: _builtins.bool = ...,
         watch: _abc.Iterable[_builtins.str] | None = ...,
         writes: _abc.Iterable[_builtins.str] | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["debounce", b"debounce", "first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "debounce", b"debounce", "first_seen_at", b"first_seen_at", "last_seen_at", b"last_seen_at", "name", b"name", "own_echo", b"own_echo", "parked", b"parked", "revision", b"revision", "sleeping", b"sleeping", "waiting", b"waiting", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "debounce", b"debounce", "first_seen_at", b"first_seen_at", "kind", b"kind", "last_seen_at", b"last_seen_at", "name", b"name", "own_echo", b"own_echo", "parked", b"parked", "revision", b"revision", "sleeping", b"sleeping", "waiting", b"waiting", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -886,17 +928,20 @@ class ReadRequest(_message.Message):
 
     STAGE_FIELD_NUMBER: _builtins.int
     ENTITY_ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     entity_id: _builtins.str
+    kind: _builtins.str
     def __init__(
         self,
         *,
         stage: _builtins.str = ...,
         entity_id: _builtins.str = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity_id", b"entity_id", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entity_id", b"entity_id", "kind", b"kind", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -940,6 +985,7 @@ class CompareAndSetRequest(_message.Message):
     EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     LEAVE_ASLEEP_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     stage: _builtins.str
     entity_id: _builtins.str
     entity_epoch: _builtins.int
@@ -948,6 +994,7 @@ class CompareAndSetRequest(_message.Message):
     """0: there is none."""
     leave_asleep: _builtins.bool
     """Do not let the stage look at the entity because of it."""
+    kind: _builtins.str
     @_builtins.property
     def state(self) -> _stage_pb2.StageState:
         """Its version is ignored; its revision is that of the stored one, or the stage's, if not set."""
@@ -961,10 +1008,11 @@ class CompareAndSetRequest(_message.Message):
         expected_version: _builtins.int = ...,
         state: _stage_pb2.StageState | None = ...,
         leave_asleep: _builtins.bool = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_entity_epoch", b"_entity_epoch", "entity_epoch", b"entity_epoch", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_entity_epoch", b"_entity_epoch", "entity_epoch", b"entity_epoch", "entity_id", b"entity_id", "expected_version", b"expected_version", "leave_asleep", b"leave_asleep", "stage", b"stage", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_entity_epoch", b"_entity_epoch", "entity_epoch", b"entity_epoch", "entity_id", b"entity_id", "expected_version", b"expected_version", "kind", b"kind", "leave_asleep", b"leave_asleep", "stage", b"stage", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__entity_epoch: _TypeAlias = _typing.Literal["entity_epoch"]  # noqa: Y015
     _WhichOneofArgType__entity_epoch: _TypeAlias = _typing.Literal["_entity_epoch", b"_entity_epoch"]  # noqa: Y015

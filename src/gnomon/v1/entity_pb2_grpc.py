@@ -109,7 +109,7 @@ class EntityServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutEntities(self, request, context):
-        """Create or replace many entities.
+        """Create or replace many entities of one kind.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,7 +136,7 @@ class EntityServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListEntities(self, request, context):
-        """A page of entities in order of id.
+        """A page of the entities of one kind, in order of id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,7 +171,7 @@ class EntityServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def BackfillStage(self, request, context):
-        """Let a stage go over all entities, in the background.
+        """Let a stage go over all entities of its kind, in the background.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

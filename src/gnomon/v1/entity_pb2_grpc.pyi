@@ -36,14 +36,14 @@ class EntityServiceStub:
     PutEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.PutEntityRequest, _entity_pb2.PutEntityResponse]
     """Create an entity, or give it a new document."""
     PutEntities: _grpc.UnaryUnaryMultiCallable[_entity_pb2.PutEntitiesRequest, _entity_pb2.PutEntitiesResponse]
-    """Create or replace many entities."""
+    """Create or replace many entities of one kind."""
     PatchEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.PatchEntityRequest, _entity_pb2.PatchEntityResponse]
     """Change some of a document."""
     GetEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.GetEntityRequest, _entity_pb2.GetEntityResponse]
     DeleteEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.DeleteEntityRequest, _entity_pb2.DeleteEntityResponse]
     """Remove it from all queues, with its timers."""
     ListEntities: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ListEntitiesRequest, _entity_pb2.ListEntitiesResponse]
-    """A page of entities in order of id."""
+    """A page of the entities of one kind, in order of id."""
     ExplainEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ExplainEntityRequest, _entity_pb2.ExplainEntityResponse]
     """Why it is in which queue, by what chain, waiting for what."""
     ReleaseEntity: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ReleaseEntityRequest, _entity_pb2.ReleaseEntityResponse]
@@ -53,7 +53,7 @@ class EntityServiceStub:
     ListStages: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ListStagesRequest, _entity_pb2.ListStagesResponse]
     """All stages that were ever served and not forgotten."""
     BackfillStage: _grpc.UnaryUnaryMultiCallable[_entity_pb2.BackfillStageRequest, _entity_pb2.BackfillStageResponse]
-    """Let a stage go over all entities, in the background."""
+    """Let a stage go over all entities of its kind, in the background."""
     ForgetStage: _grpc.UnaryUnaryMultiCallable[_entity_pb2.ForgetStageRequest, _entity_pb2.ForgetStageResponse]
     """Remove all that is stored of a stage: queue, timers, states. Needs the scope admin."""
 
@@ -65,14 +65,14 @@ class EntityServiceAsyncStub(EntityServiceStub):
     PutEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.PutEntityRequest, _entity_pb2.PutEntityResponse]  # type: ignore[assignment]
     """Create an entity, or give it a new document."""
     PutEntities: _aio.UnaryUnaryMultiCallable[_entity_pb2.PutEntitiesRequest, _entity_pb2.PutEntitiesResponse]  # type: ignore[assignment]
-    """Create or replace many entities."""
+    """Create or replace many entities of one kind."""
     PatchEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.PatchEntityRequest, _entity_pb2.PatchEntityResponse]  # type: ignore[assignment]
     """Change some of a document."""
     GetEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.GetEntityRequest, _entity_pb2.GetEntityResponse]  # type: ignore[assignment]
     DeleteEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.DeleteEntityRequest, _entity_pb2.DeleteEntityResponse]  # type: ignore[assignment]
     """Remove it from all queues, with its timers."""
     ListEntities: _aio.UnaryUnaryMultiCallable[_entity_pb2.ListEntitiesRequest, _entity_pb2.ListEntitiesResponse]  # type: ignore[assignment]
-    """A page of entities in order of id."""
+    """A page of the entities of one kind, in order of id."""
     ExplainEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.ExplainEntityRequest, _entity_pb2.ExplainEntityResponse]  # type: ignore[assignment]
     """Why it is in which queue, by what chain, waiting for what."""
     ReleaseEntity: _aio.UnaryUnaryMultiCallable[_entity_pb2.ReleaseEntityRequest, _entity_pb2.ReleaseEntityResponse]  # type: ignore[assignment]
@@ -82,7 +82,7 @@ class EntityServiceAsyncStub(EntityServiceStub):
     ListStages: _aio.UnaryUnaryMultiCallable[_entity_pb2.ListStagesRequest, _entity_pb2.ListStagesResponse]  # type: ignore[assignment]
     """All stages that were ever served and not forgotten."""
     BackfillStage: _aio.UnaryUnaryMultiCallable[_entity_pb2.BackfillStageRequest, _entity_pb2.BackfillStageResponse]  # type: ignore[assignment]
-    """Let a stage go over all entities, in the background."""
+    """Let a stage go over all entities of its kind, in the background."""
     ForgetStage: _aio.UnaryUnaryMultiCallable[_entity_pb2.ForgetStageRequest, _entity_pb2.ForgetStageResponse]  # type: ignore[assignment]
     """Remove all that is stored of a stage: queue, timers, states. Needs the scope admin."""
 
@@ -103,7 +103,7 @@ class EntityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _entity_pb2.PutEntitiesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_entity_pb2.PutEntitiesResponse, _abc.Awaitable[_entity_pb2.PutEntitiesResponse]]:
-        """Create or replace many entities."""
+        """Create or replace many entities of one kind."""
 
     @_abc_1.abstractmethod
     def PatchEntity(
@@ -134,7 +134,7 @@ class EntityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _entity_pb2.ListEntitiesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_entity_pb2.ListEntitiesResponse, _abc.Awaitable[_entity_pb2.ListEntitiesResponse]]:
-        """A page of entities in order of id."""
+        """A page of the entities of one kind, in order of id."""
 
     @_abc_1.abstractmethod
     def ExplainEntity(
@@ -174,7 +174,7 @@ class EntityServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _entity_pb2.BackfillStageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_entity_pb2.BackfillStageResponse, _abc.Awaitable[_entity_pb2.BackfillStageResponse]]:
-        """Let a stage go over all entities, in the background."""
+        """Let a stage go over all entities of its kind, in the background."""
 
     @_abc_1.abstractmethod
     def ForgetStage(

@@ -27,51 +27,51 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15gnomon/v1/stage.proto\x12\tgnomon.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x01\n\x06\x45ntity\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x10\n\x08\x64ocument\x18\x04 \x01(\x0c\x12.\n\nchanged_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05shard\x18\x06 \x01(\x03\"p\n\nStageState\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\'\n\x07message\x18\x03 \x01(\x0b\x32\x14.google.protobuf.AnyH\x00\x12\x0e\n\x04json\x18\x04 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\"\xa0\x01\n\nEntityView\x12!\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x11.gnomon.v1.Entity\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.gnomon.v1.StageState\x12\'\n\x03now\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07reasons\x18\x04 \x03(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x03\" \n\x0f\x44\x65scribeRequest\x12\r\n\x05stage\x18\x01 \x01(\t\"\xf0\x01\n\x10\x44\x65scribeResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\r\n\x05watch\x18\x03 \x03(\t\x12\x0e\n\x06writes\x18\x04 \x03(\t\x12\x11\n\tmax_batch\x18\x05 \x01(\x03\x12+\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\x0c\x63\x61pabilities\x18\x07 \x03(\x0e\x32\x1a.gnomon.v1.StageCapability\x12+\n\x08\x64\x65\x62ounce\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\"]\n\x14ShouldProcessRequest\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12$\n\x05items\x18\x03 \x03(\x0b\x32\x15.gnomon.v1.EntityView\";\n\x15ShouldProcessResponse\x12\"\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x11.gnomon.v1.Answer\"Q\n\x06\x41nswer\x12\x11\n\x07process\x18\x01 \x01(\x08H\x00\x12*\n\x04wake\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x08\n\x06\x61nswer\"W\n\x0eProcessRequest\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12$\n\x05items\x18\x03 \x03(\x0b\x32\x15.gnomon.v1.EntityView\"7\n\x0fProcessResponse\x12$\n\x08outcomes\x18\x01 \x03(\x0b\x32\x12.gnomon.v1.Outcome\"\x83\x01\n\x07Outcome\x12\x11\n\tentity_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12#\n\x06update\x18\x03 \x01(\x0b\x32\x11.gnomon.v1.UpdateH\x00\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x12.gnomon.v1.FailureH\x00\x42\x08\n\x06result\"\xbf\x01\n\x06Update\x12\x15\n\x0bmerge_patch\x18\x01 \x01(\x0cH\x00\x12\x14\n\njson_patch\x18\x02 \x01(\x0cH\x00\x12$\n\x05state\x18\x03 \x01(\x0b\x32\x15.gnomon.v1.StageState\x12*\n\x04wake\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x12\x16\n\x0c\x63\x61ncel_timer\x18\x05 \x01(\x08H\x01\x12\x0c\n\x04note\x18\x06 \x01(\tB\x07\n\x05patchB\x07\n\x05timer\"p\n\x07\x46\x61ilure\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.gnomon.v1.FailureKind\x12.\n\x0bretry_after\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xa4\x01\n\x0cSavedVersion\x12!\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x11.gnomon.v1.Entity\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.gnomon.v1.StageState\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x04 \x03(\t\x12\x0f\n\x07\x64\x65leted\x18\x05 \x01(\x08\x12\x0b\n\x03key\x18\x06 \x01(\t\x12\x0c\n\x04root\x18\x07 \x01(\t\"I\n\x10\x41\x66terSaveRequest\x12\r\n\x05stage\x18\x01 \x01(\t\x12&\n\x05saved\x18\x02 \x03(\x0b\x32\x17.gnomon.v1.SavedVersion\"J\n\x11\x41\x66terSaveResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x03(\t\x12#\n\x07refused\x18\x02 \x03(\x0b\x32\x12.gnomon.v1.Refusal\";\n\x07Refusal\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x12.gnomon.v1.Failure*y\n\x0fStageCapability\x12 \n\x1cSTAGE_CAPABILITY_UNSPECIFIED\x10\x00\x12#\n\x1fSTAGE_CAPABILITY_SHOULD_PROCESS\x10\x01\x12\x1f\n\x1bSTAGE_CAPABILITY_AFTER_SAVE\x10\x02*`\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46\x41ILURE_KIND_RETRY\x10\x01\x12\x1b\n\x17\x46\x41ILURE_KIND_QUARANTINE\x10\x02\x32\xb1\x02\n\x0cStageService\x12\x43\n\x08\x44\x65scribe\x12\x1a.gnomon.v1.DescribeRequest\x1a\x1b.gnomon.v1.DescribeResponse\x12R\n\rShouldProcess\x12\x1f.gnomon.v1.ShouldProcessRequest\x1a .gnomon.v1.ShouldProcessResponse\x12@\n\x07Process\x12\x19.gnomon.v1.ProcessRequest\x1a\x1a.gnomon.v1.ProcessResponse\x12\x46\n\tAfterSave\x12\x1b.gnomon.v1.AfterSaveRequest\x1a\x1c.gnomon.v1.AfterSaveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15gnomon/v1/stage.proto\x12\tgnomon.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x01\n\x06\x45ntity\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x10\n\x08\x64ocument\x18\x04 \x01(\x0c\x12.\n\nchanged_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05shard\x18\x06 \x01(\x03\x12\x0c\n\x04kind\x18\x07 \x01(\t\"p\n\nStageState\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\'\n\x07message\x18\x03 \x01(\x0b\x32\x14.google.protobuf.AnyH\x00\x12\x0e\n\x04json\x18\x04 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\"\xa0\x01\n\nEntityView\x12!\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x11.gnomon.v1.Entity\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.gnomon.v1.StageState\x12\'\n\x03now\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07reasons\x18\x04 \x03(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x03\" \n\x0f\x44\x65scribeRequest\x12\r\n\x05stage\x18\x01 \x01(\t\"\xfe\x01\n\x10\x44\x65scribeResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\r\n\x05watch\x18\x03 \x03(\t\x12\x0e\n\x06writes\x18\x04 \x03(\t\x12\x11\n\tmax_batch\x18\x05 \x01(\x03\x12+\n\x08\x64\x65\x61\x64line\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\x0c\x63\x61pabilities\x18\x07 \x03(\x0e\x32\x1a.gnomon.v1.StageCapability\x12+\n\x08\x64\x65\x62ounce\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04kind\x18\t \x01(\t\"]\n\x14ShouldProcessRequest\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12$\n\x05items\x18\x03 \x03(\x0b\x32\x15.gnomon.v1.EntityView\";\n\x15ShouldProcessResponse\x12\"\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x11.gnomon.v1.Answer\"Q\n\x06\x41nswer\x12\x11\n\x07process\x18\x01 \x01(\x08H\x00\x12*\n\x04wake\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x42\x08\n\x06\x61nswer\"W\n\x0eProcessRequest\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12$\n\x05items\x18\x03 \x03(\x0b\x32\x15.gnomon.v1.EntityView\"7\n\x0fProcessResponse\x12$\n\x08outcomes\x18\x01 \x03(\x0b\x32\x12.gnomon.v1.Outcome\"\x83\x01\n\x07Outcome\x12\x11\n\tentity_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12#\n\x06update\x18\x03 \x01(\x0b\x32\x11.gnomon.v1.UpdateH\x00\x12%\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x12.gnomon.v1.FailureH\x00\x42\x08\n\x06result\"\xbf\x01\n\x06Update\x12\x15\n\x0bmerge_patch\x18\x01 \x01(\x0cH\x00\x12\x14\n\njson_patch\x18\x02 \x01(\x0cH\x00\x12$\n\x05state\x18\x03 \x01(\x0b\x32\x15.gnomon.v1.StageState\x12*\n\x04wake\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x12\x16\n\x0c\x63\x61ncel_timer\x18\x05 \x01(\x08H\x01\x12\x0c\n\x04note\x18\x06 \x01(\tB\x07\n\x05patchB\x07\n\x05timer\"p\n\x07\x46\x61ilure\x12$\n\x04kind\x18\x01 \x01(\x0e\x32\x16.gnomon.v1.FailureKind\x12.\n\x0bretry_after\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07message\x18\x03 \x01(\t\"\xa4\x01\n\x0cSavedVersion\x12!\n\x06\x65ntity\x18\x01 \x01(\x0b\x32\x11.gnomon.v1.Entity\x12$\n\x05state\x18\x02 \x01(\x0b\x32\x15.gnomon.v1.StageState\x12\x0e\n\x06\x61uthor\x18\x03 \x01(\t\x12\x0f\n\x07\x63hanged\x18\x04 \x03(\t\x12\x0f\n\x07\x64\x65leted\x18\x05 \x01(\x08\x12\x0b\n\x03key\x18\x06 \x01(\t\x12\x0c\n\x04root\x18\x07 \x01(\t\"I\n\x10\x41\x66terSaveRequest\x12\r\n\x05stage\x18\x01 \x01(\t\x12&\n\x05saved\x18\x02 \x03(\x0b\x32\x17.gnomon.v1.SavedVersion\"J\n\x11\x41\x66terSaveResponse\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x03(\t\x12#\n\x07refused\x18\x02 \x03(\x0b\x32\x12.gnomon.v1.Refusal\";\n\x07Refusal\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x07\x66\x61ilure\x18\x02 \x01(\x0b\x32\x12.gnomon.v1.Failure*y\n\x0fStageCapability\x12 \n\x1cSTAGE_CAPABILITY_UNSPECIFIED\x10\x00\x12#\n\x1fSTAGE_CAPABILITY_SHOULD_PROCESS\x10\x01\x12\x1f\n\x1bSTAGE_CAPABILITY_AFTER_SAVE\x10\x02*`\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46\x41ILURE_KIND_RETRY\x10\x01\x12\x1b\n\x17\x46\x41ILURE_KIND_QUARANTINE\x10\x02\x32\xb1\x02\n\x0cStageService\x12\x43\n\x08\x44\x65scribe\x12\x1a.gnomon.v1.DescribeRequest\x1a\x1b.gnomon.v1.DescribeResponse\x12R\n\rShouldProcess\x12\x1f.gnomon.v1.ShouldProcessRequest\x1a .gnomon.v1.ShouldProcessResponse\x12@\n\x07Process\x12\x19.gnomon.v1.ProcessRequest\x1a\x1a.gnomon.v1.ProcessResponse\x12\x46\n\tAfterSave\x12\x1b.gnomon.v1.AfterSaveRequest\x1a\x1c.gnomon.v1.AfterSaveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'gnomon.v1.stage_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STAGECAPABILITY']._serialized_start=2024
-  _globals['_STAGECAPABILITY']._serialized_end=2145
-  _globals['_FAILUREKIND']._serialized_start=2147
-  _globals['_FAILUREKIND']._serialized_end=2243
+  _globals['_STAGECAPABILITY']._serialized_start=2052
+  _globals['_STAGECAPABILITY']._serialized_end=2173
+  _globals['_FAILUREKIND']._serialized_start=2175
+  _globals['_FAILUREKIND']._serialized_end=2271
   _globals['_ENTITY']._serialized_start=129
-  _globals['_ENTITY']._serialized_end=262
-  _globals['_STAGESTATE']._serialized_start=264
-  _globals['_STAGESTATE']._serialized_end=376
-  _globals['_ENTITYVIEW']._serialized_start=379
-  _globals['_ENTITYVIEW']._serialized_end=539
-  _globals['_DESCRIBEREQUEST']._serialized_start=541
-  _globals['_DESCRIBEREQUEST']._serialized_end=573
-  _globals['_DESCRIBERESPONSE']._serialized_start=576
-  _globals['_DESCRIBERESPONSE']._serialized_end=816
-  _globals['_SHOULDPROCESSREQUEST']._serialized_start=818
-  _globals['_SHOULDPROCESSREQUEST']._serialized_end=911
-  _globals['_SHOULDPROCESSRESPONSE']._serialized_start=913
-  _globals['_SHOULDPROCESSRESPONSE']._serialized_end=972
-  _globals['_ANSWER']._serialized_start=974
-  _globals['_ANSWER']._serialized_end=1055
-  _globals['_PROCESSREQUEST']._serialized_start=1057
-  _globals['_PROCESSREQUEST']._serialized_end=1144
-  _globals['_PROCESSRESPONSE']._serialized_start=1146
-  _globals['_PROCESSRESPONSE']._serialized_end=1201
-  _globals['_OUTCOME']._serialized_start=1204
-  _globals['_OUTCOME']._serialized_end=1335
-  _globals['_UPDATE']._serialized_start=1338
-  _globals['_UPDATE']._serialized_end=1529
-  _globals['_FAILURE']._serialized_start=1531
-  _globals['_FAILURE']._serialized_end=1643
-  _globals['_SAVEDVERSION']._serialized_start=1646
-  _globals['_SAVEDVERSION']._serialized_end=1810
-  _globals['_AFTERSAVEREQUEST']._serialized_start=1812
-  _globals['_AFTERSAVEREQUEST']._serialized_end=1885
-  _globals['_AFTERSAVERESPONSE']._serialized_start=1887
-  _globals['_AFTERSAVERESPONSE']._serialized_end=1961
-  _globals['_REFUSAL']._serialized_start=1963
-  _globals['_REFUSAL']._serialized_end=2022
-  _globals['_STAGESERVICE']._serialized_start=2246
-  _globals['_STAGESERVICE']._serialized_end=2551
+  _globals['_ENTITY']._serialized_end=276
+  _globals['_STAGESTATE']._serialized_start=278
+  _globals['_STAGESTATE']._serialized_end=390
+  _globals['_ENTITYVIEW']._serialized_start=393
+  _globals['_ENTITYVIEW']._serialized_end=553
+  _globals['_DESCRIBEREQUEST']._serialized_start=555
+  _globals['_DESCRIBEREQUEST']._serialized_end=587
+  _globals['_DESCRIBERESPONSE']._serialized_start=590
+  _globals['_DESCRIBERESPONSE']._serialized_end=844
+  _globals['_SHOULDPROCESSREQUEST']._serialized_start=846
+  _globals['_SHOULDPROCESSREQUEST']._serialized_end=939
+  _globals['_SHOULDPROCESSRESPONSE']._serialized_start=941
+  _globals['_SHOULDPROCESSRESPONSE']._serialized_end=1000
+  _globals['_ANSWER']._serialized_start=1002
+  _globals['_ANSWER']._serialized_end=1083
+  _globals['_PROCESSREQUEST']._serialized_start=1085
+  _globals['_PROCESSREQUEST']._serialized_end=1172
+  _globals['_PROCESSRESPONSE']._serialized_start=1174
+  _globals['_PROCESSRESPONSE']._serialized_end=1229
+  _globals['_OUTCOME']._serialized_start=1232
+  _globals['_OUTCOME']._serialized_end=1363
+  _globals['_UPDATE']._serialized_start=1366
+  _globals['_UPDATE']._serialized_end=1557
+  _globals['_FAILURE']._serialized_start=1559
+  _globals['_FAILURE']._serialized_end=1671
+  _globals['_SAVEDVERSION']._serialized_start=1674
+  _globals['_SAVEDVERSION']._serialized_end=1838
+  _globals['_AFTERSAVEREQUEST']._serialized_start=1840
+  _globals['_AFTERSAVEREQUEST']._serialized_end=1913
+  _globals['_AFTERSAVERESPONSE']._serialized_start=1915
+  _globals['_AFTERSAVERESPONSE']._serialized_end=1989
+  _globals['_REFUSAL']._serialized_start=1991
+  _globals['_REFUSAL']._serialized_end=2050
+  _globals['_STAGESERVICE']._serialized_start=2274
+  _globals['_STAGESERVICE']._serialized_end=2579
 # @@protoc_insertion_point(module_scope)

@@ -62,7 +62,7 @@ Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 @_typing.final
 class Entity(_message.Message):
-    """An entity: a JSON document with an id and a version."""
+    """An entity: a JSON document with a kind, an id and a version."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -72,6 +72,7 @@ class Entity(_message.Message):
     DOCUMENT_FIELD_NUMBER: _builtins.int
     CHANGED_AT_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     epoch: _builtins.int
     """Counts the lives of an id: a deleted one that is created again has the next."""
@@ -81,6 +82,8 @@ class Entity(_message.Message):
     """JSON, an object."""
     shard: _builtins.int
     """Not told to stages."""
+    kind: _builtins.str
+    """What it is: an advertisement, an order. Ids are unique within a kind."""
     @_builtins.property
     def changed_at(self) -> _timestamp_pb2.Timestamp:
         """Not told to stages."""
@@ -94,10 +97,11 @@ class Entity(_message.Message):
         document: _builtins.bytes = ...,
         changed_at: _timestamp_pb2.Timestamp | None = ...,
         shard: _builtins.int = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "document", b"document", "epoch", b"epoch", "id", b"id", "shard", b"shard", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "document", b"document", "epoch", b"epoch", "id", b"id", "kind", b"kind", "shard", b"shard", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -216,11 +220,14 @@ class DescribeResponse(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     DEBOUNCE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     revision: _builtins.int
     """From 1; a raised one lets the stage go over all entities again."""
     max_batch: _builtins.int
     """How many items a call may have; 1 if not set."""
+    kind: _builtins.str
+    """Of the entities that it looks after."""
     @_builtins.property
     def watch(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Paths of the document that it reads, such as `photos.main`; empty: all of it."""
@@ -252,10 +259,11 @@ class DescribeResponse(_message.Message):
         deadline: _duration_pb2.Duration | None = ...,
         capabilities: _abc.Iterable[Global___StageCapability.ValueType] | None = ...,
         debounce: _duration_pb2.Duration | None = ...,
+        kind: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "debounce", b"debounce"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "deadline", b"deadline", "debounce", b"debounce", "max_batch", b"max_batch", "name", b"name", "revision", b"revision", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "deadline", b"deadline", "debounce", b"debounce", "kind", b"kind", "max_batch", b"max_batch", "name", b"name", "revision", b"revision", "watch", b"watch", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -30,12 +30,12 @@ CHANGES: Calls = [
     ("POST", "/v1/actions/a/resume", None),
     ("POST", "/v1/actions/a/retry", None),
     ("DELETE", "/v1/actions/a", None),
-    ("POST", "/v1/entities:bulk", {"entities": {"a": {"n": 1}}}),
-    ("PUT", "/v1/entities/a", {"n": 1}),
-    ("PATCH", "/v1/entities/a", {"n": 1}),
-    ("DELETE", "/v1/entities/a", None),
-    ("POST", "/v1/entities/a/release", None),
-    ("PUT", "/v1/entities/a/states/s", {"version": 0, "state": 1}),
+    ("POST", "/v1/entities/ad:bulk", {"entities": {"a": {"n": 1}}}),
+    ("PUT", "/v1/entities/ad/a", {"n": 1}),
+    ("PATCH", "/v1/entities/ad/a", {"n": 1}),
+    ("DELETE", "/v1/entities/ad/a", None),
+    ("POST", "/v1/entities/ad/a/release", None),
+    ("PUT", "/v1/entities/ad/a/states/s", {"version": 0, "state": 1}),
     ("POST", "/v1/stages/s/backfill", None),
 ]
 LOOKS: Calls = [
@@ -44,10 +44,10 @@ LOOKS: Calls = [
     ("GET", "/v1/actions/a/attempts", None),
     ("GET", "/v1/actions/a/events", None),
     ("GET", "/v1/limits", None),
-    ("GET", "/v1/entities", None),
-    ("GET", "/v1/entities/a", None),
-    ("GET", "/v1/entities/a/explain", None),
-    ("GET", "/v1/entities/a/states/s", None),
+    ("GET", "/v1/entities/ad", None),
+    ("GET", "/v1/entities/ad/a", None),
+    ("GET", "/v1/entities/ad/a/explain", None),
+    ("GET", "/v1/entities/ad/a/states/s", None),
     ("GET", "/v1/parked", None),
     ("GET", "/v1/stages", None),
     ("GET", "/metrics", None),
@@ -63,9 +63,13 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
 
 def templated(path: str) -> str:
     """A path as its route is written."""
-    for given, name in ((r"/a", "/{id}"), (r"/states/s", "/states/{stage}"),
-                        (r"/stages/s", "/stages/{name}")):  # fmt: skip
-        path = re.sub(rf"{given}(?=/|$)", name, path)
+    for given, name in (
+        ("/entities/ad", "/entities/{kind}"),
+        ("/a", "/{id}"),
+        ("/states/s", "/states/{stage}"),
+        ("/stages/s", "/stages/{name}"),
+    ):
+        path = re.sub(rf"{given}(?=[/:]|$)", name, path)
     return path
 
 
@@ -161,7 +165,7 @@ async def test_looking_needs_the_scope_read(
     admin = await guarded.token("admin")
     await guarded.post(admin, "a")
     await guarded.ask(admin, "DELETE", "/v1/actions/a")
-    await guarded.ask(admin, "PUT", "/v1/entities/a", {"n": 1})
+    await guarded.ask(admin, "PUT", "/v1/entities/ad/a", {"n": 1})
     for number, scope in enumerate(("write", "sql:reports")):
         refused = await guarded.ask(await guarded.token(f"t{number}", scope), method, path, body)
         assert (403, "read") == (refused.status, refused.json["scope"])
@@ -325,7 +329,8 @@ async def test_the_audit_names_who_it_was(guarded: Guarded) -> None:
     assert [
         ("local", "create", "zero"), ("shop", "create", "new"), ("shop", "replace", "a"),
         ("shop", "run_now", "a"), ("shop", "pause", "a"), ("shop", "resume", "a"),
-        ("shop", "delete", "a"), ("shop", "put_entity", "a"), ("shop", "delete_entity", "a"),
+        ("shop", "delete", "a"), ("shop", "put_entity", "ad/a"),
+        ("shop", "delete_entity", "ad/a"),
         ("shop", "retry", "a"),
     ] == [(item.actor, item.verb, item.id) for item in reversed(entries)]  # fmt: skip
 

@@ -13,14 +13,16 @@ import pytest
 
 from gnomon.client import BlockingClient, Client
 from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.register import StageDeclaration
 from gnomon.model.errors import Conflict, InvalidSpec, NotFound
+from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
 from gnomon.stages import Quarantine, Stages
 from tests.conformance.gateway.conftest import Answer, Gateway
 from tests.conformance.gateway.guarded import guarded_server
 from tests.conformance.stages.given import stage
 
-PATH = "/v1/entities/ad-1"
+PATH = "/v1/entities/ad/ad-1"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 Headers = Mapping[str, str]
@@ -34,8 +36,12 @@ async def put(gateway: Gateway, document: object = None, *, path: str = PATH) ->
 
 async def declared(gateway: Gateway, **stages: int) -> None:
     """As if a worker served these."""
+    reach = Reach("ad", (), ())
     await gateway.app.store.register.declare(
-        stages, formerly={}, backfill=(), debounce={}, reach={}
+        [
+            StageDeclaration(name=name, revision=revision, reach=reach)
+            for name, revision in stages.items()
+        ]
     )
 
 
@@ -177,31 +183,87 @@ async def test_a_bad_patch_is_refused(gateway: Gateway, headers: Headers, body: 
 @pytest.mark.parametrize("id", ["a b", "%00", "a" * 201, "ä"])
 async def test_a_bad_id_is_refused(gateway: Gateway, id: str) -> None:
     """As an action's."""
-    answer = await gateway.call("PUT", f"/v1/entities/{id.replace(' ', '%20')}", {})
+    answer = await gateway.call("PUT", f"/v1/entities/ad/{id.replace(' ', '%20')}", {})
     assert (400, "id") == (answer.status, answer.json["path"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/entities/Ad"),
+        ("POST", "/v1/entities/Ad:bulk"),
+        ("GET", "/v1/entities/Ad/1"),
+        ("PUT", "/v1/entities/Ad/1"),
+        ("PATCH", "/v1/entities/Ad/1"),
+        ("DELETE", "/v1/entities/Ad/1"),
+        ("GET", "/v1/entities/Ad/1/explain"),
+        ("POST", "/v1/entities/Ad/1/release"),
+        ("GET", "/v1/entities/Ad/1/states/s"),
+        ("PUT", "/v1/entities/Ad/1/states/s"),
+        ("GET", "/v1/parked?kind=Ad"),
+    ],
+)
+async def test_a_bad_kind_is_refused(gateway: Gateway, method: str, path: str) -> None:
+    """By every route, with the rule."""
+    bodies: dict[tuple[str, str], object] = {
+        ("POST", "/v1/entities/Ad:bulk"): {"entities": {}},
+        ("PUT", "/v1/entities/Ad/1/states/s"): {"version": 0, "state": 1},
+    }
+    body = bodies.get((method, path), {} if method in ("PUT", "PATCH") else None)
+    headers = MERGE if method == "PATCH" else None
+    answer = await gateway.call(method, path, body, headers=headers)
+    assert (400, "kind") == (answer.status, answer.json["path"]), answer.body
+    assert "begin with a letter" in answer.json["problem"]
+
+
+async def test_kinds_do_not_meet(gateway: Gateway) -> None:
+    """The same id in two kinds is two entities; `ad` is not the beginning of `ads`."""
+    for kind in ("ad", "ads", "order"):
+        await put(gateway, {"of": kind}, path=f"/v1/entities/{kind}/1")
+    bulk = {"entities": {"2": {}}}
+    assert {"changed": 1} == (await gateway.call("POST", "/v1/entities/order:bulk", bulk)).json
+    assert 204 == (await gateway.call("DELETE", "/v1/entities/order/1")).status
+    listed = {}
+    for kind in ("ad", "ads", "order"):
+        page = (await gateway.call("GET", f"/v1/entities/{kind}?id_prefix=")).json
+        listed[kind] = [(each["kind"], each["id"]) for each in page["entities"]]
+    assert {"ad": [("ad", "1")], "ads": [("ads", "1")], "order": [("order", "2")]} == listed
+    assert [] == (await gateway.call("GET", "/v1/entities/ad?id_prefix=s")).json["entities"]
+    explained = (await gateway.call("GET", "/v1/entities/ads/1/explain")).json
+    assert ("ads", "1") == (explained["kind"], explained["id"])
+
+
+async def test_a_state_of_a_stage_of_another_kind_is_refused(gateway: Gateway) -> None:
+    """It would wake a stage with an entity that is not its own."""
+    await declared(gateway, photos=1)
+    await put(gateway, {}, path="/v1/entities/order/1")
+    body = {"version": 0, "state": 1}
+    answer = await gateway.call("PUT", "/v1/entities/order/1/states/photos", body)
+    assert (400, "stage") == (answer.status, answer.json["path"])
+    assert "is one of the kind 'ad', not 'order'" in answer.json["problem"]
 
 
 async def test_entities_are_listed_in_pages(gateway: Gateway) -> None:
     """In order of id, by prefix; `next` is where the following page begins."""
     for name in ("a1", "a2", "a3", "b1"):
-        await put(gateway, {"n": name}, path=f"/v1/entities/{name}")
-    first = (await gateway.call("GET", "/v1/entities?id_prefix=a&limit=2")).json
+        await put(gateway, {"n": name}, path=f"/v1/entities/ad/{name}")
+    first = (await gateway.call("GET", "/v1/entities/ad?id_prefix=a&limit=2")).json
     assert (["a1", "a2"], "a2") == ([each["id"] for each in first["entities"]], first["next"])
-    rest = (await gateway.call("GET", "/v1/entities?id_prefix=a&limit=2&after=a2")).json
+    rest = (await gateway.call("GET", "/v1/entities/ad?id_prefix=a&limit=2&after=a2")).json
     assert (["a3"], None) == ([each["id"] for each in rest["entities"]], rest["next"])
     for query in ("limit=0", "limit=1001", "limit=x", "nope=1", "after=a&after=b"):
-        assert 400 == (await gateway.call("GET", f"/v1/entities?{query}")).status
+        assert 400 == (await gateway.call("GET", f"/v1/entities/ad?{query}")).status
 
 
 async def test_a_page_of_large_documents_is_shorter(gateway: Gateway) -> None:
     """Nobody can be made to send a gigabyte; all of them are found nevertheless."""
     for number in range(5):
         document = {"text": "x" * 300_000}
-        await put(gateway, document, path=f"/v1/entities/e{number}")
+        await put(gateway, document, path=f"/v1/entities/ad/e{number}")
     found: list[str] = []
     after = ""
     while True:
-        page = await gateway.call("GET", f"/v1/entities?limit=1000{after}")
+        page = await gateway.call("GET", f"/v1/entities/ad?limit=1000{after}")
         assert len(page.body) < 700_000
         found += [each["id"] for each in page.json["entities"]]
         if page.json["next"] is None:
@@ -222,7 +284,7 @@ async def test_explain_says_who_changed_it_and_what_it_waits_for(gateway: Gatewa
     assert [("local", ["price"]), ("local", [""])] == [
         (note["author"], note["paths"]) for note in answer["changes"]
     ]
-    assert 404 == (await gateway.call("GET", "/v1/entities/none/explain")).status
+    assert 404 == (await gateway.call("GET", "/v1/entities/ad/none/explain")).status
 
 
 async def test_stages_are_listed_swept_and_forgotten(gateway: Gateway) -> None:
@@ -245,10 +307,10 @@ async def test_what_was_given_up_is_listed_and_released(gateway: Gateway) -> Non
     def give_up(_: Any) -> None:
         raise Quarantine("a person, please")
 
-    stages: Stages[Any] = Stages(gateway.app)
+    stages: Stages[Any] = Stages(gateway.app, "ad")
     stages.add(stage("bad", process=give_up, backfill=False), stage("good"))
     for name in ("a", "b", "c"):
-        await put(gateway, {"n": 1}, path=f"/v1/entities/{name}")
+        await put(gateway, {"n": 1}, path=f"/v1/entities/ad/{name}")
     stop = asyncio.Event()
     working = asyncio.create_task(gateway.app.work(stop))
     async with asyncio.timeout(30):
@@ -257,15 +319,17 @@ async def test_what_was_given_up_is_listed_and_released(gateway: Gateway) -> Non
     stop.set()
     await working
     page = (await gateway.call("GET", "/v1/parked?limit=2&stage=bad")).json
-    assert (["a", "b"], "b/bad") == ([row["entity_id"] for row in page["parked"]], page["next"])
+    assert (["a", "b"], "ad/b/bad") == ([row["entity_id"] for row in page["parked"]], page["next"])
     assert ("quarantined", "Quarantine: a person, please", 1) == (
         page["parked"][0]["status"], page["parked"][0]["error"], page["parked"][0]["attempts"],
     )  # fmt: skip
-    rest = (await gateway.call("GET", "/v1/parked?limit=2&after=b/bad")).json
+    rest = (await gateway.call("GET", "/v1/parked?limit=2&after=ad/b/bad")).json
     assert (["c"], None) == ([row["entity_id"] for row in rest["parked"]], rest["next"])
-    assert {"released": 0} == (await gateway.call("POST", "/v1/entities/a/release?stage=good")).json
-    assert {"released": 1} == (await gateway.call("POST", "/v1/entities/a/release")).json
-    rows = (await gateway.call("GET", "/v1/entities/a/explain")).json["stages"]
+    assert {"released": 0} == (
+        await gateway.call("POST", "/v1/entities/ad/a/release?stage=good")
+    ).json
+    assert {"released": 1} == (await gateway.call("POST", "/v1/entities/ad/a/release")).json
+    rows = (await gateway.call("GET", "/v1/entities/ad/a/explain")).json["stages"]
     [row] = [each for each in rows if each["stage"] == "bad"]
     assert ("ready", 0) == (row["status"], row["attempts"])
     assert "by hand" in row["reasons"]
@@ -337,7 +401,7 @@ async def test_a_bad_state_is_refused(gateway: Gateway, body: Any, field: str) -
 async def test_a_state_needs_an_entity_and_a_stage(gateway: Gateway) -> None:
     """A typing error makes no rows that nobody will ever look at."""
     body = {"version": 0, "state": 1}
-    answer = await gateway.call("PUT", "/v1/entities/none/states/photos", body)
+    answer = await gateway.call("PUT", "/v1/entities/ad/none/states/photos", body)
     assert (404, "entity") == (answer.status, answer.json["kind"])
     await put(gateway)
     answer = await gateway.call("PUT", f"{PATH}/states/fotos", body)
@@ -364,9 +428,9 @@ async def test_the_client_puts_more_than_a_call_can_carry(gateway: Gateway, clie
     """Cut by bytes and by number: the caller need not know what a server takes at once."""
     large = {f"large-{n}": {"text": "x" * 900_000} for n in range(12)}
     small = {f"small-{n}": {"n": n} for n in range(1_001)}
-    assert 1_013 == await client.entities.put_many({**large, **small})
-    assert 0 == await client.entities.put_many(large)
-    assert '{"n":1000}' == (await gateway.app.entities.get("small-1000")).doc
+    assert 1_013 == await client.entities.put_many("ad", {**large, **small})
+    assert 0 == await client.entities.put_many("ad", large)
+    assert '{"n":1000}' == (await gateway.app.entities.get("ad", "small-1000")).doc
 
 
 async def test_the_client_has_the_values_and_errors_of_the_api_in_process(
@@ -374,46 +438,46 @@ async def test_the_client_has_the_values_and_errors_of_the_api_in_process(
 ) -> None:
     """What is put by one is shown by the other."""
     entities, ours = client.entities, gateway.app.entities
-    made = await entities.put("ad-1", {"n": 1}, if_version=0)
-    assert made == await ours.get("ad-1") == await entities.get("ad-1")
-    patched = await entities.patch("ad-1", {"n": 2}, if_version=1, if_epoch=1)
+    made = await entities.put("ad", "ad-1", {"n": 1}, if_version=0)
+    assert made == await ours.get("ad", "ad-1") == await entities.get("ad", "ad-1")
+    patched = await entities.patch("ad", "ad-1", {"n": 2}, if_version=1, if_epoch=1)
     assert (2, '{"n":2}') == (patched.version, patched.doc)
-    await entities.patch("ad-1", [{"op": "add", "path": "/m", "value": None}], if_version=2)
-    assert {"n": 2, "m": None} == json.loads((await ours.get("ad-1")).doc or "")
+    await entities.patch("ad", "ad-1", [{"op": "add", "path": "/m", "value": None}], if_version=2)
+    assert {"n": 2, "m": None} == json.loads((await ours.get("ad", "ad-1")).doc or "")
     for work in (
-        entities.put("ad-1", {}, if_version=0),
-        entities.patch("ad-1", {}, if_version=7),
-        entities.delete("ad-1", if_version=3, if_epoch=4),
+        entities.put("ad", "ad-1", {}, if_version=0),
+        entities.patch("ad", "ad-1", {}, if_version=7),
+        entities.delete("ad", "ad-1", if_version=3, if_epoch=4),
     ):
         with pytest.raises(Conflict):
             await work
-    assert await ours.page(prefix="ad") == await entities.page(prefix="ad")
-    assert await ours.explain("ad-1") == await entities.explain("ad-1")
-    assert [] == list(await entities.parked(stage="photos", after=("a", "photos")))
-    assert 0 == await entities.release("ad-1", "photos")
+    assert await ours.page("ad", prefix="ad") == await entities.page("ad", prefix="ad")
+    assert await ours.explain("ad", "ad-1") == await entities.explain("ad", "ad-1")
+    assert [] == list(await entities.parked(stage="photos", after=("ad/a", "photos")))
+    assert 0 == await entities.release("ad", "ad-1", "photos")
     with pytest.raises(InvalidSpec):
-        await entities.page(limit=0)
-    await entities.delete("ad-1")
+        await entities.page("ad", limit=0)
+    await entities.delete("ad", "ad-1")
     with pytest.raises(NotFound):
-        await entities.get("ad-1")
+        await entities.get("ad", "ad-1")
 
 
 async def test_the_client_compares_and_sets(gateway: Gateway, client: Client) -> None:
     """Both kinds of states; a lost race is None."""
     await declared(gateway, photos=2)
     entities = client.entities
-    await entities.put("ad-1", {"n": 1})
-    assert await entities.state("photos", "ad-1") is None
+    await entities.put("ad", "ad-1", {"n": 1})
+    assert await entities.state("ad", "ad-1", "photos") is None
     text = StateWrite(body=b'{"a":1}', revision=2)
-    stored = await entities.swap_state("photos", "ad-1", text, version=0)
+    stored = await entities.swap_state("ad", "ad-1", "photos", text, version=0)
     assert stored is not None
     assert (1, 2, b'{"a":1}', None) == (stored.version, stored.revision, stored.body, stored.type)
     message = StateWrite(body=b"\xff", revision=2, type="shop.v1.Photos")
-    assert await entities.swap_state("photos", "ad-1", message, version=0) is None
-    assert await entities.swap_state("photos", "ad-1", message, version=1, epoch=8) is None
-    assert await entities.swap_state("photos", "ad-1", message, version=1, wake=False)
-    assert (await gateway.app.entities.state("photos", "ad-1"))[1] == await entities.state(
-        "photos", "ad-1"
+    assert await entities.swap_state("ad", "ad-1", "photos", message, version=0) is None
+    assert await entities.swap_state("ad", "ad-1", "photos", message, version=1, epoch=8) is None
+    assert await entities.swap_state("ad", "ad-1", "photos", message, version=1, wake=False)
+    assert (await gateway.app.entities.state("ad", "ad-1", "photos"))[1] == await entities.state(
+        "ad", "ad-1", "photos"
     )
     assert ["photos"] == [each.name for each in await entities.stages()]
     await entities.backfill_stage("photos")
@@ -427,19 +491,19 @@ async def test_the_blocking_client_does_the_same(gateway: Gateway) -> None:
     def use() -> None:
         with BlockingClient(gateway.url) as client:
             entities = client.entities
-            assert 1 == entities.put("ad-1", {"n": 1}, if_version=0).version
-            assert 2 == entities.patch("ad-1", {"n": 2}).version
-            assert entities.get("ad-1") == entities.page().entities[0]
-            assert "ad-1" == entities.explain("ad-1").id
+            assert 1 == entities.put("ad", "ad-1", {"n": 1}, if_version=0).version
+            assert 2 == entities.patch("ad", "ad-1", {"n": 2}).version
+            assert entities.get("ad", "ad-1") == entities.page("ad").entities[0]
+            assert "ad-1" == entities.explain("ad", "ad-1").id
             write = StateWrite(body=b"1", revision=1)
-            assert entities.swap_state("photos", "ad-1", write, version=0)
-            assert entities.state("photos", "ad-1")
+            assert entities.swap_state("ad", "ad-1", "photos", write, version=0)
+            assert entities.state("ad", "ad-1", "photos")
             assert ["photos"] == [each.name for each in entities.stages()]
             entities.backfill_stage("photos")
-            assert ([], 0) == (list(entities.parked()), entities.release("ad-1"))
+            assert ([], 0) == (list(entities.parked()), entities.release("ad", "ad-1"))
             assert 2 == entities.forget_stage("photos")
-            entities.delete("ad-1")
+            entities.delete("ad", "ad-1")
             with pytest.raises(NotFound):
-                entities.get("ad-1")
+                entities.get("ad", "ad-1")
 
     await asyncio.to_thread(use)

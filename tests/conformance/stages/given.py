@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gnomon.stages import EntityView, SavedVersion, Stage, Update, Wake, bound_stage
+from gnomon.stages import EntityView, SavedVersion, Stage, Stages, Update, Wake, bound_stage
+from gnomon.stages.relay import RelayTarget
 from gnomon.stages.stage_info import StageInfo, info_of
 from gnomon.testing.stage_bench import Bench
 
@@ -63,8 +64,8 @@ def stage(
 def fuse_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mark all stages `fuse` that may be."""
 
-    def marked(made: Any) -> StageInfo:
-        info = info_of(made)
+    def marked(kind: str, made: Any) -> StageInfo:
+        info = info_of(kind, made)
         return replace(info, fuse=not info.alongside and not info.debounce)
 
     monkeypatch.setattr(bound_stage, "info_of", marked)
@@ -75,9 +76,17 @@ def times_of(given: Sequence[It]) -> list[datetime]:
     return [it.now for it in given]
 
 
+def serve_anew(bench: Bench, *stages: Any, relay: RelayTarget | None = None) -> None:
+    """The same store, as a program with other stages finds it."""
+    bench.attached.clear()
+    bench.stages = Stages(bench, "ad", relay=relay)
+    bench.stages.add(*stages)
+    bench.restart()
+
+
 async def settled(*stages: Any, entities: dict[str, Document], **options: Any) -> Bench:
     """A bench where these entities have been looked after."""
-    bench = Bench(*stages, **options)
+    bench = Bench("ad", *stages, **options)
     for entity_id, document in entities.items():
         await bench.put(entity_id, document)
     await bench.settle()

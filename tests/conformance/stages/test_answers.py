@@ -172,4 +172,4 @@ async def slow(*_: object) -> bool:
 def test_a_wrong_declaration_says_what_to_write(made: Any, told: str) -> None:
     """When the program starts, not when the first entity comes."""
     with pytest.raises(ConfigurationError, match=told):
-        Bench(made)
+        Bench("ad", made)

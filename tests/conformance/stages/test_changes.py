@@ -99,7 +99,7 @@ async def test_a_failing_should_process_queues_it_anyway_and_is_asked_again() ->
 async def test_changes_while_queued_collapse_into_one_look() -> None:
     """Level-triggered: the stage sees the newest document only, once, with the reasons joined."""
     late = stage("late", watch="a")
-    bench = Bench(late)
+    bench = Bench("ad", late)
     for value in range(5):
         await bench.put("e", {"a": value})
     await bench.settle()
@@ -117,7 +117,7 @@ async def test_an_outside_write_that_changes_nothing_is_no_change() -> None:
 
 async def test_a_document_is_read_with_its_version() -> None:
     """So that it can be changed if it is still that one."""
-    bench = Bench(stage("one"))
+    bench = Bench("ad", stage("one"))
     await bench.put("e", {"a": 1})
     document, version = await bench.stages.read("e")
     assert ({"a": 1}, 1) == (document, version)
@@ -140,7 +140,7 @@ async def test_a_write_beside_what_the_stage_watches_is_merged() -> None:
                 await bench.patch("e", {"z": 1})
             return Update({"b": it.entity["a"]})
 
-    bench = Bench(Slow())
+    bench = Bench("ad", Slow())
     await bench.put("e", {"a": 1, "z": 0})
     await bench.settle()
     assert {"a": 1, "b": 1, "z": 1} == bench["e"]
@@ -160,7 +160,7 @@ async def test_a_write_into_what_the_stage_watches_makes_it_run_again() -> None:
                 await bench.patch("e", {"a": 2})
             return Update({"b": it.entity["a"]})
 
-    bench = Bench(Slow())
+    bench = Bench("ad", Slow())
     await bench.put("e", {"a": 1})
     await bench.settle()
     assert {"a": 2, "b": 2} == bench["e"]
@@ -180,7 +180,7 @@ async def test_a_state_changed_by_others_meanwhile_makes_it_run_again() -> None:
                 assert await bench.stages.state("slow", "e").swap({"by": "other"}, version=0)
             return Update({"b": 1}, state={"by": "me", "after": it.state})
 
-    bench = Bench(Slow())
+    bench = Bench("ad", Slow())
     await bench.put("e", {})
     await bench.settle()
     state, _ = await bench.stages.state("slow", "e").read()
@@ -222,7 +222,7 @@ async def test_delete_takes_rows_and_timers_with_it() -> None:
     with pytest.raises(NotFound):
         await bench.delete("e")
     await bench.put("e", {"life": 2})
-    assert 2 == (await bench.stages.entities.get("e")).epoch
+    assert 2 == (await bench.stages.entities.get("ad", "e")).epoch
 
 
 async def test_a_change_can_demand_the_version_it_was_made_from() -> None:
@@ -250,7 +250,7 @@ async def test_a_field_that_never_rests_does_not_keep_a_stage_from_saving(watch:
                 await bench.patch("e", {"a": calls})
             return Update({"b": it.entity["a"]})
 
-    bench = Bench(Slow())
+    bench = Bench("ad", Slow())
     await bench.put("e", {"a": 0})
     await bench.settle()
 
@@ -273,7 +273,7 @@ async def test_a_field_that_others_write_all_the_time_is_not_overwritten_blindly
             seen.append(it.entity.get("b"))
             return Update({"b": it.entity["a"]})
 
-    bench = Bench(Slow())
+    bench = Bench("ad", Slow())
     await bench.put("e", {"a": 0})
     await bench.settle()
     assert {"a": 6, "b": 6} == bench["e"]

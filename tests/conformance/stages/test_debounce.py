@@ -25,7 +25,7 @@ def seconds_of(made: Any) -> list[float]:
 async def test_a_stage_waits_until_the_entity_is_quiet() -> None:
     """Each change that it watches begins the wait anew; it sees the newest document, once."""
     slow = stage("slow", watch="n", debounce=DEBOUNCE)
-    bench = Bench(slow)
+    bench = Bench("ad", slow)
     for n in range(3):
         await bench.put("e", {"n": n})
         await bench.advance(seconds=4)
@@ -41,7 +41,7 @@ async def test_a_stage_waits_until_the_entity_is_quiet() -> None:
 async def test_whoever_is_never_quiet_is_looked_at_after_ten_times_that() -> None:
     """From the first change on; and then it begins anew."""
     slow = stage("slow", watch="n", debounce=DEBOUNCE)
-    bench = Bench(slow)
+    bench = Bench("ad", slow)
     for n in range(40):
         await bench.put("e", {"n": n})
         await bench.advance(seconds=4)
@@ -52,7 +52,7 @@ async def test_it_waits_after_the_work_of_other_stages_too() -> None:
     """Theirs are changes as well; stages that do not debounce wait for nobody."""
     count = stage("count", watch="n", writes="m", process=lambda it: Update({"m": it.entity["n"]}))
     slow = stage("slow", watch="m", debounce=DEBOUNCE)
-    bench = Bench(count, slow)
+    bench = Bench("ad", count, slow)
     for n in (1, 2):
         await bench.put("e", {"n": n})
         await bench.advance(seconds=3)
@@ -69,7 +69,7 @@ async def test_a_timer_is_not_delayed() -> None:
         return Update(wake=due if it.now < due else None)
 
     timed = stage("timed", watch="n", debounce=DEBOUNCE, process=process)
-    bench = Bench(timed)
+    bench = Bench("ad", timed)
     await bench.put("e", {"n": 1})
     await bench.advance(seconds=18)
     await bench.patch("e", {"n": 2})
@@ -95,7 +95,7 @@ async def test_neither_a_state_from_outside_nor_a_walk_nor_a_release_is_delayed(
     bad = stage("bad", debounce=DEBOUNCE, process=give_up)
     bench = await settled(bad, entities={"e": {}})
     await bench.advance(seconds=10)
-    assert 1 == await bench.stages.entities.release("e")
+    assert 1 == await bench.stages.entities.release("ad", "e")
     await bench.settle()
     assert [5.0, 10.0] == seconds_of(bad)
 
@@ -116,7 +116,7 @@ def overtaken(bench: Bench, *, times: int) -> Any:
 
 async def test_a_run_that_a_change_overtook_waits_for_quiet() -> None:
     """It does not run again at once, into the next change; in the end it is saved."""
-    bench = Bench()
+    bench = Bench("ad")
     slow = overtaken(bench, times=2)
     bench.stages.add(slow)
     await bench.put("e", {"n": 0})
@@ -128,7 +128,7 @@ async def test_a_run_that_a_change_overtook_waits_for_quiet() -> None:
 
 async def test_a_run_that_is_overtaken_again_and_again_waits_ten_times_that_at_most() -> None:
     """Then it is as for any stage: again at once."""
-    bench = Bench()
+    bench = Bench("ad")
     slow = overtaken(bench, times=11)
     bench.stages.add(slow)
     await bench.put("e", {"n": 0})

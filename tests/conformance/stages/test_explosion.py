@@ -33,7 +33,7 @@ def sparse_graph(dice: random.Random) -> list[Any]:
 async def test_twenty_stages_are_asked_and_run_as_often_as_the_graph_demands(seed: int) -> None:
     """A sparse graph, one change: at most 57 asks, 20 runs, 21 saves."""
     stages = sparse_graph(random.Random(seed))
-    async with Bench(*stages) as bench:
+    async with Bench("ad", *stages) as bench:
         await bench.put("e", {"u": 1})
         await bench.settle()
         for each in stages:
@@ -67,7 +67,7 @@ async def test_a_chain_of_twenty_stages_is_no_loop() -> None:
             process=lambda it: Update({own: it.entity[before]}),
         )
 
-    async with Bench(*(link(number) for number in range(1, STAGE_COUNT + 1))) as bench:
+    async with Bench("ad", *(link(number) for number in range(1, STAGE_COUNT + 1))) as bench:
         await bench.put("e", {"f0": 7})
         await bench.settle()
         assert [] == list(await bench.parked())

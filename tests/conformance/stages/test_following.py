@@ -79,7 +79,9 @@ async def test_a_change_from_outside_in_between_is_seen() -> None:
     """What was claimed from memory meets another version: the stage is called anew."""
     gate = Gate()
     slow = gate.stage()
-    bench = Bench(stage("before", watch="w", writes="x", process=lambda _: Update({"x": 1})), slow)
+    bench = Bench(
+        "ad", stage("before", watch="w", writes="x", process=lambda _: Update({"x": 1})), slow
+    )
     await bench.put("e", {"w": 0})
     bench.worker.hint(())
     await work(bench)
@@ -100,7 +102,7 @@ async def test_a_stage_that_works_alongside_is_called_once_for_a_row() -> None:
             await opened.wait()
 
     slow = Slow()
-    bench = Bench(slow)
+    bench = Bench("ad", slow)
     await bench.put("e", {"x": 1})
     bench.worker.hint(())
     await work(bench)
@@ -115,7 +117,7 @@ async def test_a_stage_that_works_alongside_is_called_once_for_a_row() -> None:
 async def test_what_waits_for_long_is_not_overtaken() -> None:
     """Fresh rows may go first while others wait for a second; then the queue is in order again."""
     bench = await settled(entities={})
-    line = StagePipeline(LocalStage(stage("s")))
+    line = StagePipeline(LocalStage("ad", stage("s")))
     line.capacity.share = 1.0
     assert line.may_follow(0.0, bench.now, AHEAD)
     line.left(StageLane.MAIN, bench.now)
@@ -125,7 +127,7 @@ async def test_what_waits_for_long_is_not_overtaken() -> None:
 
 async def test_nothing_follows_into_a_stage_without_room() -> None:
     """Other stages may have the entity meanwhile."""
-    line = StagePipeline(LocalStage(stage("s", parallel=1)))
+    line = StagePipeline(LocalStage("ad", stage("s", parallel=1)))
     line.capacity.share = 1.0
     now = (await settled(entities={})).now
     assert line.may_follow(0.0, now, AHEAD)

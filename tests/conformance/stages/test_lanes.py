@@ -6,18 +6,16 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from gnomon.stages import Quarantine, Stages, Update
+from gnomon.stages import Quarantine, Update
 from gnomon.testing.stage_bench import Bench
-from tests.conformance.stages.given import It, settled, stage
+from tests.conformance.stages.given import It, serve_anew, settled, stage
 
 MANY = {f"e{n:03}": {"n": n} for n in range(120)}
 
 
 async def served_anew(bench: Bench, *stages: Any) -> Bench:
-    """The same store, as a program with other stages finds it."""
-    bench.stages = Stages(bench)
-    bench.stages.add(*stages)
-    bench.restart()
+    """A program with other stages has settled on the same store."""
+    serve_anew(bench, *stages)
     await bench.settle()
     return bench
 
@@ -56,7 +54,7 @@ async def test_a_raised_revision_frees_what_was_quarantined() -> None:
     def fail(_: It) -> None:
         raise ValueError("bug")
 
-    bench = Bench(stage("s", process=fail))
+    bench = Bench("ad", stage("s", process=fail))
     await bench.put("e", {})
     await bench.advance(days=2)
     assert 1 == len(await bench.parked())
@@ -129,9 +127,7 @@ async def test_the_background_lane_has_a_guaranteed_share() -> None:
     bench = await settled(entities=MANY)
     order: list[str] = []
     late = stage("late", watch="n", parallel=1, process=lambda it: order.append(it.id))
-    bench.stages = Stages(bench)
-    bench.stages.add(late)
-    bench.restart()
+    serve_anew(bench, late)
     for n in range(60):
         await bench.put(f"f{n}", {"n": n})
     await bench.settle()
@@ -184,7 +180,7 @@ async def test_parallelism_holds() -> None:
 async def test_a_rate_holds_back_claims() -> None:
     """Ten a second: a hundred and twenty take about twelve seconds, and nothing is lost."""
     limited = stage("limited", rate="10/s")
-    bench = Bench(limited)
+    bench = Bench("ad", limited)
     for entity_id, document in MANY.items():
         await bench.put(entity_id, document)
     await bench.advance(seconds=6)

@@ -37,14 +37,14 @@ class Fleet:
 
     def __init__(self) -> None:
         self.seen = Seen()
-        self.bench = Bench(observer=self.seen)
+        self.bench = Bench("ad", observer=self.seen)
         self.workers: list[StageWorker] = []
 
     async def add(self, *stages: Any, holds: Sequence[HeldShard] = ()) -> StageWorker:
         bench = self.bench
         worker = StageWorker(
             bench.store,
-            [LocalStage(each) for each in stages],
+            [LocalStage("ad", each) for each in stages],
             None,
             ownership=Shards(len(self.workers) + 1, holds),
             shard_count=bench.installation.shard_count,

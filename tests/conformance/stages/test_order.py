@@ -38,7 +38,7 @@ class Gate:
 
 async def while_busy(*stages: Any) -> Bench:
     """A bench where the first stage is busy with one entity, and there is another."""
-    bench = Bench(*stages)
+    bench = Bench("ad", *stages)
     for entity_id in ("busy", "waits"):
         await bench.put(entity_id, {"x": 1})
         bench.worker.hint(())
@@ -103,7 +103,7 @@ async def test_what_a_busy_stage_has_claimed_ahead_is_let_go_after_half_a_minute
     """Nor does it keep others from what it has not begun: whether it can wake them or not."""
     gate = Gate()
     first, then, other = gate.stage(), stage("then", watch="x y"), stage("other", watch="z")
-    bench = Bench(first, then, other)
+    bench = Bench("ad", first, then, other)
     for entity_id in ("busy", "waits"):
         await bench.put(entity_id, {"x": 1})
     bench.worker.hint(())

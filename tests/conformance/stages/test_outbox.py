@@ -10,10 +10,10 @@ import pytest
 
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.contracts.store.queues import StageLane
-from gnomon.stages import Quarantine, SavedVersion, Stages, Update
+from gnomon.stages import Quarantine, SavedVersion, Update
 from gnomon.stages.config import StagesConfig
 from gnomon.testing.stage_bench import Bench
-from tests.conformance.stages.given import It, settled, stage
+from tests.conformance.stages.given import It, serve_anew, settled, stage
 
 MANY = {f"e{n:03}": {"n": n} for n in range(60)}
 
@@ -37,9 +37,7 @@ class Broker:
 async def behind(broker: Broker, *stages: Any) -> Bench:
     """A base, and a broker that has been down for longer than the background lane waits."""
     bench = await settled(*stages, entities=MANY)
-    bench.stages = Stages(bench, relay=broker)
-    bench.stages.add(*stages)
-    bench.restart()
+    serve_anew(bench, *stages, relay=broker)
     await bench.put("first", {"n": 0})
     await bench.put("second", {"n": 0})  # a save alone might be the one to blame
     await bench.advance(seconds=35)
@@ -140,7 +138,7 @@ async def test_while_the_broker_is_down_no_walk_goes_on_but_fresh_changes_do() -
     broker.is_up = True
     await bench.advance(minutes=1)
     assert {*MANY, "first", "second", "fresh"} == {it.id for it in late.given}
-    assert [1, 2] == [row.version for row in broker.taken if row.entity_id == "fresh"]
+    assert [1, 2] == [row.version for row in broker.taken if row.entity_key == "ad/fresh"]
 
 
 async def test_background_rows_that_wait_already_are_held_too() -> None:
@@ -148,10 +146,8 @@ async def test_background_rows_that_wait_already_are_held_too() -> None:
     broker = Broker(up=True)
     late = stage("late", rate="1/s", parallel=1, process=lambda _: None)
     bench = await settled(late, entities={})
-    bench.stages = Stages(bench, relay=broker)
-    bench.stages.add(late)
-    bench.restart()
-    await bench.stages.entities.put_many(MANY)
+    serve_anew(bench, late, relay=broker)
+    await bench.stages.entities.put_many("ad", MANY)
     await bench.advance(minutes=5)
     late.given.clear()
     await bench.stages.backfill("late")
@@ -232,8 +228,8 @@ async def test_an_old_outbox_is_told_of_and_so_is_its_recovery() -> None:
         def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
 
     broker = Broker(up=False)
-    bench = Bench(observer=Log())
-    bench.stages = Stages(bench, relay=broker)
+    bench = Bench("ad", observer=Log())
+    serve_anew(bench, relay=broker)
     await bench.put("e", {})
     await bench.put("f", {})
     await bench.advance(seconds=45)
@@ -243,7 +239,7 @@ async def test_an_old_outbox_is_told_of_and_so_is_its_recovery() -> None:
     broker.is_up = True
     await bench.advance(minutes=1)
     assert {"outbox_recovered", "background_resumed"} == set(told[2:])
-    assert ["e", "f"] == sorted(row.entity_id for row in broker.taken)
+    assert ["ad/e", "ad/f"] == sorted(row.entity_key for row in broker.taken)
 
 
 # -- a save that a stage does not take ------------------------------------------------------------
@@ -298,13 +294,13 @@ async def test_undelivered_saves_are_released_by_hand_in_their_order() -> None:
     await bench.advance(hours=1)
     assert [("bad", 2)] == picky.tried
     picky.error = ValueError("not yet")
-    assert 1 == await bench.stages.entities.release("bad", "one")
+    assert 1 == await bench.stages.entities.release("ad", "bad", "one")
     await bench.advance(seconds=5)
     assert [] == list(await bench.parked())
     picky.refused = ()
     await bench.advance(minutes=1)
     assert [("bad", 2), ("bad", 4)] == picky.tried[-2:]
-    assert 0 == await bench.stages.entities.release("bad")
+    assert 0 == await bench.stages.entities.release("ad", "bad")
 
 
 async def test_undelivered_saves_are_freed_by_a_new_revision_and_by_no_change() -> None:
@@ -313,9 +309,7 @@ async def test_undelivered_saves_are_freed_by_a_new_revision_and_by_no_change() 
     bench = await settled(picky.stage(), entities={"bad": {"n": 1}})
     picky.refused = ()
     for revision, tried in ((1, 1), (2, 3)):
-        bench.stages = Stages(bench)
-        bench.stages.add(picky.stage(revision=revision))
-        bench.restart()
+        serve_anew(bench, picky.stage(revision=revision))
         await bench.patch("bad", {"n": revision + 1})
         await bench.settle()
         assert tried <= len(picky.tried)

@@ -66,7 +66,7 @@ async def test_a_stage_that_is_called_again_gets_what_is_stored() -> None:
                 raise ValueError("too many")
             return [Update({"a": 1})]
 
-    bench = Bench(Spoiler())
+    bench = Bench("ad", Spoiler())
     for number in range(4):
         await bench.put(f"e{number}", GIVEN)
     await bench.settle()

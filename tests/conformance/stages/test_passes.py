@@ -190,7 +190,7 @@ async def test_a_timer_outlives_a_pass() -> None:
     stages = chain(
         process=lambda it: Update({"b": it.entity["a"]}, **(wakes.pop() if wakes else {}))
     )
-    bench = Bench(*stages)
+    bench = Bench("ad", *stages)
     at = bench.now + timedelta(days=1)
     wakes.append({"wake": at})
     await bench.put("e", {"x": 7})
@@ -218,7 +218,7 @@ async def test_a_stage_without_room_is_called_later() -> None:
 
     stages = chain(rate="1/s", process=process)
     stages[0].batch = 8
-    bench = Bench(*stages)
+    bench = Bench("ad", *stages)
     for n in range(3):
         await bench.put(f"e{n}", {"x": n})
     await bench.advance(seconds=5)

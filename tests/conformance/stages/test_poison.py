@@ -11,10 +11,10 @@ from tests.conformance.stages.given import stage
 
 # What a hand or a newer release may leave in the tables: a change of a row of the entity `bad`.
 POISONS = {
-    "a document that is no JSON": "UPDATE entity SET doc = '{' WHERE id = 'bad'",
-    "a document that is a list": "UPDATE entity SET doc = '[]' WHERE id = 'bad'",
-    "a state that is no JSON": "UPDATE stage_state SET body = x'7b' WHERE entity_id = 'bad'",
-    "a state of another type": "UPDATE stage_state SET type = 'x.Y' WHERE entity_id = 'bad'",
+    "a document that is no JSON": "UPDATE entity SET doc = '{' WHERE entity_key = 'ad/bad'",
+    "a document that is a list": "UPDATE entity SET doc = '[]' WHERE entity_key = 'ad/bad'",
+    "a state that is no JSON": "UPDATE stage_state SET body = x'7b' WHERE entity_key = 'ad/bad'",
+    "a state of another type": "UPDATE stage_state SET type = 'x.Y' WHERE entity_key = 'ad/bad'",
 }
 
 
@@ -28,7 +28,7 @@ async def bench(request: pytest.FixtureRequest) -> Bench:
         process=lambda it: Update({"n": it.entity["a"]}, state={"seen": it.entity["a"]}),
     )
     other = stage("other", watch="a", writes="m", process=lambda it: Update({"m": it.entity["a"]}))
-    bench = Bench(count, other)
+    bench = Bench("ad", count, other)
     await bench.put("bad", {"a": 1})
     await bench.put("good", {"a": 1})
     await bench.settle()
@@ -40,8 +40,8 @@ async def test_the_others_go_on(bench: Bench) -> None:
     """Both have to be asked about; the good one is looked after at once."""
     await bench.put("good", {"a": 2, "n": 0})
     bench._runner.connection.execute(
-        "INSERT INTO changed_entity (entity_id, shard_id, epoch, since, seq, first_at)"
-        " SELECT id, shard_id, epoch, 0, 1, 0 FROM entity WHERE id = 'bad'"
+        "INSERT INTO changed_entity (entity_key, shard_id, epoch, since, seq, first_at)"
+        " SELECT entity_key, shard_id, epoch, 0, 1, 0 FROM entity WHERE entity_key = 'ad/bad'"
     )
     await bench.settle()
     assert {"a": 2, "n": 2, "m": 2} == bench["good"]
@@ -54,12 +54,12 @@ async def test_it_can_be_replaced_and_removed(bench: Bench) -> None:
     assert 3 == bench["bad"]["m"]
     await bench.delete("bad")
     await bench.settle()
-    assert "good" in [entity.id for entity in await bench.stages.entities.list()]
+    assert "good" in [entity.id for entity in await bench.stages.entities.list("ad")]
 
 
 async def test_it_is_listed_walked_over_and_explained(bench: Bench) -> None:
     """Looking does not fail, and a walk over all entities comes to its end."""
-    assert ["bad", "good"] == [entity.id for entity in await bench.stages.entities.list()]
+    assert ["bad", "good"] == [entity.id for entity in await bench.stages.entities.list("ad")]
     await bench.stages.backfill("other")
     await bench.settle()
     assert "bad" == (await bench.explain("bad")).id
@@ -69,7 +69,7 @@ async def test_it_is_listed_walked_over_and_explained(bench: Bench) -> None:
 
 async def test_a_patch_of_what_cannot_be_read_says_what_to_do(bench: Bench) -> None:
     """Only where the document is the poison; a state is none of a patch's business."""
-    stored = "SELECT doc FROM entity WHERE id = 'bad'"
+    stored = "SELECT doc FROM entity WHERE entity_key = 'ad/bad'"
     if bench._runner.connection.execute(stored).fetchone() not in (("{",), ("[]",)):
         await bench.patch("bad", {"a": 4})
         return

@@ -47,7 +47,7 @@ async def strange() -> AsyncIterator[StrangeStage]:
 
 async def described(strange: StrangeStage, **options: Any) -> GrpcStage:
     options = {"tls": False, **options}
-    remote = GrpcStage("strange", strange.address, **options)
+    remote = GrpcStage("ad", "strange", strange.address, **options)
     CALLERS.append(remote)
     assert await remote.describe(Recorder())
     return remote
@@ -59,7 +59,7 @@ async def bench_of(
     entities: dict[str, Any],
     remote: GrpcStage | None = None,
 ) -> Bench:
-    bench = Bench(*stages)
+    bench = Bench("ad", *stages)
     bench.stages.serve(remote or await described(strange))
     for entity_id, document in entities.items():
         await bench.put(entity_id, document)
@@ -73,7 +73,7 @@ async def bench_of(
 async def test_it_describes_itself(strange: StrangeStage) -> None:
     """Revision, paths, batch and capabilities are the service's; limits are the caller's."""
     strange.description = pb.DescribeResponse(
-        name="strange", revision=3, watch=["a", "b.c"], writes=["*"], max_batch=10_000,
+        name="strange", kind="ad", revision=3, watch=["a", "b.c"], writes=["*"], max_batch=10_000,
         capabilities=[AFTER_SAVE],
     )  # fmt: skip
     remote = await described(strange, parallel=4, rate="50/s", alongside=True)
@@ -115,8 +115,8 @@ async def test_before_it_has_described_itself_everything_is_kept_for_it(
     strange: StrangeStage,
 ) -> None:
     """It is not called and not declared; what changes meanwhile is queued, whatever it is."""
-    remote = GrpcStage("strange", strange.address, tls=False)
-    bench = Bench()
+    remote = GrpcStage("ad", "strange", strange.address, tls=False)
+    bench = Bench("ad")
     bench.stages.serve(remote)
     await bench.put("a", {"n": 1})
     await bench.settle()
@@ -156,6 +156,8 @@ async def test_a_raised_revision_is_declared_and_sweeps(strange: StrangeStage) -
     ("change", "problem"),
     [
         ({"name": "another"}, "the service is stage 'another'"),
+        ({"kind": "order"}, "the service looks after the kind 'order', not 'ad'"),
+        ({"kind": ""}, "the service looks after the kind '', not 'ad'"),
         ({"writes": ["k"]}, "it does not write m any more"),
         ({"writes": []}, "it does not write m any more"),
         ({"writes": ["m.inner"]}, "it does not write m any more"),
@@ -239,7 +241,7 @@ async def test_patch_state_timer_and_note_are_saved(strange: StrangeStage) -> No
     assert {"n": 1, "m": {"x": 1}} == bench["a"]
     [row] = (await bench.explain("a")).stages
     assert (at, "so it is") == (row.timer_at, row.last_note)
-    _, state = await bench.stages.entities.state("strange", "a")
+    _, state = await bench.stages.entities.state("ad", "a", "strange")
     assert state is not None
     assert (b'{"a":2,"b":1}', 1, 1, None) == (
         state.body, state.version, state.revision, state.type,
@@ -264,7 +266,7 @@ async def test_a_message_is_carried_and_never_looked_into(strange: StrangeStage)
         request, state=pb.StageState(message=carried)
     )
     bench = await bench_of(strange, entities={"a": {"n": 1}})
-    _, state = await bench.stages.entities.state("strange", "a")
+    _, state = await bench.stages.entities.state("ad", "a", "strange")
     assert state is not None
     assert ("shop.v1.Angles", b"\xff\x00 no protobuf") == (state.type, state.body)
     await bench.patch("a", {"n": 2})
@@ -280,7 +282,7 @@ async def test_a_state_changed_from_outside_wakes_it(strange: StrangeStage) -> N
     write = StateWrite(
         body=message.SerializeToString(), revision=1, type="google.protobuf.StringValue"
     )
-    assert await bench.stages.entities.swap_state("strange", "a", write, version=0)
+    assert await bench.stages.entities.swap_state("ad", "a", "strange", write, version=0)
     await bench.settle()
     item = strange.given[-1].items[0]
     unpacked = StringValue()
@@ -404,7 +406,7 @@ async def test_large_entities_travel_in_several_calls(strange: StrangeStage) -> 
     now = datetime(2026, 1, 1, tzinfo=UTC)
     views = [
         StageInput(
-            Entity(id=f"e{number}", shard=0, epoch=1, version=1, doc=text, changed_at=now),
+            Entity(key=f"ad/e{number}", shard=0, epoch=1, version=1, doc=text, changed_at=now),
             LoadedDocument(text),
             {},
             now,
@@ -580,7 +582,7 @@ async def test_both_sides_may_ask_for_certificates(tmp_path: Path) -> None:
         await remote.close()
         for options in (trusted, {"tls": True, **ours}, {"tls": False}):
             connection: Any = options
-            remote = GrpcStage("strange", strange.address, **connection)
+            remote = GrpcStage("ad", "strange", strange.address, **connection)
             recorder = Recorder()
             assert not await remote.describe(recorder)
             assert ["stage_undescribed"] == [name for name, _ in recorder.events]
@@ -614,7 +616,7 @@ async def test_a_token_is_sent_and_never_told(strange: StrangeStage) -> None:
 )
 def test_a_bad_endpoint_is_refused_at_once(options: dict[str, Any], path: str) -> None:
     """The option is named."""
-    given = {"name": "strange", "address": "127.0.0.1:1", **options}
+    given = {"kind": "ad", "name": "strange", "address": "127.0.0.1:1", **options}
     with pytest.raises(ConfigurationError) as refused:
         GrpcStage(**given)
     assert path == refused.value.path
@@ -622,5 +624,5 @@ def test_a_bad_endpoint_is_refused_at_once(options: dict[str, Any], path: str) -
 
 def test_an_unknown_stage_may_watch_everything() -> None:
     """And nothing is assumed about what it writes."""
-    info: StageInfo = GrpcStage("strange", "h:1", tls=False).info
+    info: StageInfo = GrpcStage("ad", "strange", "h:1", tls=False).info
     assert (0, (), ()) == (info.revision, info.reach.watch, info.reach.writes)

@@ -54,7 +54,7 @@ async def test_an_entity_that_a_stage_works_on_is_not_looked_for_all_the_time() 
     one = stage("one", watch="a", writes="one", backfill=False)
     other = stage("other", watch="a", writes="other", backfill=False)
     type(one).process = type(other).process = slow
-    async with Bench(one, other) as bench:
+    async with Bench("ad", one, other) as bench:
         await bench.put("e", {"a": 1})
         calls = await looked(bench)
         assert 1 == len(one.given) + len(other.given)
@@ -67,7 +67,7 @@ async def test_an_entity_that_a_stage_works_on_is_not_looked_for_all_the_time() 
 
 async def test_a_worker_without_shards_rests() -> None:
     """It looks again after the poll, not at once."""
-    async with Bench(stage("one")) as bench:
+    async with Bench("ad", stage("one")) as bench:
         bench.restart()
         held = cast("Any", bench)._ownership
         await bench.put("e", {})

@@ -74,7 +74,7 @@ async def test_a_failing_after_save_comes_again_with_the_same_key_and_holds_back
             raise ValueError("not now")
 
     one = stage("one", writes="b", process=lambda _: Update({"b": 1}), after=after)
-    bench = Bench(one)
+    bench = Bench("ad", one)
     await bench.put("bad", {})
     await bench.put("good", {})
     await bench.advance(minutes=5)

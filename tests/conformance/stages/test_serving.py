@@ -30,8 +30,8 @@ class Both:
 
     def __init__(self, remote: GrpcStage, local: Any) -> None:
         self.remote = remote
-        self.here = Bench(local)
-        self.there = Bench()
+        self.here = Bench("ad", local)
+        self.there = Bench("ad")
         self.there.stages.serve(remote)
 
     async def put(self, entity_id: str, document: Any) -> None:
@@ -48,9 +48,15 @@ class Both:
 async def served(
     served_stage: Stage[Any, Any], *, options: StageServerOptions | None = None, **endpoint: Any
 ) -> AsyncIterator[GrpcStage]:
-    server = StageServer(served_stage, "127.0.0.1:0", options=options)
+    server = StageServer("ad", served_stage, "127.0.0.1:0", options=options)
     await server.start()
-    given = {"name": served_stage.name, "address": server.address, "tls": False, **endpoint}
+    given = {
+        "kind": "ad",
+        "name": served_stage.name,
+        "address": server.address,
+        "tls": False,
+        **endpoint,
+    }
     remote = GrpcStage(**given)
     try:
         yield remote
@@ -158,7 +164,7 @@ async def test_a_failing_batch_is_halved_there_too() -> None:
 
     async with served(Poisoned()) as remote:
         await remote.describe(Recorder())
-        bench = Bench()
+        bench = Bench("ad")
         bench.stages.serve(remote)
         for number in range(10):
             await bench.put(f"e{number}", {})
@@ -180,7 +186,7 @@ async def test_an_outage_behind_it_is_an_outage() -> None:
 
     async with served(Away()) as remote:
         await remote.describe(Recorder())
-        bench = Bench()
+        bench = Bench("ad")
         bench.stages.serve(remote)
         await bench.put("a", {})
         await bench.settle()
@@ -212,7 +218,7 @@ async def telling(after: Callable[[SavedVersion[Any, Any]], None]) -> AsyncItera
     made = stage("telling", writes="m", process=lambda _: Update({"m": 1}), after=after)
     async with served(made) as remote:
         await remote.describe(Recorder())
-        bench = Bench()
+        bench = Bench("ad")
         bench.stages.serve(remote)
         yield bench
 
@@ -303,11 +309,13 @@ async def test_others_are_served_with_tls_only() -> None:
     """Unless a proxy in front does it; and a port that is taken is told."""
     for address in ("0.0.0.0:0", "[::]:0", "example.org:0"):
         with pytest.raises(ConfigurationError, match="not a loopback address"):
-            StageServer(stage("open"), address)
-    plain = StageServer(stage("open"), "0.0.0.0:0", options=StageServerOptions(allow_plain=True))
+            StageServer("ad", stage("open"), address)
+    plain = StageServer(
+        "ad", stage("open"), "0.0.0.0:0", options=StageServerOptions(allow_plain=True)
+    )
     await plain.start()
     with pytest.raises(ConfigurationError, match="cannot listen"):
-        StageServer(stage("open"), f"127.0.0.1:{plain.address.rpartition(':')[2]}")
+        StageServer("ad", stage("open"), f"127.0.0.1:{plain.address.rpartition(':')[2]}")
     await plain.stop()
 
 
@@ -336,7 +344,7 @@ async def test_another_stage_at_the_address_is_noticed() -> None:
 async def test_serving_ends_when_it_is_told() -> None:
     """`serve_stage` is all that a service needs."""
     stop = asyncio.Event()
-    serving = asyncio.create_task(serve_stage(stage("short"), "127.0.0.1:0", stop=stop))
+    serving = asyncio.create_task(serve_stage("ad", stage("short"), "127.0.0.1:0", stop=stop))
     await asyncio.sleep(0)
     stop.set()
     async with asyncio.timeout(30):

@@ -126,7 +126,7 @@ async def test_a_failure_after_a_timer_is_the_queues_business() -> None:
             raise ValueError("not now")
         return None
 
-    bench = Bench(stage("clock", process=process))
+    bench = Bench("ad", stage("clock", process=process))
     await bench.put("e", {})
     await bench.advance(days=2)
     assert 2 == len(tries)

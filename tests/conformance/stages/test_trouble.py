@@ -64,7 +64,7 @@ async def test_a_loop_is_freed_by_hand() -> None:
     ping, pong = fighters()
     bench = await settled(ping, pong, entities={"e": {"a": ""}})
     calls = len(ping.given) + len(pong.given)
-    assert 1 == await bench.stages.entities.release("e")
+    assert 1 == await bench.stages.entities.release("ad", "e")
     await bench.settle()
     assert calls < len(ping.given) + len(pong.given)
 
@@ -77,7 +77,7 @@ async def test_a_failure_is_tried_again_with_growing_patience_then_quarantined()
 
     bad = stage("bad", watch="a", process=fail)
     other = stage("other")
-    bench = Bench(bad, other, config=StagesConfig(failures_max=5))
+    bench = Bench("ad", bad, other, config=StagesConfig(failures_max=5))
     await bench.put("e", {"a": 1})
     await bench.advance(hours=1)
     gaps = [(b.now - a.now).total_seconds() for a, b in zip(bad.given, bad.given[1:], strict=False)]

@@ -12,6 +12,7 @@ from tests.conformance.store.suite.entities.committing import TestClaimedRow, Te
 from tests.conformance.store.suite.entities.debouncing import TestDebouncing
 from tests.conformance.store.suite.entities.deleting import TestDelete
 from tests.conformance.store.suite.entities.feeding import TestFeed
+from tests.conformance.store.suite.entities.kinds import TestKinds
 from tests.conformance.store.suite.entities.leaving import TestOutbox, TestOutboxSurvey
 from tests.conformance.store.suite.entities.offering import TestMerging, TestOffers
 from tests.conformance.store.suite.entities.parking import TestParked
@@ -54,6 +55,7 @@ __all__ = [
     "TestEntityRaces",
     "TestEntitySurvey",
     "TestFeed",
+    "TestKinds",
     "TestList",
     "TestMergeRule",
     "TestMerging",

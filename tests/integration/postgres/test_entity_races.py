@@ -54,14 +54,14 @@ class Situation:
         (fed,) = await self.queues.changed_entities([self.holding], limit=1, skip=())
         offer = Enqueue(stage=STAGE, reason="change", root=self.root)
         answer = Routing(
-            entity_id=NAME, shard=SHARD, lease_guid=self.lease, seq=fed.seq, epoch=1, version=1,
+            entity_key=NAME, shard=SHARD, lease_guid=self.lease, seq=fed.seq, epoch=1, version=1,
             enqueues=(offer,),
         )  # fmt: skip
         assert None not in await self.queues.route([answer])
 
     async def write(self, base: tuple[int, int] | None, doc: str | None) -> None:
         change = EntityWrite(
-            id=NAME, shard=SHARD, doc=doc, base=base, paths=("price",), author="user",
+            key=NAME, shard=SHARD, doc=doc, base=base, paths=("price",), author="user",
             root=self.root,
         )  # fmt: skip
         assert [None] != list(await self.entities.write([change]))
@@ -75,7 +75,7 @@ class Situation:
     async def commit(self, claim: ClaimedEntity, **fields: Any) -> CommitKind:
         values: dict[str, Any] = {"doc": OTHER_DOC, "state_version": 0} | fields
         commit = Commit(
-            shard=SHARD, lease_guid=self.lease, entity_id=NAME, stage=STAGE, seq=claim.row.seq,
+            shard=SHARD, lease_guid=self.lease, entity_key=NAME, stage=STAGE, seq=claim.row.seq,
             epoch=claim.entity.epoch, version=claim.entity.version, paths=("price",),
             root=claim.row.root, depth=1, **values,
         )  # fmt: skip
@@ -224,7 +224,7 @@ async def test_a_timer_that_is_being_written_does_not_hold_up_the_others(
 async def test_one_of_two_that_create_the_same_entity_is_told_so(situation: Situation) -> None:
     """Who comes second has no base: None, and nothing is written twice."""
     change = EntityWrite(
-        id="new", shard=SHARD, doc=DOC, base=None, paths=(), author="user", root=situation.root
+        key="new", shard=SHARD, doc=DOC, base=None, paths=(), author="user", root=situation.root
     )
     insert = "INSERT INTO entity VALUES (statement_timestamp(), 1, 1, 1, 1, false, 'new', '{}')"
 
@@ -245,7 +245,7 @@ async def test_commits_and_changes_at_once_lose_nothing(situation: Situation) ->
             offer = Enqueue(stage=STAGE, reason="edit", root=situation.root)
             state = StateWrite(body=b"1", revision=1)
             change = EntityWrite(
-                id=NAME, shard=SHARD, doc=DOC, base=(entity.epoch, entity.version), paths=(),
+                key=NAME, shard=SHARD, doc=DOC, base=(entity.epoch, entity.version), paths=(),
                 author="user", root=situation.root,
             )  # fmt: skip
             if (await situation.entities.write([change]))[0] is not None:

@@ -76,7 +76,7 @@ class Owner:
         )
         answers = [
             Routing(
-                entity_id=each.entity.id, shard=each.entity.shard, lease_guid=self.lease,
+                entity_key=each.entity.key, shard=each.entity.shard, lease_guid=self.lease,
                 seq=each.seq, epoch=1, version=1, enqueues=(self.offer("first"),),
             )
             for each in fed
@@ -88,7 +88,7 @@ class Owner:
         )
         commits = [
             Commit(
-                shard=claim.entity.shard, lease_guid=self.lease, entity_id=claim.entity.id,
+                shard=claim.entity.shard, lease_guid=self.lease, entity_key=claim.entity.key,
                 stage="first", seq=claim.row.seq, epoch=1, version=1, doc=DOC, paths=("price",),
                 state_version=0, root=ROOT, depth=1, state=StateWrite(body=b"1", revision=1),
                 enqueues=(self.offer("second"),), unrouted=True, after_save=True,
@@ -111,7 +111,7 @@ class Owner:
     def write(self, name: str) -> EntityWrite:
         shard = shard_of(name, SHARD_COUNT)
         return EntityWrite(
-            id=name, shard=shard, doc=DOC, base=None, paths=("price",), author="user", root=ROOT,
+            key=name, shard=shard, doc=DOC, base=None, paths=("price",), author="user", root=ROOT,
         )  # fmt: skip
 
     def offer(self, stage: str) -> Enqueue:
@@ -119,7 +119,7 @@ class Owner:
 
     def nothing(self, fed: Any) -> Routing:
         return Routing(
-            entity_id=fed.entity.id, shard=fed.entity.shard, lease_guid=self.lease, seq=fed.seq,
+            entity_key=fed.entity.key, shard=fed.entity.shard, lease_guid=self.lease, seq=fed.seq,
             epoch=1, version=fed.entity.version, enqueues=(),
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -75,7 +76,7 @@ WANTED = {
         "stage_outbox_late_idx",
     ],
     "backfill_page": ["stage_backfill_pkey", "shard_lock_pkey", "stage_queue_ready_idx"],
-    "backfill_page_ids": ["entity_pkey", "stage_state_pkey"],
+    "backfill_page_keys": ["entity_pkey", "stage_state_pkey"],
     "advance_backfill": ["stage_backfill_pkey", "shard_lock_pkey"],
     "due_saves": ["shard_lock_pkey", "stage_outbox_ready_idx"],
     "remove_saves": ["stage_outbox_pkey", "Tid Scan on stage_outbox"],
@@ -86,19 +87,20 @@ WANTED = {
 }
 TABLES = ("entity", "entity_change", "stage_state", "stage_queue", "changed_entity", "stage_outbox")
 FILL = """
-INSERT INTO entity SELECT statement_timestamp(), 1, 1, 1, n % 16, n % 100 = 0, 'e' || n, '{}'
+INSERT INTO entity SELECT statement_timestamp(), 1, 1, 1, n % 16, n % 100 = 0, 'ad/e' || n, '{}'
 FROM generate_series(1, 10000) AS n;
 INSERT INTO entity_change SELECT '00000000-0000-0000-0000-000000000000', changed_at, 1, 1, shard_id,
-    0, id, 'user', '[]' FROM entity;
-INSERT INTO stage_state SELECT 1, shard_id, 1, id, 's', NULL, '' FROM entity;
+    0, entity_key, 'user', '[]' FROM entity;
+INSERT INTO stage_state SELECT 1, shard_id, 1, entity_key, 's', NULL, '' FROM entity;
 INSERT INTO stage_queue SELECT
-    CASE WHEN id > 'e5' THEN changed_at END, changed_at, changed_at,
+    CASE WHEN entity_key > 'ad/e5' THEN changed_at END, changed_at, changed_at,
     '00000000-0000-0000-0000-000000000000', 1, shard_id, 0, 0, 0,
-    CASE WHEN id > 'e5' THEN 'ready' ELSE 'sleeping' END, id, stage, '{}'
+    CASE WHEN entity_key > 'ad/e5' THEN 'ready' ELSE 'sleeping' END, entity_key, stage, '{}'
     FROM entity, (VALUES ('s'), ('t')) AS stages (stage);
-INSERT INTO changed_entity SELECT changed_at, 1, 1, 0, shard_id, id FROM entity;
+INSERT INTO changed_entity SELECT changed_at, 1, 1, 0, shard_id, entity_key FROM entity;
 INSERT INTO stage_outbox SELECT '00000000-0000-0000-0000-000000000000', changed_at, changed_at, 1,
-    1, 1, NULL, shard_id, 0, NULL, '', id, 'user', '[]', id FROM entity;
+    1, 1, NULL, shard_id, 0, NULL, '', entity_key, 'user', '[]', entity_key FROM entity;
+INSERT INTO stage SELECT now(), now(), '0', 1, 's', 'ad', '[]', '[]';
 INSERT INTO stage_backfill SELECT statement_timestamp(), n, false, 's', NULL, 'by hand'
 FROM generate_series(0, 15) AS n;
 """
@@ -148,3 +150,24 @@ async def test_a_look_reads_a_shard_in_order_without_sorting(
 
     assert "Sort" in outer, plan  # of what the shards gave
     assert "Sort" not in inner, plan
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("list_entities", "entity_pkey"),
+        ("backfill_page_keys", "entity_pkey"),
+        ("parked", "stage_queue_parked_idx"),
+        ("parked_undelivered", "stage_outbox_parked_idx"),
+    ],
+)
+async def test_one_kind_is_a_range_of_the_index(
+    connection: asyncpg.Connection[Any], postgres_schema: PostgresSchema, name: str, index: str
+) -> None:
+    """Both its ends are looked up: entities of other kinds are not read to be left out."""
+    await connection.execute("SET enable_seqscan = off")  # tables may be tiny here
+    plan = await explain(connection, STATEMENTS[name], postgres_schema.schema, one_shard=False)
+    _, scan = plan.split(f"using {index}", 1)
+    condition = next(line for line in scan.splitlines() if "Index Cond:" in line)
+
+    assert {">", "<"} <= set(re.findall(r"entity_key(?:, \w+\))? ([<>])", condition)), plan

@@ -113,12 +113,12 @@ async def working(
     database: DatabaseConfig, stages: list[Stage[Any, Any]]
 ) -> AsyncIterator[Stages[Any]]:
     async with App(settings=Settings(database=database)) as app:
-        found: Stages[Any] = Stages(app)
-        found.add(*stages)
+        ads: Stages[Any] = Stages(app, "ad")
+        ads.add(*stages)
         stop = asyncio.Event()
         at_work = asyncio.create_task(app.work(stop))
         try:
-            yield found
+            yield ads
         finally:
             stop.set()
             await at_work
@@ -127,7 +127,7 @@ async def working(
 async def at_rest(stages: Stages[Any], entity_id: str, version: int) -> None:
     """Wait until it has come to a version, and is in no queue."""
     async with asyncio.timeout(WAIT_S):
-        while (await stages.entities.get(entity_id)).version < version:
+        while (await stages.entities.get("ad", entity_id)).version < version:
             await asyncio.sleep(0.01)
         while (await stages.explain(entity_id)).stages:
             await asyncio.sleep(0.01)

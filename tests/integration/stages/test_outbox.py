@@ -96,7 +96,7 @@ async def working(
         database=database, worker=WorkerConfig(poll=timedelta(milliseconds=100)), stages=CONFIG
     )
     async with App(settings=settings, observer=seen) as app:
-        stages: Stages[Document] = Stages(app, relay=FunctionRelay(receiver))
+        stages: Stages[Document] = Stages(app, "ad", relay=FunctionRelay(receiver))
         stages.add(copy)
         stop = asyncio.Event()
         at_work = asyncio.create_task(app.work(stop))
@@ -184,5 +184,5 @@ async def test_a_save_that_a_stage_does_not_take_waits_for_a_person(
         assert "saves that wait: 2, quarantined: 2, the oldest for " in finding.detail
         assert finding.detail.endswith("; Quarantine: a person, please")
         copy.refused.clear()
-        assert 1 == await stages.entities.release("bad")
+        assert 1 == await stages.entities.release("ad", "bad")
         await until(lambda: ["good", "bad", "bad"] == copy.told)

@@ -59,7 +59,7 @@ async def working(
         stages=StagesConfig(poll=timedelta(milliseconds=100), **options),
     )
     async with App(settings=settings) as app:
-        stages: Stages[dict[str, Any]] = Stages(app, relay=to)
+        stages: Stages[dict[str, Any]] = Stages(app, "ad", relay=to)
         stages.add(Double())
         stop = asyncio.Event()
         at_work = asyncio.create_task(app.work(stop))
@@ -103,7 +103,7 @@ async def quiet(stages: Stages[dict[str, Any]]) -> None:
     """Wait until the stage has had its say."""
 
     async def is_done() -> bool:
-        found = [each for each in await stages.entities.list() if each.id == "ad-1"]
+        found = [each for each in await stages.entities.list("ad") if each.id == "ad-1"]
         documents = [json.loads(each.doc or "{}") for each in found]
         return all(document.get("b") == document["a"] * 2 for document in documents)
 

@@ -65,7 +65,7 @@ async def at_work(
     made = []
     for number in range(WORKERS):
         app = await stack.enter_async_context(App(dsn, schema=schema, settings=settings))
-        stages: Stages[Any] = Stages(app)
+        stages: Stages[Any] = Stages(app, "ad")
         stages.add(seen.stage(number, parallel))
         made.append((app, stages))
     group = await stack.enter_async_context(asyncio.TaskGroup())
@@ -94,7 +94,7 @@ async def shards_are_shared(place: PostgresSchema) -> None:
 
 async def written(stages: Stages[Any], seen: Seen) -> None:
     """Put entities, and wait until all of them have been looked at."""
-    await stages.entities.put_many({f"e{n}": {"n": n} for n in range(ENTITIES)})
+    await stages.entities.put_many("ad", {f"e{n}": {"n": n} for n in range(ENTITIES)})
     async with asyncio.timeout(60):
         while seen.ended.total() < ENTITIES:
             await asyncio.sleep(0.02)

@@ -11,7 +11,9 @@ from tests.conformance.gateway.recorder import Recorder
 def told(known: dict[str, int | None] | None = None, **stages: tuple[str, str]) -> list[object]:
     """The events about stages, each given by what it watches and what it writes."""
     infos = [
-        StageInfo(name=name, reach=Reach(tuple(watch.split()), tuple(writes.split())), revision=2)
+        StageInfo(
+            name=name, reach=Reach("ad", tuple(watch.split()), tuple(writes.split())), revision=2
+        )
         for name, (watch, writes) in stages.items()
     ]
     observer = Recorder()
@@ -37,7 +39,7 @@ def test_a_stage_that_writes_what_it_watches_is_told_with_the_fields() -> None:
         ("stage_own_echo", {"stage": "a", "fields": "y.k, q"}),
         ("stage_own_echo", {"stage": "b", "fields": "m"}),
     ] == told(a=("x y q", "y.k z q"), b=("", "m"))[-2:]
-    whole = Reach((), ("",))
+    whole = Reach("ad", (), ("",))
     observer = Recorder()
     info = StageInfo(name="all", reach=whole)
     announce(observer, build_graph({"all": whole}), [info], {})

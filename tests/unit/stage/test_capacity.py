@@ -8,7 +8,7 @@ from gnomon.stages.stage_info import StageInfo
 
 
 def capacity(parallel: int = 2) -> Capacity:
-    return Capacity(StageInfo(name="s", reach=Reach((), ()), parallel=parallel))
+    return Capacity(StageInfo(name="s", reach=Reach("ad", (), ()), parallel=parallel))
 
 
 def test_a_full_stage_has_no_room_but_is_open() -> None:

@@ -12,7 +12,16 @@ ROOT = UUID(int=1)
 
 
 def reach(watch: str = "", writes: str = "") -> Reach:
-    return Reach(tuple(watch.split()), tuple(writes.split()))
+    return Reach("ad", tuple(watch.split()), tuple(writes.split()))
+
+
+def test_stages_of_two_kinds_have_nothing_to_do_with_each_other() -> None:
+    """They neither wake each other nor share fields, though these have the same names."""
+    ads, orders = Reach("ad", ("a",), ("b",)), Reach("order", ("b",), ("a", "b"))
+    graph = build_graph({"ads": ads, "orders": orders})
+    assert ((), (), frozenset()) == (graph.circles, graph.shared, graph.before["orders"])
+    same = build_graph({"ads": ads, "orders": Reach("ad", orders.watch, orders.writes)})
+    assert ((("ads", "orders"),), (("ads", "orders"),)) == (same.circles, same.shared)
 
 
 def test_a_stage_comes_after_those_that_can_wake_it() -> None:

@@ -48,7 +48,7 @@ async def asked(line: StagePipeline) -> LimitRequest:
 
 
 def line_with(share: float, parallel: int = 16) -> StagePipeline:
-    line = StagePipeline(LocalStage(Idle()))
+    line = StagePipeline(LocalStage("ad", Idle()))
     line.capacity.limit, line.capacity.share, line.capacity.granted = parallel, share, 0
     return line
 

@@ -18,12 +18,20 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.entities import StageState
 from gnomon.contracts.store.outbox import OutboxRow, SinkQueue
-from gnomon.model.errors import StoreUnavailable
+from gnomon.model.errors import ConfigurationError, StoreUnavailable
+from gnomon.model.ids import EntityKey
 from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivery import HeldBackError, deliver_in_order
 from gnomon.stages.relay import Relay, RelayTarget
-from gnomon.stages.relays import FunctionRelay, headers_of, kafka_record, message_of
+from gnomon.stages.relays import (
+    FunctionRelay,
+    headers_of,
+    http_call,
+    kafka_record,
+    message_of,
+    rabbitmq_message,
+)
 from gnomon.stages.sender import OUTAGE_MAX_S, Sender, Sink, UndeliverableError
 from gnomon.stages.stage import EntityView, Quarantine, SavedVersion, Stage
 from gnomon.testing.stage_bench import BenchClock
@@ -35,7 +43,7 @@ WAIT_S = 20.0
 
 def save(entity_id: str, version: int, **fields: Any) -> OutboxRow:
     given = {
-        "shard": 0, "n": version, "sink": "", "entity_id": entity_id, "epoch": 1,
+        "shard": 0, "n": version, "sink": "", "entity_key": f"ad/{entity_id}", "epoch": 1,
         "version": version, "author": "user", "root": ROOT, "paths": ("a",), "doc": "{}",
         "state": None, "key": f"{entity_id}/1.{version}", "attempts": 0, "at": NOW,
     }  # fmt: skip
@@ -97,7 +105,7 @@ class Refusing:
 
     async def _take(self, row: OutboxRow) -> None:
         self.seen.append(row.key)
-        if row.entity_id in self.entities:
+        if EntityKey.parse(row.entity_key).id in self.entities:
             raise ConnectionError("no")
 
     async def close(self) -> None: ...
@@ -140,7 +148,7 @@ def relay_of(
 ) -> Relay:
     return Relay(
         outbox,
-        [LocalStage(stage) for stage in stages],
+        [LocalStage("ad", stage) for stage in stages],
         target,
         ownership=Everything(),
         env=Env(clock=clock or BenchClock(NOW), entropy=SystemEntropy()),
@@ -170,7 +178,7 @@ async def test_saves_of_one_entity_wait_for_each_other_and_others_do_not() -> No
     slow = asyncio.Event()
 
     async def deliver(row: OutboxRow) -> None:
-        if row.entity_id == "slow" and row.version == 1:
+        if row.entity_key == "ad/slow" and row.version == 1:
             await slow.wait()
         seen.append(row.key)
         if row.key == "other/1.2":
@@ -475,3 +483,25 @@ def test_headers_and_message_carry_the_root_of_the_chain() -> None:
 def test_an_author_of_any_alphabet_fits_into_a_header() -> None:
     """Percent-encoded where it is not visible ASCII."""
     assert "J%C3%BCrgen%20B" == headers_of(save("a", 1, author="Jürgen B"))["entity-author"]
+
+
+def test_a_place_may_have_the_kind_in_it() -> None:
+    """A topic for each kind; the key of a record is the entity's, so that two kinds do not meet."""
+    config = StagesConfig(
+        relay="events", relay_topic="shop.{kind}", relay_routing_key="{kind}.saved"
+    )
+    row = save("1", 1)
+    record = kafka_record(config, row)
+    assert ("shop.ad", "ad/1") == (record.topic, record.key)
+    assert "ad.saved" == rabbitmq_message(config, row).routing_key
+    assert "https://in.shop/ad" == http_call("https://in.shop/{kind}", row).url
+    assert ("ad", "1") == (headers_of(row)["entity-kind"], headers_of(row)["entity-id"])
+    assert message_of(row).startswith(b'{"kind":"ad","id":"1",')
+
+
+@pytest.mark.parametrize("name", ["relay_topic", "relay_routing_key", "relay_url"])
+@pytest.mark.parametrize("text", ["{id}", "{kind", "kind}", "{}", "{{kind}}", "a.{Kind}"])
+def test_a_place_has_no_other_braces(name: str, text: str) -> None:
+    """A mistake is told when settings are read, not with each save."""
+    with pytest.raises(ConfigurationError, match=r"may have \{kind\} in it"):
+        StagesConfig(**{name: text})

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
+from gnomon.model.ids import EntityKey
 
 if TYPE_CHECKING:
     from gnomon.contracts.store.queues import Enqueue
@@ -21,12 +22,22 @@ if TYPE_CHECKING:
 class Entity(Value, frozen=True):
     """A stored entity. `doc` is None for a tombstone."""
 
-    id: str
+    key: str  # `model.ids.EntityKey` as text, here and wherever it says `entity_key`
     shard: int
     epoch: int
     version: int
     doc: str | None
     changed_at: datetime
+
+    @property
+    def kind(self) -> str:
+        """Of its key."""
+        return EntityKey.parse(self.key).kind
+
+    @property
+    def id(self) -> str:
+        """Of its key."""
+        return EntityKey.parse(self.key).id
 
 
 class StageState(Value, frozen=True):
@@ -60,7 +71,7 @@ class ChangeNote(Value, frozen=True):
 class EntityWrite(Value, frozen=True):
     """A change from outside: a whole new document, or None for a delete."""
 
-    id: str
+    key: str
     shard: int
     doc: str | None
     base: tuple[int, int] | None  # (epoch, version) it was made from; None: there was no entity
@@ -92,28 +103,28 @@ class EntityStore(Protocol):
         """
         ...
 
-    async def get(self, entity_id: str, *, shard: int) -> Entity | None:
-        """The entity or its tombstone; None if the id was never used."""
+    async def get(self, entity_key: str, *, shard: int) -> Entity | None:
+        """The entity or its tombstone; None if the key was never used."""
         ...
 
-    async def get_many(self, entity_ids: Mapping[str, int]) -> EntityBatch:
-        """Those of many that are there, or were, by their ids; given with their shards. The
+    async def get_many(self, entity_keys: Mapping[str, int]) -> EntityBatch:
+        """Those of many that are there, or were, by their keys; given with their shards. The
         document by which they reach `BATCH_BYTES_MAX` is the last."""
         ...
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
-        """Living entities in order of their id, from the one behind `after`."""
+        """Living entities whose key begins so, in its order, from the one behind `after`."""
         ...
 
     async def state(
-        self, entity_id: str, stage: str, *, shard: int
+        self, entity_key: str, stage: str, *, shard: int
     ) -> tuple[Entity | None, StageState | None]:
         """A stage's state, with its entity; None for what there is not."""
         ...
 
     async def swap_state(
         self,
-        entity_id: str,
+        entity_key: str,
         stage: str,
         *,
         shard: int,
@@ -127,7 +138,7 @@ class EntityStore(Protocol):
         The entity's version is untouched; `enqueue` wakes that stage alone."""
         ...
 
-    async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
+    async def changes(self, entity_key: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
         """The newest change notes that are still kept, newest first."""
         ...
 

@@ -29,7 +29,7 @@ class OutboxRow(Value, frozen=True):
     shard: int
     n: int  # of the entity's saves: higher than before with each, also of a state alone, for ever
     sink: str
-    entity_id: str
+    entity_key: str
     epoch: int
     version: int
     author: str

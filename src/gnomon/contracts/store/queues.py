@@ -45,7 +45,7 @@ class QueueRow(Value, frozen=True):
     """An entity in a stage's queue, or its undelivered saves: then it tells of the first of them
     (since when, attempts, root, error; the reason is `save v<version>`)."""
 
-    entity_id: str
+    entity_key: str
     stage: str
     lane: StageLane
     status: RowStatus
@@ -128,7 +128,7 @@ class NewRow(NamedTuple):
 class Routing(Value, frozen=True):
     """All stages were asked about a changed entity: the fence, and which want it."""
 
-    entity_id: str
+    entity_key: str
     shard: int
     lease_guid: UUID
     seq: int
@@ -167,7 +167,7 @@ class Commit(Value, frozen=True):
 
     shard: int
     lease_guid: UUID
-    entity_id: str
+    entity_key: str
     stage: str
     seq: int  # of the claimed row
     epoch: int
@@ -226,7 +226,7 @@ class ReturnedClaim(Value, frozen=True):
 
     shard: int
     lease_guid: UUID
-    entity_id: str
+    entity_key: str
     stage: str
     seq: int
     status: RowStatus | None  # None: the run is not wanted: drop the row, keep its timer
@@ -271,19 +271,20 @@ class QueueStore(Protocol):
 
     # -- what people see and do -------------------------------------------------------------------
 
-    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
+    async def rows(self, entity_key: str, *, shard: int) -> Sequence[QueueRow]:
         """The entity in all queues, and its undelivered saves."""
         ...
 
     async def parked(
-        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
+        self, *, prefix: str, stage: str | None, after: tuple[str, str] | None, limit: int
     ) -> Sequence[QueueRow]:
-        """Quarantined and looping rows and undelivered saves in order of (entity, stage), which may
-        have one of each: those of so many (entity, stage) as `limit` says."""
+        """Quarantined and looping rows and undelivered saves of entities whose key begins so, in
+        order of (entity, stage), which may have one of each: those of so many (entity, stage) as
+        `limit` says."""
         ...
 
     async def release(
-        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
+        self, entity_key: str, stage: str | None, *, shard: int, actor: str = LOCAL
     ) -> int:
         """Free parked rows by hand: ready now in the main lane, attempts 0, depth 0, new root,
         reason `by hand` joined; undelivered saves are due now, in their order, attempts 0. How many
@@ -329,7 +330,7 @@ class QueueStore(Protocol):
         be more. `skip`: entities."""
         ...
 
-    async def claim(self, holding: HeldShard, entity_id: str, stage: str) -> ClaimedEntity | None:
+    async def claim(self, holding: HeldShard, entity_key: str, stage: str) -> ClaimedEntity | None:
         """One row anew, for another run of it; None if it is not ready any more."""
         ...
 
@@ -355,8 +356,9 @@ class QueueStore(Protocol):
     async def backfill_page(
         self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
     ) -> BackfillPage | None:
-        """The next entities of an unfinished backfill; None if there is none, or while the stage's
-        background lane of this shard holds more than `backlog_max` ready rows."""
+        """The next entities of an unfinished backfill, of the stage's kind alone; None if there is
+        none, or while the stage's background lane of this shard holds more than `backlog_max` ready
+        rows."""
         ...
 
     async def advance_backfill(

@@ -7,18 +7,43 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
 from gnomon.contracts.store.work import HeldShard
+from gnomon.model.errors import ConfigurationError
 from gnomon.model.stage.graph import Reach
 
-RELAY_REVISION = 1  # the relay stands in the register like a stage, and never has another
+
+class StageDeclaration(Value, frozen=True):
+    """What a worker says of a stage that it serves."""
+
+    name: str
+    revision: int
+    reach: Reach
+    formerly: str | None = None  # the name it had before
+    backfill: bool = False  # walk all entities if it is new
+    debounce: timedelta = timedelta(0)
+
+    def check_kind(self, known: str) -> None:
+        """Whether it is of the kind that the register has it with. Errors: ConfigurationError."""
+        if known != self.reach.kind:
+            raise ConfigurationError(
+                f"stage {self.name}",
+                f"is of the kind {self.reach.kind!r} here, and of {known!r} in the register: give"
+                f" it another name, or run `gnomon stage forget {self.name}` first",
+            )
+
+
+# The relay stands there like a stage; it is of no kind, and never has another revision.
+RELAY_DECLARATION = StageDeclaration(name=RELAY_SINK, revision=1, reach=Reach("", (), ()))
 
 
 class StageRecord(Value, frozen=True):
     """A stage as the register knows it."""
 
     name: str
+    kind: str  # of the entities that it looks after
     revision: int  # the highest ever declared
     first_seen_at: datetime
     last_seen_at: datetime
@@ -52,24 +77,16 @@ class StageAttendance(Value, frozen=True):
 class StageRegister(Protocol):
     """Knows which stages there are, who serves them, and starts their backfills."""
 
-    async def declare(
-        self,
-        stages: Mapping[str, int],
-        *,
-        formerly: Mapping[str, str],
-        backfill: Collection[str],
-        debounce: Mapping[str, timedelta],
-        reach: Mapping[str, Reach],
-    ) -> Mapping[str, int | None]:
-        """Say which stages (name to revision) are served here: the revision known before, or None
-        for a new name. A higher revision is stored; `formerly` (new name to old) takes over the old
-        name's revision, queue, timers, states, backfills and outbox if the new one is not known
-        yet. In the same transaction a backfill begins (reason `backfill r<revision>`) for a raised
-        revision, and for a new name that is in `backfill`; a raised revision also frees the stage's
-        parked rows, for the same reason: ready now in the background lane, attempts 0, depth
-        0, new root; its undelivered saves are due now, attempts 0. `debounce` (0 where it has none)
-        is stored; so is `reach` (everything where it has none), unless the revision is lower than
-        what is known: owners who do not serve the stage go by it."""
+    async def declare(self, stages: Sequence[StageDeclaration]) -> Mapping[str, int | None]:
+        """Say which stages are served here: the revision known before, or None for a new name. A
+        higher revision is stored; a new name takes over revision, queue, timers, states, backfills
+        and outbox of the name it had `formerly`. In the same transaction a backfill begins (reason
+        `backfill r<revision>`) for a raised revision, and for a new name that wants a `backfill`; a
+        raised revision also frees the stage's parked rows, for the same reason: ready now in the
+        background lane, attempts 0, depth 0, new root; its undelivered saves are due now, attempts
+        0. `debounce` is stored; so is `reach`, unless the revision is lower than what is known:
+        owners who do not serve the stage go by it. A stage's kind never changes: if the register
+        has it with another one, nothing is stored. Errors: ConfigurationError."""
         ...
 
     async def attend(
@@ -109,6 +126,6 @@ class StageRegister(Protocol):
         unless_within: timedelta | None = None,
         actor: str | None = None,
     ) -> bool:
-        """Start a walk over all shards from the beginning (a walk on its way starts again); False,
-        and nothing happens, if one began within that time."""
+        """Start a walk over all entities of the stage's kind, from the beginning (a walk on its way
+        starts again); False, and nothing happens, if one began within that time."""
         ...

@@ -21,7 +21,7 @@ from gnomon.gateways.entities import (
 from gnomon.gateways.grpc.boundary import Caller
 from gnomon.gateways.grpc.conversion import read_text, write_fields
 from gnomon.model.errors import InvalidSpec
-from gnomon.model.ids import action_id
+from gnomon.model.ids import entity_key
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.entities import Entities
 from gnomon.stages.wire import read_state, write_state
@@ -44,7 +44,7 @@ class EntityRpcs:
     ) -> pb.PutEntityResponse:
         document = read_document(request.document)
         entity = await self._entities.put(
-            request.id, document, **_expected(request), by=caller.name
+            request.kind, request.id, document, **_expected(request), by=caller.name
         )
         return pb.PutEntityResponse(entity=write_entity(entity))
 
@@ -56,28 +56,30 @@ class EntityRpcs:
             if item.id in documents:
                 raise InvalidSpec("entities", "has an id twice", got=item.id)
             documents[item.id] = read_document(item.document)
-        changed = await self._entities.put_many(check_documents(documents), by=caller.name)
+        changed = await self._entities.put_many(
+            request.kind, check_documents(documents), by=caller.name
+        )
         return pb.PutEntitiesResponse(changed=changed)
 
     async def patch_entity(
         self, request: pb.PatchEntityRequest, caller: Caller
     ) -> pb.PatchEntityResponse:
         entity = await self._entities.patch(
-            request.id, read_patch(request), **_expected(request), by=caller.name
+            request.kind, request.id, read_patch(request), **_expected(request), by=caller.name
         )
         return pb.PatchEntityResponse(entity=write_entity(entity))
 
     async def delete_entity(
         self, request: pb.DeleteEntityRequest, caller: Caller
     ) -> pb.DeleteEntityResponse:
-        await self._entities.delete(request.id, **_expected(request), by=caller.name)
+        await self._entities.delete(request.kind, request.id, **_expected(request), by=caller.name)
         return pb.DeleteEntityResponse()
 
     async def release_entity(
         self, request: pb.ReleaseEntityRequest, caller: Caller
     ) -> pb.ReleaseEntityResponse:
         stage = stage_name(request.stage) if request.HasField("stage") else None
-        released = await self._entities.release(request.id, stage, by=caller.name)
+        released = await self._entities.release(request.kind, request.id, stage, by=caller.name)
         return pb.ReleaseEntityResponse(released=released)
 
     async def backfill_stage(
@@ -97,12 +99,14 @@ class EntityRpcs:
     async def get_entity(
         self, request: pb.GetEntityRequest, _caller: Caller
     ) -> pb.GetEntityResponse:
-        return pb.GetEntityResponse(entity=write_entity(await self._entities.get(request.id)))
+        entity = await self._entities.get(request.kind, request.id)
+        return pb.GetEntityResponse(entity=write_entity(entity))
 
     async def list_entities(
         self, request: pb.ListEntitiesRequest, _caller: Caller
     ) -> pb.ListEntitiesResponse:
         page = await self._entities.page(
+            request.kind,
             after=_text_or_none(request, "after"),
             prefix=_text_or_none(request, "id_prefix") or "",
             limit=_limit(request),
@@ -114,8 +118,8 @@ class EntityRpcs:
         self, request: pb.ExplainEntityRequest, _caller: Caller
     ) -> pb.ExplainEntityResponse:
         answer = pb.ExplainEntityResponse()
-        found = await self._entities.explain(request.id)
-        write_fields(answer.explanation, msgspec.structs.asdict(found))
+        explanation = await self._entities.explain(request.kind, request.id)
+        write_fields(answer.explanation, msgspec.structs.asdict(explanation))
         return answer
 
     async def list_parked(
@@ -124,6 +128,7 @@ class EntityRpcs:
         stage = _text_or_none(request, "stage")
         rows, next_page = await page_of_parked(
             self._entities,
+            kind=_text_or_none(request, "kind"),
             stage=None if stage is None else stage_name(stage),
             after=_text_or_none(request, "after"),
             limit=_limit(request),
@@ -148,7 +153,9 @@ class StateRpcs:
         self._entities = entities
 
     async def read(self, request: pb.ReadRequest, _caller: Caller) -> pb.ReadResponse:
-        entity, state = await self._entities.state(stage_name(request.stage), request.entity_id)
+        entity, state = await self._entities.state(
+            request.kind, request.entity_id, stage_name(request.stage)
+        )
         return pb.ReadResponse(
             entity_epoch=entity.epoch,
             entity_version=entity.version,
@@ -162,7 +169,7 @@ class StateRpcs:
             raise InvalidSpec("expected_version", "must not be negative")
         swap = StateSwap(
             stage=request.stage,
-            entity_id=action_id(request.entity_id),
+            key=entity_key(request.kind, request.entity_id),
             version=request.expected_version,
             write=read_state(request.state, revision=request.state.revision),
             epoch=request.entity_epoch if request.HasField("entity_epoch") else None,

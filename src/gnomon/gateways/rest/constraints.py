@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gnomon.model.effects import METHODS
-from gnomon.model.ids import ID_PATTERN, NAME_PATTERN
+from gnomon.model.ids import ID_PATTERN, KIND_PATTERN, NAME_PATTERN
 from gnomon.model.limits import BURST_MAX, PARALLEL_MAX, RATE_MAX, RATE_MIN, LimitKind
 from gnomon.model.spec import (
     CATCH_UP_MAX,
@@ -22,6 +22,7 @@ Json = dict[str, Any]
 
 # `.` and `..` are refused: HTTP clients resolve them away.
 ID: Json = {"type": "string", "pattern": rf"^(?!\.{{1,2}}$){ID_PATTERN.pattern}$"}
+ENTITY_KIND: Json = {"type": "string", "pattern": f"^{KIND_PATTERN.pattern}$"}
 KEY: Json = {"type": "string", "pattern": f"^[ -~]{{1,{KEY_CHARS_MAX}}}$"}
 DURATION: Json = {
     "description": "Seconds, or text such as 30s, 1h30m, PT5M. Answers are in ISO 8601.",
@@ -62,6 +63,7 @@ LIMIT_FIELDS: Json = {
 # Variables of paths by name.
 VARIABLES: Mapping[str, Json] = {
     "id": ID,
+    "kind": ENTITY_KIND,
     "name": NAME,
     "stage": NAME,
     "table": TEXT,

@@ -32,6 +32,7 @@ from gnomon.gateways.entities import (
 from gnomon.gateways.rest.call import Call
 from gnomon.gateways.rest.constraints import ID
 from gnomon.model.errors import InvalidSpec
+from gnomon.model.ids import EntityKey, entity_key
 from gnomon.model.stage.patch import Patch
 from gnomon.stages.explain import Explanation, ParkedRow
 
@@ -126,7 +127,7 @@ class RemovedCount(msgspec.Struct):
 
 
 class BackfillAnswer(msgspec.Struct):
-    """The stage will see all entities."""
+    """The stage will see all entities of its kind."""
 
     stage: str
 
@@ -134,10 +135,11 @@ class BackfillAnswer(msgspec.Struct):
 # -- entities -------------------------------------------------------------------------------------
 
 
-async def list_entities(call: Call) -> EntityList:
-    """A page of entities in order of id."""
+async def list_entities(call: Call, kind: str) -> EntityList:
+    """A page of the entities of one kind, in order of id."""
     query = call.query
     page = await call.services.entities.page(
+        kind,
         after=query.one("after"),
         prefix=query.one("id_prefix") or "",
         limit=query.number("limit", 100),
@@ -145,58 +147,61 @@ async def list_entities(call: Call) -> EntityList:
     return EntityList([show_entity(entity) for entity in page.entities], page.next)
 
 
-async def put_entities(call: Call) -> ChangedCount:
-    """Create or replace many entities, all or none of them if one is not valid."""
+async def put_entities(call: Call, kind: str) -> ChangedCount:
+    """Create or replace many entities of one kind, all or none of them if one is not valid."""
     documents = read_documents(await call.body())
-    return ChangedCount(await call.services.entities.put_many(documents, by=call.actor))
+    return ChangedCount(await call.services.entities.put_many(kind, documents, by=call.actor))
 
 
-async def get_entity(call: Call, id: str) -> EntityAnswer:
+async def get_entity(call: Call, kind: str, id: str) -> EntityAnswer:
     """The entity."""
-    return show_entity(await call.services.entities.get(id))
+    return show_entity(await call.services.entities.get(kind, id))
 
 
-async def put_entity(call: Call, id: str) -> EntityAnswer:
+async def put_entity(call: Call, kind: str, id: str) -> EntityAnswer:
     """Create it, or give it a new document."""
     if_epoch, if_version = read_tag(call)
     document = read_document(await call.body())
     entity = await call.services.entities.put(
-        id, document, if_version=if_version, if_epoch=if_epoch, by=call.actor
+        kind, id, document, if_version=if_version, if_epoch=if_epoch, by=call.actor
     )
     return show_entity(entity)
 
 
-async def patch_entity(call: Call, id: str) -> EntityAnswer:
+async def patch_entity(call: Call, kind: str, id: str) -> EntityAnswer:
     """Change some of its document."""
     if_epoch, if_version = read_tag(call)
     patch = await read_patch(call)
     entity = await call.services.entities.patch(
-        id, patch, if_version=if_version, if_epoch=if_epoch, by=call.actor
+        kind, id, patch, if_version=if_version, if_epoch=if_epoch, by=call.actor
     )
     return show_entity(entity)
 
 
-async def delete_entity(call: Call, id: str) -> None:
+async def delete_entity(call: Call, kind: str, id: str) -> None:
     """Remove it from all queues, with its timers."""
     if_epoch, if_version = read_tag(call)
-    await call.services.entities.delete(id, if_version=if_version, if_epoch=if_epoch, by=call.actor)
+    await call.services.entities.delete(
+        kind, id, if_version=if_version, if_epoch=if_epoch, by=call.actor
+    )
 
 
-async def explain_entity(call: Call, id: str) -> Explanation:
+async def explain_entity(call: Call, kind: str, id: str) -> Explanation:
     """Why it is in which queue, by what chain, waiting for what."""
-    return await call.services.entities.explain(id)
+    return await call.services.entities.explain(kind, id)
 
 
-async def release_entity(call: Call, id: str) -> ReleasedCount:
+async def release_entity(call: Call, kind: str, id: str) -> ReleasedCount:
     """Let stages that gave it up look at it again."""
     stage = _stage_filter(call)
-    return ReleasedCount(await call.services.entities.release(id, stage, by=call.actor))
+    return ReleasedCount(await call.services.entities.release(kind, id, stage, by=call.actor))
 
 
 async def list_parked(call: Call) -> ParkedList:
     """Entities that a stage gave up, and saves that it did not take."""
     rows, next_page = await page_of_parked(
         call.services.entities,
+        kind=call.query.one("kind"),
         stage=_stage_filter(call),
         after=call.query.one("after"),
         limit=call.query.number("limit", 100),
@@ -212,15 +217,15 @@ def _stage_filter(call: Call) -> str | None:
 # -- states ---------------------------------------------------------------------------------------
 
 
-async def get_state(call: Call, id: str, stage: str) -> StateAnswer:
+async def get_state(call: Call, kind: str, id: str, stage: str) -> StateAnswer:
     """What a stage remembers of it."""
-    entity, state = await call.services.entities.state(stage_name(stage), id)
+    entity, state = await call.services.entities.state(kind, id, stage_name(stage))
     return show_state(entity, stage, state)
 
 
-async def put_state(call: Call, id: str, stage: str) -> StateAnswer:
+async def put_state(call: Call, kind: str, id: str, stage: str) -> StateAnswer:
     """Compare and set what a stage remembers of it."""
-    swap = read_swap(await call.body(), id, stage)
+    swap = read_swap(await call.body(), entity_key(kind, id), stage)
     entity, state, is_stored = await swap_state(call.services.entities, swap, by=call.actor)
     if not is_stored:
         raise conflict_of(swap, entity, state)
@@ -236,7 +241,7 @@ async def list_stages(call: Call) -> StageList:
 
 
 async def backfill_stage(call: Call, name: str) -> BackfillAnswer:
-    """Show it every entity once more, in the background."""
+    """Show it every entity of its kind once more, in the background."""
     await call.services.entities.backfill_stage(stage_name(name), by=call.actor)
     return BackfillAnswer(name)
 
@@ -272,7 +277,7 @@ async def read_patch(call: Call) -> Patch:
     return read_merge_patch(body) if call.content_type == MERGE_PATCH else read_json_patch(body)
 
 
-def read_swap(text: bytes, entity_id: str, stage: str) -> StateSwap:
+def read_swap(text: bytes, key: EntityKey, stage: str) -> StateSwap:
     """The body of `put_state`. Errors: InvalidSpec, UnknownField."""
     body = read_struct(text, StateBody, bytes_max=STATE_BODY_BYTES_MAX)
     has_message = not (body.type is body.message is msgspec.UNSET)
@@ -286,7 +291,7 @@ def read_swap(text: bytes, entity_id: str, stage: str) -> StateSwap:
         raise InvalidSpec("type" if body.message else "message", "is required")
     return StateSwap(
         stage=stage,
-        entity_id=entity_id,
+        key=key,
         version=body.version,
         write=msgspec.structs.replace(write, revision=body.revision or 0),
         epoch=None if body.epoch is msgspec.UNSET else body.epoch,

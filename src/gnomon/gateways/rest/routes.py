@@ -16,7 +16,7 @@ from gnomon.gateways.entities import (
 )
 from gnomon.gateways.rest import actions, entities, limits, status, tasks
 from gnomon.gateways.rest.call import Call
-from gnomon.gateways.rest.constraints import KEY, NAME, TASK_ID, TEXT
+from gnomon.gateways.rest.constraints import ENTITY_KIND, KEY, NAME, TASK_ID, TEXT
 from gnomon.gateways.rest.openapi import describe
 from gnomon.gateways.rest.responses import json_response
 from gnomon.gateways.rest.route import OPEN, Json, Parameter, Route
@@ -33,6 +33,7 @@ AFTER = Parameter("after", TEXT, "`next` of the page before")
 AFTER_TASK = Parameter("after", TASK_ID, "`next` of the page before")
 ID_PREFIX = Parameter("id_prefix", TEXT)
 STAGE = Parameter("stage", NAME)
+KIND = Parameter("kind", ENTITY_KIND)
 BARRIER = Parameter("barrier", {"type": "boolean"})
 STATE = Parameter("state", {"type": "array", "items": {"enum": [str(state) for state in State]}})
 TASK_STATE = Parameter("state", {"type": "array", "items": {"enum": list(tasks.STATES)}})
@@ -58,7 +59,8 @@ _ACTION = "/v1/actions/{id}"
 _LIMIT = "/v1/limits/{limit_kind}/{name}"
 _TASKS = "/v1/task-tables/{table}/tasks"
 _TASK = f"{_TASKS}/{{task_id}}"
-_ENTITY = "/v1/entities/{id}"
+_KIND = "/v1/entities/{kind}"
+_ENTITY = f"{_KIND}/{{id}}"
 _STATE = f"{_ENTITY}/states/{{stage}}"
 _CHANGED = actions.ActionAnswer
 
@@ -113,12 +115,12 @@ ROUTES = (
     Route("stop_task", "POST", f"{_TASK}/stop", tasks.stop_task, TaskDetail, errors=(404, 409)),
     Route("plan_task", "POST", f"{_TASK}/plan", tasks.plan_task, TaskDetail, errors=(404, 409)),
 
-    Route("list_entities", "GET", "/v1/entities", entities.list_entities, entities.EntityList,
-          query=(ID_PREFIX, LIMIT, AFTER)),
-    Route("put_entities", "POST", "/v1/entities:bulk", entities.put_entities,
+    Route("put_entities", "POST", f"{_KIND}:bulk", entities.put_entities,
           entities.ChangedCount, body=entities.DocumentsBody, bytes_max=DOCUMENTS_BYTES_MAX),
+    Route("list_entities", "GET", _KIND, entities.list_entities, entities.EntityList,
+          query=(ID_PREFIX, LIMIT, AFTER)),
     Route("list_parked", "GET", "/v1/parked", entities.list_parked, entities.ParkedList,
-          query=(STAGE, LIMIT, AFTER)),
+          query=(KIND, STAGE, LIMIT, AFTER)),
     Route("get_entity", "GET", _ENTITY, entities.get_entity, EntityAnswer, errors=(404,)),
     Route("put_entity", "PUT", _ENTITY, entities.put_entity, EntityAnswer,
           body=entities.Document, bytes_max=DOCUMENT_BYTES_MAX, headers=(IF_VERSION, IF_ABSENT),

@@ -14,8 +14,9 @@ from gnomon.model.stage.paths import meet
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a stage watches and may write. An empty `watch` is everything."""
+    """What a stage watches and may write of entities of its kind. An empty `watch` is all."""
 
+    kind: str
     watch: tuple[str, ...]
     writes: tuple[str, ...]
 
@@ -49,6 +50,7 @@ def build_graph(stages: Mapping[str, Reach]) -> Graph:
             for other in names
             if other != name
             and stages[name].writes
+            and stages[name].kind == stages[other].kind
             and stages[other].is_woken_by(stages[name].writes)
         ]
         for name in names
@@ -67,7 +69,8 @@ def build_graph(stages: Mapping[str, Reach]) -> Graph:
             (one, other)
             for place, one in enumerate(names)
             for other in names[place + 1 :]
-            if meet(stages[one].writes, stages[other].writes)
+            if stages[one].kind == stages[other].kind
+            and meet(stages[one].writes, stages[other].writes)
         ),
     )
 

@@ -831,7 +831,7 @@ CREATE TABLE gnomon.changed_entity (
     epoch bigint NOT NULL,
     since bigint NOT NULL,
     shard_id integer NOT NULL,
-    entity_id text NOT NULL COLLATE pg_catalog."C"
+    entity_key text NOT NULL COLLATE pg_catalog."C"
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.entity (
@@ -841,7 +841,7 @@ CREATE TABLE gnomon.entity (
     saves bigint NOT NULL,
     shard_id integer NOT NULL,
     keeps_states boolean NOT NULL,
-    id text NOT NULL COLLATE pg_catalog."C",
+    entity_key text NOT NULL COLLATE pg_catalog."C",
     doc text
 )
 WITH (fillfactor='80');
@@ -852,7 +852,7 @@ CREATE TABLE gnomon.entity_change (
     version bigint NOT NULL,
     shard_id integer NOT NULL,
     depth integer NOT NULL,
-    id text NOT NULL COLLATE pg_catalog."C",
+    entity_key text NOT NULL COLLATE pg_catalog."C",
     author text NOT NULL,
     paths text NOT NULL
 )
@@ -977,7 +977,7 @@ CREATE TABLE gnomon.stage_queue (
     attempts integer NOT NULL,
     lane smallint NOT NULL,
     status text NOT NULL COLLATE pg_catalog."C",
-    entity_id text NOT NULL COLLATE pg_catalog."C",
+    entity_key text NOT NULL COLLATE pg_catalog."C",
     stage text NOT NULL COLLATE pg_catalog."C",
     reasons text[] NOT NULL,
     error text,
@@ -987,7 +987,7 @@ CREATE TABLE gnomon.stage_queue (
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE VIEW gnomon.queue_inverted AS
  SELECT q.shard_id,
-    q.entity_id,
+    q.entity_key,
     q.stage,
     q.status,
     q.lane,
@@ -1048,6 +1048,7 @@ CREATE TABLE gnomon.stage (
     debounce interval NOT NULL,
     revision integer NOT NULL,
     name text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
     watch text NOT NULL,
     writes text NOT NULL
 );
@@ -1071,7 +1072,7 @@ CREATE TABLE gnomon.stage_outbox (
     attempts integer NOT NULL,
     state_revision integer,
     sink text NOT NULL COLLATE pg_catalog."C",
-    entity_id text NOT NULL COLLATE pg_catalog."C",
+    entity_key text NOT NULL COLLATE pg_catalog."C",
     author text NOT NULL,
     paths text NOT NULL,
     key text NOT NULL,
@@ -1095,7 +1096,7 @@ CREATE TABLE gnomon.stage_state (
     version bigint NOT NULL,
     shard_id integer NOT NULL,
     revision integer NOT NULL,
-    entity_id text NOT NULL COLLATE pg_catalog."C",
+    entity_key text NOT NULL COLLATE pg_catalog."C",
     stage text NOT NULL COLLATE pg_catalog."C",
     type text,
     body bytea NOT NULL
@@ -1182,11 +1183,11 @@ ALTER TABLE ONLY gnomon.attempt_log
 ALTER TABLE ONLY gnomon.attempt_log_default
     ADD CONSTRAINT attempt_log_default_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
 ALTER TABLE ONLY gnomon.changed_entity
-    ADD CONSTRAINT changed_entity_pkey PRIMARY KEY (shard_id, entity_id);
+    ADD CONSTRAINT changed_entity_pkey PRIMARY KEY (shard_id, entity_key);
 ALTER TABLE ONLY gnomon.entity_change
-    ADD CONSTRAINT entity_change_pkey PRIMARY KEY (shard_id, id, epoch, version);
+    ADD CONSTRAINT entity_change_pkey PRIMARY KEY (shard_id, entity_key, epoch, version);
 ALTER TABLE ONLY gnomon.entity
-    ADD CONSTRAINT entity_pkey PRIMARY KEY (shard_id, id);
+    ADD CONSTRAINT entity_pkey PRIMARY KEY (shard_id, entity_key);
 ALTER TABLE ONLY gnomon.finished_action
     ADD CONSTRAINT finished_action_pkey PRIMARY KEY (shard_id, id, guid, finished_at);
 ALTER TABLE ONLY gnomon.finished_action_default
@@ -1210,17 +1211,17 @@ ALTER TABLE ONLY gnomon.sql_success
 ALTER TABLE ONLY gnomon.stage_backfill
     ADD CONSTRAINT stage_backfill_pkey PRIMARY KEY (shard_id, stage);
 ALTER TABLE ONLY gnomon.stage_outbox
-    ADD CONSTRAINT stage_outbox_pkey PRIMARY KEY (shard_id, entity_id, sink, n);
+    ADD CONSTRAINT stage_outbox_pkey PRIMARY KEY (shard_id, entity_key, sink, n);
 ALTER TABLE ONLY gnomon.stage_owner
     ADD CONSTRAINT stage_owner_pkey PRIMARY KEY (shard_id);
 ALTER TABLE ONLY gnomon.stage
     ADD CONSTRAINT stage_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY gnomon.stage_queue
-    ADD CONSTRAINT stage_queue_pkey PRIMARY KEY (shard_id, entity_id, stage);
+    ADD CONSTRAINT stage_queue_pkey PRIMARY KEY (shard_id, entity_key, stage);
 ALTER TABLE ONLY gnomon.stage_server
     ADD CONSTRAINT stage_server_pkey PRIMARY KEY (worker_id, stage);
 ALTER TABLE ONLY gnomon.stage_state
-    ADD CONSTRAINT stage_state_pkey PRIMARY KEY (shard_id, entity_id, stage);
+    ADD CONSTRAINT stage_state_pkey PRIMARY KEY (shard_id, entity_key, stage);
 ALTER TABLE ONLY gnomon.target_login
     ADD CONSTRAINT target_login_pkey PRIMARY KEY (target, role);
 ALTER TABLE ONLY gnomon.token
@@ -1237,7 +1238,7 @@ CREATE INDEX audit_at_idx ON ONLY gnomon.audit USING btree (at);
 CREATE INDEX audit_default_at_idx ON gnomon.audit_default USING btree (at);
 CREATE INDEX changed_entity_first_idx ON gnomon.changed_entity USING btree (shard_id, first_at);
 CREATE INDEX entity_change_at_idx ON gnomon.entity_change USING brin (at);
-CREATE INDEX entity_kept_idx ON gnomon.entity USING btree (shard_id, id) WHERE keeps_states;
+CREATE INDEX entity_kept_idx ON gnomon.entity USING btree (shard_id, entity_key) WHERE keeps_states;
 CREATE INDEX finished_action_guid_idx ON ONLY gnomon.finished_action USING btree (guid);
 CREATE INDEX finished_action_default_guid_idx ON gnomon.finished_action_default USING btree (guid);
 CREATE INDEX finished_action_purge_idx ON ONLY gnomon.finished_action USING brin (purge_at);
@@ -1251,9 +1252,9 @@ CREATE INDEX scheduled_action_expiry_idx ON gnomon.scheduled_action USING btree 
 CREATE INDEX scheduled_action_guid_idx ON gnomon.scheduled_action USING btree (guid);
 CREATE INDEX scheduled_action_series_idx ON gnomon.scheduled_action USING btree (series) WHERE (series IS NOT NULL);
 CREATE INDEX stage_outbox_late_idx ON gnomon.stage_outbox USING btree (shard_id, sink, at) WHERE (ready_at > at);
-CREATE INDEX stage_outbox_parked_idx ON gnomon.stage_outbox USING btree (entity_id, sink, n) WHERE (ready_at IS NULL);
+CREATE INDEX stage_outbox_parked_idx ON gnomon.stage_outbox USING btree (entity_key, sink, n) WHERE (ready_at IS NULL);
 CREATE INDEX stage_outbox_ready_idx ON gnomon.stage_outbox USING btree (shard_id, sink, ready_at, n) WHERE (ready_at IS NOT NULL);
-CREATE INDEX stage_queue_parked_idx ON gnomon.stage_queue USING btree (entity_id, stage) WHERE (status = ANY (ARRAY['quarantined'::text, 'looping'::text]));
+CREATE INDEX stage_queue_parked_idx ON gnomon.stage_queue USING btree (entity_key, stage) WHERE (status = ANY (ARRAY['quarantined'::text, 'looping'::text]));
 CREATE INDEX stage_queue_ready_idx ON gnomon.stage_queue USING btree (shard_id, stage, lane, ready_at) WHERE (status = 'ready'::text);
 CREATE INDEX stage_queue_timer_idx ON gnomon.stage_queue USING btree (shard_id, timer_at) WHERE ((timer_at IS NOT NULL) AND (status = ANY (ARRAY['sleeping'::text, 'ready'::text])));
 CREATE INDEX token_name_idx ON gnomon.token USING btree (name, created_at);

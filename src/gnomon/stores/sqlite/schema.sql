@@ -14,7 +14,7 @@ FROM scheduled_action AS a
 LEFT JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid;
 
 CREATE VIEW queue_inverted AS
-SELECT shard_id, entity_id, stage, status, lane, ready_at, timer_at, seq, attempts
+SELECT shard_id, entity_key, stage, status, lane, ready_at, timer_at, seq, attempts
 FROM stage_queue;
 
 CREATE TABLE attempt_log (
@@ -45,16 +45,16 @@ CREATE TABLE audit (
 
 CREATE TABLE changed_entity (
     shard_id INTEGER NOT NULL,
-    entity_id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     since INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
-    PRIMARY KEY (entity_id)
+    PRIMARY KEY (entity_key)
 ) WITHOUT ROWID;
 
 CREATE TABLE entity (
-    id TEXT NOT NULL PRIMARY KEY,
+    entity_key TEXT NOT NULL PRIMARY KEY,
     shard_id INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     version INTEGER NOT NULL,
@@ -66,7 +66,7 @@ CREATE TABLE entity (
 
 CREATE TABLE entity_change (
     shard_id INTEGER NOT NULL,
-    id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     version INTEGER NOT NULL,
     depth INTEGER NOT NULL,
@@ -74,7 +74,7 @@ CREATE TABLE entity_change (
     root BLOB NOT NULL,
     author TEXT NOT NULL,
     paths TEXT NOT NULL,
-    PRIMARY KEY (id, epoch, version)
+    PRIMARY KEY (entity_key, epoch, version)
 ) WITHOUT ROWID;
 
 CREATE TABLE finished_action (
@@ -206,6 +206,7 @@ CREATE TABLE shard_lock (
 
 CREATE TABLE stage (
     name TEXT NOT NULL PRIMARY KEY,
+    kind TEXT NOT NULL,
     revision INTEGER NOT NULL,
     first_seen_at INTEGER NOT NULL,
     last_seen_at INTEGER NOT NULL,
@@ -226,7 +227,7 @@ CREATE TABLE stage_backfill (
 
 CREATE TABLE stage_outbox (
     shard_id INTEGER NOT NULL,
-    entity_id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     sink TEXT NOT NULL,
     n INTEGER NOT NULL,
     ready_at INTEGER,
@@ -244,7 +245,7 @@ CREATE TABLE stage_outbox (
     state_type TEXT,
     state_body BLOB,
     doc TEXT,
-    PRIMARY KEY (entity_id, sink, n)
+    PRIMARY KEY (entity_key, sink, n)
 );
 
 CREATE TABLE stage_owner (
@@ -255,7 +256,7 @@ CREATE TABLE stage_owner (
 
 CREATE TABLE stage_queue (
     shard_id INTEGER NOT NULL,
-    entity_id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     stage TEXT NOT NULL,
     lane INTEGER NOT NULL,
     status TEXT NOT NULL CONSTRAINT stage_queue_status_check
@@ -270,7 +271,7 @@ CREATE TABLE stage_queue (
     reasons TEXT NOT NULL,
     error TEXT,
     note TEXT,
-    PRIMARY KEY (shard_id, entity_id, stage)
+    PRIMARY KEY (shard_id, entity_key, stage)
 ) WITHOUT ROWID;
 
 CREATE TABLE stage_server (
@@ -282,13 +283,13 @@ CREATE TABLE stage_server (
 
 CREATE TABLE stage_state (
     shard_id INTEGER NOT NULL,
-    entity_id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     stage TEXT NOT NULL,
     version INTEGER NOT NULL,
     revision INTEGER NOT NULL,
     type TEXT,
     body BLOB NOT NULL,
-    PRIMARY KEY (entity_id, stage)
+    PRIMARY KEY (entity_key, stage)
 );
 
 CREATE TABLE token (
@@ -329,7 +330,7 @@ CREATE INDEX entity_change_at_idx ON entity_change (at);
 
 CREATE INDEX entity_kept_idx ON entity (changed_at) WHERE keeps_states = 1;
 
-CREATE INDEX entity_shard_idx ON entity (shard_id, id);
+CREATE INDEX entity_shard_idx ON entity (shard_id, entity_key);
 
 CREATE INDEX finished_action_purge_idx ON finished_action (purge_at, state);
 
@@ -349,12 +350,12 @@ CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
 
 CREATE INDEX stage_outbox_late_idx ON stage_outbox (shard_id, sink, at) WHERE ready_at > at;
 
-CREATE INDEX stage_outbox_parked_idx ON stage_outbox (entity_id, sink, n) WHERE ready_at IS NULL;
+CREATE INDEX stage_outbox_parked_idx ON stage_outbox (entity_key, sink, n) WHERE ready_at IS NULL;
 
 CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, sink, ready_at, n)
 WHERE ready_at IS NOT NULL;
 
-CREATE INDEX stage_queue_parked_idx ON stage_queue (entity_id, stage)
+CREATE INDEX stage_queue_parked_idx ON stage_queue (entity_key, stage)
 WHERE status IN ('quarantined', 'looping');
 
 CREATE INDEX stage_queue_ready_idx ON stage_queue (shard_id, stage, lane, ready_at)

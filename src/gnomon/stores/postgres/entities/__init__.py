@@ -31,9 +31,8 @@ from gnomon.contracts.store.queues import (
     Routing,
     StageLane,
 )
-from gnomon.contracts.store.register import StageAttendance, StageRecord
-from gnomon.model.stage.graph import Reach
-from gnomon.stores.entity_pages import parked_page
+from gnomon.contracts.store.register import StageAttendance, StageDeclaration, StageRecord
+from gnomon.stores.entity_pages import end_of, parked_page
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.entities import (
     changed,
@@ -44,9 +43,7 @@ from gnomon.stores.postgres.entities import (
     write,
 )
 from gnomon.stores.postgres.entities.rows import entity_of, note_of, queue_row_of, state_of
-from gnomon.stores.postgres.entities.versions import AuditRow, EntityKey
-
-_LAST_CHAR = "\U0010ffff"
+from gnomon.stores.postgres.entities.versions import AuditRow, ShardedKey
 
 
 class PostgresEntities:
@@ -59,28 +56,28 @@ class PostgresEntities:
     async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
         return await write.write(self._database, writes)
 
-    async def get(self, entity_id: str, *, shard: int) -> Entity | None:
-        rows = await self._database.fetch("get_entity", shard, entity_id)
+    async def get(self, entity_key: str, *, shard: int) -> Entity | None:
+        rows = await self._database.fetch("get_entity", shard, entity_key)
         return entity_of(rows[0]) if rows else None
 
-    async def get_many(self, entity_ids: Mapping[str, int]) -> EntityBatch:
-        return await views.get_many(self._database, entity_ids)
+    async def get_many(self, entity_keys: Mapping[str, int]) -> EntityBatch:
+        return await views.get_many(self._database, entity_keys)
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
         query = "list_entities" if self._database.many_shards else "list_entities_citus"
-        below = prefix + _LAST_CHAR if prefix else None
-        rows = await self._database.fetch_wide(query, after or "", prefix, below, limit)
+        wanted = (after or "", prefix, end_of(prefix), limit)
+        rows = await self._database.fetch_wide(query, *wanted)
         return [entity_of(row) for row in rows]
 
     async def state(
-        self, entity_id: str, stage: str, *, shard: int
+        self, entity_key: str, stage: str, *, shard: int
     ) -> tuple[Entity | None, StageState | None]:
-        rows = await self._database.fetch("state", shard, entity_id, stage)
-        return (entity_of(rows[0]), state_of(rows[0], 6)) if rows else (None, None)
+        rows = await self._database.fetch("state", shard, entity_key, stage)
+        return (entity_of(rows[0]), state_of(rows[0])) if rows else (None, None)
 
     async def swap_state(
         self,
-        entity_id: str,
+        entity_key: str,
         stage: str,
         *,
         shard: int,
@@ -92,17 +89,17 @@ class PostgresEntities:
     ) -> StageState | None:
         return await write.swap_state(
             self._database,
-            EntityKey(shard, entity_id),
+            ShardedKey(shard, entity_key),
             stage,
             epoch=epoch,
             version=version,
             state=state,
             offer=enqueue,
-            entry=self._entry("swap_state", actor, entity_id),
+            entry=self._entry("swap_state", actor, entity_key),
         )
 
-    async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
-        rows = await self._database.fetch("changes", shard, entity_id, limit)
+    async def changes(self, entity_key: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
+        rows = await self._database.fetch("changes", shard, entity_key, limit)
         return [note_of(row) for row in rows]
 
     async def purge(self, *, limit: int) -> int:
@@ -120,24 +117,24 @@ class PostgresQueues:
         self._work = work  # for what the owner of a shard does
         self._entropy = entropy
 
-    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
-        rows = await self._database.fetch("rows", shard, entity_id)
-        undelivered = await self._database.fetch("rows_undelivered", shard, entity_id)
+    async def rows(self, entity_key: str, *, shard: int) -> Sequence[QueueRow]:
+        rows = await self._database.fetch("rows", shard, entity_key)
+        undelivered = await self._database.fetch("rows_undelivered", shard, entity_key)
         return [queue_row_of(row) for row in [*rows, *undelivered]]
 
     async def parked(
-        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
+        self, *, prefix: str, stage: str | None, after: tuple[str, str] | None, limit: int
     ) -> Sequence[QueueRow]:
-        wanted = (*(after or ("", "")), stage, limit)
+        wanted = (*max(after or ("", ""), (prefix, "")), end_of(prefix), stage, limit)
         rows = await self._database.fetch_wide("parked", *wanted)
         undelivered = await self._database.fetch_wide("parked_undelivered", *wanted)
         return parked_page(map(queue_row_of, [*rows, *undelivered]), limit)
 
     async def release(
-        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
+        self, entity_key: str, stage: str | None, *, shard: int, actor: str = LOCAL
     ) -> int:
-        root, entry = self._entropy.token(), self._entry("release_entity", actor, entity_id)
-        key = EntityKey(shard, entity_id)
+        root, entry = self._entropy.token(), self._entry("release_entity", actor, entity_key)
+        key = ShardedKey(shard, entity_key)
         return await write.release(self._database, key, stage, root=root, entry=entry)
 
     async def next_work(self, holdings: Sequence[HeldShard]) -> NextWork:
@@ -166,8 +163,8 @@ class PostgresQueues:
     ) -> LaneHead:
         return await views.peek(self._work, holdings, stage, lane, limit=limit, skip=skip)
 
-    async def claim(self, holding: HeldShard, entity_id: str, stage: str) -> ClaimedEntity | None:
-        return await views.claim_of(self._work, holding, entity_id, stage)
+    async def claim(self, holding: HeldShard, entity_key: str, stage: str) -> ClaimedEntity | None:
+        return await views.claim_of(self._work, holding, entity_key, stage)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
         return await commit.commit(self._work, commits)
@@ -211,19 +208,8 @@ class PostgresRegister:
         self._database = database
         self._entropy = entropy
 
-    async def declare(
-        self,
-        stages: Mapping[str, int],
-        *,
-        formerly: Mapping[str, str],
-        backfill: Collection[str],
-        debounce: Mapping[str, timedelta],
-        reach: Mapping[str, Reach],
-    ) -> Mapping[str, int | None]:
-        return await register.declare(
-            self._database, self._entropy, stages, formerly=formerly, backfill=backfill,
-            debounce=debounce, reach=reach,
-        )  # fmt: skip
+    async def declare(self, stages: Sequence[StageDeclaration]) -> Mapping[str, int | None]:
+        return await register.declare(self._database, self._entropy, stages)
 
     async def attend(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from gnomon.contracts.store import HeldShard
@@ -12,7 +13,7 @@ from gnomon.contracts.store.queues import BackfillPage, ChangedEntity, NewRow, R
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.enqueues import EnqueueRow, RowsMade, make_offers
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of, queue_rows_of, states_of
-from gnomon.stores.postgres.entities.versions import EntityKey, apart, columns, lock_entities
+from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, lock_entities
 from gnomon.stores.postgres.entities.views import first_rows
 
 
@@ -27,40 +28,54 @@ async def feed(
         shards = [holding.shard for holding in chosen]
         return await database.fetch("changed_entities", shards, most, share, skipped, *only)
 
-    rows = await first_rows(database, holdings, limit, look)
-    rows = rows[: first_within(row[5] for row in rows)]
+    rows = await first_rows(database, holdings, limit, look, by="first_at")
+    rows = rows[: first_within(row["bytes"] for row in rows)]
     leases = {holding.shard: holding.lease_guid for holding in holdings}
-    found: dict[int, ChangedEntity] = {}
-    for group in database.groups(row[0] for row in rows):
-        chosen = [rows[place] for place in group.places]
-        fed = await _fed(database, chosen, leases, group.shards)
-        found.update((group.places[place], each) for place, each in fed.items())
-    return [found[place] for place in sorted(found)]
+    fed: dict[int, ChangedEntity] = {}
+    for group in database.groups(row["shard_id"] for row in rows):
+        chosen = [ChangedRow.of(rows[place]) for place in group.places]
+        loaded = await _fed(database, chosen, leases, group.shards)
+        fed.update((group.places[place], changed) for place, changed in loaded.items())
+    return [fed[place] for place in sorted(fed)]
+
+
+class ChangedRow(NamedTuple):
+    """An entity to ask about; a walk comes to it without changes."""
+
+    shard: int
+    entity_key: str
+    seq: int = 0
+    epoch: int = 0
+    since: int = 0
+
+    @classmethod
+    def of(cls, row: Row) -> ChangedRow:
+        return cls(row["shard_id"], row["entity_key"], row["seq"], row["epoch"], row["since"])
 
 
 async def _fed(
-    session: Session, rows: Sequence[Row], leases: dict[int, UUID], only: tuple[int, ...]
+    session: Session, changed: Sequence[ChangedRow], leases: dict[int, UUID], only: tuple[int, ...]
 ) -> dict[int, ChangedEntity]:
-    """Living entities of held shards by their place, out of (shard, id, seq, epoch, since)."""
-    found = await session.fetch(
+    """Living entities of held shards by their place."""
+    rows = await session.fetch(
         "changed_entities_load",
-        [row[0] for row in rows],
-        [leases[row[0]] for row in rows],
-        [row[1] for row in rows],
-        [row[3] for row in rows],
-        [row[4] for row in rows],
+        [row.shard for row in changed],
+        [leases[row.shard] for row in changed],
+        [row.entity_key for row in changed],
+        [row.epoch for row in changed],
+        [row.since for row in changed],
         *only,
     )
-    return {row[0] - 1: _fed_of(row, rows[row[0] - 1][2]) for row in found}
+    return {row["place"] - 1: _fed_of(row, changed[row["place"] - 1].seq) for row in rows}
 
 
 def _fed_of(row: Row, seq: int) -> ChangedEntity:
     return ChangedEntity(
-        entity=entity_of(row, 1),
+        entity=entity_of(row),
         seq=seq,
-        states=states_of(row, 7),
-        waiting=queue_rows_of(row, 12, row[1]),
-        changes=notes_of(row, 25),
+        states=states_of(row),
+        waiting=queue_rows_of(row),
+        changes=notes_of(row),
     )
 
 
@@ -72,7 +87,7 @@ async def asked(database: Database, answers: Sequence[Routing]) -> list[tuple[Ne
             shards = [answer.shard for answer in chosen]
             leases = [answer.lease_guid for answer in chosen]
             rows = await session.fetch("route_held", shards, leases, *group.shards)
-            held = {(row[0], row[1]) for row in rows}
+            held = {(row["shard_id"], row["lease_guid"]) for row in rows}
             kept = [answer for answer in chosen if (answer.shard, answer.lease_guid) in held]
             made: RowsMade = {}
             for batch in apart(kept, _key):
@@ -80,7 +95,7 @@ async def asked(database: Database, answers: Sequence[Routing]) -> list[tuple[Ne
         for place in group.places:
             answer = answers[place]
             is_held = (answer.shard, answer.lease_guid) in held
-            stored[place] = made.get(answer.entity_id, ()) if is_held else None
+            stored[place] = made.get(answer.entity_key, ()) if is_held else None
     return [stored[place] for place in range(len(answers))]
 
 
@@ -91,8 +106,8 @@ async def _store_answers(
     locked = await lock_entities(session, [_key(answer) for answer in answers], only)
     alive = [
         answer
-        for answer, found in zip(answers, locked, strict=True)
-        if found is not None and found.lives and found.epoch == answer.epoch
+        for answer, entity in zip(answers, locked, strict=True)
+        if entity is not None and entity.lives and entity.epoch == answer.epoch
     ]
     offered = [EnqueueRow(_key(answer), offer) for answer in alive for offer in answer.enqueues]
     made = await make_offers(session, offered, only)
@@ -105,15 +120,15 @@ async def _store_answers(
 async def _answer_feed(session: Session, fed: Sequence[Routing], only: tuple[int, ...]) -> None:
     keys = columns([_key(answer) for answer in fed])
     rows = await session.fetch("route_done", *keys, [answer.seq for answer in fed], *only)
-    done = {row[0] for row in rows}
-    left = [answer for answer in fed if answer.entity_id not in done]
+    done = {row["entity_key"] for row in rows}
+    left = [answer for answer in fed if answer.entity_key not in done]
     if left:
         keys = columns([_key(answer) for answer in left])
         await session.fetch("route_since", *keys, [answer.version for answer in left], *only)
 
 
-def _key(answer: Routing) -> EntityKey:
-    return EntityKey(answer.shard, answer.entity_id)
+def _key(answer: Routing) -> ShardedKey:
+    return ShardedKey(answer.shard, answer.entity_key)
 
 
 # -- walks ---------------------------------------------------------------------------------------
@@ -127,14 +142,14 @@ async def backfill_page(
         walks = await session.fetch("backfill_page", shard, lease, stage, backlog_max)
         if not walks:
             return None
-        reason, started_at, after = walks[0]
-        sizes = await session.fetch("backfill_page_ids", shard, after, limit)
-        ids = [row[0] for row in sizes[: first_within(row[1] for row in sizes)]]
-        rows = [(shard, name, 0, 0, 0) for name in ids]
-        fed = await _fed(session, rows, {shard: lease}, database.only(shard)) if ids else {}
+        reason, started_at, after, below = walks[0]
+        rows = await session.fetch("backfill_page_keys", shard, after, below, limit)
+        keys = [row["entity_key"] for row in rows[: first_within(row["bytes"] for row in rows)]]
+        walked = [ChangedRow(shard, key) for key in keys]
+        fed = await _fed(session, walked, {shard: lease}, database.only(shard)) if keys else {}
     return BackfillPage(
         entities=[fed[place] for place in sorted(fed)],
-        cursor=None if len(ids) == len(sizes) < limit else ids[-1],
+        cursor=None if len(keys) == len(rows) < limit else keys[-1],
         reason=reason,
         started_at=started_at,
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from gnomon.contracts.store.queues import Commit, ReturnedClaim, RowStatus, Unchanged
 from gnomon.stores.postgres.connection import Database, Session
-from gnomon.stores.postgres.entities.versions import EntityKey, RowId, apart
+from gnomon.stores.postgres.entities.versions import RowId, ShardedKey, apart
 
 A = TypeVar("A", Commit, ReturnedClaim)
 
@@ -52,12 +52,12 @@ async def lock_claims(
     arguments = (
         [claim.shard for claim in claims],
         [claim.lease_guid for claim in claims],
-        [claim.entity_id for claim in claims],
+        [claim.entity_key for claim in claims],
         [claim.stage for claim in claims],
         *only,
     )
     rows = await session.fetch("claim_lock", *arguments)
-    if any(row[4] for row in rows):
+    if any(row["moved"] for row in rows):
         rows = await session.fetch("claim_lock", *arguments)
     return [ClaimFacts(*row) for row in rows]
 
@@ -104,18 +104,18 @@ async def set_back(database: Database, rows: Sequence[ReturnedClaim]) -> list[bo
             for places in apart(group.places, lambda place: _key(rows[place])):
                 places.sort(key=lambda place: _key(rows[place]))
                 chosen = [rows[place] for place in places]
-                found = await _set_back(session, chosen, group.shards)
-                answers.update(zip(places, found, strict=True))
+                held = await _set_back(session, chosen, group.shards)
+                answers.update(zip(places, held, strict=True))
     return [answers[place] for place in range(len(rows))]
 
 
 async def _set_back(
     session: Session, rows: Sequence[ReturnedClaim], only: tuple[int, ...]
 ) -> list[bool]:
-    found = await lock_claims(session, rows, only)
+    locked = await lock_claims(session, rows, only)
     removed: list[RowId] = []
     settled: list[RemainingRow] = []
-    for row, facts in zip(rows, found, strict=True):
+    for row, facts in zip(rows, locked, strict=True):
         if not facts.held or facts.queue_row is None:
             continue
         outcome = _outcome(row, facts, facts.queue_row)
@@ -124,7 +124,7 @@ async def _set_back(
         else:
             settled.append(outcome)
     await _settle(session, removed, settled, only)
-    return [facts.held and facts.seq == row.seq for row, facts in zip(rows, found, strict=True)]
+    return [facts.held and facts.seq == row.seq for row, facts in zip(rows, locked, strict=True)]
 
 
 def _outcome(row: ReturnedClaim, facts: ClaimFacts, row_id: RowId) -> RemainingRow | None:
@@ -141,5 +141,5 @@ def _outcome(row: ReturnedClaim, facts: ClaimFacts, row_id: RowId) -> RemainingR
     return RemainingRow(row_id, row.status, row.delay, timer_at, attempts, row.error)
 
 
-def _key(row: ReturnedClaim) -> EntityKey:
-    return EntityKey(row.shard, row.entity_id)
+def _key(row: ReturnedClaim) -> ShardedKey:
+    return ShardedKey(row.shard, row.entity_key)

@@ -50,8 +50,8 @@ async def commit(database: Database, commits: Sequence[Commit]) -> list[CommitRe
             chosen = [left[place] for place in group.places]
             for places in apart(chosen, lambda place: key_of(commits[place])):
                 places.sort(key=lambda place: key_of(commits[place]))
-                found = await _commit(session, [commits[place] for place in places], group.shards)
-                answers.update(zip(places, found, strict=True))
+                results = await _commit(session, [commits[place] for place in places], group.shards)
+                answers.update(zip(places, results, strict=True))
     return [answers[place] for place in range(len(commits))]
 
 
@@ -59,14 +59,14 @@ async def _commit(
     session: Session, commits: Sequence[Commit], only: tuple[int, ...]
 ) -> list[CommitResult]:
     parts = [part for commit in commits for part in commit.parts]
-    found = await lock_claims(session, parts, only)
-    saves = iter([CommitPart(*each) for each in zip(parts, found, strict=True)])
+    locked = await lock_claims(session, parts, only)
+    saves = map(CommitPart, parts, locked)
     passes = [list(islice(saves, len(commit.parts))) for commit in commits]
-    kinds = [_kind(each) for each in passes]
-    saved = [each for each, kind in zip(passes, kinds, strict=True) if kind is CommitKind.SAVED]
+    kinds = [_kind(saves) for saves in passes]
+    saved = [saves for saves, kind in zip(passes, kinds, strict=True) if kind is CommitKind.SAVED]
     made = await _save(session, saved, only) if saved else {}
     answers = [
-        CommitResult(kind=kind, made=made.get(commit.entity_id, ()))
+        CommitResult(kind=kind, made=made.get(commit.entity_key, ()))
         for commit, kind in zip(commits, kinds, strict=True)
     ]
     moved = [place for place, kind in enumerate(kinds) if kind is CommitKind.MOVED]
@@ -97,7 +97,7 @@ async def _what_moved(
     versions = [commit.version for commit in commits]
     rows = await session.fetch("commit_moved", *keys, versions, *only)
     return [
-        CommitResult(kind=CommitKind.MOVED, entity=entity_of(row), since=notes_of(row, 6))
+        CommitResult(kind=CommitKind.MOVED, entity=entity_of(row), since=notes_of(row))
         for row in rows
     ]
 

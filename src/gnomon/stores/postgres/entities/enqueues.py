@@ -10,13 +10,13 @@ from typing import NamedTuple
 from gnomon.contracts.store.queues import Enqueue, NewRow
 from gnomon.model.stage.queue_merge import BACKOFF_FLOOR, DEBOUNCES_MAX, REASONS_MAX
 from gnomon.stores.postgres.connection import Row, Session
-from gnomon.stores.postgres.entities.versions import EntityKey, apart, columns, sparse
+from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, sparse
 
 
 class EnqueueRow(NamedTuple):
     """An offer about an entity, which is locked and lives."""
 
-    key: EntityKey
+    key: ShardedKey
     offer: Enqueue
 
 
@@ -33,10 +33,15 @@ async def make_offers(
         await _arm(session, [each for each in batch if each.offer.wake is not None], only)
         await _park(session, [each for each in batch if each.offer.looping is not None], only)
         for kind, ready in _ready_kinds(batch).items():
-            for name, *row, is_new in await _ready(session, kind, ready, only):
-                if is_new and len(batches) == 1:  # else what was made may have been merged since
-                    made[name] = (*made.get(name, ()), NewRow(*row))
+            for row in await _ready(session, kind, ready, only):
+                if row["is_new"] and len(batches) == 1:  # else it may have been merged since
+                    key = row["entity_key"]
+                    made[key] = (*made.get(key, ()), new_row_of(row))
     return made
+
+
+def new_row_of(row: Row) -> NewRow:
+    return NewRow(row["stage"], row["seq"], row["first_at"])
 
 
 class EnqueueBatch(NamedTuple):

@@ -10,7 +10,7 @@ from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.outbox import OutboxRow, SinkBacklog, SinkQueue
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.entities.rows import outgoing_of
-from gnomon.stores.postgres.entities.versions import EntityKey, touch_entities
+from gnomon.stores.postgres.entities.versions import ShardedKey, touch_entities
 from gnomon.stores.postgres.entities.views import fence, first_rows
 
 
@@ -21,14 +21,14 @@ class PostgresOutbox:
         self._database = database
 
     async def waiting_sinks(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
-        found: dict[str, SinkQueue] = {}
+        queues: dict[str, SinkQueue] = {}
         for group in self._database.groups(holding.shard for holding in holdings):
             chosen = [holdings[place] for place in group.places]
             rows = await self._database.fetch("waiting_sinks", *fence(chosen), *group.shards)
             for sink, age, due_in in rows:
-                other = found.get(sink, SinkQueue(sink, age, due_in))
-                found[sink] = SinkQueue(sink, max(age, other.age), min(due_in, other.due_in))
-        return [found[sink] for sink in sorted(found)]
+                other = queues.get(sink, SinkQueue(sink, age, due_in))
+                queues[sink] = SinkQueue(sink, max(age, other.age), min(due_in, other.due_in))
+        return [queues[sink] for sink in sorted(queues)]
 
     async def due_saves(
         self, holdings: Sequence[HeldShard], sink: str, *, limit: int
@@ -40,7 +40,7 @@ class PostgresOutbox:
             wanted = (*fence(chosen), most, share, sink, room)
             return await self._database.fetch("due_saves", *wanted, *only)
 
-        rows = await first_rows(self._database, holdings, limit, look)
+        rows = await first_rows(self._database, holdings, limit, look, by="ready_at")
         return [outgoing_of(row) for row in rows]
 
     async def remove(self, rows: Sequence[OutboxRow]) -> None:
@@ -53,7 +53,7 @@ class PostgresOutbox:
     ) -> None:
         for group in self._database.groups(row.shard for row in rows):
             chosen = [rows[place] for place in group.places]
-            entities = sorted({EntityKey(row.shard, row.entity_id) for row in chosen})
+            entities = sorted({ShardedKey(row.shard, row.entity_key) for row in chosen})
             async with self._database.transaction("unsent") as session:
                 await touch_entities(session, entities, group.shards)
                 await session.fetch(
@@ -61,7 +61,7 @@ class PostgresOutbox:
                 )
 
     async def quarantine(self, row: OutboxRow, *, error: str) -> None:
-        key = EntityKey(row.shard, row.entity_id)
+        key = ShardedKey(row.shard, row.entity_key)
         async with self._database.transaction("quarantine") as session:
             await touch_entities(session, [key], self._database.only(key.shard))
             await session.fetch("quarantine", *key, row.sink, row.n, error)
@@ -77,7 +77,7 @@ class PostgresOutbox:
 def _keys(rows: Sequence[OutboxRow]) -> tuple[list[object], ...]:
     return (
         [row.shard for row in rows],
-        [row.entity_id for row in rows],
+        [row.entity_key for row in rows],
         [row.sink for row in rows],
         [row.n for row in rows],
     )

@@ -10,16 +10,16 @@ from gnomon.contracts.store.queues import Commit, Enqueue
 from gnomon.model.ids import save_key
 from gnomon.stores.postgres.entities.versions import (
     RELAY,
-    EntityKey,
     OutboxEntry,
+    ShardedKey,
     StateRow,
     VersionRow,
 )
 
 
-def key_of(part: Commit) -> EntityKey:
+def key_of(part: Commit) -> ShardedKey:
     """Which entity it is about."""
-    return EntityKey(part.shard, part.entity_id)
+    return ShardedKey(part.shard, part.entity_key)
 
 
 def counts(part: Commit) -> bool:
@@ -59,7 +59,7 @@ def publications_of(
 ) -> list[OutboxEntry]:
     """What goes out of the parts of one commit."""
     saves = [part for part in parts if counts(part)]
-    found = []
+    outgoing = []
     for place, part in enumerate(saves):
         sinks = [RELAY] * has_relay + [part.stage] * part.after_save
         if not sinks:
@@ -68,8 +68,8 @@ def publications_of(
         doc = last_doc(saves[: place + 1]) if after else None
         key, author, save = key_of(part), _author(part), save_key_of(part)
         tail = (part.root, part.paths, save, now, doc, version_count(after), len(after))
-        found += [OutboxEntry(key, sink, part.stage, author, *tail) for sink in sinks]
-    return found
+        outgoing += [OutboxEntry(key, sink, part.stage, author, *tail) for sink in sinks]
+    return outgoing
 
 
 def save_key_of(part: Commit) -> str:
@@ -77,7 +77,7 @@ def save_key_of(part: Commit) -> str:
     version = part.version + (part.doc is not None)
     has_state = isinstance(part.state, StateWrite)
     state = (part.stage, part.state_version + 1) if has_state else None
-    return save_key(part.entity_id, part.epoch, version, state=state)
+    return save_key(part.entity_key, part.epoch, version, state=state)
 
 
 def timer_alone(part: Commit) -> Enqueue:

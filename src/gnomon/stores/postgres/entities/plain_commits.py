@@ -21,7 +21,7 @@ from gnomon.contracts.store.queues import (
 )
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.claimed import lock_claims, settle_commits
-from gnomon.stores.postgres.entities.enqueues import EnqueueRow, make_offers
+from gnomon.stores.postgres.entities.enqueues import EnqueueRow, make_offers, new_row_of
 from gnomon.stores.postgres.entities.parts import (
     counts,
     key_of,
@@ -48,10 +48,10 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
         return {}
     async with database.transaction("commit") as session:
         rows = await session.fetch("commit_plain", *_arguments([commits[each] for each in places]))
-        saved = sorted(places[row[0] - 1] for row in rows if row[0] is not None)
-        made = {row[2]: NewRow(row[3], row[4], row[5]) for row in rows if row[0] is None}
+        saved = sorted(places[row["place"] - 1] for row in rows if row["place"] is not None)
+        made = {row["entity_key"]: new_row_of(row) for row in rows if row["place"] is None}
         chosen = [commits[place] for place in saved]
-        if rows and rows[0][1] < len(saved):
+        if rows and rows[0]["settled"] < len(saved):
             await _settle_others(session, chosen)
         passes = [each for each in chosen if each.then]
         timers = await _write_rest(session, passes, rows[0]) if passes else []
@@ -63,8 +63,8 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
             await session.fetch("save_changed", *keys, epochs, [each.version for each in fed])
     answers = {}
     for place in saved:
-        name = commits[place].entity_id
-        told = (made[name], *others.get(name, ())) if name in made else others.get(name, ())
+        key = commits[place].entity_key
+        told = (made[key], *others.get(key, ())) if key in made else others.get(key, ())
         answers[place] = CommitResult(kind=CommitKind.SAVED, made=told)
     return answers
 
@@ -75,14 +75,14 @@ def _offers_left(commits: Sequence[Commit], made: Mapping[str, NewRow]) -> list[
         EnqueueRow(key_of(commit), offer)
         for commit in commits
         for offer in commit.enqueues
-        if commit.entity_id not in made or made[commit.entity_id].stage != offer.stage
+        if commit.entity_key not in made or made[commit.entity_key].stage != offer.stage
     ]
 
 
 async def _write_rest(session: Session, passes: Sequence[Commit], told_of: Row) -> list[EnqueueRow]:
     """What further stages made in the same passes, whose entities and notes are saved: all but
     that. Timers are left for those that have no row."""
-    now, has_relay = told_of[6], told_of[7]
+    now, has_relay = told_of["now"], told_of["has_relay"]
     then = [part for each in passes for part in each.then]
     await save_states(session, states_of(then), ())
     outgoing = [
@@ -113,7 +113,7 @@ def _candidates(commits: Sequence[Commit]) -> list[int]:
     """In the order of locking, the first of each entity."""
     first: dict[tuple[int, str], int] = {}
     for place, commit in enumerate(commits):
-        first.setdefault((commit.shard, commit.entity_id), place)
+        first.setdefault((commit.shard, commit.entity_key), place)
     return [first[key] for key in sorted(first) if _is_plain(commits[first[key]])]
 
 
@@ -130,7 +130,7 @@ def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
     return (
         [each.shard for each in commits],
         [each.lease_guid for each in commits],
-        [each.entity_id for each in commits],
+        [each.entity_key for each in commits],
         [each.stage for each in commits],
         [each.seq for each in commits],
         [each.epoch for each in commits],

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from uuid import UUID
 
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.queues import RowStatus, StageLane
-from gnomon.contracts.store.register import StageAttendance, StageRecord, UnservedShard
+from gnomon.contracts.store.register import (
+    StageAttendance,
+    StageDeclaration,
+    StageRecord,
+    UnservedShard,
+)
 from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.queue_merge import REASONS_MAX
-from gnomon.stores.postgres.connection import Database, Row, Session
+from gnomon.stores.postgres.connection import Database, Row, Session, read_now
 from gnomon.stores.postgres.entities.rows import text_of, texts_of
 from gnomon.stores.postgres.entities.versions import (
     AuditRow,
-    EntityKey,
+    ShardedKey,
     columns,
     lock_entities,
     touch_entities,
@@ -31,48 +37,51 @@ AUDIT_SHARD = 0  # of what belongs to no shard
 
 
 async def declare(
-    database: Database,
-    entropy: Entropy,
-    stages: Mapping[str, int],
-    *,
-    formerly: Mapping[str, str],
-    backfill: Collection[str],
-    debounce: Mapping[str, timedelta],
-    reach: Mapping[str, Reach],
+    database: Database, entropy: Entropy, stages: Sequence[StageDeclaration]
 ) -> dict[str, int | None]:
+    declared = {stage.name: stage for stage in sorted(stages, key=attrgetter("name"))}
     async with database.transaction("declare") as session:
-        await _take_over(database, session, formerly)
-        now = (await session.fetch("now"))[0][0]
-        names = sorted(stages)
-        rows = await session.fetch(
-            "declare",
-            names,
-            [stages[name] for name in names],
-            [debounce.get(name, timedelta(0)) for name in names],
-            [text_of(reach[name].watch if name in reach else ()) for name in names],
-            [text_of(reach[name].writes if name in reach else ()) for name in names],
-            now,
-        )
-        known = {name: None if is_new else revision for name, revision, is_new in rows}
+        await _take_over(database, session, stages)
+        known = await _declare(session, list(declared.values()))
         raised = [
-            name for name in names if (before := known[name]) is not None and before < stages[name]
+            name
+            for name, revision in known.items()
+            if revision is not None and revision < declared[name].revision
         ]
         await _free_saves(database, session, raised)
-        for name in names:
-            reason = f"backfill r{stages[name]}"
-            if known[name] is None and name in backfill:
+        for name, stage in declared.items():
+            reason = f"backfill r{stage.revision}"
+            if known[name] is None and stage.backfill:
                 await session.fetch("begin_backfill", name, reason, None)
             elif name in raised:
-                await session.fetch("declare_raise", name, stages[name])
+                await session.fetch("declare_raise", name, stage.revision)
                 await session.fetch("begin_backfill", name, reason, None)
                 await session.fetch("declare_free_rows", name, reason, entropy.token(), REASONS_MAX)
     return known
 
 
+async def _declare(session: Session, stages: Sequence[StageDeclaration]) -> dict[str, int | None]:
+    """Store what is said of stages; the revisions known before."""
+    rows = await session.fetch(
+        "declare",
+        [stage.name for stage in stages],
+        [stage.reach.kind for stage in stages],
+        [stage.revision for stage in stages],
+        [stage.debounce for stage in stages],
+        [text_of(stage.reach.watch) for stage in stages],
+        [text_of(stage.reach.writes) for stage in stages],
+        await read_now(session),
+    )
+    stored = {row["name"]: row for row in rows}
+    for stage in stages:
+        stage.check_kind(stored[stage.name]["kind"])
+    return {name: None if row["is_new"] else row["revision"] for name, row in stored.items()}
+
+
 async def _free_saves(database: Database, session: Session, raised: Sequence[str]) -> None:
     """Undelivered saves of stages are due. Before their queues: entities are locked first."""
     rows = await session.fetch("declare_undelivered", raised) if raised else ()
-    keys = [EntityKey(*row) for row in rows]
+    keys = [ShardedKey(*row) for row in rows]
     for group in database.groups(key.shard for key in keys):
         chosen = [keys[place] for place in group.places]
         await touch_entities(session, chosen, group.shards)
@@ -81,12 +90,15 @@ async def _free_saves(database: Database, session: Session, raised: Sequence[str
                 await session.fetch("release_saves", *key, name)
 
 
-async def _take_over(database: Database, session: Session, formerly: Mapping[str, str]) -> None:
+async def _take_over(
+    database: Database, session: Session, stages: Sequence[StageDeclaration]
+) -> None:
     """All that an old name has becomes the new one's, if that is not known yet."""
+    formerly = {stage.name: stage.formerly for stage in stages if stage.formerly is not None}
     if not formerly:
         return
     rows = await session.fetch("declare_known", [*formerly, *formerly.values()])
-    known = {row[0] for row in rows}
+    known = {row["name"] for row in rows}
     for new, old in sorted(formerly.items()):
         if new in known or old not in known:
             continue
@@ -105,19 +117,19 @@ async def stages(database: Database) -> list[StageRecord]:
     rows = await database.fetch_wide("registered")
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for stage, status, lane, count in await database.fetch_wide("stages"):
-        counts[stage][_kind(status, lane)] += count
-    return [_record_of(row, counts[row[0]]) for row in rows]
+        counts[stage][_count_of(status, lane)] += count
+    return [_record_of(row, counts[row["name"]]) for row in rows]
 
 
 def _record_of(row: Row, counts: Mapping[str, int]) -> StageRecord:
-    name, revision, first_seen_at, last_seen_at, debounce, watch, writes, _ = row
-    reach = Reach(watch=texts_of(watch), writes=texts_of(writes))
+    reach = Reach(row["kind"], watch=texts_of(row["watch"]), writes=texts_of(row["writes"]))
     return StageRecord(
-        name=name,
-        revision=revision,
-        first_seen_at=first_seen_at,
-        last_seen_at=last_seen_at,
-        debounce=debounce,
+        name=row["name"],
+        kind=reach.kind,
+        revision=row["revision"],
+        first_seen_at=row["first_seen_at"],
+        last_seen_at=row["last_seen_at"],
+        debounce=row["debounce"],
         own_echo=bool(reach.own_echo),
         watch=reach.watch,
         writes=reach.writes,
@@ -135,7 +147,7 @@ async def attend(
 ) -> StageAttendance:
     rows = await database.fetch("registered")
     if not rows and not serves:  # there are no stages at all
-        [(now,)] = await database.fetch("now")
+        now = await read_now(database)
         return StageAttendance(now=now, register=(), servers={}, openings=())
     mine = sorted(serves)
     await database.fetch("attend_serve", worker, mine)
@@ -145,7 +157,7 @@ async def attend(
     for stage, server in await database.fetch("attend_servers", alive_for):
         servers[stage].add(server)
     openings = await database.fetch("attend_openings", mine) if mine else ()
-    now = rows[0][7] if rows else (await database.fetch("now"))[0][0]
+    now = rows[0]["now"] if rows else await read_now(database)
     return StageAttendance(
         now=now,
         register=[_record_of(row, {}) for row in rows],
@@ -165,7 +177,7 @@ async def _note_owner(database: Database, worker: UUID, holdings: Sequence[HeldS
         await database.fetch("attend_own", worker, [each.shard for each in new], leases)
 
 
-def _kind(status: str, lane: int) -> str:
+def _count_of(status: str, lane: int) -> str:
     if status == RowStatus.READY:
         return "background" if lane == StageLane.BACKGROUND else "waiting"
     return "sleeping" if status == RowStatus.SLEEPING else "parked"
@@ -217,15 +229,15 @@ async def purge(database: Database, *, limit: int) -> int:
 async def _purge_states(database: Database, limit: int, only: tuple[int, ...]) -> int:
     async with database.transaction("purge_entities") as session:
         rows = await session.fetch("purge_tombstones", STATES_KEPT_FOR, limit, *only)
-        keys = [EntityKey(*row) for row in rows]
+        keys = [ShardedKey(*row) for row in rows]
         if not keys:
             return 0
         locked = await lock_entities(session, keys, only)
-        found = [
-            (key, row.row_id)
+        tombstones = {
+            key: row.row_id
             for key, row in zip(keys, locked, strict=True)
             if row is not None and not row.lives
-        ]
-        gone = await session.fetch("save_drop_states", *columns([key for key, _ in found]), *only)
-        await session.fetch("purge_emptied", [row_id for _, row_id in found], *only)
+        }
+        gone = await session.fetch("save_drop_states", *columns(list(tombstones)), *only)
+        await session.fetch("purge_emptied", list(tombstones.values()), *only)
         return len(gone)

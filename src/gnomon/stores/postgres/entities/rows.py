@@ -1,8 +1,9 @@
-"""Records to values, by position: the select lists in `queries/` keep these orders."""
+"""Records to values, by the names of the columns in `queries/`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,6 +16,13 @@ _TEXTS = msgspec.json.Decoder(tuple[str, ...])
 _ENCODER = msgspec.json.Encoder()
 _LANES = tuple(StageLane)
 _STATUSES = {str(status): status for status in RowStatus}
+# The columns of what is many in one record.
+_NOTES = ("note_versions", "note_paths", "note_authors", "note_roots", "note_depths", "note_ats")
+_STATES = ("state_stages", "state_versions", "state_revisions", "state_types", "state_bodies")
+_ROWS = (
+    "row_stages", "row_lanes", "row_statuses", "row_ready_ats", "row_timer_ats", "row_first_ats",
+    "row_seqs", "row_attempts", "row_reasons", "row_roots", "row_depths", "row_errors", "row_notes",
+)  # fmt: skip
 
 
 def texts_of(text: str) -> tuple[str, ...]:
@@ -26,28 +34,30 @@ def text_of(texts: Sequence[str]) -> str:
     return _ENCODER.encode(texts).decode()
 
 
-def entity_of(row: Row, at: int = 0) -> Entity:
+def entity_of(row: Row) -> Entity:
     return Entity(
-        id=row[at], shard=row[at + 1], epoch=row[at + 2], version=row[at + 3], doc=row[at + 4],
-        changed_at=row[at + 5],
+        key=row["entity_key"], shard=row["shard_id"], epoch=row["epoch"], version=row["version"],
+        doc=row["doc"], changed_at=row["changed_at"],
     )  # fmt: skip
 
 
-def state_of(row: Row, at: int = 0) -> StageState | None:
-    """None where the outer join found nothing."""
-    if row[at] is None:
+def state_of(row: Row) -> StageState | None:
+    """None where there is none."""
+    if row["state_version"] is None:
         return None
     return StageState(
-        version=row[at], revision=row[at + 1], type=row[at + 2], body=bytes(row[at + 3])
-    )
+        version=row["state_version"], revision=row["state_revision"], type=row["state_type"],
+        body=bytes(row["state_body"]),
+    )  # fmt: skip
 
 
-def queue_row_of(row: Row, at: int = 0) -> QueueRow:
+def queue_row_of(row: Row) -> QueueRow:
     return QueueRow(
-        entity_id=row[at], stage=row[at + 1], lane=_LANES[row[at + 2]],
-        status=_STATUSES[row[at + 3]], ready_at=row[at + 4], timer_at=row[at + 5],
-        first_at=row[at + 6], seq=row[at + 7], attempts=row[at + 8], reasons=tuple(row[at + 9]),
-        root=row[at + 10], depth=row[at + 11], error=row[at + 12], note=row[at + 13],
+        entity_key=row["entity_key"], stage=row["stage"], lane=_LANES[row["lane"]],
+        status=_STATUSES[row["status"]], ready_at=row["ready_at"], timer_at=row["timer_at"],
+        first_at=row["first_at"], seq=row["seq"], attempts=row["attempts"],
+        reasons=tuple(row["reasons"]), root=row["root"], depth=row["depth"], error=row["error"],
+        note=row["note"],
     )  # fmt: skip
 
 
@@ -58,40 +68,44 @@ def note_of(row: Row) -> ChangeNote:
     )
 
 
+def outgoing_of(row: Row) -> OutboxRow:
+    return OutboxRow(
+        shard=row["shard_id"], n=row["n"], sink=row["sink"], entity_key=row["entity_key"],
+        epoch=row["epoch"], version=row["version"], author=row["author"], root=row["root"],
+        paths=texts_of(row["paths"]), doc=row["doc"], state=state_of(row), key=row["key"],
+        attempts=row["attempts"], at=row["at"],
+    )  # fmt: skip
+
+
 # -- many in one record: an array for each column, NULL if there is none ---------------------------
 
 
-def notes_of(row: Row, at: int) -> tuple[ChangeNote, ...]:
-    if row[at] is None:
-        return ()
-    columns = (row[place] for place in range(at, at + 6))
-    return tuple(note_of(note) for note in zip(*columns, strict=True))
+def notes_of(row: Row) -> tuple[ChangeNote, ...]:
+    return tuple(note_of(note) for note in _unzipped(row, _NOTES))
 
 
-def states_of(row: Row, at: int) -> dict[str, StageState]:
-    if row[at] is None:
-        return {}
-    columns = (row[place] for place in range(at, at + 5))
+def states_of(row: Row) -> dict[str, StageState]:
     return {
-        stage: StageState(version=version, revision=revision, type=kind, body=bytes(body))
-        for stage, version, revision, kind, body in zip(*columns, strict=True)
+        stage: StageState(version=version, revision=revision, type=type_, body=bytes(body))
+        for stage, version, revision, type_, body in _unzipped(row, _STATES)
     }
 
 
-def queue_rows_of(row: Row, at: int, entity_id: str) -> dict[str, QueueRow]:
-    if row[at] is None:
-        return {}
-    columns = (row[place] for place in range(at, at + 13))
-    found = {}
-    for stage, *rest in zip(*columns, strict=True):
-        rest[7] = texts_of(rest[7])
-        found[stage] = queue_row_of((entity_id, stage, *rest))
-    return found
+def queue_rows_of(row: Row) -> dict[str, QueueRow]:
+    return {
+        stage: QueueRow(
+            entity_key=row["entity_key"], stage=stage, lane=_LANES[lane], status=_STATUSES[status],
+            ready_at=ready_at, timer_at=timer_at, first_at=first_at, seq=seq, attempts=attempts,
+            reasons=texts_of(reasons), root=root, depth=depth, error=error, note=note,
+        )
+        for (
+            stage, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons, root, depth,
+            error, note,
+        ) in _unzipped(row, _ROWS)
+    }  # fmt: skip
 
 
-def outgoing_of(row: Row) -> OutboxRow:
-    return OutboxRow(
-        shard=row[0], n=row[1], sink=row[2], entity_id=row[3], epoch=row[4], version=row[5],
-        author=row[6], paths=texts_of(row[7]), doc=row[8], state=state_of(row, 9), key=row[13],
-        attempts=row[14], at=row[15], root=row[16],
-    )  # fmt: skip
+def _unzipped(row: Row, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    if row[columns[0]] is None:
+        return iter(())
+    return zip(*(row[column] for column in columns), strict=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from gnomon.contracts.store.entities import StateWrite
-from gnomon.stores.postgres.connection import Session
+from gnomon.stores.postgres.connection import Session, read_now
 from gnomon.stores.postgres.entities.rows import text_of
 
 T = TypeVar("T")
@@ -32,15 +32,15 @@ class AuditRow(NamedTuple):
 async def write_entry(session: Session, entry: AuditRow, shard: int) -> None:
     """An entry of the audit."""
     verb, actor, name, guid = entry
-    now = (await session.fetch("now"))[0][0]
+    now = await read_now(session)
     await session.fetch("write_audit_entry", now, guid, shard, 1, verb, actor, name)
 
 
-class EntityKey(NamedTuple):
+class ShardedKey(NamedTuple):
     """Which entity, in the order of locking."""
 
     shard: int
-    id: str
+    entity_key: str
 
 
 class LockedEntity(NamedTuple):
@@ -55,7 +55,7 @@ class LockedEntity(NamedTuple):
 class VersionRow(NamedTuple):
     """A new version of an entity."""
 
-    key: EntityKey
+    key: ShardedKey
     epoch: int
     version: int
     paths: Sequence[str]
@@ -68,7 +68,7 @@ class VersionRow(NamedTuple):
 class OutboxEntry(NamedTuple):
     """A save on its way out, with the state of a stage if one is named."""
 
-    key: EntityKey
+    key: ShardedKey
     sink: str
     stage: str | None
     author: str
@@ -84,7 +84,7 @@ class OutboxEntry(NamedTuple):
 class StateRow(NamedTuple):
     """A new state; `version` is its own."""
 
-    key: EntityKey
+    key: ShardedKey
     stage: str
     version: int
     state: StateWrite
@@ -101,17 +101,17 @@ def apart(things: Iterable[T], key_of: Callable[[T], Hashable]) -> Iterator[list
 
 
 async def lock_entities(
-    session: Session, keys: Sequence[EntityKey], only: tuple[int, ...]
+    session: Session, keys: Sequence[ShardedKey], only: tuple[int, ...]
 ) -> list[LockedEntity | None]:
     """The row of each, None where there is none. The keys are sorted, whoever calls."""
-    found: list[LockedEntity | None] = [None] * len(keys)
+    locked: list[LockedEntity | None] = [None] * len(keys)
     for place, *row in await session.fetch("save_lock", *columns(keys), *only):
-        found[place - 1] = LockedEntity(*row)
-    return found
+        locked[place - 1] = LockedEntity(*row)
+    return locked
 
 
 async def touch_entities(
-    session: Session, keys: Sequence[EntityKey], only: tuple[int, ...]
+    session: Session, keys: Sequence[ShardedKey], only: tuple[int, ...]
 ) -> None:
     """Lock them and write their rows, so that a commit that has not seen it is not made plainly."""
     locked = await lock_entities(session, keys, only)
@@ -181,8 +181,8 @@ async def publish(
         )
 
 
-def columns(keys: Sequence[EntityKey]) -> tuple[list[int], list[str]]:
-    return [key.shard for key in keys], [key.id for key in keys]
+def columns(keys: Sequence[ShardedKey]) -> tuple[list[int], list[str]]:
+    return [key.shard for key in keys], [key.entity_key for key in keys]
 
 
 def sparse(column: list[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from uuid import UUID
 
 from gnomon.contracts.store import HeldShard
@@ -20,14 +21,12 @@ from gnomon.contracts.store.queues import (
     LaneHead,
     NextDue,
     NextWork,
-    QueueRow,
-    RowStatus,
     StageLane,
 )
 from gnomon.model.stage.queue_merge import BACKOFF_FLOOR, REASONS_MAX
-from gnomon.stores.postgres.connection import Database, Row
-from gnomon.stores.postgres.entities.rows import entity_of, states_of
-from gnomon.stores.postgres.entities.versions import EntityKey, columns
+from gnomon.stores.postgres.connection import Database, Row, read_now
+from gnomon.stores.postgres.entities.rows import entity_of, queue_row_of, states_of
+from gnomon.stores.postgres.entities.versions import ShardedKey, columns
 
 SHARE_MIN = 8
 
@@ -35,16 +34,16 @@ Look = Callable[[Sequence[HeldShard], int, int, tuple[int, ...]], Awaitable[Sequ
 
 
 async def first_rows(
-    database: Database, holdings: Sequence[HeldShard], limit: int, look: Look
+    database: Database, holdings: Sequence[HeldShard], limit: int, look: Look, *, by: str
 ) -> list[Row]:
-    """The first rows of all shards: each begins with its shard and ends with its time."""
-    found: list[Row] = []
+    """The first rows of all shards by a column that is their time."""
+    rows: list[Row] = []
     for group in database.groups(holding.shard for holding in holdings):
         chosen = [holdings[place] for place in group.places]
-        found += await _first_rows(chosen, limit, look, group.shards)
+        rows += await _first_rows(chosen, limit, look, group.shards)
     if not database.many_shards:
-        found.sort(key=lambda row: row[-1])
-    return found[:limit]
+        rows.sort(key=itemgetter(by))
+    return rows[:limit]
 
 
 async def _first_rows(
@@ -59,7 +58,7 @@ async def _first_rows(
 
 def _has_more(rows: Sequence[Row], limit: int, share: int) -> bool:
     """Fewer than wanted, though a shard gave its whole share."""
-    counts = Counter(row[0] for row in rows)
+    counts = Counter(row["shard_id"] for row in rows)
     return len(rows) < limit and max(counts.values(), default=0) >= share
 
 
@@ -83,19 +82,19 @@ async def peek(
         shards = [holding.shard for holding in chosen]
         return await database.fetch("lane_head", shards, stage, lane, most, share, skipped, *only)
 
-    rows = await first_rows(database, holdings, limit, look)
-    due = [row for row in rows if row[2]]
-    count = first_within(row[3] for row in due)
-    later = [row[4] for row in (*(row for row in rows if not row[2]), *due[count:])]
+    rows = await first_rows(database, holdings, limit, look, by="ready_at")
+    due = [row for row in rows if row["is_due"]]
+    count = first_within(row["bytes"] for row in due)
+    later = [row["ready_at"] for row in (*(row for row in rows if not row["is_due"]), *due[count:])]
     if not later and len(rows) >= limit:
-        later = [rows[-1][4]]
-    keys = [EntityKey(row[0], row[1]) for row in due[:count]]
+        later = [rows[-1]["ready_at"]]
+    keys = [ShardedKey(row["shard_id"], row["entity_key"]) for row in due[:count]]
     return LaneHead(await _claims(database, holdings, keys, stage), min(later, default=None))
 
 
-async def get_many(database: Database, entity_ids: Mapping[str, int]) -> EntityBatch:
+async def get_many(database: Database, entity_keys: Mapping[str, int]) -> EntityBatch:
     """Places are those of a group's list, from 1."""
-    keys = [EntityKey(shard, name) for name, shard in entity_ids.items()]
+    keys = [ShardedKey(shard, key) for key, shard in entity_keys.items()]
     entities: dict[str, Entity] = {}
     left: dict[str, int] = {}
     room = BATCH_BYTES_MAX
@@ -104,51 +103,42 @@ async def get_many(database: Database, entity_ids: Mapping[str, int]) -> EntityB
         count = 0
         if room > 0:
             rows = await database.fetch("get_many_entities", *columns(wanted), room, *group.shards)
-            entities.update((row[0], entity_of(row)) for row in rows)
-            room -= sum(bytes_of(row[4]) for row in rows)
-            count = len(wanted) if room > 0 else rows[-1][6]
-        left.update((key.id, key.shard) for key in wanted[count:])
+            entities.update((row["entity_key"], entity_of(row)) for row in rows)
+            room -= sum(bytes_of(row["doc"]) for row in rows)
+            count = len(wanted) if room > 0 else rows[-1]["place"]
+        left.update((key.entity_key, key.shard) for key in wanted[count:])
     return EntityBatch(entities, left)
 
 
 async def claim_of(
-    database: Database, holding: HeldShard, entity_id: str, stage: str
+    database: Database, holding: HeldShard, entity_key: str, stage: str
 ) -> ClaimedEntity | None:
-    claims = await _claims(database, [holding], [EntityKey(holding.shard, entity_id)], stage)
+    claims = await _claims(database, [holding], [ShardedKey(holding.shard, entity_key)], stage)
     return claims[0] if claims else None
 
 
 async def _claims(
-    database: Database, holdings: Sequence[HeldShard], keys: Sequence[EntityKey], stage: str
+    database: Database, holdings: Sequence[HeldShard], keys: Sequence[ShardedKey], stage: str
 ) -> list[ClaimedEntity]:
     leases = {holding.shard: holding.lease_guid for holding in holdings}
-    found: dict[int, ClaimedEntity] = {}
+    claims: dict[int, ClaimedEntity] = {}
     for group in database.groups(key.shard for key in keys):
-        shards, ids = columns([keys[place] for place in group.places])
+        shards, entity_keys = columns([keys[place] for place in group.places])
         held = [leases[shard] for shard in shards]
-        for row in await database.fetch("claim", shards, held, ids, stage, *group.shards):
-            place = group.places[row[0] - 1]
-            found[place] = _claim_of(row, keys[place], stage)
-    return [found[place] for place in sorted(found)]
+        for row in await database.fetch("claim", shards, held, entity_keys, stage, *group.shards):
+            claims[group.places[row["place"] - 1]] = _claim_of(row)
+    return [claims[place] for place in sorted(claims)]
 
 
-def _claim_of(row: Row, key: EntityKey, stage: str) -> ClaimedEntity:
-    entity = Entity(
-        id=key.id, shard=key.shard, epoch=row[1], version=row[2], doc=row[3], changed_at=row[4]
-    )
-    queued = QueueRow(
-        entity_id=key.id, stage=stage, lane=StageLane(row[5]), status=RowStatus.READY,
-        ready_at=row[6], timer_at=row[7], first_at=row[8], seq=row[9], attempts=row[10],
-        reasons=tuple(row[11]), root=row[12], depth=row[13], error=row[14], note=row[15],
-    )  # fmt: skip
+def _claim_of(row: Row) -> ClaimedEntity:
     return ClaimedEntity(
-        entity=entity,
-        row=queued,
-        states=states_of(row, 16),
-        waiting=frozenset(row[21] or ()),
-        held_back=frozenset(row[22] or ()),
-        now=row[23],
-        ahead=frozenset(row[24] or ()),
+        entity=entity_of(row),
+        row=queue_row_of(row),
+        states=states_of(row),
+        waiting=frozenset(row["due"] or ()),
+        held_back=frozenset(row["held_back"] or ()),
+        ahead=frozenset(row["ahead"] or ()),
+        now=row["now"],
     )
 
 
@@ -160,22 +150,24 @@ async def survey(database: Database, holdings: Sequence[HeldShard]) -> NextWork:
     for group in database.groups(holding.shard for holding in holdings):
         chosen = [holdings[place] for place in group.places]
         rows += await database.fetch("next_work", *fence(chosen), *group.shards)
-    now: datetime = rows[0][4] if rows else (await database.fetch("now"))[0][0]
+    now: datetime = rows[0]["now"] if rows else await read_now(database)
     ready: dict[tuple[str, int], datetime] = {}
-    for kind, stage, lane, at, _ in rows:
-        if kind == "ready":
-            ready[stage, lane] = min(at, ready.get((stage, lane), at))
+    for row in rows:
+        if row["what"] == "ready":
+            lane = (row["stage"], row["lane"])
+            ready[lane] = min(row["at"], ready.get(lane, row["at"]))
     return NextWork(
         now=now,
         ready=[NextDue(stage, StageLane(lane), at) for (stage, lane), at in ready.items()],
         timer_at=_earliest(rows, "timer"),
-        has_changes=_earliest(rows, "feed") is not None,
-        backfills=[(row[1], row[2]) for row in rows if row[0] == "backfill"],
+        has_changes=_earliest(rows, "changed") is not None,
+        backfills=[(row["stage"], row["shard_id"]) for row in rows if row["what"] == "backfill"],
     )
 
 
-def _earliest(rows: Sequence[Row], kind: str) -> datetime | None:
-    return min((row[3] for row in rows if row[0] == kind and row[3] is not None), default=None)
+def _earliest(rows: Sequence[Row], what: str) -> datetime | None:
+    times = (row["at"] for row in rows if row["what"] == what and row["at"] is not None)
+    return min(times, default=None)
 
 
 async def fire(database: Database, holdings: Sequence[HeldShard], *, limit: int, seed: UUID) -> int:

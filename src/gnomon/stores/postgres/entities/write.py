@@ -22,10 +22,10 @@ from gnomon.stores.postgres.entities.enqueues import EnqueueRow, make_offers
 from gnomon.stores.postgres.entities.versions import (
     RELAY,
     AuditRow,
-    EntityKey,
     LockedEntity,
     OutboxEntry,
     RowId,
+    ShardedKey,
     StateRow,
     VersionRow,
     add_to_feed,
@@ -45,10 +45,10 @@ class AdmittedWrite(NamedTuple):
 
     place: int  # in the caller's list
     write: EntityWrite
-    key: EntityKey
+    key: ShardedKey
     epoch: int
     version: int
-    row_id: RowId | None  # None: the id was never used
+    row_id: RowId | None  # None: the key was never used
 
 
 class CompletedWrite(NamedTuple):
@@ -80,7 +80,7 @@ async def _audit_writes(session: Session, stored: Sequence[CompletedWrite]) -> N
     for (author, verb), some in audited(each.put.write for each in stored).items():
         first = some[0]
         await session.fetch(
-            "write_audit_entry", at, first.root, first.shard, len(some), verb, author, first.id
+            "write_audit_entry", at, first.root, first.shard, len(some), verb, author, first.key
         )  # fmt: skip
 
 
@@ -92,8 +92,8 @@ async def _write(
     locked = await lock_entities(session, keys, only)
     puts = [
         put
-        for place, key, found in zip(places, keys, locked, strict=True)
-        if (put := _put(place, writes[place], key, found)) is not None
+        for place, key, entity in zip(places, keys, locked, strict=True)
+        if (put := _put(place, writes[place], key, entity)) is not None
     ]
     stored = await _create(session, [put for put in puts if put.row_id is None], only)
     stored += await _change(session, [put for put in puts if put.row_id is not None], only)
@@ -102,18 +102,18 @@ async def _write(
 
 
 def _put(
-    place: int, write: EntityWrite, key: EntityKey, found: LockedEntity | None
+    place: int, write: EntityWrite, key: ShardedKey, locked: LockedEntity | None
 ) -> AdmittedWrite | None:
     """What a write makes of an entity; None where its base is another."""
-    if found is not None and found.lives:
-        if write.base != (found.epoch, found.version):
+    if locked is not None and locked.lives:
+        if write.base != (locked.epoch, locked.version):
             return None
-        return AdmittedWrite(place, write, key, found.epoch, found.version + 1, found.row_id)
+        return AdmittedWrite(place, write, key, locked.epoch, locked.version + 1, locked.row_id)
     if write.base is not None or write.doc is None:
         return None
-    if found is None:
+    if locked is None:
         return AdmittedWrite(place, write, key, 1, 1, None)
-    return AdmittedWrite(place, write, key, found.epoch + 1, 1, found.row_id)
+    return AdmittedWrite(place, write, key, locked.epoch + 1, 1, locked.row_id)
 
 
 async def _create(
@@ -123,9 +123,11 @@ async def _create(
         return []
     docs = [put.write.doc for put in puts]
     rows = await session.fetch("write_create", *columns([put.key for put in puts]), docs, *only)
-    made = {name: (at, has_relay) for name, at, has_relay in rows}
+    made = {key: (at, has_relay) for key, at, has_relay in rows}
     # Without those that somebody made just now.
-    return [CompletedWrite(put, *made[put.key.id]) for put in puts if put.key.id in made]
+    return [
+        CompletedWrite(put, *made[put.key.entity_key]) for put in puts if put.key.entity_key in made
+    ]
 
 
 async def _change(
@@ -141,8 +143,8 @@ async def _change(
         [put.write.doc for put in puts],
         *only,
     )
-    made = {name: (at, has_relay) for name, at, has_relay in rows}
-    return [CompletedWrite(put, *made[put.key.id]) for put in puts]
+    made = {key: (at, has_relay) for key, at, has_relay in rows}
+    return [CompletedWrite(put, *made[put.key.entity_key]) for put in puts]
 
 
 async def _follow(
@@ -172,7 +174,7 @@ async def _clear(
     keys = columns([each.put.key for each in gone])
     rows = await session.fetch("write_lock_rows", *keys, *only)
     if rows:
-        await session.fetch("row_remove", [row[0] for row in rows], *only)
+        await session.fetch("row_remove", [row["row_id"] for row in rows], *only)
     await session.fetch("write_drop_changed", *keys, *only)
     stated = await session.fetch("write_states", *keys, *only)
     return [_publication(gone[place - 1], stage) for place, stage in stated]
@@ -187,7 +189,7 @@ def _publication(stored: CompletedWrite, sink: str) -> OutboxEntry:
         put.write.author,
         put.write.root,
         put.write.paths,
-        save_key(put.key.id, put.epoch, put.version),
+        save_key(put.key.entity_key, put.epoch, put.version),
         stored.at,
     )
 
@@ -203,7 +205,7 @@ def _note(stored: CompletedWrite) -> VersionRow:
 def _entity(stored: CompletedWrite) -> Entity:
     put = stored.put
     return Entity(
-        id=put.key.id,
+        key=put.key.entity_key,
         shard=put.key.shard,
         epoch=put.epoch,
         version=put.version,
@@ -212,13 +214,13 @@ def _entity(stored: CompletedWrite) -> Entity:
     )
 
 
-def _key(write: EntityWrite) -> EntityKey:
-    return EntityKey(write.shard, write.id)
+def _key(write: EntityWrite) -> ShardedKey:
+    return ShardedKey(write.shard, write.key)
 
 
 async def swap_state(
     database: Database,
-    key: EntityKey,
+    key: ShardedKey,
     stage: str,
     *,
     epoch: int,
@@ -233,7 +235,7 @@ async def swap_state(
         if locked is None or not locked.lives or locked.epoch != epoch:
             return None
         rows = await session.fetch("swap_state", *columns([key]), [stage], *only)
-        if version != (rows[0][0] if rows else 0):
+        if version != (rows[0]["version"] if rows else 0):
             return None
         await session.fetch("save_touch", [locked.row_id], *only)
         await save_states(session, [StateRow(key, stage, version + 1, state)], only)
@@ -245,7 +247,7 @@ async def swap_state(
 
 
 async def release(
-    database: Database, key: EntityKey, stage: str | None, *, root: UUID, entry: AuditRow
+    database: Database, key: ShardedKey, stage: str | None, *, root: UUID, entry: AuditRow
 ) -> int:
     only = database.only(key.shard)
     async with database.transaction("release") as session:

@@ -234,18 +234,18 @@ FROM (
     WHERE a.guid IS NULL AND q.scheduled_at < statement_timestamp() - $1::interval
     GROUP BY q.shard_id
     UNION ALL
-    SELECT 'entity_row', q.entity_id,
+    SELECT 'entity_row', q.entity_key,
            format('in the queue of %s, but the entity does not live', q.stage)
     FROM /*schema*/stage_queue AS q
-    LEFT JOIN /*schema*/entity AS e ON e.shard_id = q.shard_id AND e.id = q.entity_id
+    LEFT JOIN /*schema*/entity AS e ON e.shard_id = q.shard_id AND e.entity_key = q.entity_key
     WHERE e.doc IS NULL
     UNION ALL
-    SELECT 'entity_row', f.entity_id, 'to be asked about, but the entity does not live'
+    SELECT 'entity_row', f.entity_key, 'to be asked about, but the entity does not live'
     FROM /*schema*/changed_entity AS f
-    LEFT JOIN /*schema*/entity AS e ON e.shard_id = f.shard_id AND e.id = f.entity_id
+    LEFT JOIN /*schema*/entity AS e ON e.shard_id = f.shard_id AND e.entity_key = f.entity_key
     WHERE e.doc IS NULL
     UNION ALL
-    SELECT 'entity_time', q.entity_id, format('%s for %s without a time', q.status, q.stage)
+    SELECT 'entity_time', q.entity_key, format('%s for %s without a time', q.status, q.stage)
     FROM /*schema*/stage_queue AS q
     WHERE CASE q.status WHEN 'ready' THEN q.ready_at IS NULL
         WHEN 'sleeping' THEN q.timer_at IS NULL END

@@ -43,7 +43,8 @@ WITH RECURSIVE held AS MATERIALIZED (
     ) AS n
 )
 SELECT
-    f.sink, statement_timestamp() - min(least(f.at, l.at)), min(f.ready_at) - statement_timestamp()
+    f.sink, statement_timestamp() - min(least(f.at, l.at)) AS age,
+    min(f.ready_at) - statement_timestamp() AS due_in
 FROM first AS f
 LEFT JOIN LATERAL (
     SELECT o.at
@@ -60,13 +61,13 @@ GROUP BY f.sink;
 -- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 sink, $6 bytes: the row that reaches them is
 -- the last
 SELECT
-    t.shard_id, t.n, t.sink, t.entity_id, t.epoch, t.version, t.author, t.paths, t.doc,
+    t.shard_id, t.n, t.sink, t.entity_key, t.epoch, t.version, t.author, t.paths, t.doc,
     t.state_version, t.state_revision, t.state_type, t.state_body, t.key, t.attempts, t.at,
     t.root, t.ready_at
 FROM (
     SELECT
         f.*, sum(coalesce(octet_length(f.doc), 0) + coalesce(octet_length(f.state_body), 0)) OVER (
-            ORDER BY f.ready_at, f.n, f.entity_id
+            ORDER BY f.ready_at, f.n, f.entity_key
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS bytes_before
     FROM unnest($1::int[], $2::uuid[]) AS h (shard_id, lease_guid)
@@ -85,22 +86,22 @@ FROM (
         ORDER BY n.ready_at, n.n
         LIMIT $4::int
     ) AS f
-    ORDER BY f.ready_at, f.n, f.entity_id
+    ORDER BY f.ready_at, f.n, f.entity_key
     LIMIT $3::int
 ) AS t
 WHERE t.bytes_before IS NULL OR t.bytes_before < $6::bigint
-ORDER BY t.ready_at, t.n, t.entity_id;
+ORDER BY t.ready_at, t.n, t.entity_key;
 
 -- name: remove_saves shard-local
 -- $1 shards, $2 entities, $3 sinks, $4 numbers
 DELETE FROM /*schema*/stage_outbox AS o
 WHERE o.ctid = ANY (ARRAY(
     SELECT r.row_id
-    FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[]) AS u (shard_id, id, sink, n)
+    FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[]) AS u (shard_id, entity_key, sink, n)
     CROSS JOIN LATERAL (
         SELECT p.ctid AS row_id
         FROM /*schema*/stage_outbox AS p
-        WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.sink = u.sink AND p.n = u.n
+        WHERE p.shard_id = u.shard_id AND p.entity_key = u.entity_key AND p.sink = u.sink AND p.n = u.n
           /*one-shard: AND p.shard_id = $5*/
         LIMIT 1
     ) AS r
@@ -112,18 +113,18 @@ WHERE o.ctid = ANY (ARRAY(
 -- $1 shards, $2 entities, $3 sinks, $4 numbers, $5 delay, $6 error, $7 what it counts
 WITH behind AS MATERIALIZED (
     SELECT r.row_id, bool_or(r.n = u.n) AS is_it
-    FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[]) AS u (shard_id, id, sink, n)
+    FROM unnest($1::int[], $2::text[], $3::text[], $4::bigint[]) AS u (shard_id, entity_key, sink, n)
     CROSS JOIN LATERAL (
         SELECT p.n
         FROM /*schema*/stage_outbox AS p
-        WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.sink = u.sink AND p.n = u.n
+        WHERE p.shard_id = u.shard_id AND p.entity_key = u.entity_key AND p.sink = u.sink AND p.n = u.n
           AND p.ready_at IS NOT NULL /*one-shard: AND p.shard_id = $8*/
         LIMIT 1
     ) AS there
     CROSS JOIN LATERAL (
         SELECT p.ctid AS row_id, p.n
         FROM /*schema*/stage_outbox AS p
-        WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.sink = u.sink AND p.n >= u.n
+        WHERE p.shard_id = u.shard_id AND p.entity_key = u.entity_key AND p.sink = u.sink AND p.n >= u.n
           AND p.ready_at IS NOT NULL /*one-shard: AND p.shard_id = $8*/
         OFFSET 0
     ) AS r
@@ -142,16 +143,17 @@ WHERE o.ctid = b.row_id /*one-shard: AND o.shard_id = $8*/;
 UPDATE /*schema*/stage_outbox AS o
 SET ready_at = NULL, attempts = o.attempts + (o.n = $4::bigint)::int,
     error = CASE WHEN o.n = $4::bigint THEN $5::text ELSE o.error END
-WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.sink = $3::text AND o.n >= $4::bigint
+WHERE o.shard_id = $1::int AND o.entity_key = $2::text AND o.sink = $3::text AND o.n >= $4::bigint
   AND EXISTS (
       SELECT 1 FROM /*schema*/stage_outbox AS p
-      WHERE p.shard_id = $1::int AND p.entity_id = $2::text AND p.sink = $3::text
+      WHERE p.shard_id = $1::int AND p.entity_key = $2::text AND p.sink = $3::text
         AND p.n = $4::bigint AND p.ready_at IS NOT NULL
   );
 
 -- name: backlog global
 -- What waits in the whole installation.
-SELECT o.sink, count(*), min(o.at), min(o.error), count(*) FILTER (WHERE o.ready_at IS NULL)
+SELECT o.sink, count(*) AS count, min(o.at) AS oldest_at, min(o.error) AS error,
+       count(*) FILTER (WHERE o.ready_at IS NULL) AS quarantined
 FROM /*schema*/stage_outbox AS o
 GROUP BY o.sink
 ORDER BY o.sink;

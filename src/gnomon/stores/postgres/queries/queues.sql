@@ -18,32 +18,32 @@ DELETE FROM /*schema*/stage_queue AS q
 WHERE q.ctid = ANY ($1::tid[]) /*one-shard: AND q.shard_id = $2*/;
 
 -- name: rows shard-local
--- $1 shard, $2 id
-SELECT q.entity_id, q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts,
+-- $1 shard, $2 key
+SELECT q.entity_key, q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts,
        q.reasons, q.root, q.depth, q.error, q.note
 FROM /*schema*/stage_queue AS q
-WHERE q.shard_id = $1::int AND q.entity_id = $2::text
+WHERE q.shard_id = $1::int AND q.entity_key = $2::text
 ORDER BY q.stage;
 
 -- name: parked global
--- $1 after this entity, $2 and this stage of it, $3 stage (NULL: all), $4 limit
-SELECT q.entity_id, q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts,
+-- $1 after this entity, $2 and this stage of it, $3 below this entity, $4 stage (NULL: all), $5 limit
+SELECT q.entity_key, q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts,
        q.reasons, q.root, q.depth, q.error, q.note
 FROM /*schema*/stage_queue AS q
-WHERE q.status IN ('quarantined', 'looping') AND (q.entity_id, q.stage) > ($1::text, $2::text)
-  AND ($3::text IS NULL OR q.stage = $3::text)
-ORDER BY q.entity_id, q.stage
-LIMIT $4::int;
+WHERE q.status IN ('quarantined', 'looping') AND (q.entity_key, q.stage) > ($1::text, $2::text)
+  AND q.entity_key < $3::text AND ($4::text IS NULL OR q.stage = $4::text)
+ORDER BY q.entity_key, q.stage
+LIMIT $5::int;
 
 -- name: release_rows shard-local
 -- Parked rows of an entity, which is locked, freed by hand.
--- $1 shard, $2 id, $3 stage (NULL: all), $4 root, $5 reasons kept
+-- $1 shard, $2 key, $3 stage (NULL: all), $4 root, $5 reasons kept
 UPDATE /*schema*/stage_queue AS q
 SET status = 'ready', lane = 0, ready_at = statement_timestamp(), first_at = statement_timestamp(),
     seq = q.seq + 1, attempts = 0, depth = 0, root = $4::uuid,
     reasons = coalesce((array_remove(q.reasons, 'by hand') || 'by hand'::text)[
         greatest(cardinality(array_remove(q.reasons, 'by hand')) + 2 - $5::int, 1):], '{}')
-WHERE q.shard_id = $1::int AND q.entity_id = $2::text AND ($3::text IS NULL OR q.stage = $3::text)
+WHERE q.shard_id = $1::int AND q.entity_key = $2::text AND ($3::text IS NULL OR q.stage = $3::text)
   AND q.status IN ('quarantined', 'looping')
 RETURNING q.stage;
 
@@ -51,23 +51,24 @@ RETURNING q.stage;
 -- Lock entities and their claimed rows, with what decides about them: whether the lease is still held,
 -- and the state's version. If an entity was written while it was waited for (`moved`), these are of
 -- the time before: then the caller asks again. Whoever changes a state counts a save, so that it shows.
--- $1 shards, $2 lease guids, $3 ids, $4 stages
+-- $1 shards, $2 lease guids, $3 keys, $4 stages
 SELECT
-    e.row_id, e.epoch, e.version, e.lives, e.row_id <> o.row_id AS moved,
-    l.held IS NOT NULL, s.version, q.row_id, q.seq, q.status, q.timer_at, q.attempts,
-    statement_timestamp(), EXISTS (SELECT 1 FROM /*schema*/stage AS n WHERE n.name = '')
+    e.row_id AS entity_row, e.epoch, e.version, e.lives, e.row_id <> o.row_id AS moved,
+    l.held IS NOT NULL AS held, s.version AS state_version, q.row_id AS queue_row, q.seq, q.status,
+    q.timer_at, q.attempts, statement_timestamp() AS now,
+    EXISTS (SELECT 1 FROM /*schema*/stage AS n WHERE n.name = '') AS has_relay
 FROM unnest($1::int[], $2::uuid[], $3::text[], $4::text[])
-    WITH ORDINALITY AS u (shard_id, lease_guid, id, stage, place)
+    WITH ORDINALITY AS u (shard_id, lease_guid, entity_key, stage, place)
 LEFT JOIN LATERAL (
     SELECT n.ctid AS row_id
     FROM /*schema*/entity AS n
-    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $5*/
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
 ) AS o ON true
 LEFT JOIN LATERAL (
     SELECT n.ctid AS row_id, n.epoch, n.version, n.doc IS NOT NULL AS lives
     FROM /*schema*/entity AS n
-    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $5*/
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
     FOR NO KEY UPDATE
 ) AS e ON true
@@ -81,14 +82,14 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT n.version
     FROM /*schema*/stage_state AS n
-    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = u.stage
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.stage = u.stage
       /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
 ) AS s ON true
 LEFT JOIN LATERAL (
     SELECT n.ctid AS row_id, n.seq, n.status, n.timer_at, n.attempts
     FROM /*schema*/stage_queue AS n
-    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = u.stage
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.stage = u.stage
       /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
     FOR UPDATE
@@ -107,7 +108,7 @@ ORDER BY u.place;
 -- of what was saved, and how many of the claimed rows were settled; then the rows that were made. Of what
 -- further stages made in the same pass the versions with their notes are written here, and their states
 -- are compared; the rest is the caller's.
--- $1 shards, $2 lease guids, $3 ids, $4 stages, $5 seqs, $6 epochs, $7 versions, $8 state versions,
+-- $1 shards, $2 lease guids, $3 keys, $4 stages, $5 seqs, $6 epochs, $7 versions, $8 state versions,
 -- $9 documents (NULL: unchanged), $10 paths, $11 roots, $12 depths, $13 whether the timer is set,
 -- $14 timers, $15 notes, $16 keys (NULL: what goes out of it comes later), $17 for the stage itself,
 -- $18 revisions, $19 types, $20 states (NULL: unchanged), $21 stages and $22 reasons of offers (NULL:
@@ -127,7 +128,7 @@ WITH relay AS MATERIALIZED (
         $19::text[], $20::bytea[], $21::text[], $22::text[], $23::int[], $24::int[],
         $25::text[], $26::text[], $27::text[], $28::text[], $29::text[]
     ) WITH ORDINALITY AS u (
-        shard_id, lease_guid, id, stage, seq, epoch, version, state_version, doc, paths, root, depth,
+        shard_id, lease_guid, entity_key, stage, seq, epoch, version, state_version, doc, paths, root, depth,
         sets_timer, wake, note, key, for_stage, revision, type, body, next_stage,
         reason, more_versions, more_saves, then_stages, then_states, then_later, then_paths,
         then_depths, place
@@ -141,7 +142,7 @@ WITH relay AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id
         FROM /*schema*/entity AS n
-        WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.epoch = u.epoch
+        WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.epoch = u.epoch
           AND n.version = u.version AND n.doc IS NOT NULL
         LIMIT 1
         FOR NO KEY UPDATE SKIP LOCKED
@@ -149,13 +150,13 @@ WITH relay AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id, n.timer_at
         FROM /*schema*/stage_queue AS n
-        WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = u.stage AND n.seq = u.seq
+        WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.stage = u.stage AND n.seq = u.seq
         LIMIT 1
     ) AS q
     LEFT JOIN LATERAL (
         SELECT n.version
         FROM /*schema*/stage_state AS n
-        WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = u.stage
+        WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.stage = u.stage
         LIMIT 1
     ) AS s ON true
     WHERE coalesce(s.version, 0) = coalesce(u.state_version, 0)
@@ -166,7 +167,7 @@ WITH relay AS MATERIALIZED (
           LEFT JOIN LATERAL (
               SELECT n.version
               FROM /*schema*/stage_state AS n
-              WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = f.stage
+              WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.stage = f.stage
               LIMIT 1
           ) AS t ON true
           WHERE coalesce(t.version, 0) <> f.version
@@ -181,7 +182,7 @@ WITH relay AS MATERIALIZED (
     FROM want AS w
     WHERE e.ctid = w.row_id AND w.counts
     RETURNING
-        w.place, w.queue_row, w.timer_at, w.note, e.shard_id, e.id, e.epoch,
+        w.place, w.queue_row, w.timer_at, w.note, e.shard_id, e.entity_key, e.epoch,
         e.version - coalesce(w.more_versions, 0) AS version, e.saves,
         e.doc, w.doc IS NOT NULL AS is_new, w.stage, w.state_version, w.paths, w.root, w.depth,
         w.key, w.for_stage, w.revision, w.type, w.body, w.next_stage, w.reason,
@@ -204,13 +205,13 @@ WITH relay AS MATERIALIZED (
     RETURNING d.place
 ), noted AS (
     INSERT INTO /*schema*/entity_change
-        (shard_id, id, epoch, version, paths, author, root, depth, at)
-    SELECT s.shard_id, s.id, s.epoch, s.version, s.paths, 'stage:' || s.stage, s.root, s.depth,
+        (shard_id, entity_key, epoch, version, paths, author, root, depth, at)
+    SELECT s.shard_id, s.entity_key, s.epoch, s.version, s.paths, 'stage:' || s.stage, s.root, s.depth,
            statement_timestamp()
     FROM saved AS s
     WHERE s.is_new
     UNION ALL
-    SELECT s.shard_id, s.id, s.epoch, s.version + f.later, f.paths, 'stage:' || f.stage, s.root,
+    SELECT s.shard_id, s.entity_key, s.epoch, s.version + f.later, f.paths, 'stage:' || f.stage, s.root,
            f.depth, statement_timestamp()
     FROM saved AS s
     CROSS JOIN LATERAL unnest(
@@ -219,33 +220,33 @@ WITH relay AS MATERIALIZED (
     ) AS f (stage, later, paths, depth)
     WHERE f.later IS NOT NULL
 ), stated AS (
-    INSERT INTO /*schema*/stage_state (shard_id, entity_id, stage, version, revision, type, body)
-    SELECT s.shard_id, s.id, s.stage, coalesce(s.state_version, 0) + 1, s.revision, s.type, s.body
+    INSERT INTO /*schema*/stage_state (shard_id, entity_key, stage, version, revision, type, body)
+    SELECT s.shard_id, s.entity_key, s.stage, coalesce(s.state_version, 0) + 1, s.revision, s.type, s.body
     FROM saved AS s
     WHERE s.body IS NOT NULL
-    ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
+    ON CONFLICT (shard_id, entity_key, stage) DO UPDATE
     SET version = excluded.version, revision = excluded.revision, type = excluded.type,
         body = excluded.body
 ), offered AS (
     INSERT INTO /*schema*/stage_queue AS q (
-        shard_id, entity_id, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root,
+        shard_id, entity_key, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root,
         depth
     )
     SELECT
-        s.shard_id, s.id, s.next_stage, 0, 'ready', statement_timestamp(), statement_timestamp(),
+        s.shard_id, s.entity_key, s.next_stage, 0, 'ready', statement_timestamp(), statement_timestamp(),
         (date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0, ARRAY[s.reason], s.root,
         s.depth
     FROM saved AS s
     WHERE s.next_stage IS NOT NULL
-    ON CONFLICT (shard_id, entity_id, stage) DO NOTHING
-    RETURNING q.entity_id, q.stage, q.seq, q.first_at
+    ON CONFLICT (shard_id, entity_key, stage) DO NOTHING
+    RETURNING q.entity_key, q.stage, q.seq, q.first_at
 ), published AS (
     INSERT INTO /*schema*/stage_outbox (
-        shard_id, entity_id, sink, n, epoch, version, author, root, paths, key, doc, state_version,
+        shard_id, entity_key, sink, n, epoch, version, author, root, paths, key, doc, state_version,
         state_revision, state_type, state_body, attempts, at, ready_at
     )
     SELECT
-        s.shard_id, s.id, k.sink, s.saves, s.epoch, s.version, 'stage:' || s.stage, s.root, s.paths,
+        s.shard_id, s.entity_key, k.sink, s.saves, s.epoch, s.version, 'stage:' || s.stage, s.root, s.paths,
         s.key, s.doc, t.version, t.revision, t.type, t.body, 0, statement_timestamp(),
         CASE WHEN b.is_parked THEN NULL ELSE greatest(statement_timestamp(), b.ready_at) END
     FROM saved AS s
@@ -261,24 +262,25 @@ WITH relay AS MATERIALIZED (
         UNION ALL
         SELECT n.version, n.revision, n.type, n.body
         FROM /*schema*/stage_state AS n
-        WHERE n.shard_id = s.shard_id AND n.entity_id = s.id AND n.stage = s.stage
+        WHERE n.shard_id = s.shard_id AND n.entity_key = s.entity_key AND n.stage = s.stage
           AND s.body IS NULL
         LIMIT 1
     ) AS t ON true
     LEFT JOIN LATERAL (
         SELECT n.ready_at, n.ready_at IS NULL AS is_parked
         FROM /*schema*/stage_outbox AS n
-        WHERE n.shard_id = s.shard_id AND n.entity_id = s.id AND n.sink = k.sink
+        WHERE n.shard_id = s.shard_id AND n.entity_key = s.entity_key AND n.sink = k.sink
         ORDER BY n.n DESC
         LIMIT 1
     ) AS b ON true
 )
 SELECT
-    d.place, (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep), NULL, NULL, NULL, NULL,
-    statement_timestamp(), (SELECT r.is_known FROM relay AS r)
+    d.place, (SELECT count(*) FROM removed) + (SELECT count(*) FROM asleep) AS settled,
+    NULL AS entity_key, NULL AS stage, NULL AS seq, NULL AS first_at,
+    statement_timestamp() AS now, (SELECT r.is_known FROM relay AS r) AS has_relay
 FROM done AS d
 UNION ALL
-SELECT NULL, NULL, o.entity_id, o.stage, o.seq, o.first_at, NULL, NULL FROM offered AS o;
+SELECT NULL, NULL, o.entity_key, o.stage, o.seq, o.first_at, NULL, NULL FROM offered AS o;
 
 -- name: route_held shard-local
 -- Which leases are still held.
@@ -320,24 +322,24 @@ WHERE q.ctid = u.row_id /*one-shard: AND q.shard_id = $8*/;
 -- Put entities, which are locked and live, into queues, or merge the offer into the row that is
 -- there: see `Offer`. `first_at` of what is offered is the present. See 0002 about `seq`. Gives the
 -- rows, and which are new: those that nobody has locked before (`xmax`).
--- $1 shards, $2 ids, $3 stages, $4 lanes (NULL: main), $5 delays (NULL: none), $6 reasons, $7 roots,
+-- $1 shards, $2 keys, $3 stages, $4 lanes (NULL: main), $5 delays (NULL: none), $6 reasons, $7 roots,
 -- $8 depths, $9 whether parked rows are freed, $10 floor in backoff, $11 debounce (0: at once), $12 how
 -- long after it was first woken a row is moved on by that, $13 reasons kept
 INSERT INTO /*schema*/stage_queue AS q (
-    shard_id, entity_id, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root, depth
+    shard_id, entity_key, stage, lane, status, ready_at, first_at, seq, attempts, reasons, root, depth
 )
 SELECT
-    l.shard_id, u.id, u.stage, coalesce(u.lane, 0), 'ready',
+    l.shard_id, u.entity_key, u.stage, coalesce(u.lane, 0), 'ready',
     statement_timestamp() + coalesce(u.delay, '0'), statement_timestamp(),
     (date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0,
     ARRAY[u.reason], u.root, u.depth
 FROM unnest(
     $1::int[], $2::text[], $3::text[], $4::smallint[], $5::interval[], $6::text[], $7::uuid[],
     $8::int[]
-) AS u (shard_id, id, stage, lane, delay, reason, root, depth)
+) AS u (shard_id, entity_key, stage, lane, delay, reason, root, depth)
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $14*/
-ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
+ON CONFLICT (shard_id, entity_key, stage) DO UPDATE
 SET status = 'ready', seq = q.seq + 1, root = excluded.root, depth = excluded.depth,
     reasons = coalesce((array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
         greatest(cardinality(array_remove(q.reasons, excluded.reasons[1])) + 2 - $13::int, 1):], '{}'),
@@ -361,41 +363,41 @@ SET status = 'ready', seq = q.seq + 1, root = excluded.root, depth = excluded.de
     END
 WHERE q.status IN ('sleeping', 'ready')
    OR ($9::boolean AND (q.status = 'quarantined' OR excluded.depth = 0))
-RETURNING q.entity_id, q.stage, q.seq, q.first_at, q.xmax = 0;
+RETURNING q.entity_key, q.stage, q.seq, q.first_at, q.xmax = 0 AS is_new;
 
 -- name: enqueue_timer shard-local
 -- Arm timers at the earlier of the two. Nothing else changes.
--- $1 shards, $2 ids, $3 stages, $4 timers, $5 roots, $6 depths
+-- $1 shards, $2 keys, $3 stages, $4 timers, $5 roots, $6 depths
 INSERT INTO /*schema*/stage_queue AS q (
-    shard_id, entity_id, stage, lane, status, timer_at, first_at, seq, attempts, reasons, root, depth
+    shard_id, entity_key, stage, lane, status, timer_at, first_at, seq, attempts, reasons, root, depth
 )
 SELECT
-    l.shard_id, u.id, u.stage, 0, 'sleeping', u.timer_at, statement_timestamp(),
+    l.shard_id, u.entity_key, u.stage, 0, 'sleeping', u.timer_at, statement_timestamp(),
     (date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0, '{}', u.root, u.depth
 FROM unnest($1::int[], $2::text[], $3::text[], $4::timestamptz[], $5::uuid[], $6::int[])
-    AS u (shard_id, id, stage, timer_at, root, depth)
+    AS u (shard_id, entity_key, stage, timer_at, root, depth)
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $7*/
-ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
+ON CONFLICT (shard_id, entity_key, stage) DO UPDATE
 SET timer_at = least(q.timer_at, excluded.timer_at)
 WHERE q.timer_at IS NULL OR q.timer_at > excluded.timer_at;
 
 -- name: enqueue_looping shard-local
 -- Park rows with the proof of a loop, unless they are ready.
--- $1 shards, $2 ids, $3 stages, $4 lanes, $5 reasons, $6 roots, $7 depths, $8 proofs, $9 reasons kept
+-- $1 shards, $2 keys, $3 stages, $4 lanes, $5 reasons, $6 roots, $7 depths, $8 proofs, $9 reasons kept
 INSERT INTO /*schema*/stage_queue AS q (
-    shard_id, entity_id, stage, lane, status, first_at, seq, attempts, reasons, root, depth, error
+    shard_id, entity_key, stage, lane, status, first_at, seq, attempts, reasons, root, depth, error
 )
 SELECT
-    l.shard_id, u.id, u.stage, u.lane, 'looping', statement_timestamp(),
+    l.shard_id, u.entity_key, u.stage, u.lane, 'looping', statement_timestamp(),
     (date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0, ARRAY[u.reason], u.root,
     u.depth, u.proof
 FROM unnest(
     $1::int[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::uuid[], $7::int[], $8::text[]
-) AS u (shard_id, id, stage, lane, reason, root, depth, proof)
+) AS u (shard_id, entity_key, stage, lane, reason, root, depth, proof)
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $10*/
-ON CONFLICT (shard_id, entity_id, stage) DO UPDATE
+ON CONFLICT (shard_id, entity_key, stage) DO UPDATE
 SET status = 'looping', error = excluded.error, seq = q.seq + 1, root = excluded.root,
     depth = excluded.depth,
     reasons = coalesce((array_remove(q.reasons, excluded.reasons[1]) || excluded.reasons)[
@@ -431,7 +433,7 @@ WITH due AS MATERIALIZED (
 )
 UPDATE /*schema*/stage_queue AS q
 SET status = 'ready', timer_at = NULL, lane = 0, seq = q.seq + 1, depth = 0,
-    root = md5($5::uuid::text || q.entity_id || '/' || q.stage)::uuid,
+    root = md5($5::uuid::text || q.entity_key || '/' || q.stage)::uuid,
     reasons = coalesce((array_remove(q.reasons, 'timer') || 'timer'::text)[
         greatest(cardinality(array_remove(q.reasons, 'timer')) + 2 - $7::int, 1):], '{}'),
     first_at = CASE WHEN q.status = 'ready' THEN q.first_at ELSE d.now END,
@@ -455,34 +457,34 @@ RETURNING q.shard_id;
 -- is not due yet. Bytes are known without reading what they are of.
 -- $1 shards, $2 stage, $3 lane, $4 limit, $5 limit per shard, $6 entities to leave out
 SELECT
-    t.shard_id, t.entity_id, t.is_due,
+    t.shard_id, t.entity_key, t.is_due,
     coalesce((
         SELECT octet_length(e.doc)
         FROM /*schema*/entity AS e
-        WHERE e.shard_id = t.shard_id AND e.id = t.entity_id /*one-shard: AND e.shard_id = $7*/
+        WHERE e.shard_id = t.shard_id AND e.entity_key = t.entity_key /*one-shard: AND e.shard_id = $7*/
     ), 0) + coalesce((
         SELECT sum(octet_length(s.body))
         FROM /*schema*/stage_state AS s
-        WHERE s.shard_id = t.shard_id AND s.entity_id = t.entity_id
+        WHERE s.shard_id = t.shard_id AND s.entity_key = t.entity_key
           /*one-shard: AND s.shard_id = $7*/
-    ), 0),
+    ), 0) AS bytes,
     t.ready_at
 FROM (
-    SELECT f.shard_id, f.entity_id, f.is_due, f.ready_at
+    SELECT f.shard_id, f.entity_key, f.is_due, f.ready_at
     FROM unnest($1::int[]) AS h (shard_id)
     CROSS JOIN LATERAL (
         (
-            SELECT q.shard_id, q.entity_id, true AS is_due, q.ready_at
+            SELECT q.shard_id, q.entity_key, true AS is_due, q.ready_at
             FROM /*schema*/stage_queue AS q
             WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
               AND q.ready_at <= statement_timestamp() AND q.status = 'ready'
-              AND q.entity_id NOT IN (SELECT unnest($6::text[])) /*one-shard: AND q.shard_id = $7*/
+              AND q.entity_key NOT IN (SELECT unnest($6::text[])) /*one-shard: AND q.shard_id = $7*/
             ORDER BY q.ready_at
             LIMIT $5::int
         )
         UNION ALL
         (
-            SELECT q.shard_id, q.entity_id, false, q.ready_at
+            SELECT q.shard_id, q.entity_key, false, q.ready_at
             FROM /*schema*/stage_queue AS q
             WHERE q.shard_id = h.shard_id AND q.stage = $2::text AND q.lane = $3::smallint
               AND q.ready_at > statement_timestamp() AND q.status = 'ready'
@@ -491,22 +493,22 @@ FROM (
             LIMIT 1
         )
     ) AS f
-    ORDER BY f.ready_at, f.entity_id
+    ORDER BY f.ready_at, f.entity_key
     LIMIT $4::int
 ) AS t
-ORDER BY t.ready_at, t.entity_id;
+ORDER BY t.ready_at, t.entity_key;
 
 -- name: claim shard-local
 -- Ready rows of a stage, with all that a run needs. That they are ready is not said where they are
 -- looked up: the index of ready rows is not meant.
--- $1 shards, $2 lease guids, $3 ids, $4 stage
+-- $1 shards, $2 lease guids, $3 keys, $4 stage
 SELECT
-    u.place, e.epoch, e.version, e.doc, e.changed_at,
-    q.lane, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts, q.reasons, q.root, q.depth,
-    q.error, q.note, s.stages, s.versions, s.revisions, s.types, s.bodies, o.due, o.held_back,
-    statement_timestamp(), o.ahead
+    u.place, e.entity_key, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
+    q.stage, q.lane, q.status, q.ready_at, q.timer_at, q.first_at, q.seq, q.attempts, q.reasons,
+    q.root, q.depth, q.error, q.note, s.*, o.due, o.held_back, o.ahead,
+    statement_timestamp() AS now
 FROM unnest($1::int[], $2::uuid[], $3::text[])
-    WITH ORDINALITY AS u (shard_id, lease_guid, id, place)
+    WITH ORDINALITY AS u (shard_id, lease_guid, entity_key, place)
 CROSS JOIN LATERAL (
     SELECT n.shard_id
     FROM /*schema*/shard_lock AS n
@@ -517,23 +519,23 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT n.*
     FROM /*schema*/stage_queue AS n
-    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.stage = $4::text
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.stage = $4::text
       /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
 ) AS q
 CROSS JOIN LATERAL (
     SELECT n.*
     FROM /*schema*/entity AS n
-    WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.doc IS NOT NULL
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.doc IS NOT NULL
       /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
 ) AS e
 CROSS JOIN LATERAL (
-    SELECT array_agg(n.stage) AS stages, array_agg(n.version) AS versions,
-           array_agg(n.revision) AS revisions, array_agg(n.type) AS types,
-           array_agg(n.body) AS bodies
+    SELECT array_agg(n.stage) AS state_stages, array_agg(n.version) AS state_versions,
+           array_agg(n.revision) AS state_revisions, array_agg(n.type) AS state_types,
+           array_agg(n.body) AS state_bodies
     FROM /*schema*/stage_state AS n
-    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $5*/
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $5*/
 ) AS s
 CROSS JOIN LATERAL (
     SELECT
@@ -546,7 +548,7 @@ CROSS JOIN LATERAL (
         SELECT p.stage, p.ready_at,
                p.status = 'ready' AND p.ready_at <= statement_timestamp() AS is_due
         FROM /*schema*/stage_queue AS p
-        WHERE p.shard_id = u.shard_id AND p.entity_id = u.id AND p.stage <> $4::text
+        WHERE p.shard_id = u.shard_id AND p.entity_key = u.entity_key AND p.stage <> $4::text
           AND p.status <> 'sleeping' /*one-shard: AND p.shard_id = $5*/
     ) AS n
 ) AS o
@@ -556,45 +558,42 @@ WHERE q.status = 'ready';
 -- Entities that somebody is to be asked about, those that wait longest first; bytes as in lane_head.
 -- $1 shards, $2 limit, $3 limit per shard, $4 entities to leave out
 SELECT
-    t.shard_id, t.entity_id, t.seq, t.epoch, t.since,
+    t.shard_id, t.entity_key, t.seq, t.epoch, t.since,
     coalesce((
         SELECT octet_length(e.doc)
         FROM /*schema*/entity AS e
-        WHERE e.shard_id = t.shard_id AND e.id = t.entity_id /*one-shard: AND e.shard_id = $5*/
+        WHERE e.shard_id = t.shard_id AND e.entity_key = t.entity_key /*one-shard: AND e.shard_id = $5*/
     ), 0) + coalesce((
         SELECT sum(octet_length(s.body))
         FROM /*schema*/stage_state AS s
-        WHERE s.shard_id = t.shard_id AND s.entity_id = t.entity_id
+        WHERE s.shard_id = t.shard_id AND s.entity_key = t.entity_key
           /*one-shard: AND s.shard_id = $5*/
-    ), 0),
+    ), 0) AS bytes,
     t.first_at
 FROM (
-    SELECT f.shard_id, f.entity_id, f.seq, f.epoch, f.since, f.first_at
+    SELECT f.shard_id, f.entity_key, f.seq, f.epoch, f.since, f.first_at
     FROM unnest($1::int[]) AS h (shard_id)
     CROSS JOIN LATERAL (
         SELECT n.*
         FROM /*schema*/changed_entity AS n
-        WHERE n.shard_id = h.shard_id AND n.entity_id <> ALL ($4::text[])
+        WHERE n.shard_id = h.shard_id AND n.entity_key <> ALL ($4::text[])
           /*one-shard: AND n.shard_id = $5*/
         ORDER BY n.first_at
         LIMIT $3::int
     ) AS f
-    ORDER BY f.first_at, f.entity_id
+    ORDER BY f.first_at, f.entity_key
     LIMIT $2::int
 ) AS t
-ORDER BY t.first_at, t.entity_id;
+ORDER BY t.first_at, t.entity_key;
 
 -- name: changed_entities_load shard-local
 -- Living entities with all that is needed to ask the stages about them.
--- $1 shards, $2 lease guids, $3 ids, $4 epochs of the changes, $5 versions before them
+-- $1 shards, $2 lease guids, $3 keys, $4 epochs of the changes, $5 versions before them
 SELECT
-    u.place, e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
-    s.stages, s.versions, s.revisions, s.types, s.bodies,
-    q.stages, q.lanes, q.statuses, q.ready_ats, q.timer_ats, q.first_ats, q.seqs, q.attempts,
-    q.reasons, q.roots, q.depths, q.errors, q.notes,
-    c.versions, c.paths, c.authors, c.roots, c.depths, c.ats
+    u.place, e.entity_key, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
+    s.*, q.*, c.*
 FROM unnest($1::int[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[])
-    WITH ORDINALITY AS u (shard_id, lease_guid, id, epoch, since, place)
+    WITH ORDINALITY AS u (shard_id, lease_guid, entity_key, epoch, since, place)
 CROSS JOIN LATERAL (
     SELECT n.shard_id
     FROM /*schema*/shard_lock AS n
@@ -605,35 +604,36 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT n.*
     FROM /*schema*/entity AS n
-    WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.doc IS NOT NULL
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.doc IS NOT NULL
       /*one-shard: AND n.shard_id = $6*/
     LIMIT 1
 ) AS e
 CROSS JOIN LATERAL (
-    SELECT array_agg(n.stage) AS stages, array_agg(n.version) AS versions,
-           array_agg(n.revision) AS revisions, array_agg(n.type) AS types,
-           array_agg(n.body) AS bodies
+    SELECT array_agg(n.stage) AS state_stages, array_agg(n.version) AS state_versions,
+           array_agg(n.revision) AS state_revisions, array_agg(n.type) AS state_types,
+           array_agg(n.body) AS state_bodies
     FROM /*schema*/stage_state AS n
-    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $6*/
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $6*/
 ) AS s
 CROSS JOIN LATERAL (
-    SELECT array_agg(n.stage) AS stages, array_agg(n.lane) AS lanes, array_agg(n.status) AS statuses,
-           array_agg(n.ready_at) AS ready_ats, array_agg(n.timer_at) AS timer_ats,
-           array_agg(n.first_at) AS first_ats, array_agg(n.seq) AS seqs,
-           array_agg(n.attempts) AS attempts, array_agg(array_to_json(n.reasons)::text) AS reasons,
-           array_agg(n.root) AS roots, array_agg(n.depth) AS depths, array_agg(n.error) AS errors,
-           array_agg(n.note) AS notes
+    SELECT array_agg(n.stage) AS row_stages, array_agg(n.lane) AS row_lanes,
+           array_agg(n.status) AS row_statuses, array_agg(n.ready_at) AS row_ready_ats,
+           array_agg(n.timer_at) AS row_timer_ats, array_agg(n.first_at) AS row_first_ats,
+           array_agg(n.seq) AS row_seqs, array_agg(n.attempts) AS row_attempts,
+           array_agg(array_to_json(n.reasons)::text) AS row_reasons,
+           array_agg(n.root) AS row_roots, array_agg(n.depth) AS row_depths,
+           array_agg(n.error) AS row_errors, array_agg(n.note) AS row_notes
     FROM /*schema*/stage_queue AS n
-    WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $6*/
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $6*/
 ) AS q
 CROSS JOIN LATERAL (
-    SELECT array_agg(o.version) AS versions, array_agg(o.paths) AS paths,
-           array_agg(o.author) AS authors, array_agg(o.root) AS roots, array_agg(o.depth) AS depths,
-           array_agg(o.at) AS ats
+    SELECT array_agg(o.version) AS note_versions, array_agg(o.paths) AS note_paths,
+           array_agg(o.author) AS note_authors, array_agg(o.root) AS note_roots,
+           array_agg(o.depth) AS note_depths, array_agg(o.at) AS note_ats
     FROM (
         SELECT n.*
         FROM /*schema*/entity_change AS n
-        WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.epoch = u.epoch AND n.version > u.since
+        WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.epoch = u.epoch AND n.version > u.since
           /*one-shard: AND n.shard_id = $6*/
         ORDER BY n.version
     ) AS o
@@ -642,26 +642,26 @@ ORDER BY u.place;
 
 -- name: commit_moved shard-local
 -- Entities as they are, with their changes since a version.
--- $1 shards, $2 ids, $3 versions
+-- $1 shards, $2 keys, $3 versions
 SELECT
-    e.id, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
-    c.versions, c.paths, c.authors, c.roots, c.depths, c.ats
+    e.entity_key, e.shard_id, e.epoch, e.version, e.doc, e.changed_at,
+    c.*
 FROM unnest($1::int[], $2::text[], $3::bigint[])
-    WITH ORDINALITY AS u (shard_id, id, since, place)
+    WITH ORDINALITY AS u (shard_id, entity_key, since, place)
 CROSS JOIN LATERAL (
     SELECT n.*
     FROM /*schema*/entity AS n
-    WHERE n.shard_id = u.shard_id AND n.id = u.id /*one-shard: AND n.shard_id = $4*/
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $4*/
     LIMIT 1
 ) AS e
 CROSS JOIN LATERAL (
-    SELECT array_agg(o.version) AS versions, array_agg(o.paths) AS paths,
-           array_agg(o.author) AS authors, array_agg(o.root) AS roots, array_agg(o.depth) AS depths,
-           array_agg(o.at) AS ats
+    SELECT array_agg(o.version) AS note_versions, array_agg(o.paths) AS note_paths,
+           array_agg(o.author) AS note_authors, array_agg(o.root) AS note_roots,
+           array_agg(o.depth) AS note_depths, array_agg(o.at) AS note_ats
     FROM (
         SELECT n.*
         FROM /*schema*/entity_change AS n
-        WHERE n.shard_id = u.shard_id AND n.id = u.id AND n.epoch = e.epoch AND n.version > u.since
+        WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.epoch = e.epoch AND n.version > u.since
           /*one-shard: AND n.shard_id = $4*/
         ORDER BY n.version
     ) AS o
@@ -670,31 +670,31 @@ ORDER BY u.place;
 
 -- name: route_done shard-local
 -- The stages were asked about these, unless they changed meanwhile. Their entities are locked.
--- $1 shards, $2 ids, $3 seqs
+-- $1 shards, $2 keys, $3 seqs
 DELETE FROM /*schema*/changed_entity AS f
 WHERE f.ctid = ANY (ARRAY(
     SELECT r.row_id
-    FROM unnest($1::int[], $2::text[], $3::bigint[]) AS u (shard_id, id, seq)
+    FROM unnest($1::int[], $2::text[], $3::bigint[]) AS u (shard_id, entity_key, seq)
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id
         FROM /*schema*/changed_entity AS n
-        WHERE n.shard_id = u.shard_id AND n.entity_id = u.id AND n.seq = u.seq
+        WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.seq = u.seq
           /*one-shard: AND n.shard_id = $4*/
         LIMIT 1
     ) AS r
 )) /*one-shard: AND f.shard_id = $4*/
-RETURNING f.entity_id;
+RETURNING f.entity_key;
 
 -- name: route_since shard-local
 -- Of those that changed meanwhile: asked about up to a version.
--- $1 shards, $2 ids, $3 versions
+-- $1 shards, $2 keys, $3 versions
 WITH there AS MATERIALIZED (
     SELECT r.row_id, u.version
-    FROM unnest($1::int[], $2::text[], $3::bigint[]) AS u (shard_id, id, version)
+    FROM unnest($1::int[], $2::text[], $3::bigint[]) AS u (shard_id, entity_key, version)
     CROSS JOIN LATERAL (
         SELECT n.ctid AS row_id
         FROM /*schema*/changed_entity AS n
-        WHERE n.shard_id = u.shard_id AND n.entity_id = u.id /*one-shard: AND n.shard_id = $4*/
+        WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $4*/
         LIMIT 1
     ) AS r
 )
@@ -739,11 +739,11 @@ WITH RECURSIVE held AS MATERIALIZED (
         LIMIT 1
     ) AS n
 )
-SELECT 'ready' AS kind, l.stage, l.lane::int, min(l.ready_at) AS at, statement_timestamp() AS now
+SELECT 'ready' AS what, l.stage, l.lane::int, NULL::int AS shard_id, min(l.ready_at) AS at, statement_timestamp() AS now
 FROM lane AS l
 GROUP BY l.stage, l.lane
 UNION ALL
-SELECT 'timer', NULL, NULL, min(t.timer_at), statement_timestamp()
+SELECT 'timer', NULL, NULL, NULL, min(t.timer_at), statement_timestamp()
 FROM held AS h
 CROSS JOIN LATERAL (
     SELECT q.timer_at
@@ -754,7 +754,7 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS t
 UNION ALL
-SELECT 'feed', NULL, NULL, min(f.first_at), statement_timestamp()
+SELECT 'changed', NULL, NULL, NULL, min(f.first_at), statement_timestamp()
 FROM held AS h
 CROSS JOIN LATERAL (
     SELECT n.first_at
@@ -764,7 +764,7 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS f
 UNION ALL
-SELECT 'backfill', w.stage, w.shard_id, NULL, statement_timestamp()
+SELECT 'backfill', w.stage, NULL, w.shard_id, NULL, statement_timestamp()
 FROM held AS h
 CROSS JOIN LATERAL (
     SELECT n.stage, n.shard_id
@@ -774,10 +774,12 @@ CROSS JOIN LATERAL (
 ) AS w;
 
 -- name: backfill_page shard-local
--- An unfinished walk of a held shard, unless the stage has enough to do there.
+-- An unfinished walk of a held shard, unless the stage has enough to do there; between which keys it goes
+-- on: `0` follows `/`.
 -- $1 shard, $2 lease guid, $3 stage, $4 ready rows at most
-SELECT w.reason, w.started_at, coalesce(w.cursor, '')
+SELECT w.reason, w.started_at, coalesce(w.cursor, s.kind || '/') AS after, s.kind || '0' AS below
 FROM /*schema*/stage_backfill AS w
+JOIN /*schema*/stage AS s ON s.name = w.stage
 WHERE w.shard_id = $1::int AND w.stage = $3::text AND NOT w.ended
   AND EXISTS (
       SELECT 1 FROM /*schema*/shard_lock AS l
@@ -790,24 +792,25 @@ WHERE w.shard_id = $1::int AND w.stage = $3::text AND NOT w.ended
       OFFSET $4::int LIMIT 1
   );
 
--- name: backfill_page_ids shard-local
+-- name: backfill_page_keys shard-local
 -- The next living entities of a shard; bytes as in lane_head.
--- $1 shard, $2 after, $3 limit
+-- $1 shard, $2 after, $3 below, $4 limit
 SELECT
-    t.id,
+    t.entity_key,
     t.size + coalesce((
         SELECT sum(octet_length(s.body))
         FROM /*schema*/stage_state AS s
-        WHERE s.shard_id = $1::int AND s.entity_id = t.id
-    ), 0)
+        WHERE s.shard_id = $1::int AND s.entity_key = t.entity_key
+    ), 0) AS bytes
 FROM (
-    SELECT e.id, octet_length(e.doc) AS size
+    SELECT e.entity_key, octet_length(e.doc) AS size
     FROM /*schema*/entity AS e
-    WHERE e.shard_id = $1::int AND e.id > $2::text AND e.doc IS NOT NULL
-    ORDER BY e.id
-    LIMIT $3::int
+    WHERE e.shard_id = $1::int AND e.entity_key > $2::text AND e.entity_key < $3::text
+      AND e.doc IS NOT NULL
+    ORDER BY e.entity_key
+    LIMIT $4::int
 ) AS t
-ORDER BY t.id;
+ORDER BY t.entity_key;
 
 -- name: advance_backfill shard-local
 -- Move a walk on, or end it, if it is still the one and the shard is still held.
@@ -826,28 +829,30 @@ RETURNING w.stage;
 -- The first save of each sink that is quarantined, as a row of the queue.
 -- $1 shard, $2 entity
 SELECT DISTINCT ON (o.sink)
-    o.entity_id, o.sink, 0, 'undelivered', NULL::timestamptz, NULL::timestamptz, o.at, o.n,
-    o.attempts, ARRAY['save v' || o.version], o.root, 0, o.error, NULL
+    o.entity_key, o.sink AS stage, 0 AS lane, 'undelivered' AS status,
+    NULL::timestamptz AS ready_at, NULL::timestamptz AS timer_at, o.at AS first_at, o.n AS seq,
+    o.attempts, ARRAY['save v' || o.version] AS reasons, o.root, 0 AS depth, o.error, NULL AS note
 FROM /*schema*/stage_outbox AS o
-WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.ready_at IS NULL
+WHERE o.shard_id = $1::int AND o.entity_key = $2::text AND o.ready_at IS NULL
 ORDER BY o.sink, o.n;
 
 -- name: parked_undelivered global
 -- The same of all entities.
--- $1 after this entity, $2 and this stage of it, $3 stage (NULL: all), $4 limit
-SELECT DISTINCT ON (o.entity_id, o.sink)
-    o.entity_id, o.sink, 0, 'undelivered', NULL::timestamptz, NULL::timestamptz, o.at, o.n,
-    o.attempts, ARRAY['save v' || o.version], o.root, 0, o.error, NULL
+-- $1 after this entity, $2 and this stage of it, $3 below this entity, $4 stage (NULL: all), $5 limit
+SELECT DISTINCT ON (o.entity_key, o.sink)
+    o.entity_key, o.sink AS stage, 0 AS lane, 'undelivered' AS status,
+    NULL::timestamptz AS ready_at, NULL::timestamptz AS timer_at, o.at AS first_at, o.n AS seq,
+    o.attempts, ARRAY['save v' || o.version] AS reasons, o.root, 0 AS depth, o.error, NULL AS note
 FROM /*schema*/stage_outbox AS o
-WHERE o.ready_at IS NULL AND (o.entity_id, o.sink) > ($1::text, $2::text)
-  AND ($3::text IS NULL OR o.sink = $3::text)
-ORDER BY o.entity_id, o.sink, o.n
-LIMIT $4::int;
+WHERE o.ready_at IS NULL AND (o.entity_key, o.sink) > ($1::text, $2::text)
+  AND o.entity_key < $3::text AND ($4::text IS NULL OR o.sink = $4::text)
+ORDER BY o.entity_key, o.sink, o.n
+LIMIT $5::int;
 
 -- name: release_saves shard-local
 -- Undelivered saves of an entity, which is locked, are due now.
 -- $1 shard, $2 entity, $3 stage (NULL: all)
 UPDATE /*schema*/stage_outbox AS o SET ready_at = statement_timestamp(), attempts = 0
-WHERE o.shard_id = $1::int AND o.entity_id = $2::text AND o.ready_at IS NULL
+WHERE o.shard_id = $1::int AND o.entity_key = $2::text AND o.ready_at IS NULL
   AND ($3::text IS NULL OR o.sink = $3::text)
 RETURNING o.sink;

@@ -6,17 +6,17 @@ SELECT s.name FROM /*schema*/stage AS s WHERE s.name = ANY ($1::text[]);
 
 -- name: declare global
 -- Stages are served; the row of each is locked by it. Gives what was known, or that it is new.
--- $1 names, $2 revisions, $3 debounce, $4 what they watch, $5 what they write, $6 the present
+-- $1 names, $2 kinds, $3 revisions, $4 debounce, $5 what they watch, $6 what they write, $7 the present
 INSERT INTO /*schema*/stage AS s
-    (name, revision, debounce, watch, writes, first_seen_at, last_seen_at)
-SELECT u.name, u.revision, u.debounce, u.watch, u.writes, $6::timestamptz, $6::timestamptz
-FROM unnest($1::text[], $2::int[], $3::interval[], $4::text[], $5::text[])
-    AS u (name, revision, debounce, watch, writes)
+    (name, kind, revision, debounce, watch, writes, first_seen_at, last_seen_at)
+SELECT u.name, u.kind, u.revision, u.debounce, u.watch, u.writes, $7::timestamptz, $7::timestamptz
+FROM unnest($1::text[], $2::text[], $3::int[], $4::interval[], $5::text[], $6::text[])
+    AS u (name, kind, revision, debounce, watch, writes)
 ON CONFLICT (name) DO UPDATE
 SET last_seen_at = excluded.last_seen_at, debounce = excluded.debounce,
     watch = CASE WHEN excluded.revision < s.revision THEN s.watch ELSE excluded.watch END,
     writes = CASE WHEN excluded.revision < s.revision THEN s.writes ELSE excluded.writes END
-RETURNING s.name, s.revision, s.xmax = 0;
+RETURNING s.name, s.kind, s.revision, s.xmax = 0 AS is_new;
 
 -- name: declare_raise global
 -- $1 name, $2 revision
@@ -75,8 +75,8 @@ DELETE FROM /*schema*/stage_server AS v WHERE v.stage = $1::text;
 DELETE FROM /*schema*/stage AS s WHERE s.name = $1::text;
 
 -- name: registered global
-SELECT s.name, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes,
-       statement_timestamp()
+SELECT s.name, s.kind, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes,
+       statement_timestamp() AS now
 FROM /*schema*/stage AS s
 ORDER BY s.name;
 
@@ -138,11 +138,11 @@ ORDER BY k.stage, l.shard_id;
 
 -- name: stages global
 -- What is in the queues, and how many entities have undelivered saves.
-SELECT q.stage, q.status, q.lane, count(*)
+SELECT q.stage, q.status, q.lane, count(*) AS count
 FROM /*schema*/stage_queue AS q
 GROUP BY q.stage, q.status, q.lane
 UNION ALL
-SELECT o.sink, 'undelivered', 0, count(DISTINCT o.entity_id)
+SELECT o.sink, 'undelivered', 0, count(DISTINCT o.entity_key)
 FROM /*schema*/stage_outbox AS o
 WHERE o.ready_at IS NULL
 GROUP BY o.sink;
@@ -171,7 +171,7 @@ RETURNING w.shard_id;
 UPDATE /*schema*/stage_queue AS q
 SET status = 'ready', lane = 1, ready_at = statement_timestamp(), first_at = statement_timestamp(),
     seq = q.seq + 1, attempts = 0, depth = 0,
-    root = md5($3::uuid::text || q.entity_id || '/' || q.stage)::uuid,
+    root = md5($3::uuid::text || q.entity_key || '/' || q.stage)::uuid,
     reasons = coalesce((array_remove(q.reasons, $2::text) || $2::text)[
         greatest(cardinality(array_remove(q.reasons, $2::text)) + 2 - $4::int, 1):], '{}')
 WHERE q.stage = $1::text AND q.status IN ('quarantined', 'looping');
@@ -179,7 +179,7 @@ WHERE q.stage = $1::text AND q.status IN ('quarantined', 'looping');
 -- name: declare_undelivered global
 -- The entities with undelivered saves of some stages, in the order of locking.
 -- $1 stages
-SELECT DISTINCT o.shard_id, o.entity_id
+SELECT DISTINCT o.shard_id, o.entity_key
 FROM /*schema*/stage_outbox AS o
 WHERE o.ready_at IS NULL AND o.sink = ANY ($1::text[])
-ORDER BY o.shard_id, o.entity_id;
+ORDER BY o.shard_id, o.entity_key;

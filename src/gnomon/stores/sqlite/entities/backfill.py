@@ -60,19 +60,19 @@ class SqliteBackfill(EntityVerbs):
 
 
 def _page(connection: Connection, wanted: Parameters) -> BackfillPage | None:
-    found = connection.execute(SQL["backfill_page"], wanted).fetchone()
+    backfill = connection.execute(SQL["backfill_page"], wanted).fetchone()
     (backlog,) = connection.execute(SQL["backfill_page_backlog"], wanted).fetchone()
-    if found is None or backlog > wanted["backlog_max"]:
+    if backfill is None or backlog > wanted["backlog_max"]:
         return None
-    started_at, cursor, reason = found
-    here = wanted | {"cursor": cursor}
-    ids = [entity_id for (entity_id,) in connection.execute(SQL["backfill_page_ids"], here)]
-    loaded = load(connection, ids)
-    is_all = loaded.looked_at == len(ids) < wanted["limit"]
-    ids = ids[: loaded.looked_at]
+    started_at, after, below, reason = backfill
+    here = wanted | {"after": after, "below": below}
+    keys = [entity_key for (entity_key,) in connection.execute(SQL["backfill_page_keys"], here)]
+    loaded = load(connection, keys)
+    is_all = loaded.looked_at == len(keys) < wanted["limit"]
+    keys = keys[: loaded.looked_at]
     return BackfillPage(
-        entities=[fed_of(loaded, entity_id) for entity_id in ids],
-        cursor=None if is_all else ids[-1],
+        entities=[fed_of(loaded, entity_key) for entity_key in keys],
+        cursor=None if is_all else keys[-1],
         reason=reason,
         started_at=moment(started_at),
     )

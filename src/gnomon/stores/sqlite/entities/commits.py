@@ -34,7 +34,7 @@ class SqliteCommits(EntityVerbs):
 
     def _commit(self, connection: Connection, commits: Sequence[Commit]) -> list[CommitResult]:
         leases = GoodLeases(connection)
-        keys = [(part.entity_id, part.stage) for commit in commits for part in commit.parts]
+        keys = [(part.entity_key, part.stage) for commit in commits for part in commit.parts]
         picture = CommitSnapshot(connection, keys, now_us=self._now_us(), seq=self._new_seq())
         answers = [
             _commit(connection, picture, commit)
@@ -61,7 +61,7 @@ class SqliteCommits(EntityVerbs):
 
 
 def _commit(connection: Connection, picture: CommitSnapshot, commit: Commit) -> CommitResult:
-    entity = picture.entities.get(commit.entity_id)
+    entity = picture.entities.get(commit.entity_key)
     if entity is None or entity.epoch != commit.epoch:
         return CommitResult(kind=CommitKind.GONE)
     if entity.version != commit.version:
@@ -71,22 +71,22 @@ def _commit(connection: Connection, picture: CommitSnapshot, commit: Commit) -> 
         return CommitResult(kind=CommitKind.STATE_MOVED)
     for part in commit.parts:
         _save(connection, picture, part)
-    made = picture.offer_all(commit.enqueues, shard=commit.shard, entity_id=commit.entity_id)
+    made = picture.offer_all(commit.enqueues, shard=commit.shard, entity_key=commit.entity_key)
     return CommitResult(kind=CommitKind.SAVED, made=made)
 
 
 def _has_state(picture: CommitSnapshot, commit: Commit) -> bool:
     """Whether the stage's state is still the one that was loaded."""
-    state = picture.states.get((commit.entity_id, commit.stage))
+    state = picture.states.get((commit.entity_key, commit.stage))
     return commit.state_version == (0 if state is None else state.version)
 
 
 def _moved(connection: Connection, commit: Commit) -> CommitResult:
-    wanted = {"id": commit.entity_id, "epoch": commit.epoch, "since": commit.version}
+    wanted = {"entity_key": commit.entity_key, "epoch": commit.epoch, "since": commit.version}
     since: tuple[ChangeNote, ...] = tuple(
         note_of(row) for row in connection.execute(SQL["changes_since"], wanted)
     )
-    entity = load_entity(connection, commit.entity_id)
+    entity = load_entity(connection, commit.entity_key)
     return CommitResult(kind=CommitKind.MOVED, entity=entity, since=since)
 
 
@@ -94,7 +94,7 @@ def _save(connection: Connection, picture: CommitSnapshot, commit: Commit) -> No
     if commit.doc is not None:
         picture.change(commit, commit.doc)
     if not isinstance(commit.state, Unchanged):
-        key = (commit.entity_id, commit.stage)
+        key = (commit.entity_key, commit.stage)
         picture.put_state(commit.state, key, shard=commit.shard)
     _finish_row(picture, commit)
     sinks = [""] * picture.has_relay + [commit.stage] * commit.after_save
@@ -105,12 +105,12 @@ def _save(connection: Connection, picture: CommitSnapshot, commit: Commit) -> No
 def _finish_row(picture: CommitSnapshot, commit: Commit) -> None:
     """The claimed row goes, or sleeps if a timer is left; but not if something came meanwhile. What
     sleeps anyway is as good as claimed."""
-    key = (commit.entity_id, commit.stage)
+    key = (commit.entity_key, commit.stage)
     row = picture.rows.get(key)
     timer_at = _timer(commit.wake, None if row is None else row.timer_at)
     note = commit.note or None
     if row is None:
-        picture.offer(_timer_alone(commit), shard=commit.shard, entity_id=commit.entity_id)
+        picture.offer(_timer_alone(commit), shard=commit.shard, entity_key=commit.entity_key)
     elif row.seq != commit.seq and row.status != SLEEPING:
         picture.put_row(row._replace(timer_at=timer_at, attempts=0, error=None, note=note))
     elif timer_at is None:
@@ -133,12 +133,12 @@ def _timer(wake: datetime | Unchanged | None, before: int | None) -> int | None:
 
 def _save_of(connection: Connection, picture: CommitSnapshot, commit: Commit) -> OutboxSave:
     """What goes out: document and state as they are now."""
-    version = picture.entities[commit.entity_id].version
-    state = picture.states.get((commit.entity_id, commit.stage))
+    version = picture.entities[commit.entity_key].version
+    state = picture.states.get((commit.entity_key, commit.stage))
     is_new = state is not None and not isinstance(commit.state, Unchanged)
     return OutboxSave(
         shard=commit.shard,
-        entity_id=commit.entity_id,
+        entity_key=commit.entity_key,
         n=0,
         epoch=commit.epoch,
         version=version,
@@ -148,7 +148,7 @@ def _save_of(connection: Connection, picture: CommitSnapshot, commit: Commit) ->
         doc=_document(connection, picture, commit) if commit.doc is None else commit.doc,
         state=state,
         key=save_key(
-            commit.entity_id,
+            commit.entity_key,
             commit.epoch,
             version,
             state=(commit.stage, state.version) if state is not None and is_new else None,
@@ -160,7 +160,7 @@ def _save_of(connection: Connection, picture: CommitSnapshot, commit: Commit) ->
 def _document(connection: Connection, picture: CommitSnapshot, commit: Commit) -> str | None:
     """The document that a commit left as it was."""
     picture.write_back()  # it may have been saved by this very batch
-    entity = load_entity(connection, commit.entity_id)
+    entity = load_entity(connection, commit.entity_key)
     return None if entity is None else entity.doc
 
 
@@ -172,7 +172,7 @@ def author_of(stage: str) -> str:
 
 
 def _set_back(connection: Connection, back: ReturnedClaim, now_us: int) -> bool:
-    row = load_row(connection, back.shard, back.entity_id, back.stage)
+    row = load_row(connection, back.shard, back.entity_key, back.stage)
     if row is None:
         return False
     counted = row._replace(

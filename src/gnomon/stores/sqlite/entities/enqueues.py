@@ -20,13 +20,13 @@ from gnomon.stores.sqlite.rows import duration_us, micros_or_none
 
 
 def offered(
-    row: StoredRow | None, offer: Enqueue, *, shard: int, entity_id: str, now_us: int, seq: int
+    row: StoredRow | None, offer: Enqueue, *, shard: int, entity_key: str, now_us: int, seq: int
 ) -> StoredRow | None:
     """What an offer makes of a row, or of none: then `seq` is the new one's."""
     if row is not None:
         return merged(row, offer, now_us)
     new = queue_merge.made(wanted_of(offer), now_us, seq)
-    return None if new is None else _stored((entity_id, offer.stage, shard), new, note=None)
+    return None if new is None else _stored((entity_key, offer.stage, shard), new, note=None)
 
 
 def merged(row: StoredRow, offer: Enqueue, now_us: int) -> StoredRow:
@@ -68,8 +68,8 @@ def freeing(stage: str, reason: str, root: UUID, lane: StageLane) -> Enqueue:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def load_row(connection: Connection, shard: int, entity_id: str, stage: str) -> StoredRow | None:
-    wanted = {"shard": shard, "id": entity_id, "stage": stage}
+def load_row(connection: Connection, shard: int, entity_key: str, stage: str) -> StoredRow | None:
+    wanted = {"shard": shard, "entity_key": entity_key, "stage": stage}
     found = read_rows(connection, "rows_of_stage", wanted)
     return found[0] if found else None
 

@@ -32,7 +32,7 @@ class OutboxSave(NamedTuple):
     """What goes out with a save, whoever it goes to."""
 
     shard: int
-    entity_id: str
+    entity_key: str
     n: int
     epoch: int
     version: int
@@ -60,7 +60,7 @@ class SqliteOutbox(EntityVerbs):
         def call(connection: Connection) -> list[OutboxRow]:
             shards, now = held_shards(connection, holdings), self._now_us()
             rows = first_of(connection, "due_saves", shards, limit=limit, sink=sink, now=now)
-            return _load(connection, sink, [(entity_id, n) for _, n, entity_id in rows])
+            return _load(connection, sink, [(entity_key, n) for _, n, entity_key in rows])
 
         return await self._runner.read(call)
 
@@ -144,7 +144,7 @@ def outgoing_rows(save: OutboxSave, sinks: Sequence[str]) -> list[Parameters]:
     state = save.state
     row: Parameters = {
         "shard": save.shard,
-        "id": save.entity_id,
+        "entity_key": save.entity_key,
         "n": save.n,
         "now": save.now_us,
         "epoch": save.epoch,
@@ -163,19 +163,19 @@ def outgoing_rows(save: OutboxSave, sinks: Sequence[str]) -> list[Parameters]:
 
 
 def _key(row: OutboxRow) -> Parameters:
-    return {"id": row.entity_id, "sink": row.sink, "n": row.n}
+    return {"entity_key": row.entity_key, "sink": row.sink, "n": row.n}
 
 
 def _outgoing_of(row: tuple[Any, ...]) -> OutboxRow:
     (
-        n, entity_id, sink, shard, epoch, version, root, author, paths, key, attempts, at,
+        n, entity_key, sink, shard, epoch, version, root, author, paths, key, attempts, at,
         state_version, *state, doc,
     ) = row  # fmt: skip
     return OutboxRow(
         shard=shard,
         n=n,
         sink=sink,
-        entity_id=entity_id,
+        entity_key=entity_key,
         epoch=epoch,
         version=version,
         author=author,

@@ -46,12 +46,12 @@ TIMER = "timer"
 
 
 class LoadedEntities(NamedTuple):
-    """Living entities by id, with all that belongs to them."""
+    """Living entities by key, with all that belongs to them."""
 
     entities: Mapping[str, Entity]
     states: Mapping[str, Mapping[str, StageState]]
     rows: Mapping[str, Mapping[str, StoredRow]]
-    looked_at: int  # so many of the ids: see `BATCH_BYTES_MAX`
+    looked_at: int  # so many of the keys: see `BATCH_BYTES_MAX`
 
 
 class SqliteOwner(EntityVerbs):
@@ -80,7 +80,7 @@ class SqliteOwner(EntityVerbs):
             now_us = self._now_us()
             shards = held_shards(connection, holdings)
             due = first_of(connection, "fire_timers", shards, limit=limit, now=now_us)
-            keys = [(entity_id, stage) for _, entity_id, stage, _ in due]
+            keys = [(entity_key, stage) for _, entity_key, stage, _ in due]
             picture = CommitSnapshot(connection, keys, now_us=now_us, seq=self._new_seq())
             for key in keys:
                 row = picture.rows[key]._replace(timer_at=None)
@@ -129,7 +129,7 @@ class SqliteOwner(EntityVerbs):
                 connection, "lane_head", held_shards(connection, holdings), limit=limit, skip=skip,
                 until=now_us, stage=stage, lane=int(lane),
             )  # fmt: skip
-            due = [entity_id for ready_at, entity_id, _ in heads if ready_at <= now_us]
+            due = [entity_key for ready_at, entity_key, _ in heads if ready_at <= now_us]
             claims, count = self._claims(connection, due, stage)
             is_all = count == len(heads) < limit
             next_at = None if is_all else moment(heads[min(count, len(heads) - 1)][0])
@@ -137,44 +137,44 @@ class SqliteOwner(EntityVerbs):
 
         return await self._runner.read(call)
 
-    async def claim(self, holding: HeldShard, entity_id: str, stage: str) -> ClaimedEntity | None:
+    async def claim(self, holding: HeldShard, entity_key: str, stage: str) -> ClaimedEntity | None:
         def call(connection: Connection) -> ClaimedEntity | None:
             if not held_shards(connection, [holding]):
                 return None
-            claims, _ = self._claims(connection, [entity_id], stage)
+            claims, _ = self._claims(connection, [entity_key], stage)
             return claims[0] if claims else None
 
         return await self._runner.read(call)
 
     def _claims(
-        self, connection: Connection, ids: Sequence[str], stage: str
+        self, connection: Connection, keys: Sequence[str], stage: str
     ) -> tuple[list[ClaimedEntity], int]:
-        """Claims of those that are ready for the stage, and how many of the ids were looked at."""
+        """Claims of those that are ready for the stage, and how many of the keys were looked at."""
         now = self._clock.now()
-        loaded = load(connection, ids)
-        found = (_claim(loaded, entity_id, stage, now) for entity_id in ids[: loaded.looked_at])
+        loaded = load(connection, keys)
+        found = (_claim(loaded, entity_key, stage, now) for entity_key in keys[: loaded.looked_at])
         return [claim for claim in found if claim is not None], loaded.looked_at
 
 
-def load(connection: Connection, ids: Sequence[str]) -> LoadedEntities:
+def load(connection: Connection, keys: Sequence[str]) -> LoadedEntities:
     """Those of the entities that live: three statements, however many there are."""
-    entities, states, count = _load_documents(connection, ids)
+    entities, states, count = _load_documents(connection, keys)
     rows: dict[str, dict[str, StoredRow]] = {}
-    for row in read_rows(connection, "load_rows", {"ids": encode_ids(ids[:count])}):
-        rows.setdefault(row.entity_id, {})[row.stage] = row
+    for row in read_rows(connection, "load_rows", {"entity_keys": encode_ids(keys[:count])}):
+        rows.setdefault(row.entity_key, {})[row.stage] = row
     return LoadedEntities(entities, states, rows, count)
 
 
 def _load_documents(
-    connection: Connection, ids: Sequence[str]
+    connection: Connection, keys: Sequence[str]
 ) -> tuple[dict[str, Entity], dict[str, dict[str, StageState]], int]:
-    """Entities and their states up to the bound, and how many of the ids were looked at. The
+    """Entities and their states up to the bound, and how many of the keys were looked at. The
     cursors are lazy: no more is read than one row of each beyond that."""
-    wanted = {"ids": encode_ids(ids)}
+    wanted = {"entity_keys": encode_ids(keys)}
     cursors = [connection.execute(SQL[name], wanted) for name in ("load_entities", "load_states")]
     entities: dict[str, Entity] = {}
     states: dict[str, dict[str, StageState]] = {}
-    count, size = len(ids), 0
+    count, size = len(keys), 0
     for place, name, *row in merge(*cursors, key=itemgetter(0)):  # an entity, then its states
         if name in entities:
             stage, *state = row
@@ -192,11 +192,11 @@ def _load_documents(
 
 
 def _claim(
-    loaded: LoadedEntities, entity_id: str, stage: str, now: datetime
+    loaded: LoadedEntities, entity_key: str, stage: str, now: datetime
 ) -> ClaimedEntity | None:
-    rows = loaded.rows.get(entity_id, {})
+    rows = loaded.rows.get(entity_key, {})
     row = rows.get(stage)
-    if entity_id not in loaded.entities or row is None or row.status != RowStatus.READY:
+    if entity_key not in loaded.entities or row is None or row.status != RowStatus.READY:
         return None
     now_us = micros(now)
     others = [other for other in rows.values() if other is not row and other.status != SLEEPING]
@@ -207,9 +207,9 @@ def _claim(
     }
     due, place = frozenset(ready), (row.ready_at or 0, stage)
     return ClaimedEntity(
-        entity=loaded.entities[entity_id],
+        entity=loaded.entities[entity_key],
         row=row.queue_row(),
-        states=loaded.states.get(entity_id, {}),
+        states=loaded.states.get(entity_key, {}),
         waiting=due,
         held_back=frozenset(other.stage for other in others) - due,
         ahead=frozenset(name for name, ready_at in ready.items() if (ready_at, name) < place),
@@ -222,15 +222,15 @@ def store_offers(
 ) -> dict[int, tuple[NewRow, ...]]:
     """Store what the stages want of the entities that are still those they were asked about; the
     rows made, by the places of these."""
-    keys = [(answer.entity_id, "") for answer in answers]
+    keys = [(answer.entity_key, "") for answer in answers]
     picture = CommitSnapshot(connection, keys, now_us=now_us, seq=seq)
     made: dict[int, tuple[NewRow, ...]] = {}
     for place, answer in enumerate(answers):
-        entity = picture.entities.get(answer.entity_id)
+        entity = picture.entities.get(answer.entity_key)
         if entity is None or entity.epoch != answer.epoch:
             continue
         made[place] = picture.offer_all(
-            answer.enqueues, shard=answer.shard, entity_id=answer.entity_id
+            answer.enqueues, shard=answer.shard, entity_key=answer.entity_key
         )
     picture.write_back()
     return made
@@ -240,7 +240,7 @@ def _answer_feed(connection: Connection, answers: Sequence[Routing]) -> None:
     """Nothing is left to ask, or only what came after this version."""
     rows = [
         {
-            "id": answer.entity_id,
+            "entity_key": answer.entity_key,
             "seq": answer.seq,
             "epoch": answer.epoch,
             "version": answer.version,
@@ -255,25 +255,25 @@ def _feed(
     connection: Connection, shards: Sequence[int], limit: int, skip: Collection[str]
 ) -> list[ChangedEntity]:
     found = first_of(connection, "changed_entities", shards, limit=limit, skip=skip)
-    loaded = load(connection, [entity_id for _, entity_id, *_ in found])
+    loaded = load(connection, [entity_key for _, entity_key, *_ in found])
     fed = []
-    for _, entity_id, epoch, since, seq, _ in found[: loaded.looked_at]:
-        wanted = {"id": entity_id, "epoch": epoch, "since": since}
+    for _, entity_key, epoch, since, seq, _ in found[: loaded.looked_at]:
+        wanted = {"entity_key": entity_key, "epoch": epoch, "since": since}
         changes = tuple(note_of(row) for row in connection.execute(SQL["changes_since"], wanted))
-        if entity_id in loaded.entities:
-            fed.append(fed_of(loaded, entity_id, seq=seq, changes=changes))
+        if entity_key in loaded.entities:
+            fed.append(fed_of(loaded, entity_key, seq=seq, changes=changes))
     return fed
 
 
 def fed_of(
-    loaded: LoadedEntities, entity_id: str, *, seq: int = 0, changes: tuple[ChangeNote, ...] = ()
+    loaded: LoadedEntities, entity_key: str, *, seq: int = 0, changes: tuple[ChangeNote, ...] = ()
 ) -> ChangedEntity:
     return ChangedEntity(
-        entity=loaded.entities[entity_id],
+        entity=loaded.entities[entity_key],
         seq=seq,
         changes=changes,
-        states=loaded.states.get(entity_id, {}),
-        waiting={stage: row.queue_row() for stage, row in loaded.rows.get(entity_id, {}).items()},
+        states=loaded.states.get(entity_key, {}),
+        waiting={stage: row.queue_row() for stage, row in loaded.rows.get(entity_key, {}).items()},
     )
 
 

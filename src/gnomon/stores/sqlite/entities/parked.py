@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gnomon.contracts.store import LOCAL
 from gnomon.contracts.store.queues import QueueRow, StageLane
-from gnomon.stores.entity_pages import parked_page
+from gnomon.stores.entity_pages import end_of, parked_page
 from gnomon.stores.sqlite.entities.enqueues import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.rows import Connection, Parameters, read_rows
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
@@ -19,8 +19,8 @@ PARKED = ("quarantined", "looping")
 class SqliteParked(EntityVerbs):
     """The part of the `QueueStore` that people use."""
 
-    async def rows(self, entity_id: str, *, shard: int) -> Sequence[QueueRow]:
-        wanted = {"shard": shard, "id": entity_id}
+    async def rows(self, entity_key: str, *, shard: int) -> Sequence[QueueRow]:
+        wanted = {"shard": shard, "entity_key": entity_key}
         return await self._runner.read(
             lambda connection: [
                 row.queue_row()
@@ -30,13 +30,14 @@ class SqliteParked(EntityVerbs):
         )
 
     async def parked(
-        self, *, stage: str | None, after: tuple[str, str] | None, limit: int
+        self, *, prefix: str, stage: str | None, after: tuple[str, str] | None, limit: int
     ) -> Sequence[QueueRow]:
-        after_entity, after_stage = after or ("", "")
+        after_entity, after_stage = max(after or ("", ""), (prefix, ""))
         wanted: Parameters = {
             "stage": stage,
             "after_entity": after_entity,
             "after_stage": after_stage,
+            "below": end_of(prefix),
             "limit": limit,
         }
 
@@ -48,9 +49,9 @@ class SqliteParked(EntityVerbs):
         return await self._runner.browse(call)
 
     async def release(
-        self, entity_id: str, stage: str | None, *, shard: int, actor: str = LOCAL
+        self, entity_key: str, stage: str | None, *, shard: int, actor: str = LOCAL
     ) -> int:
-        wanted = {"shard": shard, "id": entity_id}
+        wanted = {"shard": shard, "entity_key": entity_key}
 
         def call(connection: Connection) -> int:
             parked = [
@@ -62,18 +63,20 @@ class SqliteParked(EntityVerbs):
             for row in parked:
                 offer = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
                 replace_row(connection, row, merged(row, offer, now_us))
-            freed = len(parked) + _free_saves(connection, entity_id, stage, now_us)
+            freed = len(parked) + _free_saves(connection, entity_key, stage, now_us)
             if freed:
-                self._audit(connection, "release_entity", actor, entity_id)
+                self._audit(connection, "release_entity", actor, entity_key)
             return freed
 
         return await self._runner.write(call)
 
 
-def _free_saves(connection: Connection, entity_id: str, stage: str | None, now_us: int) -> int:
+def _free_saves(connection: Connection, entity_key: str, stage: str | None, now_us: int) -> int:
     """Let undelivered saves of one stage or of all go out; of how many stages."""
-    undelivered = read_rows(connection, "rows_undelivered", {"id": entity_id})
+    undelivered = read_rows(connection, "rows_undelivered", {"entity_key": entity_key})
     stages = [row.stage for row in undelivered if stage in (None, row.stage)]
     for each in stages:
-        connection.execute(SQL["release_saves"], {"id": entity_id, "stage": each, "now": now_us})
+        connection.execute(
+            SQL["release_saves"], {"entity_key": entity_key, "stage": each, "now": now_us}
+        )
     return len(stages)

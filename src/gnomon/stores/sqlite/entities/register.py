@@ -9,7 +9,12 @@ from uuid import UUID
 
 from gnomon.contracts.store import LOCAL, HeldShard
 from gnomon.contracts.store.queues import StageLane
-from gnomon.contracts.store.register import StageAttendance, StageRecord, UnservedShard
+from gnomon.contracts.store.register import (
+    StageAttendance,
+    StageDeclaration,
+    StageRecord,
+    UnservedShard,
+)
 from gnomon.model.stage.graph import Reach
 from gnomon.stores.sqlite.entities.enqueues import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.rows import (
@@ -32,37 +37,35 @@ RENAMED = ("stage", "queue", "states", "backfill", "outbox")
 class SqliteRegister(EntityVerbs):
     """The `StageRegister` of this engine."""
 
-    async def declare(
-        self,
-        stages: Mapping[str, int],
-        *,
-        formerly: Mapping[str, str],
-        backfill: Collection[str],
-        debounce: Mapping[str, timedelta],
-        reach: Mapping[str, Reach],
-    ) -> Mapping[str, int | None]:
+    async def declare(self, stages: Sequence[StageDeclaration]) -> Mapping[str, int | None]:
         def call(connection: Connection) -> dict[str, int | None]:
             now_us = self._now_us()
-            known = {stage: _known(connection, stage, formerly.get(stage)) for stage in stages}
-            for stage, revision in stages.items():
-                row: Parameters = {
-                    "stage": stage,
-                    "revision": revision,
-                    "now": now_us,
-                    "debounce": duration_us(debounce.get(stage, timedelta(0))),
-                    "watch": encode_texts(reach[stage].watch if stage in reach else ()),
-                    "writes": encode_texts(reach[stage].writes if stage in reach else ()),
-                }
-                connection.execute(SQL["declare"], row)
-                before = known[stage]
-                if before is None and stage in backfill:
-                    start_backfill(connection, stage, _reason(revision), now_us)
-                elif before is not None and before < revision:
-                    start_backfill(connection, stage, _reason(revision), now_us)
-                    self._free(connection, stage, _reason(revision), now_us)
+            known = {stage.name: _known(connection, stage) for stage in stages}
+            for stage in stages:
+                self._declare(connection, stage, known[stage.name], now_us)
             return known
 
         return await self._runner.write(call)
+
+    def _declare(
+        self, connection: Connection, stage: StageDeclaration, before: int | None, now_us: int
+    ) -> None:
+        row: Parameters = {
+            "stage": stage.name,
+            "kind": stage.reach.kind,
+            "revision": stage.revision,
+            "now": now_us,
+            "debounce": duration_us(stage.debounce),
+            "watch": encode_texts(stage.reach.watch),
+            "writes": encode_texts(stage.reach.writes),
+        }
+        connection.execute(SQL["declare"], row)
+        reason = f"backfill r{stage.revision}"
+        if before is None and stage.backfill:
+            start_backfill(connection, stage.name, reason, now_us)
+        elif before is not None and before < stage.revision:
+            start_backfill(connection, stage.name, reason, now_us)
+            self._free(connection, stage.name, reason, now_us)
 
     def _free(self, connection: Connection, stage: str, reason: str, now_us: int) -> None:
         """What failed or looped did so under other code."""
@@ -141,11 +144,12 @@ def _records(connection: Connection, query: str) -> list[StageRecord]:
 
 
 def _record_of(row: tuple[Any, ...]) -> StageRecord:
-    name, revision, first_seen_at, last_seen_at, debounce, watch, writes, *counts = row
+    name, kind, revision, first_seen_at, last_seen_at, debounce, watch, writes, *counts = row
     waiting, background, parked, sleeping = counts
-    reach = Reach(watch=decode_texts(watch), writes=decode_texts(writes))
+    reach = Reach(kind, watch=decode_texts(watch), writes=decode_texts(writes))
     return StageRecord(
         name=name,
+        kind=kind,
         revision=revision,
         first_seen_at=moment(first_seen_at),
         last_seen_at=moment(last_seen_at),
@@ -197,22 +201,17 @@ def _attendance(
     )
 
 
-def _known(connection: Connection, stage: str, old: str | None) -> int | None:
+def _known(connection: Connection, stage: StageDeclaration) -> int | None:
     """The revision known before, under this name or, if that is new, under the former one."""
-    revision = _revision(connection, stage)
-    if revision is not None or old is None:
-        return revision
-    revision = _revision(connection, old)
-    if revision is not None:
-        for table in RENAMED:
-            connection.execute(SQL[f"declare_rename_{table}"], {"stage": stage, "old": old})
-    return revision
-
-
-def _revision(connection: Connection, stage: str) -> int | None:
-    found = connection.execute(SQL["declare_known"], {"stage": stage}).fetchone()
-    return None if found is None else int(found[0])
-
-
-def _reason(revision: int) -> str:
-    return f"backfill r{revision}"
+    for name in (stage.name, stage.formerly):
+        row = connection.execute(SQL["declare_known"], {"stage": name}).fetchone()
+        if row is None:
+            continue
+        revision, kind = row
+        stage.check_kind(kind)
+        if name != stage.name:
+            names = {"stage": stage.name, "old": name}
+            for table in RENAMED:
+                connection.execute(SQL[f"declare_rename_{table}"], names)
+        return int(revision)
+    return None

@@ -39,7 +39,7 @@ def encode_ids(ids: Iterable[object]) -> str:
 class EntityRow(NamedTuple):
     """An entity, in the order of the queries."""
 
-    id: str
+    entity_key: str
     shard_id: int
     epoch: int
     version: int
@@ -48,7 +48,7 @@ class EntityRow(NamedTuple):
 
     def entity(self) -> Entity:
         return Entity(
-            id=self.id,
+            key=self.entity_key,
             shard=self.shard_id,
             epoch=self.epoch,
             version=self.version,
@@ -60,7 +60,7 @@ class EntityRow(NamedTuple):
 class StoredRow(NamedTuple):
     """A row of a stage's queue, in the order of the queries."""
 
-    entity_id: str
+    entity_key: str
     stage: str
     shard_id: int
     lane: int
@@ -88,7 +88,7 @@ class StoredRow(NamedTuple):
 
     def queue_row(self) -> QueueRow:
         return QueueRow(
-            entity_id=self.entity_id,
+            entity_key=self.entity_key,
             stage=self.stage,
             lane=StageLane(self.lane),
             status=RowStatus(self.status),

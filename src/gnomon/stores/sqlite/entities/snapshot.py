@@ -35,7 +35,7 @@ Key = tuple[str, str]  # entity and stage
 class EntityVersions(NamedTuple):
     """A living entity, but for its document."""
 
-    id: str
+    key: str
     epoch: int
     version: int
     saves: int
@@ -53,11 +53,11 @@ class CommitSnapshot:
         self.now_us = now_us
         self._seq = seq  # of rows that are new
         self._connection = connection
-        ids = {"ids": encode_ids({entity_id for entity_id, _ in keys})}
-        (versions,) = connection.execute(SQL["load_versions"], ids).fetchone()
-        self.entities = {entity.id: entity for entity in _VERSIONS.decode(versions)}
+        wanted = {"entity_keys": encode_ids({entity_key for entity_key, _ in keys})}
+        (versions,) = connection.execute(SQL["load_versions"], wanted).fetchone()
+        self.entities = {entity.key: entity for entity in _VERSIONS.decode(versions)}
         self._stored = {
-            (row.entity_id, row.stage): row for row in read_rows(connection, "load_rows", ids)
+            (row.entity_key, row.stage): row for row in read_rows(connection, "load_rows", wanted)
         }
         self.rows = dict(self._stored)
         self.states = _states(connection, keys)
@@ -68,13 +68,13 @@ class CommitSnapshot:
         self._pending: dict[str, list[Parameters]] = {}
 
     def put_row(self, row: StoredRow) -> None:
-        self.rows[row.entity_id, row.stage] = row
+        self.rows[row.entity_key, row.stage] = row
 
-    def offer(self, offer: Enqueue, *, shard: int, entity_id: str) -> NewRow | None:
+    def offer(self, offer: Enqueue, *, shard: int, entity_key: str) -> NewRow | None:
         """Make an offer for an entity that lives; the row if it made a ready one."""
-        before = self.rows.get((entity_id, offer.stage))
+        before = self.rows.get((entity_key, offer.stage))
         row = offered(
-            before, offer, shard=shard, entity_id=entity_id, now_us=self.now_us, seq=self._seq
+            before, offer, shard=shard, entity_key=entity_key, now_us=self.now_us, seq=self._seq
         )
         if row is None:
             return None
@@ -84,17 +84,17 @@ class CommitSnapshot:
         return NewRow(row.stage, row.seq, moment(row.first_at))
 
     def offer_all(
-        self, offers: Sequence[Enqueue], *, shard: int, entity_id: str
+        self, offers: Sequence[Enqueue], *, shard: int, entity_key: str
     ) -> tuple[NewRow, ...]:
         """The same with several; a row that two of them met is not all that one says."""
-        made = [self.offer(each, shard=shard, entity_id=entity_id) for each in offers]
+        made = [self.offer(each, shard=shard, entity_key=entity_key) for each in offers]
         if len({each.stage for each in offers}) < len(offers):
             return ()
         return tuple(each for each in made if each is not None)
 
     def change(self, commit: Commit, doc: str) -> None:
         """Make a new version, and let the shard's owner ask about it if wanted."""
-        name, epoch, version, saves = self.entities[commit.entity_id]
+        name, epoch, version, saves = self.entities[commit.entity_key]
         version += 1
         self.entities[name] = EntityVersions(name, epoch, version, saves)
         self._documents[name] = doc
@@ -109,7 +109,7 @@ class CommitSnapshot:
                 "save_changed",
                 {
                     "shard": commit.shard,
-                    "id": name,
+                    "entity_key": name,
                     "epoch": epoch,
                     "version": version,
                     "now": self.now_us,
@@ -124,7 +124,7 @@ class CommitSnapshot:
         self.states[key] = state_of(version, state.revision, state.body, state.type)
         row = {
             "shard": shard,
-            "id": key[0],
+            "entity_key": key[0],
             "stage": key[1],
             "version": version,
             "revision": state.revision,
@@ -135,10 +135,10 @@ class CommitSnapshot:
 
     def publish(self, save: OutboxSave, sinks: Sequence[str]) -> None:
         """Let a save go out."""
-        entity = self.entities[save.entity_id]
+        entity = self.entities[save.entity_key]
         entity = entity._replace(saves=entity.saves + 1)
-        self.entities[entity.id] = entity
-        self._published.add(entity.id)
+        self.entities[entity.key] = entity
+        self._published.add(entity.key)
         for row in outgoing_rows(save._replace(n=entity.saves), sinks):
             self._later("save_publish", row)
 
@@ -163,8 +163,8 @@ class CommitSnapshot:
         ]
         self._connection.executemany(SQL["save_entity"], saved)
         counted = [
-            {"id": entity_id, "saves": self.entities[entity_id].saves}
-            for entity_id in sorted(self._published - self._documents.keys())
+            {"entity_key": entity_key, "saves": self.entities[entity_key].saves}
+            for entity_key in sorted(self._published - self._documents.keys())
         ]
         self._connection.executemany(SQL["save_count"], counted)
         self._documents, self._published = {}, set()
@@ -181,4 +181,4 @@ class CommitSnapshot:
 
 def _states(connection: Connection, keys: Iterable[Key]) -> dict[Key, StageState]:
     found = connection.execute(SQL["load_states_of"], {"keys": encode_ids(keys)})
-    return {(entity_id, stage): state_of(*state) for entity_id, stage, *state in found}
+    return {(entity_key, stage): state_of(*state) for entity_key, stage, *state in found}

@@ -47,7 +47,7 @@ def write_entry(
     connection.execute(SQL["write_audit_entry"], entry)
 
 
-def load_entity(connection: Connection, entity_id: str) -> Entity | None:
+def load_entity(connection: Connection, entity_key: str) -> Entity | None:
     """The entity or its tombstone."""
-    found = connection.execute(SQL["get_entity"], {"id": entity_id}).fetchone()
+    found = connection.execute(SQL["get_entity"], {"entity_key": entity_key}).fetchone()
     return None if found is None else EntityRow._make(found).entity()

@@ -20,6 +20,7 @@ from gnomon.contracts.store.entities import (
 from gnomon.contracts.store.queues import Enqueue
 from gnomon.model.ids import save_key
 from gnomon.stores.entity_audit import audited
+from gnomon.stores.entity_pages import end_of
 from gnomon.stores.sqlite.entities.outbox import OutboxSave, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -40,7 +41,6 @@ from gnomon.stores.sqlite.rows import duration_us, moment
 CHANGES_KEPT_FOR = timedelta(hours=1)
 STATES_KEPT_FOR = timedelta(days=7)  # of tombstones
 TOMBSTONES_AT_ONCE = 50  # in one transaction; each may keep a state of every stage
-_LAST_CHAR = "\U0010ffff"
 
 
 class StoredWrite(NamedTuple):
@@ -67,18 +67,18 @@ class SqliteWrites(EntityVerbs):
 
     # -- read -------------------------------------------------------------------------------------
 
-    async def get(self, entity_id: str, *, shard: int) -> Entity | None:
-        del shard  # it follows from the id
-        return await self._runner.read(lambda connection: load_entity(connection, entity_id))
+    async def get(self, entity_key: str, *, shard: int) -> Entity | None:
+        del shard  # it follows from the key
+        return await self._runner.read(lambda connection: load_entity(connection, entity_key))
 
-    async def get_many(self, entity_ids: Mapping[str, int]) -> EntityBatch:
-        return await self._runner.read(lambda connection: _get_many(connection, entity_ids))
+    async def get_many(self, entity_keys: Mapping[str, int]) -> EntityBatch:
+        return await self._runner.read(lambda connection: _get_many(connection, entity_keys))
 
     async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
         wanted: Parameters = {
             "after": after or "",
             "since": max(after or "", prefix),
-            "prefix_end": prefix + _LAST_CHAR,
+            "prefix_end": end_of(prefix),
             "limit": limit,
         }
         return await self._runner.browse(
@@ -88,9 +88,9 @@ class SqliteWrites(EntityVerbs):
             ]
         )
 
-    async def changes(self, entity_id: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
+    async def changes(self, entity_key: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
         del shard
-        wanted = {"id": entity_id, "limit": limit}
+        wanted = {"entity_key": entity_key, "limit": limit}
         return await self._runner.read(
             lambda connection: [note_of(row) for row in connection.execute(SQL["changes"], wanted)]
         )
@@ -98,19 +98,19 @@ class SqliteWrites(EntityVerbs):
     # -- states -----------------------------------------------------------------------------------
 
     async def state(
-        self, entity_id: str, stage: str, *, shard: int
+        self, entity_key: str, stage: str, *, shard: int
     ) -> tuple[Entity | None, StageState | None]:
         del shard
         return await self._runner.read(
             lambda connection: (
-                load_entity(connection, entity_id),
-                _state(connection, entity_id, stage),
+                load_entity(connection, entity_key),
+                _state(connection, entity_key, stage),
             )
         )
 
     async def swap_state(
         self,
-        entity_id: str,
+        entity_key: str,
         stage: str,
         *,
         shard: int,
@@ -120,20 +120,20 @@ class SqliteWrites(EntityVerbs):
         enqueue: Enqueue | None,
         actor: str = LOCAL,
     ) -> StageState | None:
-        key = (entity_id, stage)
+        key = (entity_key, stage)
 
         def call(connection: Connection) -> StageState | None:
             picture = CommitSnapshot(connection, [key], now_us=self._now_us(), seq=self._new_seq())
-            entity, found = picture.entities.get(entity_id), picture.states.get(key)
+            entity, found = picture.entities.get(entity_key), picture.states.get(key)
             if entity is None or entity.epoch != epoch:
                 return None
             if version != (0 if found is None else found.version):
                 return None
             picture.put_state(state, key, shard=shard)
             if enqueue is not None:
-                picture.offer(enqueue, shard=shard, entity_id=entity_id)
+                picture.offer(enqueue, shard=shard, entity_key=entity_key)
             picture.write_back()
-            self._audit(connection, "swap_state", actor, entity_id)
+            self._audit(connection, "swap_state", actor, entity_key)
             return picture.states[key]
 
         return await self._runner.write(call)
@@ -158,18 +158,18 @@ class SqliteWrites(EntityVerbs):
         return gone
 
 
-def _get_many(connection: Connection, entity_ids: Mapping[str, int]) -> EntityBatch:
+def _get_many(connection: Connection, entity_keys: Mapping[str, int]) -> EntityBatch:
     """Up to the bound: the cursor is lazy."""
     entities: dict[str, Entity] = {}
     left: dict[str, int] = {}
     size = 0
-    cursor = connection.execute(SQL["get_many_entities"], {"ids": encode_ids(entity_ids)})
+    cursor = connection.execute(SQL["get_many_entities"], {"entity_keys": encode_ids(entity_keys)})
     for place, *row in cursor:
         if size >= BATCH_BYTES_MAX:
-            left = dict(list(entity_ids.items())[place:])
+            left = dict(list(entity_keys.items())[place:])
             break
         entity = EntityRow._make(row).entity()
-        entities[entity.id] = entity
+        entities[entity.key] = entity
         size += bytes_of(entity.doc)
     cursor.close()
     return EntityBatch(entities, left)
@@ -179,14 +179,14 @@ def _empty(connection: Connection, tombstones: Parameters) -> tuple[int, int]:
     """Of how many tombstones how many states went."""
     found = connection.execute(SQL["purge_tombstones"], tombstones).fetchall()
     gone = 0
-    for (entity_id,) in found:
-        gone += connection.execute(SQL["save_drop_states"], {"id": entity_id}).rowcount
-        connection.execute(SQL["purge_emptied"], {"id": entity_id})
+    for (entity_key,) in found:
+        gone += connection.execute(SQL["save_drop_states"], {"entity_key": entity_key}).rowcount
+        connection.execute(SQL["purge_emptied"], {"entity_key": entity_key})
     return len(found), gone
 
 
-def _state(connection: Connection, entity_id: str, stage: str) -> StageState | None:
-    wanted = {"id": entity_id, "stage": stage}
+def _state(connection: Connection, entity_key: str, stage: str) -> StageState | None:
+    wanted = {"entity_key": entity_key, "stage": stage}
     found = connection.execute(SQL["state"], wanted).fetchone()
     return None if found is None else state_of(*found)
 
@@ -199,7 +199,7 @@ def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) ->
         return None
     epoch, version, _ = written
     row = _change_row(write, written, now_us, seq)
-    note = ("shard", "id", "epoch", "version", "depth", "now", "root", "author", "paths")
+    note = ("shard", "entity_key", "epoch", "version", "depth", "now", "root", "author", "paths")
     connection.execute(SQL["save_note"], [row[name] for name in note])
     if write.doc is None:
         _bury(connection, write, written, now_us)
@@ -210,7 +210,7 @@ def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) ->
     if goes_out:
         _put_outgoing(connection, _save_of(write, written, now_us), "")
     return Entity(
-        id=write.id,
+        key=write.key,
         shard=write.shard,
         epoch=epoch,
         version=version,
@@ -230,7 +230,7 @@ def _audit_writes(
     for (author, verb), some in audited(stored).items():
         first = some[0]
         write_entry(
-            connection, verb, author, first.id, at=now_us, guid=first.root, count=len(some)
+            connection, verb, author, first.key, at=now_us, guid=first.root, count=len(some)
         )  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def _compare_and_set(
 ) -> StoredWrite | None:
     """What was written; None if the base is not what is there."""
     row: Parameters = {
-        "id": write.id,
+        "entity_key": write.key,
         "shard": write.shard,
         "doc": write.doc,
         "now": now_us,
@@ -258,7 +258,7 @@ def _compare_and_set(
 def _change_row(write: EntityWrite, written: StoredWrite, now_us: int, seq: int) -> Parameters:
     return {
         "shard": write.shard,
-        "id": write.id,
+        "entity_key": write.key,
         "epoch": written.epoch,
         "version": written.version,
         "depth": 0,
@@ -272,7 +272,7 @@ def _change_row(write: EntityWrite, written: StoredWrite, now_us: int, seq: int)
 
 def _bury(connection: Connection, write: EntityWrite, written: StoredWrite, now_us: int) -> None:
     """Nothing waits for it any more; the stages that have a state there shall know."""
-    gone = {"shard": write.shard, "id": write.id}
+    gone = {"shard": write.shard, "entity_key": write.key}
     connection.execute(SQL["write_drop_rows"], gone)
     connection.execute(SQL["write_drop_changed"], gone)
     save = _save_of(write, written, now_us)
@@ -287,7 +287,7 @@ def _put_outgoing(connection: Connection, save: OutboxSave, sink: str) -> None:
 def _save_of(write: EntityWrite, written: StoredWrite, now_us: int) -> OutboxSave:
     return OutboxSave(
         shard=write.shard,
-        entity_id=write.id,
+        entity_key=write.key,
         n=written.saves,
         epoch=written.epoch,
         version=written.version,
@@ -296,6 +296,6 @@ def _save_of(write: EntityWrite, written: StoredWrite, now_us: int) -> OutboxSav
         paths=write.paths,
         doc=write.doc,
         state=None,
-        key=save_key(write.id, written.epoch, written.version),
+        key=save_key(write.key, written.epoch, written.version),
         now_us=now_us,
     )

@@ -1,11 +1,11 @@
 -- Entities and their stages: new tables and a view, nothing else.
 -- The previous release: knows none of them and goes on.
 
--- `saves` numbers the outbox rows of an id through all its epochs. A tombstone has no document;
+-- `saves` numbers the outbox rows of a key through all its epochs. A tombstone has no document;
 -- `keeps_states` says that there are still states beside it. The document stands last: what follows
 -- a wide column is slow to reach.
 CREATE TABLE entity (
-    id TEXT NOT NULL PRIMARY KEY,
+    entity_key TEXT NOT NULL PRIMARY KEY,
     shard_id INTEGER NOT NULL,
     epoch INTEGER NOT NULL,
     version INTEGER NOT NULL,
@@ -16,13 +16,13 @@ CREATE TABLE entity (
 );
 
 -- For walks over a shard.
-CREATE INDEX entity_shard_idx ON entity (shard_id, id);
+CREATE INDEX entity_shard_idx ON entity (shard_id, entity_key);
 
 CREATE INDEX entity_kept_idx ON entity (changed_at) WHERE keeps_states = 1;
 
 CREATE TABLE entity_change (
     shard_id INTEGER NOT NULL,
-    id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     version INTEGER NOT NULL,
     depth INTEGER NOT NULL,
@@ -30,27 +30,27 @@ CREATE TABLE entity_change (
     root BLOB NOT NULL,
     author TEXT NOT NULL,
     paths TEXT NOT NULL,
-    PRIMARY KEY (id, epoch, version)
+    PRIMARY KEY (entity_key, epoch, version)
 ) WITHOUT ROWID;
 
 CREATE INDEX entity_change_at_idx ON entity_change (at);
 
 CREATE TABLE stage_state (
     shard_id INTEGER NOT NULL,
-    entity_id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     stage TEXT NOT NULL,
     version INTEGER NOT NULL,
     revision INTEGER NOT NULL,
     type TEXT,
     body BLOB NOT NULL,
-    PRIMARY KEY (entity_id, stage)
+    PRIMARY KEY (entity_key, stage)
 );
 
 -- An entity is in a stage's queue at most once. `seq` is what a commit must find unchanged to remove
 -- the row; it begins at random, so that a row that comes again never looks like the one that went.
 CREATE TABLE stage_queue (
     shard_id INTEGER NOT NULL,
-    entity_id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     stage TEXT NOT NULL,
     lane INTEGER NOT NULL,
     status TEXT NOT NULL CONSTRAINT stage_queue_status_check
@@ -65,7 +65,7 @@ CREATE TABLE stage_queue (
     reasons TEXT NOT NULL,
     error TEXT,
     note TEXT,
-    PRIMARY KEY (shard_id, entity_id, stage)
+    PRIMARY KEY (shard_id, entity_key, stage)
 ) WITHOUT ROWID;
 
 CREATE INDEX stage_queue_ready_idx ON stage_queue (shard_id, stage, lane, ready_at)
@@ -75,23 +75,23 @@ WHERE status = 'ready';
 CREATE INDEX stage_queue_timer_idx ON stage_queue (shard_id, timer_at)
 WHERE timer_at IS NOT NULL AND status IN ('sleeping', 'ready');
 
-CREATE INDEX stage_queue_parked_idx ON stage_queue (entity_id, stage)
+CREATE INDEX stage_queue_parked_idx ON stage_queue (entity_key, stage)
 WHERE status IN ('quarantined', 'looping');
 
 -- The queue by entity: for readers.
 CREATE VIEW queue_inverted AS
-SELECT shard_id, entity_id, stage, status, lane, ready_at, timer_at, seq, attempts
+SELECT shard_id, entity_key, stage, status, lane, ready_at, timer_at, seq, attempts
 FROM stage_queue;
 
 -- Entities with changes that no stage was asked about: those of this epoch after version `since`.
 CREATE TABLE changed_entity (
     shard_id INTEGER NOT NULL,
-    entity_id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     since INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
-    PRIMARY KEY (entity_id)
+    PRIMARY KEY (entity_key)
 ) WITHOUT ROWID;
 
 CREATE INDEX changed_entity_first_idx ON changed_entity (shard_id, first_at);
@@ -101,7 +101,7 @@ CREATE INDEX changed_entity_first_idx ON changed_entity (shard_id, first_at);
 -- behind one that is.
 CREATE TABLE stage_outbox (
     shard_id INTEGER NOT NULL,
-    entity_id TEXT NOT NULL,
+    entity_key TEXT NOT NULL,
     sink TEXT NOT NULL,
     n INTEGER NOT NULL,
     ready_at INTEGER,
@@ -119,20 +119,21 @@ CREATE TABLE stage_outbox (
     state_type TEXT,
     state_body BLOB,
     doc TEXT,
-    PRIMARY KEY (entity_id, sink, n)
+    PRIMARY KEY (entity_key, sink, n)
 );
 
 CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, sink, ready_at, n)
 WHERE ready_at IS NOT NULL;
 
-CREATE INDEX stage_outbox_parked_idx ON stage_outbox (entity_id, sink, n) WHERE ready_at IS NULL;
+CREATE INDEX stage_outbox_parked_idx ON stage_outbox (entity_key, sink, n) WHERE ready_at IS NULL;
 
 -- What was put off, to tell how old it is: nothing, as long as all goes well.
 CREATE INDEX stage_outbox_late_idx ON stage_outbox (shard_id, sink, at) WHERE ready_at > at;
 
--- The register: every stage that was ever declared and not forgotten.
+-- The register: every stage that was ever declared and not forgotten, with the kind of its entities.
 CREATE TABLE stage (
     name TEXT NOT NULL PRIMARY KEY,
+    kind TEXT NOT NULL,
     revision INTEGER NOT NULL,
     first_seen_at INTEGER NOT NULL,
     last_seen_at INTEGER NOT NULL,

@@ -121,17 +121,17 @@ WHERE at < :audited_before AND entry_no IN (
 );
 
 -- name: doctor_entity_rows
-SELECT 'entity_row', q.entity_id, q.status || ' for ' || q.stage || ', but it does not live'
+SELECT 'entity_row', q.entity_key, q.status || ' for ' || q.stage || ', but it does not live'
 FROM stage_queue AS q
-LEFT JOIN entity AS e ON e.id = q.entity_id
+LEFT JOIN entity AS e ON e.entity_key = q.entity_key
 WHERE e.doc IS NULL
 UNION ALL
-SELECT 'entity_row', f.entity_id, 'to be asked about, but it does not live'
+SELECT 'entity_row', f.entity_key, 'to be asked about, but it does not live'
 FROM changed_entity AS f
-LEFT JOIN entity AS e ON e.id = f.entity_id
+LEFT JOIN entity AS e ON e.entity_key = f.entity_key
 WHERE e.doc IS NULL OR e.epoch <> f.epoch;
 
 -- name: doctor_entity_times
-SELECT 'entity_time', entity_id, status || ' for ' || stage || ' without a time'
+SELECT 'entity_time', entity_key, status || ' for ' || stage || ' without a time'
 FROM stage_queue
 WHERE (status = 'ready' AND ready_at IS NULL) OR (status = 'sleeping' AND timer_at IS NULL);

@@ -19,7 +19,7 @@ ORDER BY o.sink, o.ready_at, o.n
 LIMIT 1;
 
 -- name: due_saves
-SELECT ready_at, n, entity_id
+SELECT ready_at, n, entity_key
 FROM stage_outbox INDEXED BY stage_outbox_ready_idx
 WHERE shard_id = :shard AND sink = :sink AND ready_at <= :now
 ORDER BY ready_at, n;
@@ -27,28 +27,28 @@ ORDER BY ready_at, n;
 -- name: due_saves_load
 -- In the order of the keys, and read no further than wanted.
 SELECT
-    o.n, o.entity_id, o.sink, o.shard_id, o.epoch, o.version, o.root, o.author, o.paths, o.key,
+    o.n, o.entity_key, o.sink, o.shard_id, o.epoch, o.version, o.root, o.author, o.paths, o.key,
     o.attempts, o.at, o.state_version, o.state_revision, o.state_body, o.state_type, o.doc
 FROM json_each(:keys) AS k
 CROSS JOIN stage_outbox AS o
-WHERE o.entity_id = json_extract(k.value, '$[0]') AND o.sink = :sink
+WHERE o.entity_key = json_extract(k.value, '$[0]') AND o.sink = :sink
     AND o.n = json_extract(k.value, '$[1]');
 
 -- name: remove_saves
-DELETE FROM stage_outbox WHERE entity_id = :id AND sink = :sink AND n = :n;
+DELETE FROM stage_outbox WHERE entity_key = :entity_key AND sink = :sink AND n = :n;
 
 -- name: put_off_count
 UPDATE stage_outbox SET attempts = attempts + :counts, error = :error
-WHERE entity_id = :id AND sink = :sink AND n = :n AND ready_at IS NOT NULL;
+WHERE entity_key = :entity_key AND sink = :sink AND n = :n AND ready_at IS NOT NULL;
 
 -- name: put_off
 -- With all later ones, so that none overtakes it.
 UPDATE stage_outbox SET ready_at = :ready_at
-WHERE entity_id = :id AND sink = :sink AND n >= :n AND ready_at < :ready_at;
+WHERE entity_key = :entity_key AND sink = :sink AND n >= :n AND ready_at < :ready_at;
 
 -- name: quarantine
 -- With all later ones.
-UPDATE stage_outbox SET ready_at = NULL WHERE entity_id = :id AND sink = :sink AND n >= :n;
+UPDATE stage_outbox SET ready_at = NULL WHERE entity_key = :entity_key AND sink = :sink AND n >= :n;
 
 -- name: backlog
 SELECT sink, count(*), min(at), min(error), count(*) FILTER (WHERE ready_at IS NULL)

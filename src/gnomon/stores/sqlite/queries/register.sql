@@ -2,18 +2,18 @@
 
 -- name: declare_parked
 SELECT json_group_array(json_array(
-    entity_id, stage, shard_id, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
+    entity_key, stage, shard_id, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons,
     hex(root), depth, error, note
 ))
 FROM stage_queue INDEXED BY stage_queue_parked_idx
 WHERE status IN ('quarantined', 'looping') AND stage = :stage;
 
 -- name: declare_known
-SELECT revision FROM stage WHERE name = :stage;
+SELECT revision, kind FROM stage WHERE name = :stage;
 
 -- name: declare
-INSERT INTO stage (name, revision, first_seen_at, last_seen_at, debounce, watch, writes)
-VALUES (:stage, :revision, :now, :now, :debounce, :watch, :writes)
+INSERT INTO stage (name, kind, revision, first_seen_at, last_seen_at, debounce, watch, writes)
+VALUES (:stage, :kind, :revision, :now, :now, :debounce, :watch, :writes)
 ON CONFLICT (name) DO UPDATE SET
     revision = max(stage.revision, :revision), last_seen_at = :now, debounce = :debounce,
     watch = iif(:revision < stage.revision, stage.watch, :watch),
@@ -21,7 +21,8 @@ ON CONFLICT (name) DO UPDATE SET
 
 -- name: registered
 SELECT
-    s.name, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes, 0, 0, 0, 0
+    s.name, s.kind, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes,
+    0, 0, 0, 0
 FROM stage AS s
 ORDER BY s.name;
 
@@ -74,7 +75,7 @@ UPDATE OR REPLACE stage_outbox SET sink = :stage WHERE sink = :old;
 
 -- name: stages
 SELECT
-    s.name, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes,
+    s.name, s.kind, s.revision, s.first_seen_at, s.last_seen_at, s.debounce, s.watch, s.writes,
     coalesce(q.waiting, 0), coalesce(q.background, 0),
     coalesce(q.parked, 0) + coalesce(o.undelivered, 0), coalesce(q.sleeping, 0)
 FROM stage AS s
@@ -89,7 +90,7 @@ LEFT JOIN (
     GROUP BY stage
 ) AS q ON q.stage = s.name
 LEFT JOIN (
-    SELECT sink, count(DISTINCT entity_id) AS undelivered
+    SELECT sink, count(DISTINCT entity_key) AS undelivered
     FROM stage_outbox INDEXED BY stage_outbox_parked_idx
     WHERE ready_at IS NULL
     GROUP BY sink

@@ -8,7 +8,7 @@ from uuid import UUID
 from gnomon.contracts.store import HeldShard, Store
 from gnomon.contracts.store.register import StageAttendance, UnservedShard
 from gnomon.model.stage.graph import Reach
-from tests.conformance.store.suite.entities.given import OTHER_STAGE, STAGE
+from tests.conformance.store.suite.entities.given import KIND, OTHER_STAGE, STAGE
 from tests.conformance.store.suite.entities.registering import declared
 from tests.conformance.store.suite.given import Given
 
@@ -30,9 +30,9 @@ class TestAttendance:
         self, store: Store
     ) -> None:
         """To whoever serves none of them, too; a lower revision does not change it."""
-        reach = Reach(watch=("a.b", "c\\.d"), writes=("x",))
+        reach = Reach(KIND, watch=("a.b", "c\\.d"), writes=("x",))
         await declared(store, {STAGE: 2}, reach={STAGE: reach})
-        await declared(store, {STAGE: 1}, reach={STAGE: Reach(watch=("no",), writes=())})
+        await declared(store, {STAGE: 1}, reach={STAGE: Reach(KIND, watch=("no",), writes=())})
 
         found = await attended(store, OWNER)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gnomon.contracts.store import AuditEntry, AuditSelection, Store
 from gnomon.contracts.store.entities import StateWrite
 from tests.conformance.store.suite.entities.given import STAGE, GivenEntities
+from tests.conformance.store.suite.entities.registering import declared
 
 
 async def entries(store: Store, name: str) -> Sequence[AuditEntry]:
@@ -67,7 +68,7 @@ class TestEntityAudit:
 
     async def test_what_is_done_to_a_stage_is_in_the_audit(self, store: Store) -> None:
         """A walk that nobody asked for has no entry."""
-        await store.register.declare({STAGE: 1}, formerly={}, backfill=(), debounce={}, reach={})
+        await declared(store, {STAGE: 1})
         await store.register.begin_backfill(STAGE, reason="in turn")
         await store.register.begin_backfill(STAGE, reason="by hand", actor="ann")
         await store.register.forget(STAGE, actor="bob")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gnomon.contracts.store import Store
 from gnomon.contracts.store.queues import StageLane
-from tests.conformance.store.suite.entities.given import OTHER_STAGE, STAGE, GivenEntities
+from tests.conformance.store.suite.entities.given import KIND, OTHER_STAGE, STAGE, GivenEntities
 from tests.conformance.store.suite.given import HOUR, Given
 
 BACKGROUND = StageLane.BACKGROUND
@@ -17,11 +17,11 @@ class TestBackfills:
 
     async def test_a_walk_visits_every_living_entity_once(self, entities: GivenEntities) -> None:
         """In all shards, page by page in order of the id, with what is needed to ask."""
-        names = [f"e{number}" for number in range(12)]
+        names = [f"{KIND}/e{number}" for number in range(12)]
         for name in names:
             await entities.written(name)
-        await entities.deleted(await entities.written("gone"))
-        await entities.store.register.begin_backfill(STAGE, reason="backfill r2")
+        await entities.deleted(await entities.written(f"{KIND}/gone"))
+        await entities.backfill_begun(reason="backfill r2")
 
         visited = [
             name
@@ -33,9 +33,9 @@ class TestBackfills:
 
     async def test_a_page_has_what_is_needed_to_ask(self, entities: GivenEntities) -> None:
         """Document, states and rows, but no changes."""
-        claim = await entities.queued("ad")
+        claim = await entities.queued(f"{KIND}/one")
         state = await entities.swapped(claim.entity)
-        await entities.store.register.begin_backfill(STAGE, reason="backfill r2")
+        await entities.backfill_begun(reason="backfill r2")
 
         holding = await entities.given.holding(claim.entity.shard)
         page = await entities.store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
@@ -50,10 +50,10 @@ class TestBackfills:
     async def test_its_offers_are_stored_with_its_place(self, entities: GivenEntities) -> None:
         """What it has visited, it does not visit again; changes nobody was asked about stay."""
         shard = 1
-        names = sorted(entities.given.name_in(shard) for _ in range(3))
+        names = sorted(entities.key_in(shard) for _ in range(3))
         for name in names:
             await entities.written(name)
-        await entities.store.register.begin_backfill(STAGE, reason="backfill r2")
+        await entities.backfill_begun(reason="backfill r2")
 
         assert names[:2] == await step(entities, shard, limit=2)
 
@@ -65,7 +65,7 @@ class TestBackfills:
 
     async def test_a_walk_ends(self, store: Store, given: Given, entities: GivenEntities) -> None:
         """Then there is no page, and nothing to do; a shard without entities ends at once."""
-        await store.register.begin_backfill(STAGE, reason="backfill r2")
+        await entities.backfill_begun(reason="backfill r2")
         holding = await given.holding(0)
         page = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
         assert page is not None
@@ -85,11 +85,11 @@ class TestBackfills:
         """Ready rows of this stage, in this shard and this lane, are counted."""
         shard = 2
         for _ in range(3):
-            await entities.queued(given.name_in(shard), lane=BACKGROUND)
-        await entities.queued(given.name_in(shard))
-        await entities.queued(given.name_in(shard), OTHER_STAGE, lane=BACKGROUND)
-        await entities.queued(given.name_in(1), lane=BACKGROUND)
-        await store.register.begin_backfill(STAGE, reason="backfill r2")
+            await entities.queued(entities.key_in(shard), lane=BACKGROUND)
+        await entities.queued(entities.key_in(shard))
+        await entities.queued(entities.key_in(shard), OTHER_STAGE, lane=BACKGROUND)
+        await entities.queued(entities.key_in(1), lane=BACKGROUND)
+        await entities.backfill_begun(reason="backfill r2")
         holding = await given.holding(shard)
 
         assert None is await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=2)
@@ -103,13 +103,13 @@ class TestBackfills:
         """And a page of the former walk does not move it."""
         shard = 1
         for _ in range(3):
-            await entities.written(given.name_in(shard))
-        await store.register.begin_backfill(STAGE, reason="one")
+            await entities.written(entities.key_in(shard))
+        await entities.backfill_begun(reason="one")
         await step(entities, shard, limit=1)
         holding = await given.holding(shard)
         former = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
         assert former is not None
-        await store.register.begin_backfill(STAGE, reason="two")
+        await entities.backfill_begun(reason="two")
 
         assert not await store.queues.advance_backfill(
             holding, STAGE, started_at=former.started_at, cursor=former.cursor,
@@ -126,23 +126,23 @@ class TestBackfills:
         self, store: Store, given: Given, entities: GivenEntities
     ) -> None:
         """Of several processes that want one now and then, one begins it; an ended one counts."""
-        assert await store.register.begin_backfill(STAGE, reason="one", unless_within=HOUR)
+        assert await entities.backfill_begun(reason="one", unless_within=HOUR)
         for shard in range(given.installation.shard_count):
             await step(entities, shard, limit=9)
 
-        assert not await store.register.begin_backfill(STAGE, reason="two", unless_within=HOUR)
+        assert not await entities.backfill_begun(reason="two", unless_within=HOUR)
         assert [] == list((await store.queues.next_work(await given.holdings())).backfills)
 
-        assert await store.register.begin_backfill(OTHER_STAGE, reason="two", unless_within=HOUR)
-        assert await store.register.begin_backfill(STAGE, reason="two", unless_within=timedelta(0))
-        assert await store.register.begin_backfill(STAGE, reason="three")
+        assert await entities.backfill_begun(OTHER_STAGE, reason="two", unless_within=HOUR)
+        assert await entities.backfill_begun(reason="two", unless_within=timedelta(0))
+        assert await entities.backfill_begun(reason="three")
 
     async def test_only_the_owner_walks(
         self, store: Store, given: Given, entities: GivenEntities
     ) -> None:
         """Under the lease that the shard has."""
         entity = await entities.written("ad")
-        await store.register.begin_backfill(STAGE, reason="one")
+        await entities.backfill_begun(reason="one")
         holding = await given.holding(entity.shard)
         wrong = given.wrong(holding)
         page = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
@@ -162,9 +162,9 @@ class TestBackfills:
     ) -> None:
         """The others of the page do."""
         shard = 1
-        names = sorted(given.name_in(shard) for _ in range(2))
+        names = sorted(entities.key_in(shard) for _ in range(2))
         made = [await entities.written(name) for name in names]
-        await store.register.begin_backfill(STAGE, reason="one")
+        await entities.backfill_begun(reason="one")
         holding = await given.holding(shard)
         page = await store.queues.backfill_page(holding, STAGE, limit=9, backlog_max=9)
         assert page is not None
@@ -190,7 +190,7 @@ async def step(entities: GivenEntities, shard: int, *, limit: int) -> list[str]:
     assert await entities.store.queues.advance_backfill(
         holding, STAGE, started_at=page.started_at, cursor=page.cursor, routings=answers
     )
-    return [fed.entity.id for fed in page.entities]
+    return [fed.entity.key for fed in page.entities]
 
 
 async def walked(entities: GivenEntities, shard: int) -> list[str]:

@@ -304,7 +304,7 @@ class TestClaimedRow:
 
 async def assert_untouched(entities: GivenEntities, claim: ClaimedEntity) -> None:
     """Nothing of a commit that was fenced off was written."""
-    name = claim.entity.id
+    name = claim.entity.key
     assert {claim.row.stage: claim.row} == await entities.rows(name)
     assert None is await entities.state(name, claim.row.stage)
     assert [] == list(await entities.outgoing())

@@ -67,7 +67,7 @@ class TestDelete:
         await entities.deleted(entity)
 
         assert [("stated", STAGE)] == [
-            (row.entity_id, row.sink) for row in await entities.outgoing()
+            (row.entity_key, row.sink) for row in await entities.outgoing()
         ]
 
     async def test_a_delete_is_noted(self, store: Store, entities: GivenEntities) -> None:

@@ -108,7 +108,7 @@ class TestFeed:
         assert [True, False] == [made is None for made in await store.queues.route(answers)]
 
         assert {} == await entities.rows("lost")
-        assert ["lost"] == [fed.entity.id for fed in await entities.fed()]
+        assert ["lost"] == [fed.entity.key for fed in await entities.fed()]
 
     async def test_an_answer_repeated_is_harmless(
         self, store: Store, entities: GivenEntities
@@ -150,4 +150,4 @@ class TestFeed:
 async def fed_ids(
     entities: GivenEntities, *, limit: int = 99, skip: Sequence[str] = ()
 ) -> list[str]:
-    return [fed.entity.id for fed in await entities.fed(limit=limit, skip=skip)]
+    return [fed.entity.key for fed in await entities.fed(limit=limit, skip=skip)]

@@ -16,7 +16,7 @@ from gnomon.contracts.store.entities import (
     StageState,
     StateWrite,
 )
-from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, SinkQueue
+from gnomon.contracts.store.outbox import OutboxRow, SinkQueue
 from gnomon.contracts.store.queues import (
     ChangedEntity,
     ClaimedEntity,
@@ -30,18 +30,24 @@ from gnomon.contracts.store.queues import (
     RowStatus,
     StageLane,
 )
-from gnomon.contracts.store.register import RELAY_REVISION
+from gnomon.contracts.store.register import RELAY_DECLARATION, StageDeclaration
+from gnomon.model.stage.graph import Reach
 from tests.conformance.store.suite.given import Given, polls
 
 DOC = '{"price": 1}'
 OTHER_DOC = '{"price": 2}'
+KIND = "ad"
 STAGE = "photos"
 OTHER_STAGE = "price"
 LIMIT = 100
 
 
 class GivenEntities:
-    """Builds situations. The stage is `STAGE` unless said; everything is due and held by us."""
+    """Builds situations. The stage is `STAGE` unless said; everything is due and held by us.
+
+    A name is the whole key of an entity. Most of what a store does knows of no kinds, and so do
+    the names here.
+    """
 
     def __init__(self, given: Given) -> None:
         self.given = given
@@ -59,12 +65,11 @@ class GivenEntities:
             "author": "user",
             "root": self.given.entropy.token(),
         }
-        return EntityWrite(id=name, shard=self.given.shard_of(name), **values | fields)
+        return EntityWrite(key=name, shard=self.given.shard_of(name), **values | fields)
 
     async def has_relay(self) -> None:
         """From now on there is a relay."""
-        relay = {RELAY_SINK: RELAY_REVISION}
-        await self.store.register.declare(relay, formerly={}, backfill=(), debounce={}, reach={})
+        await self.store.register.declare([RELAY_DECLARATION])
 
     async def written(
         self, name: str | None = None, *, relay: bool = False, **fields: Any
@@ -75,12 +80,12 @@ class GivenEntities:
         self._names += name is None
         write = self.write_of(name or f"entity-{self._names}", **fields)
         (entity,) = await self.store.entities.write([write])
-        assert entity is not None, f"{write.id} was there already"
+        assert entity is not None, f"{write.key} was there already"
         return entity
 
     async def changed(self, entity: Entity, **fields: Any) -> Entity:
         base = (entity.epoch, entity.version)
-        return await self.written(entity.id, **{"base": base, "doc": OTHER_DOC} | fields)
+        return await self.written(entity.key, **{"base": base, "doc": OTHER_DOC} | fields)
 
     async def deleted(self, entity: Entity, **fields: Any) -> Entity:
         return await self.changed(entity, doc=None, **fields)
@@ -92,7 +97,7 @@ class GivenEntities:
 
     async def versions_of(self, entity: Entity) -> list[int]:
         """Of the change notes that are kept, newest first."""
-        notes = await self.store.entities.changes(entity.id, shard=entity.shard, limit=LIMIT)
+        notes = await self.store.entities.changes(entity.key, shard=entity.shard, limit=LIMIT)
         return [note.version for note in notes]
 
     async def state(self, name: str, stage: str = STAGE) -> StageState | None:
@@ -105,7 +110,7 @@ class GivenEntities:
         """The state, stored from outside."""
         values: dict[str, Any] = {"stage": STAGE, "epoch": entity.epoch, "enqueue": None} | fields
         return await self.store.entities.swap_state(
-            entity.id, values.pop("stage"), shard=entity.shard, version=version,
+            entity.key, values.pop("stage"), shard=entity.shard, version=version,
             state=StateWrite(body=body, revision=1), **values,
         )  # fmt: skip
 
@@ -121,11 +126,11 @@ class GivenEntities:
         )
 
     async def fed_of(self, name: str) -> ChangedEntity:
-        return next(fed for fed in await self.fed() if fed.entity.id == name)
+        return next(fed for fed in await self.fed() if fed.entity.key == name)
 
     async def answer_of(self, fed: ChangedEntity, *offers: Enqueue) -> Routing:
         return Routing(
-            entity_id=fed.entity.id,
+            entity_key=fed.entity.key,
             shard=fed.entity.shard,
             lease_guid=(await self.given.holding(fed.entity.shard)).lease_guid,
             seq=fed.seq,
@@ -151,8 +156,8 @@ class GivenEntities:
     ) -> ClaimedEntity:
         """A new entity that waits in a stage's queue, as its owner gets it."""
         entity = await self.written(name)
-        await self.asked(entity.id, self.offer(stage, **offer))
-        return await self.claim(entity.id, stage)
+        await self.asked(entity.key, self.offer(stage, **offer))
+        return await self.claim(entity.key, stage)
 
     async def sleeping(self, name: str, *, wake: datetime | None = None) -> QueueRow:
         """A new entity that has nothing but a timer."""
@@ -189,7 +194,7 @@ class GivenEntities:
             await self.given.holdings() if holdings is None else holdings,
             stage, lane, limit=limit, skip=frozenset(skip),
         )  # fmt: skip
-        return [claim.entity.id for claim in peeked.claims]
+        return [claim.entity.key for claim in peeked.claims]
 
     async def claim(self, name: str, stage: str = STAGE) -> ClaimedEntity:
         holding = await self.given.holding(self.given.shard_of(name))
@@ -199,6 +204,16 @@ class GivenEntities:
 
     async def fire(self, *, limit: int = LIMIT) -> int:
         return await self.store.queues.fire_timers(await self.given.holdings(), limit=limit)
+
+    async def backfill_begun(self, stage: str = STAGE, **options: Any) -> bool:
+        """Of a stage of the kind `KIND`, which is declared."""
+        declaration = StageDeclaration(name=stage, revision=1, reach=Reach(KIND, (), ()))
+        await self.store.register.declare([declaration])
+        return await self.store.register.begin_backfill(stage, **{"reason": "backfill"} | options)
+
+    def key_in(self, shard: int) -> str:
+        """An unused key of the kind `KIND` that lives in the shard."""
+        return self.given.name_in(shard, prefix=f"{KIND}/in")
 
     # -- what becomes of claims -------------------------------------------------------------------
 
@@ -222,7 +237,7 @@ class GivenEntities:
             "depth": row.depth + 1,
         }
         return Commit(
-            shard=entity.shard, entity_id=entity.id, stage=row.stage, **values | fields
+            shard=entity.shard, entity_key=entity.key, stage=row.stage, **values | fields
         )  # fmt: skip
 
     async def committed(self, claim: ClaimedEntity, **fields: Any) -> CommitResult:
@@ -236,7 +251,7 @@ class GivenEntities:
         values: dict[str, Any] = {"lease_guid": holding.lease_guid, "seq": claim.row.seq} | fields
         return ReturnedClaim(
             shard=claim.entity.shard,
-            entity_id=claim.entity.id,
+            entity_key=claim.entity.key,
             stage=claim.row.stage,
             status=status,
             **values,
@@ -267,7 +282,7 @@ class GivenEntities:
         """A new entity with a save that the stage did not take."""
         await self.written(name)
         await self.saved_by(name, stage)
-        (row,) = [row for row in await self.outgoing(stage) if row.entity_id == name]
+        (row,) = [row for row in await self.outgoing(stage) if row.entity_key == name]
         await self.store.outbox.quarantine(row, error="no")
         return row
 
@@ -292,7 +307,7 @@ class GivenEntities:
 
     async def root_of(self, entity: Entity) -> UUID:
         """Of the chain that its last change belongs to."""
-        (note,) = await self.store.entities.changes(entity.id, shard=entity.shard, limit=1)
+        (note,) = await self.store.entities.changes(entity.key, shard=entity.shard, limit=1)
         return note.root
 
     # -- time -------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ class TestOutbox:
         rows = await entities.outgoing()
 
         for name in ("ad", "other"):
-            assert [1, 2, 3, 4] == [row.version for row in rows if row.entity_id == name]
+            assert [1, 2, 3, 4] == [row.version for row in rows if row.entity_key == name]
         assert 8 == len(rows)
 
     async def test_the_first_come_first(self, entities: GivenEntities) -> None:
@@ -46,7 +46,7 @@ class TestOutbox:
             await entities.published(f"e{number}")
 
         first = await entities.outgoing(limit=3)
-        assert ["e0", "e1", "e2"] == [row.entity_id for row in first]
+        assert ["e0", "e1", "e2"] == [row.entity_key for row in first]
         assert first == await entities.outgoing(limit=3)
 
     async def test_what_was_sent_is_gone(self, store: Store, entities: GivenEntities) -> None:
@@ -55,15 +55,15 @@ class TestOutbox:
         await entities.published("b")
         rows = await entities.outgoing()
 
-        await store.outbox.remove([row for row in rows if row.entity_id == "a"])
-        assert ["b"] == [row.entity_id for row in await entities.outgoing()]
+        await store.outbox.remove([row for row in rows if row.entity_key == "a"])
+        assert ["b"] == [row.entity_key for row in await entities.outgoing()]
         await store.outbox.remove(rows)
         assert [] == list(await entities.outgoing())
         await entities.published("c")
         await entities.changed(await entities.entity("a"), relay=True)
         await store.outbox.remove(rows)
         await store.outbox.put_off(rows, delay=HOUR, error="no", counts=True)
-        assert ["c", "a"] == [row.entity_id for row in await entities.outgoing()]
+        assert ["c", "a"] == [row.entity_key for row in await entities.outgoing()]
 
     async def test_what_was_not_sent_waits(self, store: Store, entities: GivenEntities) -> None:
         """For the delay; and is told so by the survey."""
@@ -102,7 +102,7 @@ class TestOutbox:
 
         rows = await entities.outgoing()
 
-        assert {("ad", STAGE), ("other", "")} == {(row.entity_id, row.sink) for row in rows}
+        assert {("ad", STAGE), ("other", "")} == {(row.entity_key, row.sink) for row in rows}
 
     async def test_a_row_that_waited_comes_before_later_ones(
         self, store: Store, entities: GivenEntities

@@ -25,7 +25,7 @@ class TestOffers:
 
         row = await entities.row("ad")
         assert ("ad", STAGE, MAIN, RowStatus.READY) == (
-            row.entity_id, row.stage, row.lane, row.status,
+            row.entity_key, row.stage, row.lane, row.status,
         )  # fmt: skip
         assert row.ready_at is not None
         assert before <= row.ready_at <= after

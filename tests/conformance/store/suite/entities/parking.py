@@ -95,14 +95,14 @@ class TestParked:
             await entities.set_back(claim, RowStatus.LOOPING)
         await entities.queued("well")
 
-        rows = await store.queues.parked(stage=None, after=None, limit=3)
+        rows = await store.queues.parked(prefix="", stage=None, after=None, limit=3)
         assert [("a", STAGE), ("a", OTHER_STAGE), ("b", STAGE)] == [
-            (row.entity_id, row.stage) for row in rows
+            (row.entity_key, row.stage) for row in rows
         ]
-        rest = await store.queues.parked(stage=None, after=("b", STAGE), limit=3)
-        assert [("b", OTHER_STAGE)] == [(row.entity_id, row.stage) for row in rest]
-        of_one = await store.queues.parked(stage=OTHER_STAGE, after=None, limit=3)
-        assert ["a", "b"] == [row.entity_id for row in of_one]
+        rest = await store.queues.parked(prefix="", stage=None, after=("b", STAGE), limit=3)
+        assert [("b", OTHER_STAGE)] == [(row.entity_key, row.stage) for row in rest]
+        of_one = await store.queues.parked(prefix="", stage=OTHER_STAGE, after=None, limit=3)
+        assert ["a", "b"] == [row.entity_key for row in of_one]
 
     async def test_release_frees_by_hand(
         self, store: Store, given: Given, entities: GivenEntities
@@ -136,4 +136,4 @@ class TestParked:
         assert 1 == await store.queues.release("ad", None, shard=shard)
 
         assert ready == await entities.row("ad", "ready")
-        assert [] == list(await store.queues.parked(stage=None, after=None, limit=9))
+        assert [] == list(await store.queues.parked(prefix="", stage=None, after=None, limit=9))

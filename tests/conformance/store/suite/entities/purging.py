@@ -36,7 +36,7 @@ class TestPurgeEntities:
 
         await store.entities.purge(limit=100)
 
-        fed = await entities.fed_of(entity.id)
+        fed = await entities.fed_of(entity.key)
         assert [1, 2] == [note.version for note in fed.changes]
 
     async def test_notes_of_tombstones_and_former_epochs_go(
@@ -110,7 +110,7 @@ class TestEntityDoctor:
         """It would be looked at for ever, in vain."""
         await entities.queued("lost")
         await entities.queued("well")
-        await entities.given.execute_raw("DELETE FROM entity WHERE id = 'lost'")
+        await entities.given.execute_raw("DELETE FROM entity WHERE entity_key = 'lost'")
 
         assert {("entity_row", "lost")} == await findings(store)
 
@@ -129,7 +129,7 @@ class TestEntityDoctor:
         """Nobody can be asked about what is not there."""
         await entities.written("gone")
         await entities.written("well")
-        await entities.given.execute_raw("UPDATE entity SET doc = NULL WHERE id = 'gone'")
+        await entities.given.execute_raw("UPDATE entity SET doc = NULL WHERE entity_key = 'gone'")
 
         assert {("entity_row", "gone")} == await findings(store)
 
@@ -140,10 +140,10 @@ class TestEntityDoctor:
         await entities.queued("never")
         await entities.sleeping("for-ever")
         await entities.given.execute_raw(
-            "UPDATE stage_queue SET ready_at = NULL WHERE entity_id = 'never'"
+            "UPDATE stage_queue SET ready_at = NULL WHERE entity_key = 'never'"
         )
         await entities.given.execute_raw(
-            "UPDATE stage_queue SET timer_at = NULL WHERE entity_id = 'for-ever'"
+            "UPDATE stage_queue SET timer_at = NULL WHERE entity_key = 'for-ever'"
         )
 
         assert {("entity_time", "never"), ("entity_time", "for-ever")} == await findings(store)

@@ -69,7 +69,7 @@ class TestEntityRaces:
         outsider = (await rivals(store, given))[-1]
         claims = [await entities.queued(f"e{number}") for number in range(ENTITY_COUNT)]
         commits = [await entities.commit_of(claim, doc=OTHER_DOC) for claim in claims]
-        writes = [entities.write_of(claim.entity.id, base=(1, 1)) for claim in claims]
+        writes = [entities.write_of(claim.entity.key, base=(1, 1)) for claim in claims]
 
         committing = asyncio.create_task(store.queues.commit(commits))
         written = await asyncio.gather(
@@ -81,7 +81,7 @@ class TestEntityRaces:
         for kind, entity in zip(kinds, won, strict=True):
             assert (CommitKind.SAVED if entity is None else CommitKind.MOVED) is kind
         for claim in claims:
-            assert 2 == (await entities.entity(claim.entity.id)).version
+            assert 2 == (await entities.entity(claim.entity.key)).version
         assert [] == list(await store.installation.doctor())
 
     async def test_a_change_beside_an_answer_is_still_asked_about(
@@ -91,12 +91,12 @@ class TestEntityRaces:
         outsider = (await rivals(store, given))[-1]
         made = [await entities.written(f"e{number}") for number in range(ENTITY_COUNT)]
         answers = [await entities.answer_of(fed) for fed in await entities.fed()]
-        writes = [entities.write_of(entity.id, base=(1, 1)) for entity in made]
+        writes = [entities.write_of(entity.key, base=(1, 1)) for entity in made]
 
         await asyncio.gather(store.queues.route(answers), outsider.entities.write(writes))
 
-        fed = {each.entity.id: each.changes for each in await entities.fed()}
-        assert {entity.id for entity in made} == set(fed)
+        fed = {each.entity.key: each.changes for each in await entities.fed()}
+        assert {entity.key for entity in made} == set(fed)
         assert {2} == {changes[-1].version for changes in fed.values()}
 
     async def test_an_offer_beside_a_commit_is_not_lost(
@@ -127,14 +127,16 @@ class TestEntityRaces:
                 for number, rival in enumerate(stores)
             ),
             *(
-                rival.entities.write([entities.write_of(entity.id, base=(1, 1)) for entity in made])
+                rival.entities.write(
+                    [entities.write_of(entity.key, base=(1, 1)) for entity in made]
+                )
                 for rival in stores
             ),
             stores[0].queues.fire_timers(await given.holdings(), limit=99),
         )
 
         assert ENTITY_COUNT == len(await entities.peeked())
-        assert {2} == {(await entities.entity(entity.id)).version for entity in made}
+        assert {2} == {(await entities.entity(entity.key)).version for entity in made}
 
     async def test_a_delete_beside_a_commit_leaves_no_row(
         self, store: Store, given: Given, entities: GivenEntities
@@ -145,14 +147,14 @@ class TestEntityRaces:
         offers = (entities.offer("other"),)
         commits = [await entities.commit_of(claim, enqueues=offers) for claim in claims]
         deletes = [
-            entities.write_of(claim.entity.id, base=(1, 1), doc=None) for claim in reversed(claims)
+            entities.write_of(claim.entity.key, base=(1, 1), doc=None) for claim in reversed(claims)
         ]
 
         await asyncio.gather(store.queues.commit(commits), outsider.entities.write(deletes))
 
         for claim in claims:
-            assert None is (await entities.entity(claim.entity.id)).doc
-            assert {} == await entities.rows(claim.entity.id)
+            assert None is (await entities.entity(claim.entity.key)).doc
+            assert {} == await entities.rows(claim.entity.key)
         assert [] == list(await store.installation.doctor())
 
 
@@ -160,7 +162,7 @@ async def offering(entities: GivenEntities, made: Sequence[Entity]) -> list[Rout
     """The stage wants all of them; no feed row is answered by it."""
     return [
         Routing(
-            entity_id=entity.id,
+            entity_key=entity.key,
             shard=entity.shard,
             lease_guid=(await entities.given.holding(entity.shard)).lease_guid,
             seq=0,

@@ -42,8 +42,8 @@ class TestList:
         pages: list[list[str]] = []
         after: str | None = None
         while page := await store.entities.list(after=after, prefix="", limit=4):
-            pages.append([entity.id for entity in page])
-            after = page[-1].id
+            pages.append([entity.key for entity in page])
+            after = page[-1].key
 
         assert [["B", "_", "a-1", "a-2"], ["a.1", "b"]] == pages
 
@@ -73,30 +73,30 @@ class TestStates:
         entity = await entities.written()
 
         stored = await entities.store.entities.swap_state(
-            entity.id, STAGE, shard=entity.shard, epoch=1, version=0, enqueue=None,
+            entity.key, STAGE, shard=entity.shard, epoch=1, version=0, enqueue=None,
             state=StateWrite(body=b"\x00\xff", revision=7, type="ads.v1.Photos"),
         )  # fmt: skip
 
         assert stored is not None
         assert (1, 7, b"\x00\xff") == (stored.version, stored.revision, stored.body)
         assert "ads.v1.Photos" == stored.type
-        assert stored == await entities.state(entity.id)
-        assert None is await entities.state(entity.id, OTHER_STAGE)
+        assert stored == await entities.state(entity.key)
+        assert None is await entities.state(entity.key, OTHER_STAGE)
 
     async def test_a_swap_on_its_version_makes_the_next(self, entities: GivenEntities) -> None:
         """The entity's own version is untouched, and nobody else is asked."""
         entity = await entities.written()
-        await entities.asked(entity.id)
+        await entities.asked(entity.key)
         await entities.swapped(entity, b"1")
 
         stored = await entities.swapped(entity, b"2", version=1)
 
         assert stored is not None
         assert (2, b"2") == (stored.version, stored.body)
-        assert entity == await entities.entity(entity.id)
+        assert entity == await entities.entity(entity.key)
         assert [] == list(await entities.fed())
         assert [] == list(await entities.outgoing())
-        assert {} == await entities.rows(entity.id)
+        assert {} == await entities.rows(entity.key)
 
     async def test_a_swap_on_another_version_or_epoch_stores_nothing(
         self, entities: GivenEntities
@@ -113,8 +113,8 @@ class TestStates:
             entity, b"2", version=1, stage=OTHER_STAGE, enqueue=offer
         )
 
-        assert stored == await entities.state(entity.id)
-        assert {} == await entities.rows(entity.id)
+        assert stored == await entities.state(entity.key)
+        assert {} == await entities.rows(entity.key)
 
     async def test_an_entity_that_is_not_there_has_no_state(
         self, store: Store, entities: GivenEntities
@@ -122,7 +122,7 @@ class TestStates:
         """Neither before it is made nor after it was deleted."""
         entity = await entities.written("ad")
         never = Entity(
-            id="never", shard=entities.given.shard_of("never"), epoch=1, version=1, doc=DOC,
+            key="never", shard=entities.given.shard_of("never"), epoch=1, version=1, doc=DOC,
             changed_at=entity.changed_at,
         )  # fmt: skip
         gone = await entities.deleted(entity)
@@ -155,4 +155,4 @@ class TestStates:
 
 async def listed(store: Store, *, prefix: str, after: str | None = None) -> list[str]:
     found = await store.entities.list(after=after, prefix=prefix, limit=100)
-    return [entity.id for entity in found]
+    return [entity.key for entity in found]

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from gnomon.contracts.store import Store
 from gnomon.contracts.store.queues import RowStatus, StageLane
-from gnomon.contracts.store.register import StageRecord
+from gnomon.contracts.store.register import StageDeclaration, StageRecord
 from gnomon.model.stage.graph import Reach
-from tests.conformance.store.suite.entities.given import OTHER_STAGE, STAGE, GivenEntities
+from tests.conformance.store.suite.entities.given import KIND, OTHER_STAGE, STAGE, GivenEntities
 from tests.conformance.store.suite.given import HOUR, SECOND, Given
 
 BACKGROUND = StageLane.BACKGROUND
@@ -39,7 +39,7 @@ class TestRegister:
 
     async def test_what_was_declared_last_is_shown(self, store: Store) -> None:
         """How long a stage settles, and whether it writes what it watches."""
-        reach = {STAGE: Reach(watch=("a.b", "c"), writes=("a",))}
+        reach = {STAGE: Reach(KIND, watch=("a.b", "c"), writes=("a",))}
         await declared(store, {STAGE: 1, OTHER_STAGE: 1}, debounce={STAGE: 5 * SECOND}, reach=reach)
         assert {STAGE: (5 * SECOND, True), OTHER_STAGE: (0 * SECOND, False)} == {
             each.name: (each.debounce, each.own_echo) for each in await store.register.stages()
@@ -206,15 +206,18 @@ async def declared(
     debounce: dict[str, timedelta] | None = None,
     reach: dict[str, Reach] | None = None,
 ) -> dict[str, int | None]:
-    return dict(
-        await store.register.declare(
-            stages,
-            formerly=formerly or {},
-            backfill=backfill or [],
-            debounce=debounce or {},
-            reach=reach or {},
+    declarations = [
+        StageDeclaration(
+            name=name,
+            revision=revision,
+            reach=(reach or {}).get(name, Reach(KIND, (), ())),
+            formerly=(formerly or {}).get(name),
+            backfill=name in (backfill or []),
+            debounce=(debounce or {}).get(name, timedelta(0)),
         )
-    )
+        for name, revision in stages.items()
+    ]
+    return dict(await store.register.declare(declarations))
 
 
 def counts_of(record: StageRecord) -> tuple[int, int, int, int]:

@@ -161,7 +161,7 @@ class TestCommitOutbox:
         rows = {row.sink: row for row in await entities.outgoing()}
         assert {"", STAGE} == set(rows)
         for row in rows.values():
-            assert ("ad", 1, 2, OTHER_DOC) == (row.entity_id, row.epoch, row.version, row.doc)
+            assert ("ad", 1, 2, OTHER_DOC) == (row.entity_key, row.epoch, row.version, row.doc)
             assert (f"stage:{STAGE}", ("rank",), 0) == (row.author, row.paths, row.attempts)
             assert row.state is not None
             assert (1, 3, b"1", "v1.S") == (
@@ -198,7 +198,7 @@ class TestCommitOutbox:
         await entities.committed(other, doc=OTHER_DOC, after_save=True)
 
         assert {"ad": stored, "other": None} == {
-            row.entity_id: row.state for row in await entities.outgoing()
+            row.entity_key: row.state for row in await entities.outgoing()
         }
 
     async def test_nothing_goes_out_unasked(self, entities: GivenEntities) -> None:

@@ -25,8 +25,8 @@ UNDELIVERED = RowStatus.UNDELIVERED
 async def undelivered_of(store: Store, **wanted: object) -> list[tuple[str, str]]:
     """What is listed as undelivered: entity and stage."""
     page = {"stage": None, "after": None, "limit": 100} | wanted
-    rows = await store.queues.parked(**page)  # type: ignore[arg-type]
-    return [(row.entity_id, row.stage) for row in rows if row.status is UNDELIVERED]
+    rows = await store.queues.parked(prefix="", **page)  # type: ignore[arg-type]
+    return [(row.entity_key, row.stage) for row in rows if row.status is UNDELIVERED]
 
 
 async def saving(entities: GivenEntities, name: str) -> Commit:
@@ -55,7 +55,7 @@ class TestUndelivered:
         rows = await entities.outgoing()
 
         assert {("bad", ""), ("bad", OTHER_STAGE), ("good", ""), ("good", STAGE)} == {
-            (row.entity_id, row.sink) for row in rows
+            (row.entity_key, row.sink) for row in rows
         }
         assert 3 == len([row for row in rows if row.sink])  # the delete is told to the other, too
 
@@ -91,8 +91,10 @@ class TestUndelivered:
         assert (UNDELIVERED, save.at, 1, ("save v2",), save.root, "no") == (
             row.status, row.first_at, row.attempts, row.reasons, row.root, row.error,
         )  # fmt: skip
-        assert [row] == list(await store.queues.parked(stage=None, after=None, limit=9))
-        assert [] == list(await store.queues.parked(stage=OTHER_STAGE, after=None, limit=9))
+        assert [row] == list(await store.queues.parked(prefix="", stage=None, after=None, limit=9))
+        assert [] == list(
+            await store.queues.parked(prefix="", stage=OTHER_STAGE, after=None, limit=9)
+        )
 
     async def test_a_page_does_not_part_what_belongs_together(
         self, store: Store, entities: GivenEntities
@@ -105,9 +107,9 @@ class TestUndelivered:
 
         found = []
         after = None
-        while rows := await store.queues.parked(stage=STAGE, after=after, limit=1):
-            found.append([(row.entity_id, row.status) for row in rows])
-            after = (rows[-1].entity_id, rows[-1].stage)
+        while rows := await store.queues.parked(prefix="", stage=STAGE, after=after, limit=1):
+            found.append([(row.entity_key, row.status) for row in rows])
+            after = (rows[-1].entity_key, rows[-1].stage)
 
         assert [
             [("a", UNDELIVERED)],
@@ -169,7 +171,7 @@ class TestUndelivered:
 
         assert [("c", OTHER_STAGE)] == await undelivered_of(store)
         assert [("a", 2, 0), ("a", 3, 0), ("b", 2, 0)] == sorted(
-            (row.entity_id, row.version, row.attempts) for row in await entities.outgoing()
+            (row.entity_key, row.version, row.attempts) for row in await entities.outgoing()
         )
 
     async def test_a_late_answer_does_not_free_it(
@@ -214,7 +216,7 @@ class TestUndelivered:
         for name in names:
             await entities.written(name)
             await entities.saved_by(name)
-        firsts = {row.entity_id: row for row in await entities.outgoing(STAGE)}
+        firsts = {row.entity_key: row for row in await entities.outgoing(STAGE)}
 
         commits = [await saving(entities, name) for name in names]
         committing = asyncio.create_task(store.queues.commit(commits))
@@ -236,7 +238,7 @@ class TestUndelivered:
         assert [] == await undelivered_of(store)
         rows = await entities.outgoing()
         assert [(name, version) for name in names for version in (2, 3, 4)] == sorted(
-            (row.entity_id, row.version) for row in rows
+            (row.entity_key, row.version) for row in rows
         )
 
     async def test_saves_that_race_with_being_put_off_stay_in_order(
@@ -249,7 +251,7 @@ class TestUndelivered:
             for name in names:
                 await entities.written(name)
                 await entities.saved_by(name)
-            firsts = {row.entity_id: row for row in await entities.outgoing(STAGE)}
+            firsts = {row.entity_key: row for row in await entities.outgoing(STAGE)}
 
             commits = [await saving(entities, name) for name in names]
             committing = asyncio.create_task(store.queues.commit(commits))

@@ -75,30 +75,30 @@ class TestWeights:
         names = await fed_in_order(entities, [LARGE] * (PART + 2))
 
         first = await entities.fed()
-        assert names[:PART] == [fed.entity.id for fed in first]
+        assert names[:PART] == [fed.entity.key for fed in first]
         assert (
             sum(size_of(fed.entity, fed.states) for fed in first) >= BATCH_BYTES_MAX
         )  # so there may be more
         for fed in first:
-            await entities.asked(fed.entity.id)
+            await entities.asked(fed.entity.key)
         rest = await entities.fed()
 
-        assert names[PART:] == [fed.entity.id for fed in rest]
+        assert names[PART:] == [fed.entity.key for fed in rest]
         assert sum(size_of(fed.entity, fed.states) for fed in rest) < BATCH_BYTES_MAX
 
     async def test_a_page_of_a_walk_ends_by_bytes(self, entities: GivenEntities) -> None:
         """The walk goes on behind it, and visits each once."""
-        names = sorted(entities.given.name_in(0) for _ in range(PART + 2))
+        names = sorted(entities.key_in(0) for _ in range(PART + 2))
         for name in names:
             await entities.written(name, doc=HUGE if name == names[-1] else LARGE)
-        await entities.store.register.begin_backfill(STAGE, reason="backfill r2")
+        await entities.backfill_begun()
         holding = await entities.given.holding(0)
         pages: list[list[str]] = []
 
         while page := await entities.store.queues.backfill_page(
             holding, STAGE, limit=LIMIT, backlog_max=LIMIT
         ):
-            pages.append([fed.entity.id for fed in page.entities])
+            pages.append([fed.entity.key for fed in page.entities])
             assert await entities.store.queues.advance_backfill(
                 holding, STAGE, started_at=page.started_at, cursor=page.cursor, routings=()
             )
@@ -122,7 +122,7 @@ class TestWeights:
             got |= found.entities
             wanted, rounds = dict(found.left), rounds + 1
 
-        assert {entity.id: entity for entity in written} == got
+        assert {entity.key: entity for entity in written} == got
         assert rounds == 2
 
     async def test_saves_leave_a_batch_at_a_time(
@@ -138,7 +138,7 @@ class TestWeights:
         batches: list[list[str]] = []
 
         while rows := await store.outbox.due_saves([holding], RELAY_SINK, limit=LIMIT):
-            batches.append([row.entity_id for row in rows])
+            batches.append([row.entity_key for row in rows])
             await store.outbox.remove(rows)
 
         assert [names[:PART], names[PART:]] == batches
@@ -168,4 +168,4 @@ async def look(
     peeked = await entities.store.queues.lane_head(
         await entities.given.holdings(), STAGE, StageLane.MAIN, limit=LIMIT, skip=set(skip or ())
     )
-    return [claim.entity.id for claim in peeked.claims], peeked.next_at
+    return [claim.entity.key for claim in peeked.claims], peeked.next_at

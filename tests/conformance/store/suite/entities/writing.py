@@ -33,7 +33,7 @@ class TestWrite:
         second = await entities.changed(first)
 
         assert (1, 2, OTHER_DOC) == (second.epoch, second.version, second.doc)
-        assert second == await entities.entity(first.id)
+        assert second == await entities.entity(first.key)
 
     async def test_a_write_on_another_base_stores_nothing(
         self, store: Store, entities: GivenEntities
@@ -76,7 +76,7 @@ class TestWrite:
 
         found = await store.entities.write([entities.write_of(name) for name in names])
 
-        assert ["z", None, "a", "m"] == [entity and entity.id for entity in found]
+        assert ["z", None, "a", "m"] == [entity and entity.key for entity in found]
 
     async def test_two_of_one_entity_are_written_one_after_the_other(
         self, store: Store, entities: GivenEntities
@@ -127,7 +127,7 @@ class TestWrite:
 
         (row,) = await entities.outgoing()
 
-        assert ("", "ad", 1, 2) == (row.sink, row.entity_id, row.epoch, row.version)
+        assert ("", "ad", 1, 2) == (row.sink, row.entity_key, row.epoch, row.version)
         assert ("importer", ("price",), OTHER_DOC) == (row.author, row.paths, row.doc)
         assert (None, 0, second.changed_at) == (row.state, row.attempts, row.at)
         assert ("ad/1.2", await entities.root_of(second)) == (row.key, row.root)
