@@ -402,7 +402,7 @@ class StagedWorld(Watcher):
             wanted.fields, wanted.was_deleted = None, True
             self.coverage["delete"] += 1
             await insist(lambda: entities.delete(*key))
-        elif dice.random() < 0.25 and not wanted.was_deleted and key.kind == AD:
+        elif dice.random() < 0.25 and not wanted.was_deleted and self._has_state(key):
             wanted.state = dice.randint(1, 9)
             await insist(lambda: self._swap(entities, key, wanted.state))
         else:
@@ -410,6 +410,11 @@ class StagedWorld(Watcher):
             patch = {name: self._drawn(name, dice)}
             wanted.fields |= patch
             await insist(lambda: entities.patch(*key, patch))
+
+    def _has_state(self, key: EntityKey) -> bool:
+        """Whether a stage is known that keeps one; in a mixed fleet nobody may have declared it."""
+        known = "SELECT kind FROM stage WHERE name = 'stated'"
+        return (key.kind,) == self.runner.connection.execute(known).fetchone()
 
     def _drawn(self, name: str, dice: random.Random) -> int:
         """`a` is a second of this world, mostly still to come."""
@@ -524,10 +529,8 @@ async def insist(call: Callable[[], Awaitable[object]]) -> None:
             await call()
         except Unavailable:
             await asyncio.sleep(0.1)
-        except NotFound as exc:
-            if exc.kind != "stage":  # a delete that had happened
-                return
-            await asyncio.sleep(0.1)  # nobody has declared it yet
+        except NotFound:  # a delete that had happened
+            return
         else:
             return
 

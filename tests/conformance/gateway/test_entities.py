@@ -220,7 +220,7 @@ async def test_kinds_do_not_meet(gateway: Gateway) -> None:
     """The same id in two kinds is two entities; `ad` is not the beginning of `ads`."""
     for kind in ("ad", "ads", "order"):
         await put(gateway, {"of": kind}, path=f"/v1/entities/{kind}/1")
-    bulk = {"entities": {"2": {}}}
+    bulk: object = {"entities": {"2": {}}}
     assert {"changed": 1} == (await gateway.call("POST", "/v1/entities/order:bulk", bulk)).json
     assert 204 == (await gateway.call("DELETE", "/v1/entities/order/1")).status
     listed = {}

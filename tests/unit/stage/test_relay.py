@@ -504,4 +504,4 @@ def test_a_place_may_have_the_kind_in_it() -> None:
 def test_a_place_has_no_other_braces(name: str, text: str) -> None:
     """A mistake is told when settings are read, not with each save."""
     with pytest.raises(ConfigurationError, match=r"may have \{kind\} in it"):
-        StagesConfig(**{name: text})
+        StagesConfig(**{name: text})  # type: ignore[arg-type]
