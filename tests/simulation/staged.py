@@ -413,8 +413,8 @@ class StagedWorld(Watcher):
 
     def _has_state(self, key: EntityKey) -> bool:
         """Whether a stage is known that keeps one; in a mixed fleet nobody may have declared it."""
-        known = "SELECT kind FROM stage WHERE name = 'stated'"
-        return (key.kind,) == self.runner.connection.execute(known).fetchone()
+        known = "SELECT 1 FROM stage WHERE name = 'stated' AND kind = ?"
+        return self.runner.connection.execute(known, (key.kind,)).fetchone() is not None
 
     def _drawn(self, name: str, dice: random.Random) -> int:
         """`a` is a second of this world, mostly still to come."""
