@@ -134,7 +134,7 @@ async def test_kafka_gets_every_version_in_order_keyed_by_the_entity(
     async with working(tmp_path, target, relay="cluster", relay_topic=topic) as stages:
         roots = await live(stages, lambda: quiet(stages))
         found = await records(mock_kafka.bootstrap, topic, 5)
-    assert {b"ad-1"} == {record.key for record in found}
+    assert {b"ad/ad-1"} == {record.key for record in found}
     messages = [json.loads(record.value or b"") for record in found]
     assert LIFE == shown(messages)
     assert {"version": 2, "revision": 1, "json": {"from": 2}} == messages[3]["state"]
