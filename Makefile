@@ -8,7 +8,8 @@ SEEDS ?= 2000
 PYTHON_FOLDERS := $(wildcard src tests benchmarks examples scripts)
 TYPED_FOLDERS := $(wildcard src tests benchmarks)
 SETUP_STAMP := $(VENV)/.setup-done
-BENCH_STAMP := $(VENV)/.bench-done
+PEERS := pgqueuer awa procrastinate huey
+PEER_LOCKS := benchmarks/peers/requirements
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -33,10 +34,6 @@ setup: $(SETUP_STAMP) ## Make .venv with everything needed to develop
 
 $(SETUP_STAMP): pyproject.toml requirements-dev.lock scripts/make-venv
 	@PYTHON="$(PYTHON)" scripts/make-venv $(VENV) requirements-dev.lock
-	@touch $@
-
-$(BENCH_STAMP): $(SETUP_STAMP) requirements-bench.lock
-	@PYTHON="$(PYTHON)" scripts/make-venv $(VENV) requirements-bench.lock
 	@touch $@
 
 .PHONY: format
@@ -68,12 +65,13 @@ docs: $(SETUP_STAMP) ## Write the generated pages of docs/reference anew
 	@$(BIN)/python -m scripts.docs
 
 .PHONY: lock
-lock: $(SETUP_STAMP) ## Bring both lock files to the newest versions
+lock: $(SETUP_STAMP) ## Bring the lock file to the newest versions (PEERS_TOO=1: those of the benchmarks' peers as well)
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --generate-hashes \
 		--extra dev pyproject.toml -o requirements-dev.lock
-	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --generate-hashes \
-		--extra dev --extra bench -c requirements-dev.lock pyproject.toml -o requirements-bench.lock
+	@$(if $(filter-out 0,$(PEERS_TOO)),cd $(PEER_LOCKS) && for peer in $(PEERS); do \
+		$(CURDIR)/$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
+			--generate-hashes $$peer.in -o $$peer.txt || exit 1; done)
 
 .PHONY: audit
 audit: $(SETUP_STAMP) ## Look for known vulnerabilities in the locked packages (needs the network)
@@ -87,8 +85,8 @@ sbom: $(SETUP_STAMP) ## Write dist/sbom.json, the bill of materials of the locke
 	@echo "wrote dist/sbom.json"
 
 .PHONY: clean
-clean: ## Remove .venv and what tools left behind (not the data in ./var)
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## Remove .venv, the peers' environments and what tools left behind (not the data in ./var)
+	rm -rf $(VENV) .venv-peers build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests $(wildcard benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 ##@ Test
@@ -128,9 +126,13 @@ fault-full: test-setup ## 20 kills timed; stages with 10,000 entities, a broker 
 ##@ Measure
 
 .PHONY: bench
-bench: $(BENCH_STAMP) test-setup ## All benchmarks, with rivals; results in benchmarks/results
-	@$(BIN)/python -m benchmarks
+bench: test-setup ## All benchmarks beside their peers, about 1.5 h (ARGS="--only drain": a part; ARGS=--help: what there is)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-quick
-bench-quick: $(BENCH_STAMP) test-setup ## The same, short: to see that they work
-	@$(BIN)/python -m benchmarks --quick
+bench-quick: test-setup ## The same, short: to see within minutes that they work
+	@$(BIN)/python -m benchmarks --quick $(ARGS)
+
+.PHONY: bench-page
+bench-page: $(SETUP_STAMP) ## Make docs/benchmarks.md of the newest run (FILE=benchmarks/results/….json: of another)
+	@$(BIN)/python -m benchmarks --publish $(FILE)

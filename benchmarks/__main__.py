@@ -1,48 +1,114 @@
-"""`python -m benchmarks`: measures, and writes one JSON object a line to standard output."""
+"""`python -m benchmarks`: measures, keeps what it measured in a file, and makes the page of it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
-import traceback
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
-import asyncpg
-import msgspec
 import uvloop
 
-from benchmarks.report import Result, circumstances, plain, publish, save
+from benchmarks.page import publish
+from benchmarks.peers.peer import PEERS
+from benchmarks.progress import Step, lasting
+from benchmarks.running import measure_all
+from benchmarks.scale import ENGINES, FULL, QUICK, Engine, Scale
 from benchmarks.scenarios import SCENARIOS
-from benchmarks.stand import ENGINES, FULL, QUICK, Engine, Scale, Stand, progress, stand_for
 
-GROWTH_FULL = 10_000_000
-SQLITE_QUICK = ("drain", "create", "growth")  # beside PostgreSQL, within the minute
+PENDING_FULL = 10_000_000
+SNAPSHOT_FULL_S = 300.0
+SQLITE_QUICK = ("drain", "create", "growth")  # beside PostgreSQL, if it is to be quick
+INTERRUPTED = 130  # as shells say it
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small numbers, under a minute")
-    parser.add_argument("--only", default="", help=f"comma-separated: {', '.join(SCENARIOS)}")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog=scenario_list(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="small numbers: to see that it works")
+    parser.add_argument("--only", type=names_of(SCENARIOS), default=[], help="scenarios, by commas")
     parser.add_argument("--engine", choices=get_args(Engine), help="default: both")
-    parser.add_argument("--rounds", type=int, help="of A and B in turn, where they are repeated")
-    parser.add_argument("--count", type=int, help="drain, burst and cancel so many, create a fifth")
-    parser.add_argument("--full-growth", action="store_true", help="growth up to 10 M pending, too")
-    parser.add_argument("--profile", action="store_true", help="show where the time goes (stderr)")
-    parser.add_argument("--publish", action="store_true", help="let the documents show this one")
-    options = parser.parse_args(arguments)
-    partial = options.quick or options.only or options.engine or options.count or options.profile
-    if options.publish and partial:
-        parser.error("--publish is for a full measurement, without --quick, --only and the like")
-    return options
+    peers = [peer.key for peer in PEERS]
+    parser.add_argument(
+        "--peers", type=names_of([*peers, "none"]), default=peers,
+        help=f"by commas: {', '.join(peers)}; none",
+    )  # fmt: skip
+    parser.add_argument("--rounds", type=positive, help="of all sides in turn; the median counts")
+    parser.add_argument(
+        "--repeats", type=int, help="of a round on a disturbed machine, before it is only marked"
+    )
+    parser.add_argument(
+        "--count", type=positive, help="drain, burst and cancel so many; a fifth in bulk"
+    )
+    parser.add_argument("--minutes", type=float, help="of `sustained`; default 5")
+    parser.add_argument(
+        "--full-growth", action="store_true",
+        help="up to 10 million pending, too, and a snapshot that is held for 5 minutes",
+    )  # fmt: skip
+    parser.add_argument("--profile", action="store_true", help="show where the time goes")
+    parser.add_argument(
+        "--publish", nargs="?", const=Path(), type=Path, metavar="FILE",
+        help="measure nothing: make docs/benchmarks.md of this run, or of the newest",
+    )  # fmt: skip
+    return parser.parse_args(arguments)
+
+
+def names_of(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """Reads names that are separated by commas."""
+
+    def read(text: str) -> list[str]:
+        names = [name for name in text.split(",") if name]
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"there is no {', '.join(unknown)}; known: {', '.join(known)}"
+            )
+        return names
+
+    return read
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return int(text)
+
+
+def scenario_list() -> str:
+    """What each scenario measures and how long it takes."""
+    lines = ["scenarios (about so long on two cores: PostgreSQL, SQLite; quick):", ""]
+    for name, scenario in SCENARIOS.items():
+        times = [
+            lasting(expected_s(name, engine, FULL)) if engine in scenario.takes else "not there"
+            for engine in ENGINES
+        ]
+        lines.append(f"  {name}: {', '.join(times)}; {lasting(scenario.quick_s)}")
+        lines += textwrap.wrap(
+            scenario.about, 90, initial_indent=" " * 6, subsequent_indent=" " * 6
+        )
+    total_s = sum(step.expected_s for step in planned(FULL, quick=False))
+    lines += [
+        "",
+        f"All of them take about {lasting(total_s)}; Ctrl-C ends early and keeps what is there.",
+    ]
+    return "\n".join(lines)
 
 
 def scale_of(options: argparse.Namespace) -> Scale:
     scale = QUICK if options.quick else FULL
     if options.rounds:
         scale = replace(scale, rounds=options.rounds)
+    if options.repeats is not None:
+        scale = replace(scale, repeats=options.repeats)
+    if options.minutes:
+        scale = replace(scale, sustained_for_s=60 * options.minutes)
     if options.count:
         created = max(1_000, options.count // 5)
         scale = replace(
@@ -50,80 +116,52 @@ def scale_of(options: argparse.Namespace) -> Scale:
             campaign=options.count,
         )  # fmt: skip
     if options.full_growth:
-        scale = replace(scale, growth=(*scale.growth, GROWTH_FULL))
+        scale = replace(
+            scale, growth=(*scale.growth, PENDING_FULL), snapshot_for_s=SNAPSHOT_FULL_S,
+            loaded_pending=(*scale.loaded_pending, PENDING_FULL),
+        )  # fmt: skip
     return scale
 
 
-def chosen(options: argparse.Namespace, engine: Engine) -> list[str]:
+def expected_s(name: str, engine: Engine, scale: Scale, *, quick: bool = False) -> float:
+    scenario = SCENARIOS[name]
+    if quick:
+        return scenario.quick_s
+    takes = scenario.takes[engine]
+    longer_s = scale.sustained_for_s - FULL.sustained_for_s if name == "sustained" else 0.0
+    return takes.always_s + takes.round_s * scale.rounds + longer_s
+
+
+def planned(
+    scale: Scale, *, quick: bool, only: Sequence[str] = (), engine: Engine | None = None
+) -> list[Step]:
     """All, unless some are named; of SQLite the quick ones only, if it is to be quick."""
-    if options.quick and not options.only and not options.engine and engine == "sqlite":
-        return list(SQLITE_QUICK)
-    names = [name for name in options.only.split(",") if name] or list(SCENARIOS)
-    unknown = [name for name in names if name not in SCENARIOS]
-    if unknown:
-        raise SystemExit(
-            f"there is no scenario {', '.join(unknown)}; known: {', '.join(SCENARIOS)}"
-        )
-    return names
+    steps = []
+    for each in [engine] if engine else ENGINES:
+        names = only or (SQLITE_QUICK if quick and not engine and each == "sqlite" else SCENARIOS)
+        steps += [
+            Step(name, each, expected_s(name, each, scale, quick=quick))
+            for name in names
+            if each in SCENARIOS[name].takes
+        ]
+    return steps
 
 
-async def measure_on(stand: Stand, names: Sequence[str], failed: list[str]) -> list[Result]:
-    """What was measured; a scenario that breaks is named in `failed`, and the others go on."""
-    found = []
-    for name in names:
-        began = time.perf_counter()
-        progress(f"{name} on {stand.engine}")
-        try:
-            async for result in SCENARIOS[name](stand):
-                found.append(result)
-                print(msgspec.json.encode(result.line()).decode(), flush=True)
-        except Exception:
-            progress(f"{name} on {stand.engine} failed:\n{traceback.format_exc()}")
-            failed.append(f"{name} on {stand.engine}")
-        progress(f"{name} on {stand.engine} took {time.perf_counter() - began:.1f} s")
-    return found
-
-
-async def server_version(stand: Stand) -> str:
-    """The version, after checking that the server is durable: else no figure means anything."""
-    assert stand.server is not None
-    connection = await asyncpg.connect(stand.server.dsn)
-    try:
-        for name in ("fsync", "synchronous_commit", "full_page_writes"):
-            value = await connection.fetchval(f"SHOW {name}")
-            if value != "on":
-                raise RuntimeError(f"{name} is {value}")
-        return str(await connection.fetchval("SHOW server_version"))
-    finally:
-        await connection.close()
-
-
-async def measure_all(options: argparse.Namespace) -> int:
-    results: list[Result] = []
-    failed: list[str] = []
-    version: str | None = None
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parsed(arguments)
+    if options.publish is not None:
+        print(publish(options.publish))
+        return 0
     scale = scale_of(options)
-    about = circumstances(None)
-    for engine in [options.engine] if options.engine else ENGINES:
-        with stand_for(engine, scale, profiled=options.profile) as stand:
-            if stand.server is not None:
-                version = await server_version(stand)
-            results += await measure_on(stand, chosen(options, engine), failed)
-    about["postgres"] = version
-    progress(f"written to {save(results, about)}")
-    if options.publish and not failed:
-        publish(results, about)
-    print(plain(results), file=sys.stderr)
-    missed = [f"{r.scenario} ({r.engine})" for r in results if r.met is False]
-    if missed:
-        progress(f"goals missed: {', '.join(missed)}")
-    if failed:
-        progress(f"failed: {', '.join(failed)}")
-    return 1 if failed else 0
-
-
-def main() -> int:
-    return uvloop.run(measure_all(parsed()))
+    steps = planned(scale, quick=options.quick, only=options.only, engine=options.engine)
+    run = uvloop.run(
+        measure_all(
+            steps, scale, peers=options.peers, profiled=options.profile, quick=options.quick
+        )
+    )
+    if run.interrupted:
+        return INTERRUPTED
+    return 1 if run.failed else 0
 
 
 if __name__ == "__main__":

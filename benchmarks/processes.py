@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -24,25 +24,38 @@ class WorkerDied(RuntimeError):  # noqa: N818 - what happened, not a kind of err
     """A worker process ended while it was needed."""
 
 
-class WorkerProcess:
-    """One worker process."""
+class Program(NamedTuple):
+    """A module that is run in a process of its own, by our interpreter or by another's."""
+
+    module: str
+    options: Mapping[str, Any]
+    python: Path = Path(sys.executable)
+
+
+class Used(msgspec.Struct, frozen=True):
+    """What a peer's call gave, and what it took."""
+
+    wall_s: float
+    python_s: float
+    value: int | None = None
+
+
+class ChildProcess:
+    """A process that tells the bench about itself in JSON objects, one a line."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process = process
         self._log = log
-        self.count = 0
-        self.port = 0  # where it listens, if it does
-        self.last_word: dict[str, Any] = {}
         self._ready = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, module: str, options: Mapping[str, Any], log: Path) -> WorkerProcess:
+    async def start(cls, program: Program, log: Path) -> Self:
         """Start `python -m module`; it is not ready yet."""
         with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", module, msgspec.json.encode(options).decode()),
+                program.python,
+                *("-m", program.module, msgspec.json.encode(program.options).decode()),
                 cwd=ROOT,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -52,20 +65,58 @@ class WorkerProcess:
             )
         return cls(process, log)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def ready(self) -> None:
         waiting = asyncio.create_task(self._ready.wait())
         await asyncio.wait({waiting, self._reading}, timeout=READY_S, return_when="FIRST_COMPLETED")
         waiting.cancel()
         if not self._ready.is_set():
-            raise WorkerDied(f"a worker is not ready; its log:\n{self.errors}")
-
-    def go(self) -> None:
-        self._tell("go")
+            raise WorkerDied(f"a process is not ready; its log:\n{self.errors}")
 
     def check(self) -> None:
         """It must still be there."""
         if self._process.returncode is not None:
-            raise WorkerDied(f"a worker ended; its log:\n{self.errors}")
+            raise WorkerDied(f"a process ended; its log:\n{self.errors}")
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+
+    @property
+    def errors(self) -> str:
+        return self._log.read_text(errors="replace")[-1500:]
+
+    def _tell(self, word: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(word.encode() + b"\n")
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            message = msgspec.json.decode(line)
+            if message["event"] == "ready":
+                self._ready.set()
+            else:
+                self._heard(message)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class WorkerProcess(ChildProcess):
+    """One worker process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.count = 0
+        self.port = 0  # where it listens, if it does
+        self.last_word: dict[str, Any] = {}
+        super().__init__(process, log)
+
+    def go(self) -> None:
+        self._tell("go")
 
     async def stop(self) -> dict[str, Any]:
         """Ask it to end; its last word."""
@@ -81,14 +132,6 @@ class WorkerProcess:
             raise WorkerDied(f"a worker failed; its log:\n{self.errors}")
         return self.last_word
 
-    def kill(self) -> None:
-        if self._process.returncode is None:
-            self._process.kill()
-
-    @property
-    def errors(self) -> str:
-        return self._log.read_text(errors="replace")[-1500:]
-
     def memory_mb(self, field: str = "VmRSS") -> float:
         """Resident memory as Linux counts it; `VmHWM` is its highest so far."""
         text = Path(f"/proc/{self._process.pid}/status").read_text()
@@ -96,24 +139,57 @@ class WorkerProcess:
         assert found is not None
         return int(found[1]) / 1024
 
-    def _tell(self, word: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(word.encode() + b"\n")
+    def _heard(self, message: dict[str, Any]) -> None:
+        match message["event"]:
+            case "port":
+                self.port = message["value"]
+            case "count":
+                self.count = message["value"]
+            case "bye":
+                self.count = message["count"]
+                self.last_word = message
 
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        async for line in self._process.stdout:
-            message = msgspec.json.decode(line)
-            match message["event"]:
-                case "port":
-                    self.port = message["value"]
-                case "ready":
-                    self._ready.set()
-                case "count":
-                    self.count = message["value"]
-                case "bye":
-                    self.count = message["count"]
-                    self.last_word = message
+
+class AskedProcess(ChildProcess):
+    """A process that answers, one question at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._answers: asyncio.Queue[Used] = asyncio.Queue()
+        super().__init__(process, log)
+
+    async def ask(self, **asked: Any) -> Used:
+        self._tell(msgspec.json.encode(asked).decode())
+        answering = asyncio.create_task(self._answers.get())
+        await asyncio.wait({answering, self._reading}, return_when="FIRST_COMPLETED")
+        if not answering.done():
+            answering.cancel()
+            raise WorkerDied(f"{asked['verb']}: the process ended; its log:\n{self.errors}")
+        return answering.result()
+
+    async def end(self) -> None:
+        """It ends with its input."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_S)
+        except TimeoutError:
+            self._process.kill()
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        self._answers.put_nowait(msgspec.convert(message, Used))
+
+
+class Call(NamedTuple):
+    """One action that a worker performed; times in seconds since 1970."""
+
+    name: str
+    due: float | None  # None: at once
+    at: float
+
+    @property
+    def late_s(self) -> float:
+        assert self.due is not None
+        return self.at - self.due
 
 
 class Crew:
@@ -152,9 +228,13 @@ class Crew:
         self.last_words = [await worker.stop() for worker in self.workers]
 
     @property
-    def began(self) -> list[tuple[float, float]]:
-        """When each was due and when it began, as the workers told at their end."""
-        return [(due, at) for word in self.last_words for due, at in word["began"]]
+    def calls(self) -> list[Call]:
+        """What was called when, as the workers told at their end."""
+        return [Call(*told) for word in self.last_words for told in word["calls"]]
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.pid for worker in self.workers]
 
     @property
     def first_at(self) -> float | None:
@@ -163,13 +243,11 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew_of(
-    module: str, options: Mapping[str, Any], *, size: int, folder: Path
-) -> AsyncIterator[Crew]:
+async def crew_of(program: Program, *, size: int, folder: Path) -> AsyncIterator[Crew]:
     """Start `size` workers, ready and waiting for `go`; none is left behind."""
-    name = module.rpartition(".")[2]
+    name = program.module.rpartition(".")[2]
     logs = [folder / f"{name}-{number}.log" for number in range(size)]
-    workers = [await WorkerProcess.start(module, options, log) for log in logs]
+    workers = [await WorkerProcess.start(program, log) for log in logs]
     try:
         for worker in workers:
             await worker.ready()

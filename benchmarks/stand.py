@@ -1,25 +1,28 @@
-"""The stand: what a scenario needs to measure on one engine, fresh databases above all."""
+"""The stand: what a scenario needs to measure on one engine: fresh databases, calibrated rounds."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Generic, NamedTuple, TypeVar
 
 import asyncpg
 
+from benchmarks.calibration import Calibration, Gauge, is_disturbed, strain
+from benchmarks.peers.peer import OpenPeer, Peer, Peers, Settings, opened_peer
+from benchmarks.processes import WorkerDied
+from benchmarks.progress import Progress
+from benchmarks.scale import Engine, Scale
 from tests.fixtures.postgres import PostgresServer, find_binaries
 
-Engine = Literal["postgres", "sqlite"]
-ENGINES: tuple[Engine, ...] = ("postgres", "sqlite")
+T = TypeVar("T")
 
 # Durable, and otherwise as anybody would set it up on a machine of this size: the checkpoints of a
 # small `max_wal_size` would hit one side or the other by chance.
@@ -31,89 +34,112 @@ SERVER_SETTINGS: Mapping[str, str] = {
     "max_wal_size": "8GB",
     "checkpoint_timeout": "30min",
     "wal_compression": "off",
+    "autovacuum_naptime": "1min",  # autovacuum as Debian ships it; the tests' servers are quicker
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """How much is measured: all of it, or just enough to see that it works."""
+class Round(NamedTuple, Generic[T]):
+    """What a round gave, and how the machine was before and after it."""
 
-    rounds: int = 3  # of A and B in turn; the median counts
-    drained: int = 50_000
-    created: int = 10_000  # in one bulk call
-    created_singly: int = 2_000
-    created_by_sql: int = 100_000
-    burst: int = 100_000
-    burst_ahead_s: float = 5.0  # from the last created to the instant
-    idle_count: int = 200
-    idle_for_s: float = 20.0
-    loaded_rate: int = 1_000
-    loaded_for_s: float = 10.0
-    pending: int = 1_000_000
-    growth: tuple[int, ...] = (10_000, 100_000, 1_000_000)
-    growth_batches: int = 15
-    steady_for_s: float = 20.0
-    snapshot_for_s: float = 60.0
-    campaign: int = 2_000_000  # actions due at one moment, and cancelled before it
-    campaign_for_s: float = 40.0
-    memory_for_s: float = 15.0
-    called: int = 20_000
-    tasks: int = 10_000
-    tasks_growth: tuple[int, ...] = (10_000, 100_000, 1_000_000)
-    tasks_idle: int = 200
-    staged: int = 40_000  # entities through stages
-    walked: int = 100_000
-    staged_bases: tuple[int, ...] = (10_000, 100_000, 1_000_000)
-    sweep: int = 10_000  # actions per setting of a rival that is tried; 0: the known best is taken
+    value: T
+    around: tuple[Calibration, Calibration]
 
 
-FULL = Scale()
-QUICK = Scale(
-    rounds=1,
-    drained=4_000,
-    created=2_000,
-    created_singly=200,
-    created_by_sql=2_000,
-    burst=5_000,
-    burst_ahead_s=1.0,
-    idle_count=40,
-    idle_for_s=1.5,
-    campaign=5_000,
-    campaign_for_s=5.0,
-    loaded_for_s=1.5,
-    pending=50_000,
-    growth=(1_000, 10_000, 50_000),
-    growth_batches=5,
-    steady_for_s=1.5,
-    snapshot_for_s=3.0,
-    memory_for_s=1.0,
-    called=3_000,
-    tasks=500,
-    tasks_growth=(500, 5_000),
-    tasks_idle=10,
-    staged=1_000,
-    walked=1_000,
-    staged_bases=(500, 2_000),
-    sweep=0,
-)
+class Interrupted(Exception):  # noqa: N818 - what happened
+    """Somebody wants the measurement to end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Stand:
     """One engine, ready to be measured on."""
 
     engine: Engine
     scale: Scale
     folder: Path
+    progress: Progress
+    gauge: Gauge
+    all_peers: Peers
     profiled: bool = False
     server: PostgresServer | None = None
-    best: dict[str, Any] = field(default_factory=dict)  # rivals' settings, found by sweeping
+    interrupted: bool = False
+    troubles: list[str] = field(default_factory=list)  # of peers, by scenario
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @property
     def worker_count(self) -> int:
         """Worker processes of Gnomon: SQLite has one writer."""
         return 2 if self.engine == "postgres" else 1
+
+    @property
+    def peers(self) -> list[Peer]:
+        """Those on this engine that are installed."""
+        return self.all_peers.on(self.engine)
+
+    @asynccontextmanager
+    async def opened_peer(
+        self, peer: Peer, url: str, settings: Settings | None = None
+    ) -> AsyncIterator[OpenPeer]:
+        async with opened_peer(self.all_peers, peer, url, self.folder, settings) as found:
+            yield found
+
+    async def beside(self, measure: Callable[[Peer], Awaitable[T]]) -> dict[Peer, T]:
+        """The same with every peer. One that breaks is named in the report, and others go on."""
+        found = {}
+        for peer in self.peers:
+            try:
+                found[peer] = await measure(peer)
+            except (WorkerDied, TimeoutError, RuntimeError) as exc:
+                trouble = f"{peer.name}: {str(exc).strip().splitlines()[-1][:200]}"
+                self.say(f"{peer.name} failed: {exc}")
+                if trouble not in self.troubles:
+                    self.troubles.append(trouble)
+        return found
+
+    def say(self, text: str) -> None:
+        """A line for people, beside the results."""
+        self.progress.say(text)
+
+    async def rounds(
+        self, one: Callable[[], Awaitable[T]], *, count: int | None = None, again: bool = True
+    ) -> list[Round[T]]:
+        """So many rounds, a calibration before and after each. One on a disturbed machine is
+        repeated some times (`again`), and the least disturbed is kept. What is done when somebody
+        interrupts is kept, too."""
+        wanted = self.scale.rounds if count is None else count
+        done: list[Round[T]] = []
+        while len(done) < wanted and not self.interrupted:
+            try:
+                done.append(await self._round(one, len(done) + 1, wanted, again=again))
+            except asyncio.CancelledError:
+                self.interrupted = True
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()  # we end in our own way: with what is there
+        if not done:
+            raise Interrupted
+        return done
+
+    async def once(self, one: Callable[[], Awaitable[T]], *, again: bool = True) -> Round[T]:
+        """One round, for what takes long."""
+        (found,) = await self.rounds(one, count=1, again=again)
+        return found
+
+    async def _round(
+        self, one: Callable[[], Awaitable[T]], number: int, count: int, *, again: bool
+    ) -> Round[T]:
+        tried: list[Round[T]] = []
+        for repeat in range(1 + (self.scale.repeats if again else 0)):
+            self.progress.round(number, count, again=repeat)
+            before = await asyncio.to_thread(self.gauge.take, self.folder)
+            value = await one()
+            tried.append(
+                Round(value, (before, await asyncio.to_thread(self.gauge.take, self.folder)))
+            )
+            if not is_disturbed(tried[-1].around, self.gauge.best):
+                break
+            self.say("the machine was disturbed in this round")
+        best = self.gauge.best
+        return min(tried, key=lambda each: max(strain(c, best) for c in each.around))
 
     @asynccontextmanager
     async def database(self) -> AsyncIterator[str]:
@@ -151,15 +177,25 @@ async def statement(dsn: str, text: str) -> None:
 
 
 @contextmanager
-def stand_for(engine: Engine, scale: Scale, *, profiled: bool) -> Iterator[Stand]:
+def stand_for(
+    engine: Engine,
+    scale: Scale,
+    progress: Progress,
+    gauge: Gauge,
+    peers: Peers,
+    *,
+    profiled: bool = False,
+) -> Iterator[Stand]:
     """Set a stand up and take it down again."""
     folder = Path(tempfile.mkdtemp(prefix="gnomon-bench-"))
+    stand = Stand(engine, scale, folder, progress, gauge, peers, profiled)
     try:
         if engine == "sqlite":
-            yield Stand(engine, scale, folder, profiled)
+            yield stand
         else:
             with PostgresServer(durable=True, settings=server_settings(profiled)) as server:
-                yield Stand(engine, scale, folder, profiled, server)
+                stand.server = server
+                yield stand
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -179,8 +215,3 @@ def has_statement_account() -> bool:
         return Path(f"/usr/lib/postgresql/{version}/lib/pg_stat_statements.so").exists()
     told = subprocess.run([program, "--pkglibdir"], capture_output=True, text=True, check=True)
     return (Path(told.stdout.strip()) / "pg_stat_statements.so").exists()
-
-
-def progress(text: str) -> None:
-    """A line for people, beside the results."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

@@ -1,60 +1,122 @@
-"""`burst`: many actions due at one instant, and how an immediate one fares meanwhile."""
+"""`burst`: many actions due at one instant, and how an immediate one fares meanwhile.
+
+What counts is the call of the executor: the worker programs note it themselves, on the clock of the
+machine that the database is on, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
-from benchmarks.report import Result, percentiles
-from benchmarks.sides.gnomon import (
-    balanced,
-    create_all,
-    gnomon_crew,
-    lives,
-    opened,
-    requests,
-)
-from benchmarks.sides.rivals import Rival, rival_of
-from benchmarks.stand import Stand, progress
+from benchmarks.metering import Meter
+from benchmarks.peers.peer import Peer
+from benchmarks.processes import Call
+from benchmarks.report import Compared, Cost, Result, percentiles, windows
+from benchmarks.report import Series as Plot
+from benchmarks.sides.gnomon import balanced, create_all, gnomon_crew, opened, requests
+from benchmarks.stand import Stand
 from gnomon.app import App
 
 WARM = 1_000  # created and performed first: they warm the workers up and tell the pace of creating
 WARM_SINGLY = 200  # for huey, which creates one by one
 PACE_MARGIN = 2.0  # all must be created before the instant, on a noisy machine too
+PROBE = "probe"
 PROBE_EVERY_S = 0.1
+PROBES_BEFORE_S = 0.5
+PROBE_GOAL_MS = 100.0
 DUE_SLACK_S = 0.2
+PLOT_STEPS = 40
+
+
+class Burst(msgspec.Struct):
+    """How late each was, and what they cost."""
+
+    late_s: list[float]
+    cost: Cost
+    probes_s: list[float] = []  # from the creation of each probe to its call
+
+    @property
+    def figures(self) -> dict[str, float]:
+        late = sorted(self.late_s)
+        return {
+            "count": len(late),
+            "until_last_s": late[-1],
+            "until_half_s": late[len(late) // 2],
+            "early": sum(late_s < 0 for late_s in late),
+        }
+
+    def plot(self) -> list[tuple[float, float]]:
+        """How many were executed, by the seconds since the instant."""
+        width_s = max(self.late_s) / PLOT_STEPS or 1.0
+        counts = windows(((late_s, 1) for late_s in self.late_s), width_s, len)
+        total, found = 0.0, [(0.0, 0.0)]
+        for at, count in counts:
+            total += count
+            found.append((at, total / len(self.late_s) * 100))
+        return found
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
-    ours = await burst_gnomon(stand)
-    rival = rival_of(stand)
-    progress(f"burst: {ours}")
-    compared = await burst_rival(stand, rival)
-    progress(f"burst of the rival: {compared}")
+    async def one() -> tuple[Burst, dict[Peer, Burst]]:
+        ours = await burst_gnomon(stand)
+        stand.say(f"burst: {ours.figures}, probes {percentiles(ours.probes_s)}")
+        theirs = await stand.beside(lambda peer: burst_peer(stand, peer))
+        for peer, found in theirs.items():
+            stand.say(f"burst of {peer.name}: {found.figures}")
+        return ours, theirs
+
+    found = await stand.once(one)
+    ours, theirs = found.value
     yield Result(
         scenario="burst",
-        measure=f"{stand.scale.burst:,} due at one instant: until the last began",
+        measure=f"{stand.scale.burst:,} due at one instant: until the last executes",
         engine=stand.engine,
-        value=ours["until_last_s"],
         unit="s",
-        peer=rival.name,
-        compared_value=compared["until_last_s"],
-        ratio=compared["until_last_s"] / ours["until_last_s"],
+        value=max(ours.late_s),
+        cost=ours.cost,
+        compared=[compared_with(peer, burst, ours) for peer, burst in theirs.items()],
         goal="none early",
-        met=ours["early"] == 0,
-        extra={**ours, "peer_figures": compared},
+        met=ours.figures["early"] == 0,
+        around=[found.around],
+        series=[
+            Plot(
+                title="A burst: part of it that was executed, by seconds since the instant",
+                unit="%",
+                lines={"Gnomon": ours.plot(), **{p.name: b.plot() for p, b in theirs.items()}},
+            )
+        ],
+        extra=ours.figures,
     )
+    probes = percentiles(ours.probes_s)
     yield Result(
         scenario="burst",
-        measure="immediate action meanwhile: created to begun, p99",
+        measure="immediate action meanwhile: created to executor called, p99",
         engine=stand.engine,
-        value=ours["probe_p99_ms"],
         unit="ms",
-        extra={name: value for name, value in ours.items() if name.startswith("probe")},
+        value=probes["p99_ms"],
+        goal=f"<= {PROBE_GOAL_MS:g} ms",
+        met=probes["p99_ms"] <= PROBE_GOAL_MS,
+        around=[found.around],
+        extra={**probes, "probes": len(ours.probes_s)},
+    )
+
+
+def compared_with(peer: Peer, theirs: Burst, ours: Burst) -> Compared:
+    """By the time for each, for a slow peer is given fewer."""
+    count, last_s = len(theirs.late_s), max(theirs.late_s)
+    fewer = count < len(ours.late_s)
+    return Compared(
+        name=f"{peer.name}, {count:,} of them" if fewer else peer.name,
+        kind="peer",
+        value=last_s,
+        ratio=(last_s / count) / (max(ours.late_s) / len(ours.late_s)),
+        cost=theirs.cost,
+        extra=theirs.figures,
     )
 
 
@@ -64,85 +126,98 @@ class Prober:
     def __init__(self, app: App) -> None:
         self._app = app
         self._stopping = False
-        self.count = 0
+        self.created: dict[str, float] = {}  # id -> when its creation began
         self._probing = asyncio.create_task(self._keep_probing())
 
-    async def stop(self) -> int:
-        """How many were created."""
+    async def stop(self) -> None:
         self._stopping = True
         await self._probing
-        return self.count
 
     async def _keep_probing(self) -> None:
         next_at = time.monotonic()
         while not self._stopping:
-            (request,) = requests("probe", [None])
-            await self._app.scheduler.create(
-                msgspec.structs.replace(request, id=f"probe-{self.count:07d}")
-            )
-            self.count += 1
+            (request,) = requests(PROBE, [None])
+            request = msgspec.structs.replace(request, id=f"{PROBE}-{len(self.created):07d}")
+            assert request.id is not None
+            self.created[request.id] = time.time()
+            await self._app.scheduler.create(request)
             next_at = max(next_at + PROBE_EVERY_S, time.monotonic())
             await asyncio.sleep(next_at - time.monotonic())
 
 
-async def burst_gnomon(stand: Stand) -> dict[str, float]:
+async def burst_gnomon(stand: Stand) -> Burst:
     count = stand.scale.burst
-    async with stand.database() as url, opened(stand, url) as app, gnomon_crew(stand, url) as crew:
+    async with (
+        stand.database() as url,
+        opened(stand, url) as app,
+        gnomon_crew(stand, url, timed=True) as crew,
+    ):
         crew.go()
         await balanced(app, stand.worker_count)
         began = time.perf_counter()
         await create_all(app, requests("warm", [None] * WARM))
-        needed_s = planned_s(stand, WARM, time.perf_counter() - began)
+        needed_s = planned_s(stand, count, (time.perf_counter() - began) / WARM)
         await crew.performed(WARM)
-        instant = await app.store.installation.now() + timedelta(seconds=needed_s)
-        await create_all(app, requests("burst", [instant] * count))
-        left_s = (instant - await app.store.installation.now()).total_seconds()
-        if left_s < 0:
-            raise RuntimeError("creating took longer than planned: the instant has passed")
-        await asyncio.sleep(max(0.0, left_s - 0.5))
+        instant = time.time() + needed_s
+        due = datetime.fromtimestamp(instant, UTC)
+        await create_all(app, requests("burst", [due] * count))
+        await before(instant, PROBES_BEFORE_S)
+        meter = Meter(stand, crew.pids)
+        await meter.begin()
         prober = Prober(app)
         await crew.performed(WARM + count)
-        probe_count = await prober.stop()
-        begun = await lives(app, "burst", count)
-        probes = await lives(app, "probe", probe_count)
-    late = sorted(life.late_s for life in begun)
-    return {
-        "count": count,
-        "until_last_s": late[-1],
-        "until_half_s": late[count // 2],
-        "early": sum(late_s < 0 for late_s in late),
-        "created_ahead_s": left_s,
-        "probes": probe_count,
-        **percentiles([life.latency_s for life in probes], name="probe_"),
-    }
+        await prober.stop()
+        await crew.performed(WARM + count + len(prober.created))
+        cost = await meter.end(count)
+    calls = crew.calls
+    return Burst(
+        [call.late_s for call in calls if call.name.startswith("burst-")],
+        cost,
+        waited(prober.created, calls),
+    )
 
 
-async def burst_rival(stand: Stand, rival: Rival) -> dict[str, float]:
-    count = stand.scale.burst
+def waited(created: dict[str, float], calls: Sequence[Call]) -> list[float]:
+    """Seconds from the creation of each probe to its first call."""
+    called: dict[str, float] = {}
+    for call in calls:
+        if call.name in created:
+            called[call.name] = min(call.at, called.get(call.name, call.at))
+    return [called[name] - at for name, at in created.items()]
+
+
+async def burst_peer(stand: Stand, peer: Peer) -> Burst:
+    count = peer.share(stand.scale.burst)
     warm = WARM if stand.engine == "postgres" else WARM_SINGLY
-    async with stand.database() as url, rival.opened(url), rival.crew(timed=True) as crew:
+    async with (
+        stand.database() as url,
+        stand.opened_peer(peer, url) as side,
+        side.crew(timed=True) as crew,
+    ):
         crew.go()
-        began = time.perf_counter()
-        await rival.create([None] * warm)
-        needed_s = planned_s(stand, warm, time.perf_counter() - began)
+        created = await side.create([None] * warm)
+        needed_s = planned_s(stand, count, created.wall_s / warm)
         await crew.performed(warm)
         instant = time.time() + needed_s
-        await rival.create([instant] * count)
-        left_s = instant - time.time()
-        if left_s < 0:
-            raise RuntimeError("the rival took longer than planned to create")
+        await side.create([instant] * count)
+        await before(instant, PROBES_BEFORE_S)
+        meter = Meter(stand, crew.pids)
+        await meter.begin()
         await crew.performed(warm + count)
-    # Those for warming up are left out; the rival reckons due times from delays, so: about T.
-    late = sorted(at - due for due, at in crew.began if due > instant - DUE_SLACK_S)
-    return {
-        "count": count,
-        "until_last_s": late[-1],
-        "until_half_s": late[count // 2],
-        "early": sum(late_s < 0 for late_s in late),
-        "created_ahead_s": left_s,
-    }
+        cost = await meter.end(count)
+    # Those for warming up are left out; some reckon due times from delays, so: about the instant.
+    late = [c.late_s for c in crew.calls if c.due is not None and c.due > instant - DUE_SLACK_S]
+    return Burst(late, cost)
 
 
-def planned_s(stand: Stand, warm: int, warm_s: float) -> float:
+async def before(instant: float, lead_s: float) -> None:
+    """Wait until shortly before the instant; all must have been created by now."""
+    left_s = instant - time.time()
+    if left_s < 0:
+        raise RuntimeError("creating took longer than planned: the instant has passed")
+    await asyncio.sleep(max(0.0, left_s - lead_s))
+
+
+def planned_s(stand: Stand, count: int, each_s: float) -> float:
     """How far ahead the instant must be, by the pace at which the first were created."""
-    return PACE_MARGIN * stand.scale.burst * warm_s / warm + stand.scale.burst_ahead_s
+    return PACE_MARGIN * count * each_s + stand.scale.burst_ahead_s

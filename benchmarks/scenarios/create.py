@@ -1,8 +1,9 @@
-"""`create`: single calls beside the rival's, bulk beside a bare insert of the same rows, and by SQL
+"""`create`: single calls beside the peers', bulk beside a bare insert of the same rows, and by SQL
 beside a plain INSERT into the one table that people write themselves."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -11,14 +12,16 @@ from typing import Any
 
 import asyncpg
 
-from benchmarks.report import Result
+from benchmarks.metering import Meter
+from benchmarks.peers.peer import Peer
+from benchmarks.report import Compared, Result, Sample, median_cost, middle, peer_of
 from benchmarks.sides.gnomon import create_all, opened, requests
-from benchmarks.sides.rivals import rival_of
-from benchmarks.stand import Stand, progress
+from benchmarks.stand import Stand
 
 TABLES = ("scheduled_action", "incoming_queue")
 FLOOR_GOAL = 0.5
-ROUNDS_MIN = 3  # they are short
+ROUNDS_MIN = 3
+WARM = 100  # created first: they pay for plans and connections
 SINGLE_SQL_GOAL = 15.0
 MANY_SQL_GOAL = 5.0
 
@@ -52,122 +55,193 @@ Rows = dict[str, tuple[list[str], list[tuple[Any, ...]]]]  # table -> columns, r
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
-    yield await measure_single(stand)
+    yield await measure_single(stand, callers=1)
+    yield await measure_single(stand, callers=stand.scale.callers)
     yield await measure_bulk(stand)
     if stand.engine == "postgres":
         for result in await measure_sql(stand):
             yield result
 
 
-async def measure_single(stand: Stand) -> Result:
-    count, rival = stand.scale.created_singly, rival_of(stand)
-    ours, theirs = [], []
-    async with (
-        stand.database() as url,
-        stand.database() as rival_url,
-        opened(stand, url) as app,
-        rival.opened(rival_url),
-    ):
-        for number in range(max(ROUNDS_MIN, stand.scale.rounds)):
-            wanted = requests(f"single{number}", [None] * count)
-            began = time.perf_counter()
-            for request in wanted:
-                await app.scheduler.create(request)
-            ours.append(count / (time.perf_counter() - began))
-            began = time.perf_counter()
-            await rival.create_singly(count)
-            theirs.append(count / (time.perf_counter() - began))
+async def measure_single(stand: Stand, *, callers: int) -> Result:
+    """One call each, by so many callers in one process."""
+    count = stand.scale.created_singly
+
+    async def one() -> tuple[Sample, dict[Peer, Sample]]:
+        ours = await create_by_gnomon(stand, count, callers)
+        theirs = await stand.beside(lambda peer: create_by_peer(stand, peer, count, callers))
+        return ours, theirs
+
+    rounds = await stand.rounds(one, count=rounds_of(stand))
+    ours = [each.value[0] for each in rounds]
+    value = middle(ours)
+    how = "one after the other" if callers == 1 else f"{callers} callers at a time"
+    compared = [
+        peer_of(peer.name, [each.value[1][peer] for each in rounds], value)
+        for peer in stand.peers
+        if all(peer in each.value[1] for each in rounds)
+    ]
+    stand.say(
+        f"create, {how}: {value:,.0f}/s; " + ", ".join(f"{c.name} {c.value:,.0f}" for c in compared)
+    )
     return Result(
         scenario="create",
-        measure="single calls, one after the other",
+        measure=f"single calls, {how}",
         engine=stand.engine,
-        value=median(ours),
         unit="actions/s",
-        peer=rival.name,
-        compared_value=median(theirs),
-        ratio=median(ours) / median(theirs),
-        extra={"count": count, "rounds": ours, "peer_rounds": theirs},
+        value=value,
+        rounds=[sample.value for sample in ours],
+        cost=median_cost(sample.cost for sample in ours),
+        compared=compared,
+        around=[each.around for each in rounds],
+        extra={"count": count},
     )
+
+
+async def create_by_gnomon(stand: Stand, count: int, callers: int) -> Sample:
+    async with stand.database() as url, opened(stand, url) as app:
+        await create_all(app, requests("warm", [None] * WARM))
+        left = iter(requests("single", [None] * count))
+
+        async def call_on() -> None:
+            for request in left:
+                await app.scheduler.create(request)
+
+        await stand.settle(url)
+        meter = Meter(stand, itself=True)
+        await meter.begin()
+        began = time.perf_counter()
+        await asyncio.gather(*(call_on() for _ in range(callers)))
+        rate = count / (time.perf_counter() - began)
+        return Sample(rate, await meter.end(count))
+
+
+async def create_by_peer(stand: Stand, peer: Peer, count: int, callers: int) -> Sample:
+    async with stand.database() as url, stand.opened_peer(peer, url) as side:
+        await side.create_singly(WARM, callers=callers)
+        await stand.settle(url)
+        meter = Meter(stand, [side.client.pid])
+        await meter.begin()
+        used = await side.create_singly(count, callers=callers)
+        return Sample(count / used.wall_s, await meter.end(count))
 
 
 async def measure_bulk(stand: Stand) -> Result:
     count = stand.scale.created
-    ours: list[float] = []
-    floors: list[float] = []
-    async with (
-        stand.database() as url,
-        stand.database() as bare_url,
-        opened(stand, url) as app,
-        opened(stand, bare_url),  # the same tables in both
-    ):
-        schema = app.settings.database.schema
-        for number in range(max(ROUNDS_MIN, stand.scale.rounds)):
+
+    async def one() -> tuple[Sample, float]:
+        async with (
+            stand.database() as url,
+            stand.database() as bare_url,
+            opened(stand, url) as app,
+            opened(stand, bare_url),  # the same tables in both
+        ):
+            await create_all(app, requests("warm", [None] * WARM))
+            await bare_insert(stand, url, bare_url, app.settings.database.schema)
             wanted = requests("bulk", [None] * count)
             await stand.settle(url)
+            meter = Meter(stand, itself=True)
+            await meter.begin()
             began = time.perf_counter()
             await create_all(app, wanted)
-            ours.append(count / (time.perf_counter() - began))
+            rate = count / (time.perf_counter() - began)
+            cost = await meter.end(count)
             await stand.settle(url)
-            floors.append(count / await bare_insert(stand, url, bare_url, schema))
-            progress(f"create round {number + 1}: {ours[-1]:,.0f}/s, bare {floors[-1]:,.0f}/s")
-    ratio = median(ours) / median(floors)
+            floor = count / await bare_insert(stand, url, bare_url, app.settings.database.schema)
+        stand.say(f"create, bulk: {rate:,.0f}/s, bare {floor:,.0f}/s")
+        return Sample(rate, cost), floor
+
+    rounds = await stand.rounds(one, count=rounds_of(stand))
+    ours = [each.value[0] for each in rounds]
+    floors = [each.value[1] for each in rounds]
+    ratio = middle(ours) / median(floors)
     return Result(
         scenario="create",
         measure=f"bulk, {count:,} in one call",
         engine=stand.engine,
-        value=median(ours),
         unit="actions/s",
-        floor="bare insert of the same rows",
-        compared_value=median(floors),
-        ratio=ratio,
+        value=middle(ours),
+        rounds=[sample.value for sample in ours],
+        cost=median_cost(sample.cost for sample in ours),
+        compared=[
+            Compared(
+                name="bare insert of the same rows",
+                kind="floor",
+                value=median(floors),
+                ratio=ratio,
+                rounds=floors,
+            )
+        ],
         goal=f">= {FLOOR_GOAL:g} x the floor" if stand.engine == "postgres" else None,
         met=ratio >= FLOOR_GOAL if stand.engine == "postgres" else None,
-        extra={"count": count, "rounds": ours, "floor_rounds": floors},
+        around=[each.around for each in rounds],
+        extra={"count": count},
     )
+
+
+def rounds_of(stand: Stand) -> int:
+    """They are short, so there are some in any case."""
+    return max(ROUNDS_MIN, stand.scale.rounds) if stand.scale.repeats else stand.scale.rounds
 
 
 async def measure_sql(stand: Stand) -> list[Result]:
     """In turn: the plain INSERT, a call for each row, one call for all."""
     count = stand.scale.created_by_sql
-    found: dict[str, list[float]] = {name: [] for name in SQL_WAYS}
-    async with (
-        stand.database() as url,
-        opened(stand, url) as app,
-    ):
-        schema = app.settings.database.schema
-        connection = await asyncpg.connect(url)
-        try:
-            await connection.execute(PLAIN_TABLE)
-            for number in range(max(ROUNDS_MIN, stand.scale.rounds)):
-                for name, text in SQL_WAYS.items():
-                    await stand.settle(url)
-                    began = time.perf_counter()
-                    await connection.execute(text.format(schema=schema, count=count), timeout=600)
-                    found[name].append((time.perf_counter() - began) / count * 1e6)
-                shown = ", ".join(f"{name} {times[-1]:.1f} µs" for name, times in found.items())
-                progress(f"create by SQL, round {number + 1}: {shown}")
-        finally:
-            await connection.close()
-    plain = median(found["plain"])
+    rounds = await stand.rounds(lambda: create_by_sql(stand, count), count=rounds_of(stand))
+    found = {name: [each.value[name] for each in rounds] for name in SQL_WAYS}
+    plain = middle(found["plain"])
     return [
         Result(
             scenario="create",
             measure=f"by SQL, {count:,} {what} in one statement",
             engine=stand.engine,
-            value=median(found[name]),
             unit="µs/action",
-            floor="plain INSERT into a table of tasks",
-            compared_value=plain,
-            ratio=median(found[name]) / plain,
+            value=middle(found[name]),
+            rounds=[sample.value for sample in found[name]],
+            cost=median_cost(sample.cost for sample in found[name]),
+            compared=[
+                Compared(
+                    name="plain INSERT into a table of tasks",
+                    kind="floor",
+                    value=plain,
+                    ratio=middle(found[name]) / plain,
+                    rounds=[sample.value for sample in found["plain"]],
+                    cost=median_cost(sample.cost for sample in found["plain"]),
+                )
+            ],
             goal=f"<= {goal:g} x the plain INSERT",
-            met=median(found[name]) / plain <= goal,
-            extra={"count": count, "rounds": found[name], "floor_rounds": found["plain"]},
+            met=middle(found[name]) / plain <= goal,
+            around=[each.around for each in rounds],
+            extra={"count": count},
         )
         for name, what, goal in (
             ("single", "calls of schedule", SINGLE_SQL_GOAL),
             ("many", "by schedule_many", MANY_SQL_GOAL),
         )
     ]
+
+
+async def create_by_sql(stand: Stand, count: int) -> dict[str, Sample]:
+    """Microseconds for each action, by each way."""
+    found = {}
+    async with stand.database() as url, opened(stand, url) as app:
+        schema = app.settings.database.schema
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute(PLAIN_TABLE)
+            for name, text in SQL_WAYS.items():
+                await stand.settle(url)
+                meter = Meter(stand)
+                await meter.begin()
+                began = time.perf_counter()
+                await connection.execute(text.format(schema=schema, count=count), timeout=600)
+                took_us = (time.perf_counter() - began) / count * 1e6
+                found[name] = Sample(took_us, await meter.end(count))
+        finally:
+            await connection.close()
+    shown = ", ".join(f"{name} {sample.value:.1f} µs" for name, sample in found.items())
+    stand.say(f"create by SQL: {shown}")
+    return found
 
 
 async def bare_insert(stand: Stand, url: str, bare_url: str, schema: str) -> float:

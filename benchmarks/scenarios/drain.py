@@ -9,69 +9,83 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from statistics import median
-from typing import NamedTuple
 
-from benchmarks.report import Result
+import msgspec
+
+from benchmarks.metering import Meter
+from benchmarks.peers.peer import Peer, Settings
+from benchmarks.report import Cost, Result, Sample, median_cost, middle, peer_of
 from benchmarks.sides.gnomon import all_recorded, create_all, gnomon_crew, opened, requests
-from benchmarks.sides.rivals import (
-    BATCHES_TRIED,
-    CREWS_TRIED,
-    HueyRival,
-    PgQueuerRival,
-    Rival,
-    rival_of,
-)
-from benchmarks.stand import Stand, progress
+from benchmarks.stand import Stand
 
 GOALS = {"postgres": 2.0, "sqlite": 3.0}
+GOAL_PEERS = ("PgQueuer", "huey")  # those that the goals are about
+LOOK_S = 0.005
 
 
-class Drained(NamedTuple):
-    """Seconds of one round."""
+class Drained(msgspec.Struct):
+    """One side in one round."""
 
+    count: int
     create_s: float
     drain_s: float
     first_s: float  # until the first was performed
+    create_cost: Cost
+    drain_cost: Cost
 
     @property
-    def whole_s(self) -> float:
-        return self.create_s + self.drain_s
+    def drained(self) -> Sample:
+        return Sample(self.count / self.drain_s, self.drain_cost)
+
+    @property
+    def whole(self) -> Sample:
+        return Sample(
+            self.count / (self.create_s + self.drain_s), sum_of(self.create_cost, self.drain_cost)
+        )
+
+
+Sides = tuple[Drained, dict[Peer, Drained]]
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
     count = stand.scale.drained
-    await sweep(stand)
-    ours: list[Drained] = []
-    theirs: list[Drained] = []
-    for number in range(stand.scale.rounds):
-        ours.append(await drain_gnomon(stand, count))
-        theirs.append(await drain_rival(stand, rival_of(stand), count))
-        progress(
-            f"drain round {number + 1}: {count / ours[-1].drain_s:,.0f}/s, "
-            f"rival {count / theirs[-1].drain_s:,.0f}/s"
-        )
-    goal = GOALS[stand.engine]
+    await stand.beside(lambda peer: sweep(stand, peer))
+
+    async def one() -> Sides:
+        ours = await drain_gnomon(stand, count)
+        theirs = await stand.beside(lambda peer: drain_peer(stand, peer, peer.share(count)))
+        shown = [f"{peer.name} {part.drained.value:,.0f}/s" for peer, part in theirs.items()]
+        stand.say(f"drain: {', '.join([f'{ours.drained.value:,.0f}/s', *shown])}")
+        return ours, theirs
+
+    rounds = await stand.rounds(one)
     for name in ("drain", "create+drain"):
-        field = "drain_s" if name == "drain" else "whole_s"
-        value = count / median(getattr(part, field) for part in ours)
-        compared = count / median(getattr(part, field) for part in theirs)
+        field = "drained" if name == "drain" else "whole"
+        ours: list[Sample] = [getattr(each.value[0], field) for each in rounds]
+        value = middle(ours)
+        compared = [
+            peer_of(peer.name, [getattr(r.value[1][peer], field) for r in rounds], value)
+            for peer in stand.peers
+            if all(peer in each.value[1] for each in rounds)
+        ]
+        against = [each.ratio for each in compared if each.name.startswith(GOAL_PEERS)]
+        has_goal = name == "drain" and bool(against)
+        goal = GOALS[stand.engine]
         yield Result(
             scenario="drain",
-            measure=name,
+            measure=f"{name}, {count:,}",
             engine=stand.engine,
-            value=value,
             unit="actions/s",
-            peer=rival_of(stand).name,
-            compared_value=compared,
-            ratio=value / compared,
-            goal=f">= {goal:g} x" if name == "drain" else None,
-            met=value / compared >= goal if name == "drain" else None,
+            value=value,
+            rounds=[sample.value for sample in ours],
+            cost=median_cost(sample.cost for sample in ours),
+            compared=compared,
+            goal=f">= {goal:g} x {' or '.join(GOAL_PEERS)}" if has_goal else None,
+            met=min(against) >= goal if has_goal else None,
+            around=[each.around for each in rounds],
             extra={
-                "count": count,
-                "rounds": [part._asdict() for part in ours],
-                "peer_rounds": [part._asdict() for part in theirs],
-                "peer_settings": dict(stand.best),
+                "first_s": [each.value[0].first_s for each in rounds],
+                "settings": {p.name: dict(stand.all_peers.settings(p)) for p in stand.peers},
             },
         )
 
@@ -79,51 +93,72 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
 async def drain_gnomon(stand: Stand, count: int) -> Drained:
     async with stand.database() as url, opened(stand, url) as app:
         wanted = requests("drain", [None] * count)
+        meter = Meter(stand, itself=True)
+        await meter.begin()
         began = time.perf_counter()
         await create_all(app, wanted)
         create_s = time.perf_counter() - began
+        create_cost = await meter.end(count)
         async with gnomon_crew(stand, url) as crew:
             await stand.settle(url)
+            meter = Meter(stand, crew.pids)
+            await meter.begin()
             said_at, began = time.time(), time.perf_counter()
             crew.go()
             await crew.performed(count)
             await all_recorded(app, crew)
             drain_s = time.perf_counter() - began
+            drain_cost = await meter.end(count)
         if crew.count != count:
-            progress(f"drain: {crew.count} performed of {count}: some twice")
-    return Drained(create_s, drain_s, (crew.first_at or said_at) - said_at)
+            stand.say(f"drain: {crew.count} performed of {count}: some twice")
+    first_s = (crew.first_at or said_at) - said_at
+    return Drained(count, create_s, drain_s, first_s, create_cost, drain_cost)
 
 
-async def drain_rival(stand: Stand, rival: Rival, count: int) -> Drained:
-    async with stand.database() as url, rival.opened(url):
-        began = time.perf_counter()
-        await rival.create([None] * count)
-        create_s = time.perf_counter() - began
-        async with rival.crew() as crew:
+async def drain_peer(
+    stand: Stand, peer: Peer, count: int, settings: Settings | None = None
+) -> Drained:
+    async with stand.database() as url, stand.opened_peer(peer, url, settings) as side:
+        meter = Meter(stand, [side.client.pid])
+        await meter.begin()
+        created = await side.create([None] * count)
+        create_cost = await meter.end(count)
+        async with side.crew() as crew:
             await stand.settle(url)
+            meter = Meter(stand, crew.pids)
+            await meter.begin()
             said_at, began = time.time(), time.perf_counter()
             crew.go()
             await crew.performed(count)
-            while await rival.waiting():
-                await asyncio.sleep(0.005)
+            while await side.waiting():
+                await asyncio.sleep(LOOK_S)
             drain_s = time.perf_counter() - began
-    return Drained(create_s, drain_s, (crew.first_at or said_at) - said_at)
+            drain_cost = await meter.end(count)
+    first_s = (crew.first_at or said_at) - said_at
+    return Drained(count, created.wall_s, drain_s, first_s, create_cost, drain_cost)
 
 
-async def sweep(stand: Stand) -> None:
-    """Find the rival's best settings on this machine, today."""
-    count = stand.scale.sweep
-    if not count:
+async def sweep(stand: Stand, peer: Peer) -> None:
+    """Find the peer's best settings on this machine, today."""
+    count = peer.share(stand.scale.sweep)
+    if not stand.scale.sweep or peer.key in stand.all_peers.best:
         return
-    tried: dict[tuple[str, object], float] = {}
-    if stand.engine == "postgres":
-        for batch in BATCHES_TRIED:
-            rival: Rival = PgQueuerRival(stand, batch_size=batch)
-            tried["pgqueuer_batch", batch] = (await drain_rival(stand, rival, count)).drain_s
-    else:
-        for crew in CREWS_TRIED:
-            rival = HueyRival(stand, crew=crew)
-            tried["huey_crew", crew] = (await drain_rival(stand, rival, count)).drain_s
-    (setting, best), _ = min(tried.items(), key=lambda item: item[1])
-    stand.best[setting] = best
-    progress(f"sweep: { ({str(k[1]): round(count / s) for k, s in tried.items()}) } -> {best}")
+    rates = [
+        count / (await drain_peer(stand, peer, count, settings)).drain_s
+        for settings in peer.settings
+    ]
+    best = max(range(len(rates)), key=rates.__getitem__)
+    stand.all_peers.best[peer.key] = peer.settings[best]
+    stand.say(f"sweep of {peer.name}: {[round(r) for r in rates]}/s -> {peer.settings[best]}")
+
+
+def sum_of(first: Cost, second: Cost) -> Cost:
+    def added(field: str) -> float | None:
+        one, other = getattr(first, field), getattr(second, field)
+        return None if one is None or other is None else one + other
+
+    return Cost(
+        python_us=first.python_us + second.python_us,
+        server_us=added("server_us"),
+        wal_bytes=added("wal_bytes"),
+    )

@@ -16,9 +16,10 @@ from statistics import median
 from typing import TypeVar
 
 from benchmarks.loader import load_pending
-from benchmarks.report import Result
+from benchmarks.metering import Meter
+from benchmarks.report import Compared, Cost, Result, median_cost
 from benchmarks.sides.gnomon import create_all, held, opened, requests
-from benchmarks.stand import Stand, progress
+from benchmarks.stand import Stand
 from gnomon.app import App
 from gnomon.contracts.store import BeginRequest, BegunAttempt, FinishRequest, HeldShard, Lane
 from gnomon.model.outcome import Succeeded
@@ -43,6 +44,7 @@ class Pond:
     pending: int
     holdings: Sequence[HeldShard]
     ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # a row
+    costs: list[Cost] = field(default_factory=list)  # of whole lives
 
     async def timed(self, verb: str, call: Awaitable[T]) -> T:
         began = time.perf_counter()
@@ -55,33 +57,50 @@ class Pond:
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
-    async with AsyncExitStack() as stack:
-        ponds = [await fill(stand, stack, size) for size in stand.scale.growth]
-        for pond in ponds:
-            await stand.settle(pond.url)
-        for number in range(WARM + stand.scale.growth_batches):
-            for pond in ponds:
-                await one_batch(pond, number)
-    smallest = ponds[0]
-    for pond in ponds[1:]:
+    found = await stand.once(lambda: measure_ponds(stand), again=False)
+    smallest, *larger = found.value
+    for pond in larger:
         growth = pond.cost("begin") / smallest.cost("begin")
-        progress(f"growth: {pond.pending:,} pending: {growth:.2f} x")
+        stand.say(f"growth: {pond.pending:,} pending: {growth:.2f} x")
         yield Result(
             scenario="growth",
             measure=f"begin, {pond.pending:,} pending",
             engine=stand.engine,
             value=pond.cost("begin"),
             unit="ms/row",
-            floor=f"{smallest.pending:,} pending",
-            compared_value=smallest.cost("begin"),
-            ratio=growth,
+            cost=median_cost(pond.costs[WARM:]),
+            compared=[
+                Compared(
+                    name=f"{smallest.pending:,} pending",
+                    kind="before",
+                    value=smallest.cost("begin"),
+                    ratio=growth,
+                    cost=median_cost(smallest.costs[WARM:]),
+                )
+            ],
             goal=f"<= {GOAL:g} x",
             met=growth <= GOAL,
+            around=[found.around],
             extra={
-                f"{verb}_ms": {p.pending: p.cost(verb) for p in (smallest, pond)}
+                f"{verb}_ms": {str(p.pending): p.cost(verb) for p in (smallest, pond)}
                 for verb in ("create", "move", "begin", "finish")
             },
         )
+
+
+async def measure_ponds(stand: Stand) -> list[Pond]:
+    """All sizes in turn, batch by batch."""
+    async with AsyncExitStack() as stack:
+        ponds = [await fill(stand, stack, size) for size in stand.scale.growth]
+        for pond in ponds:
+            await stand.settle(pond.url)
+        for number in range(WARM + stand.scale.growth_batches):
+            for pond in ponds:
+                meter = Meter(stand, itself=True)
+                await meter.begin()
+                await one_batch(pond, number)
+                pond.costs.append(await meter.end(BATCH))
+    return ponds
 
 
 async def fill(stand: Stand, stack: AsyncExitStack, size: int) -> Pond:
@@ -90,7 +109,7 @@ async def fill(stand: Stand, stack: AsyncExitStack, size: int) -> Pond:
     began = time.perf_counter()
     await load_pending(app, url, size)
     await stand.analyze(url)
-    progress(f"{size:,} pending loaded in {time.perf_counter() - began:.1f} s")
+    stand.say(f"{size:,} pending loaded in {time.perf_counter() - began:.1f} s")
     shards = range(app.installation.shard_count)
     return Pond(app, url, size, await stack.enter_async_context(held(app, shards)))
 

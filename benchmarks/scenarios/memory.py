@@ -6,29 +6,33 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from benchmarks.loader import load_pending
-from benchmarks.report import Result
+from benchmarks.report import Compared, Result
 from benchmarks.sides.gnomon import balanced, create_all, gnomon_crew, opened, requests
-from benchmarks.stand import Stand, progress
+from benchmarks.stand import Stand
 
 GOAL_MB = 150.0
 PERFORMED = 2_000  # it must have worked, too
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
-    empty_mb, _ = await occupied(stand, 0)
-    full_mb, highest_mb = await occupied(stand, stand.scale.pending)
-    progress(f"memory: {full_mb:.0f} MB, {empty_mb:.0f} MB with nothing pending")
+    empty = await stand.once(lambda: occupied(stand, 0), again=False)
+    found = await stand.once(lambda: occupied(stand, stand.scale.pending), again=False)
+    (empty_mb, _), (full_mb, highest_mb) = empty.value, found.value
+    stand.say(f"memory: {full_mb:.0f} MB, {empty_mb:.0f} MB with nothing pending")
     yield Result(
         scenario="memory",
         measure=f"a worker's resident memory, {stand.scale.pending:,} pending",
         engine=stand.engine,
         value=full_mb,
         unit="MB",
-        floor="nothing pending",
-        compared_value=empty_mb,
-        ratio=full_mb / empty_mb,
+        compared=[
+            Compared(
+                name="nothing pending", kind="before", value=empty_mb, ratio=full_mb / empty_mb
+            )
+        ],
         goal=f"< {GOAL_MB:g} MB",
         met=highest_mb < GOAL_MB,
+        around=[found.around],
         extra={"highest_mb": highest_mb},
     )
 

@@ -11,13 +11,15 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from statistics import median
+from typing import NamedTuple
 
-from benchmarks.processes import Crew, crew_of
-from benchmarks.report import Result, percentiles
+from benchmarks.metering import Meter
+from benchmarks.processes import Crew, Program, crew_of
+from benchmarks.report import Compared, Result, Sample, median_cost, middle, percentiles
 from benchmarks.sides import stage_floor
 from benchmarks.sides.stage_chain import CHAIN, Document, document
 from benchmarks.sides.stage_graph import counts_of_a_change
-from benchmarks.stand import Stand, progress
+from benchmarks.stand import Stand
 from gnomon.app import App
 from gnomon.stages import Stages
 from gnomon.stages.entities import Entities
@@ -64,7 +66,7 @@ async def crew(
 ) -> AsyncIterator[Crew]:
     options = {"url": url, "remote": remote, "fused": fused}
     count = size or stand.worker_count
-    async with crew_of(WORKER, options, size=count, folder=stand.folder) as found:
+    async with crew_of(Program(WORKER, options), size=count, folder=stand.folder) as found:
         yield found
         await found.stop()
 
@@ -90,32 +92,51 @@ async def all_done(entities: Entities, last: str, field: str) -> None:
 async def through_the_chain(stand: Stand, *, fused: bool) -> Result:
     """As stages are by default, each saved by itself; or marked `fuse`, saved together."""
     count = stand.scale.staged
-    ours, floors = [], []
-    for _ in range(stand.scale.rounds):
-        async with stand.database() as url, opened(url) as (_app, entities):
-            await put_all(entities, count)
-            await stand.settle(url)
-            async with crew(stand, url, fused=fused) as workers:
-                began = time.perf_counter()
-                workers.go()
-                await all_done(entities, f"e{count - 1}", f"s{CHAIN}")
-                ours.append(count / (time.perf_counter() - began))
-        floors.append(await floor(stand, count))
-        progress(f"stages: {ours[-1]:,.0f} entities/s, floor {floors[-1]:,.0f}")
-    value, compared = median(ours), median(floors)
+
+    async def one() -> tuple[Sample, float]:
+        ours, bare = await chained(stand, count, fused=fused), await floor(stand, count)
+        stand.say(f"stages: {ours.value:,.0f} entities/s, floor {bare:,.0f}")
+        return ours, bare
+
+    rounds = await stand.rounds(one)
+    ours, floors = [each.value[0] for each in rounds], [each.value[1] for each in rounds]
+    ratio = middle(ours) / median(floors)
     return Result(
         scenario="stages",
         measure=f"chain of {CHAIN} local stages{', fused' * fused}",
         engine=stand.engine,
-        value=value,
         unit="entities/s",
-        floor="bare batched SQL",
-        compared_value=compared,
-        ratio=value / compared,
+        value=middle(ours),
+        rounds=[sample.value for sample in ours],
+        cost=median_cost(sample.cost for sample in ours),
+        compared=[
+            Compared(
+                name="bare batched SQL",
+                kind="floor",
+                value=median(floors),
+                ratio=ratio,
+                rounds=floors,
+            )
+        ],
         goal=f">= {GOAL_FLOOR:g}",
-        met=value / compared >= GOAL_FLOOR,
-        extra={"saves_per_s": value * CHAIN, "rounds": ours},
+        met=ratio >= GOAL_FLOOR,
+        around=[each.around for each in rounds],
+        extra={"saves_per_s": middle(ours) * CHAIN},
     )
+
+
+async def chained(stand: Stand, count: int, *, fused: bool) -> Sample:
+    async with stand.database() as url, opened(url) as (_, entities):
+        await put_all(entities, count)
+        await stand.settle(url)
+        async with crew(stand, url, fused=fused) as workers:
+            meter = Meter(stand, workers.pids)
+            await meter.begin()
+            began = time.perf_counter()
+            workers.go()
+            await all_done(entities, f"e{count - 1}", f"s{CHAIN}")
+            rate = count / (time.perf_counter() - began)
+            return Sample(rate, await meter.end(count))
 
 
 async def floor(stand: Stand, count: int) -> float:
@@ -133,57 +154,83 @@ async def floor(stand: Stand, count: int) -> float:
 
 
 async def through_a_remote_stage(stand: Stand) -> Result:
-    count = stand.scale.staged
-    address = f"127.0.0.1:{free_port()}"
-    async with (
-        stand.database() as url,
-        opened(url) as (_, entities),
-        crew_of(SERVICE, {"address": address}, size=1, folder=stand.folder) as service,
-        crew(stand, url, size=1, remote=address) as workers,
-    ):
-        await put_all(entities, count)
-        service.go()
-        began = time.perf_counter()
-        workers.go()
-        await all_done(entities, f"e{count - 1}", "s1")
-        value = count / (time.perf_counter() - began)
-        await service.stop()
+    found = await stand.once(lambda: remotely(stand, stand.scale.staged))
     return Result(
         scenario="stages",
         measure="one remote stage, batch 256",
         engine=stand.engine,
-        value=value,
         unit="entities/s",
+        value=found.value.value,
+        cost=found.value.cost,
+        around=[found.around],
     )
+
+
+async def remotely(stand: Stand, count: int) -> Sample:
+    address = f"127.0.0.1:{free_port()}"
+    program = Program(SERVICE, {"address": address})
+    async with (
+        stand.database() as url,
+        opened(url) as (_, entities),
+        crew_of(program, size=1, folder=stand.folder) as service,
+        crew(stand, url, size=1, remote=address) as workers,
+    ):
+        await put_all(entities, count)
+        service.go()
+        meter = Meter(stand, [*service.pids, *workers.pids])
+        await meter.begin()
+        began = time.perf_counter()
+        workers.go()
+        await all_done(entities, f"e{count - 1}", "s1")
+        rate = count / (time.perf_counter() - began)
+        cost = await meter.end(count)
+        await service.stop()
+    return Sample(rate, cost)
 
 
 async def as_the_base_grows(stand: Stand) -> AsyncIterator[Result]:
     """What one more change costs, by how many entities are at rest."""
-    costs: dict[int, float] = {}
-    for size in stand.scale.staged_bases:
-        costs[size] = await cost_at(stand, size)
-        progress(f"stages: {size:,} entities: {costs[size]:.3f} ms an entity")
+
+    async def one() -> dict[int, Sample]:
+        costs = {}
+        for size in stand.scale.staged_bases:
+            costs[size] = await cost_at(stand, size)
+            stand.say(f"stages: {size:,} entities: {costs[size].value:.3f} ms an entity")
+        return costs
+
+    found = await stand.once(one, again=False)
+    costs = found.value
     smallest = min(costs)
-    for size, cost in costs.items():
+    for size, sample in costs.items():
         if size == smallest:
             continue
+        growth = sample.value / costs[smallest].value
         yield Result(
             scenario="stages",
             measure=f"cost of a change, {size:,} entities",
             engine=stand.engine,
-            value=cost,
             unit="ms",
-            floor=f"{smallest:,} entities",
-            compared_value=costs[smallest],
-            ratio=cost / costs[smallest],
+            value=sample.value,
+            cost=sample.cost,
+            compared=[
+                Compared(
+                    name=f"{smallest:,} entities",
+                    kind="before",
+                    value=costs[smallest].value,
+                    ratio=growth,
+                    cost=costs[smallest].cost,
+                )
+            ],
             goal=f"<= {GOAL_GROWTH:g} x",
-            met=cost / costs[smallest] <= GOAL_GROWTH,
+            met=growth <= GOAL_GROWTH,
+            around=[found.around],
         )
 
 
-async def cost_at(stand: Stand, size: int) -> float:
+async def cost_at(stand: Stand, size: int) -> Sample:
     """Milliseconds an entity, for changes through the whole chain in a base of this size."""
     fresh = stand.scale.staged // 4
+    samples = []
     async with stand.database() as url, opened(url) as (_, entities):
         await put_all(entities, size)
         async with crew(stand, url, fused=True) as workers:
@@ -191,18 +238,48 @@ async def cost_at(stand: Stand, size: int) -> float:
             await all_done(entities, f"e{size - 1}", f"s{CHAIN}")
             await stand.analyze(url)
             await stand.settle(url)
-            took_ms = []
+            meter = Meter(stand, workers.pids, itself=True)
             for number in range(stand.scale.rounds + 1):  # the first warms up
+                await meter.begin()
                 began = time.perf_counter()
                 await put_all(entities, fresh, first=size + number * fresh)
                 await all_done(entities, f"e{size + (number + 1) * fresh - 1}", f"s{CHAIN}")
-                took_ms.append((time.perf_counter() - began) * 1000 / fresh)
-    return median(took_ms[1:])
+                took_ms = (time.perf_counter() - began) * 1000 / fresh
+                samples.append(Sample(took_ms, await meter.end(fresh)))
+    counted = samples[1:]
+    return Sample(middle(counted), median_cost(sample.cost for sample in counted))
+
+
+class Walked(NamedTuple):
+    """How late fresh changes were, in milliseconds."""
+
+    idle: dict[str, float]
+    walking: dict[str, float]
+    left: int  # what the walk had still to do
 
 
 async def beside_a_walk(stand: Stand) -> Result:
     """How late fresh changes are while all stages walk over the base, and when idle."""
-    size = stand.scale.walked
+    found = await stand.once(lambda: walk(stand, stand.scale.walked))
+    idle, walking, left = found.value
+    ratio = walking["p99_ms"] / idle["p99_ms"]
+    return Result(
+        scenario="stages",
+        measure="main lane beside a walk, p99",
+        engine=stand.engine,
+        unit="ms",
+        value=walking["p99_ms"],
+        compared=[
+            Compared(name="idle", kind="before", value=idle["p99_ms"], ratio=ratio, extra=idle)
+        ],
+        goal=f"<= {GOAL_LANES:g} x",
+        met=ratio <= GOAL_LANES,
+        around=[found.around],
+        extra={**walking, "background_left": left},
+    )
+
+
+async def walk(stand: Stand, size: int) -> Walked:
     async with stand.database() as url, opened(url) as (_, entities):
         await put_all(entities, size)
         async with crew(stand, url) as workers:
@@ -214,19 +291,7 @@ async def beside_a_walk(stand: Stand) -> Result:
             await walk_begun(entities)
             walking = percentiles(await fresh_changes(stand, entities, sign=-2))
             left = sum(record.background for record in await entities.stages())
-    return Result(
-        scenario="stages",
-        measure="main lane beside a walk, p99",
-        engine=stand.engine,
-        value=walking["p99_ms"],
-        unit="ms",
-        floor="idle",
-        compared_value=idle["p99_ms"],
-        ratio=walking["p99_ms"] / idle["p99_ms"],
-        goal=f"<= {GOAL_LANES:g} x",
-        met=walking["p99_ms"] / idle["p99_ms"] <= GOAL_LANES,
-        extra={"idle": idle, "walking": walking, "background_left": left},
-    )
+    return Walked(idle, walking, left)
 
 
 async def over_a_graph(stand: Stand) -> list[Result]:

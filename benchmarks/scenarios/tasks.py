@@ -12,13 +12,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from statistics import median
+from typing import NamedTuple
 
 import asyncpg
 import psycopg
 
-from benchmarks.report import Result, percentiles
+from benchmarks.metering import Meter
+from benchmarks.report import Compared, Result, Sample, median_cost, middle, percentiles, quantile
 from benchmarks.sides.task_owner import insert, performed, task_owner
-from benchmarks.stand import Stand, progress
+from benchmarks.stand import Stand
 
 PEER = "pg_task, live, as recorded"
 PEER_RATES = {0: 505.0, 3: 447.0}  # 10,000 tasks a second, by `max`
@@ -44,51 +46,57 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
     yield await measure_start(stand)
 
 
+class Rates(NamedTuple):
+    """One round: tasks a second by `max`, and the two loops."""
+
+    groups: dict[int, Sample]
+    kept: float
+    alone: float
+
+
 async def measure_rates(stand: Stand) -> AsyncIterator[Result]:
     count = stand.scale.tasks
-    rates: dict[int, list[float]] = {beside: [] for beside in GROUPS}
-    loops: dict[str, list[float]] = {"kept": [], "alone": []}
-    for _ in range(stand.scale.rounds):
-        async with stand.database() as url, task_owner(stand, url) as user:
-            for beside, group in GROUPS.items():
-                await stand.settle(url)
-                first = await insert(user, count, group=group, beside=beside)
-                rates[beside].append(count / await performed(user, first, count))
-            loops["kept"].append(await asyncio.to_thread(loop_with_rows, url, count))
-            loops["alone"].append(await asyncio.to_thread(bare_loop, url, count))
-    kept, alone = median(loops["kept"]), median(loops["alone"])
+    rounds = await stand.rounds(lambda: rates_of(stand, count))
+    kept = median(each.value.kept for each in rounds)
+    alone = median(each.value.alone for each in rounds)
     for beside, group in GROUPS.items():
-        rate = median(rates[beside])
-        progress(f"tasks, {group}: {rate:.0f}/s; loops {kept:.0f}/s and {alone:.0f}/s")
-        peer = PEER_RATES[beside]
-        yield _rate(stand, group, rate, peer=PEER, compared=peer, goal=PEER_GOAL)
-        yield _rate(stand, group, rate, floor="loop of the same", compared=kept, goal=LOOP_GOAL)
-        yield _rate(stand, group, rate, floor="loop of the input alone", compared=alone)
+        samples = [each.value.groups[beside] for each in rounds]
+        rate, peer = middle(samples), PEER_RATES[beside]
+        stand.say(f"tasks, {group}: {rate:.0f}/s; loops {kept:.0f}/s and {alone:.0f}/s")
+        yield Result(
+            scenario="tasks",
+            measure=f"{count:,} tasks, live, {group}",
+            engine=stand.engine,
+            unit="tasks/s",
+            value=rate,
+            rounds=[sample.value for sample in samples],
+            cost=median_cost(sample.cost for sample in samples),
+            compared=[
+                Compared(name=PEER, kind="peer", value=peer, ratio=rate / peer),
+                Compared(name="loop of the same", kind="floor", value=kept, ratio=rate / kept),
+                Compared(
+                    name="loop of the input alone", kind="floor", value=alone, ratio=rate / alone
+                ),
+            ],
+            goal=f">= {PEER_GOAL:g} x pg_task, {LOOP_GOAL:g} x the loop of the same",
+            met=rate / peer >= PEER_GOAL and rate / kept >= LOOP_GOAL,
+            around=[each.around for each in rounds],
+        )
 
 
-def _rate(
-    stand: Stand,
-    group: str,
-    rate: float,
-    *,
-    compared: float,
-    goal: float | None = None,
-    peer: str | None = None,
-    floor: str | None = None,
-) -> Result:
-    return Result(
-        scenario="tasks",
-        measure=f"{stand.scale.tasks:,} tasks, live, {group}",
-        engine=stand.engine,
-        value=rate,
-        unit="tasks/s",
-        peer=peer,
-        floor=floor,
-        compared_value=compared,
-        ratio=rate / compared,
-        goal=None if goal is None else f">= {goal:g} x",
-        met=None if goal is None else rate / compared >= goal,
-    )
+async def rates_of(stand: Stand, count: int) -> Rates:
+    groups = {}
+    async with stand.database() as url, task_owner(stand, url) as owner:
+        for beside, group in GROUPS.items():
+            await stand.settle(url)
+            meter = Meter(stand, [owner.pid])
+            await meter.begin()
+            first = await insert(owner.user, count, group=group, beside=beside)
+            rate = count / await performed(owner.user, first, count)
+            groups[beside] = Sample(rate, await meter.end(count))
+        kept = await asyncio.to_thread(loop_with_rows, url, count)
+        alone = await asyncio.to_thread(bare_loop, url, count)
+    return Rates(groups, kept, alone)
 
 
 def loop_with_rows(url: str, count: int) -> float:
@@ -133,23 +141,43 @@ async def measure_without_reuse(stand: Stand) -> AsyncIterator[Result]:
     """Each task on a session of its own, as without `live` and `count`. Of pg_task there is no
     recorded figure for that: it was as fast as we were, in one run beside it."""
     count = max(1, stand.scale.tasks // SESSIONS_SHARE)
-    async with stand.database() as url, task_owner(stand, url) as user:
+    found = await stand.once(lambda: rates_without_reuse(stand, count))
+    groups, loop = found.value
+    for beside, group in GROUPS.items():
+        rate = groups[beside].value
+        stand.say(f"tasks, a session each, {group}: {rate:.0f}/s; loop {loop:.0f}/s")
+        yield Result(
+            scenario="tasks",
+            measure=f"{count:,} tasks, a session each, {group}",
+            engine=stand.engine,
+            unit="tasks/s",
+            value=rate,
+            cost=groups[beside].cost,
+            compared=[
+                Compared(
+                    name="loop of the same, a session each",
+                    kind="floor",
+                    value=loop,
+                    ratio=rate / loop,
+                )
+            ],
+            around=[found.around],
+        )
+
+
+async def rates_without_reuse(stand: Stand, count: int) -> tuple[dict[int, Sample], float]:
+    groups = {}
+    async with stand.database() as url, task_owner(stand, url) as owner:
         loop = await asyncio.to_thread(loop_of_sessions, url, count)
         for beside, group in GROUPS.items():
             await stand.settle(url)
-            first = await insert(user, count, group=f"{group}, alone", beside=beside, live="0")
-            rate = count / await performed(user, first, count)
-            progress(f"tasks, a session each, {group}: {rate:.0f}/s; loop {loop:.0f}/s")
-            yield Result(
-                scenario="tasks",
-                measure=f"{count:,} tasks, a session each, {group}",
-                engine=stand.engine,
-                value=rate,
-                unit="tasks/s",
-                floor="loop of the same, a session each",
-                compared_value=loop,
-                ratio=rate / loop,
-            )
+            meter = Meter(stand, [owner.pid])
+            await meter.begin()
+            alone = f"{group}, alone"
+            first = await insert(owner.user, count, group=alone, beside=beside, live="0")
+            rate = count / await performed(owner.user, first, count)
+            groups[beside] = Sample(rate, await meter.end(count))
+    return groups, loop
 
 
 def loop_of_sessions(url: str, count: int) -> float:
@@ -169,31 +197,51 @@ def loop_of_sessions(url: str, count: int) -> float:
 
 async def measure_growth(stand: Stand) -> AsyncIterator[Result]:
     """The rate of the first tasks of queues of different lengths."""
-    costs = {}
+    found = await stand.once(lambda: costs_of_queues(stand), again=False)
+    costs = found.value
+    smallest = min(costs)
+    for waiting, sample in costs.items():
+        if waiting == smallest:
+            continue
+        growth = sample.value / costs[smallest].value
+        yield Result(
+            scenario="tasks",
+            measure=f"{waiting:,} waiting",
+            engine=stand.engine,
+            unit="ms/task",
+            value=sample.value,
+            cost=sample.cost,
+            compared=[
+                Compared(
+                    name=f"{smallest:,} waiting",
+                    kind="before",
+                    value=costs[smallest].value,
+                    ratio=growth,
+                    cost=costs[smallest].cost,
+                )
+            ],
+            goal=f"<= {GROWTH_GOAL:g} x",
+            met=growth <= GROWTH_GOAL,
+            around=[found.around],
+        )
+
+
+async def costs_of_queues(stand: Stand) -> dict[int, Sample]:
+    """Milliseconds for a task, by how many wait."""
+    found = {}
     for waiting in stand.scale.tasks_growth:
         async with stand.database() as url:
             async with task_owner(stand, url):
                 pass  # the table is made
             first = await queue_up(stand, url, waiting)
             count = min(waiting, stand.scale.tasks)
-            async with task_owner(stand, url) as user:
-                costs[waiting] = await performed(user, first, count) / count
-        progress(f"tasks, {waiting:,} waiting: {1 / costs[waiting]:.0f}/s")
-    smallest = min(costs)
-    for waiting, cost in costs.items():
-        if waiting != smallest:
-            yield Result(
-                scenario="tasks",
-                measure=f"{waiting:,} waiting",
-                engine=stand.engine,
-                value=cost * 1000,
-                unit="ms/task",
-                floor=f"{smallest:,} waiting",
-                compared_value=costs[smallest] * 1000,
-                ratio=cost / costs[smallest],
-                goal=f"<= {GROWTH_GOAL:g} x",
-                met=cost / costs[smallest] <= GROWTH_GOAL,
-            )
+            async with task_owner(stand, url) as owner:
+                meter = Meter(stand, [owner.pid])
+                await meter.begin()
+                took_ms = await performed(owner.user, first, count) / count * 1000
+                found[waiting] = Sample(took_ms, await meter.end(count))
+        stand.say(f"tasks, {waiting:,} waiting: {1000 / took_ms:.0f}/s")
+    return found
 
 
 async def queue_up(stand: Stand, url: str, waiting: int) -> int:
@@ -210,27 +258,38 @@ async def queue_up(stand: Stand, url: str, waiting: int) -> int:
 
 async def measure_start(stand: Stand) -> Result:
     """From the commit of an insert to the start, at idle and with default settings."""
-    late = []
-    async with stand.database() as url, task_owner(stand, url) as user:
-        for _ in range(stand.scale.tasks_idle):
-            late.append(await start_after(user))
-            await asyncio.sleep(0.05)
+    round_ = await stand.once(lambda: late_starts(stand))
+    late = round_.value
     found = percentiles(late)
-    p95_ms = sorted(late)[int(len(late) * 0.95)] * 1000
-    progress(f"tasks, start at idle: {found}")
+    stand.say(f"tasks, start at idle: {found}")
     return Result(
         scenario="tasks",
         measure="start after insert, idle: median",
         engine=stand.engine,
         value=found["p50_ms"],
         unit="ms",
-        peer="pg_task, sleep 1 s, as recorded",
-        compared_value=PEER_START_MS,
-        ratio=PEER_START_MS / found["p50_ms"],
+        compared=[
+            Compared(
+                name="pg_task, sleep 1 s, as recorded",
+                kind="peer",
+                value=PEER_START_MS,
+                ratio=PEER_START_MS / found["p50_ms"],
+            )
+        ],
         goal=f"<= {START_GOAL_MS:g} ms",
         met=found["p50_ms"] <= START_GOAL_MS,
-        extra={**found, "p95_ms": p95_ms},
+        around=[round_.around],
+        extra={**found, "p95_ms": quantile(late, 0.95) * 1000},
     )
+
+
+async def late_starts(stand: Stand) -> list[float]:
+    late = []
+    async with stand.database() as url, task_owner(stand, url) as owner:
+        for _ in range(stand.scale.tasks_idle):
+            late.append(await start_after(owner.user))
+            await asyncio.sleep(0.05)
+    return late
 
 
 async def start_after(user: asyncpg.Connection) -> float:

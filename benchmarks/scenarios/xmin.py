@@ -11,53 +11,118 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from statistics import mean
+from typing import NamedTuple
 
 import asyncpg
 
+from benchmarks.metering import Meter
 from benchmarks.processes import Crew
-from benchmarks.report import Result
+from benchmarks.report import Compared, Cost, Result, Series
+from benchmarks.scenarios.sustained import Look, plots_of, state_of
 from benchmarks.sides.gnomon import balanced, create_all, gnomon_crew, opened, requests
-from benchmarks.stand import Stand, progress
+from benchmarks.stand import Stand
 from gnomon.app import App
 
 OUTSTANDING_MAX = 10_000
 CHUNK = 1_000
 WARM_S = 2.0
+STEP_S = 2.0
 GOAL = 0.7
+
+
+class Held(NamedTuple):
+    """Rates before, while and after the snapshot was held, and what one action cost before and
+    while it was."""
+
+    before: list[float]
+    held: list[float]
+    after: list[float]
+    cost_before: Cost
+    cost: Cost
+    looks: list[Look]
 
 
 async def measure(stand: Stand) -> AsyncIterator[Result]:
     scale = stand.scale
-    async with stand.database() as url, opened(stand, url) as app, gnomon_crew(stand, url) as crew:
-        crew.go()
-        await balanced(app, stand.worker_count)
-        streaming = asyncio.create_task(keep_creating(app, crew))
-        try:
-            await rate(app, crew, WARM_S, streaming)
-            before = await rate(app, crew, scale.steady_for_s, streaming)
-            async with foreign_snapshot(url, app.settings.database.schema):
-                thirds = [
-                    await rate(app, crew, scale.snapshot_for_s / 3, streaming) for _ in range(3)
-                ]
-            after = await rate(app, crew, scale.steady_for_s / 2, streaming)
-        finally:
-            streaming.cancel()
-            await asyncio.gather(streaming, return_exceptions=True)
-    held = sum(thirds) / 3
-    progress(f"xmin: {before:,.0f}/s before, {[round(t) for t in thirds]} held, {after:,.0f} after")
+    found = await stand.once(lambda: hold(stand), again=False)
+    run = found.value
+    before, held = mean(run.before), mean(run.held)
+    last_third = mean(run.held[-max(1, len(run.held) // 3) :])
+    stand.say(f"xmin: {before:,.0f}/s before, {held:,.0f}/s held, {mean(run.after):,.0f}/s after")
+    rates = [*run.before, *run.held, *run.after]
     yield Result(
         scenario="xmin",
         measure=f"create and drain, a foreign snapshot held for {scale.snapshot_for_s:g} s",
         engine=stand.engine,
-        value=held,
         unit="actions/s",
-        floor="the same before",
-        compared_value=before,
-        ratio=held / before,
+        value=held,
+        rounds=run.held,
+        cost=run.cost,
+        compared=[
+            Compared(
+                name="the same before",
+                kind="before",
+                value=before,
+                ratio=held / before,
+                rounds=run.before,
+                cost=run.cost_before,
+            )
+        ],
         goal=f">= {GOAL:g} x",
         met=held / before >= GOAL,
-        extra={"held_thirds": thirds, "last_third_ratio": thirds[-1] / before, "after": after},
+        around=[found.around],
+        series=[
+            Series(
+                title=f"Actions a second; a foreign snapshot is held from {scale.steady_for_s:g} s "
+                f"to {scale.steady_for_s + scale.snapshot_for_s:g} s",
+                unit="actions/s",
+                lines={"rate": [((n + 1) * step_s(stand), rate) for n, rate in enumerate(rates)]},
+            ),
+            *plots_of(run.looks),
+        ],
+        extra={"last_third_ratio": last_third / before, "after": mean(run.after)},
     )
+
+
+async def hold(stand: Stand) -> Held:
+    scale = stand.scale
+    looks: list[Look] = []
+
+    async def rates(for_s: float) -> list[float]:
+        found = []
+        for _ in range(max(1, round(for_s / step_s(stand)))):
+            found.append(await rate(stand, app, crew, streaming))
+            looks.append(Look(time.time() - start, *await state_of(app, url)))
+        return found
+
+    async with stand.database() as url, opened(stand, url) as app, gnomon_crew(stand, url) as crew:
+        crew.go()
+        await balanced(app, stand.worker_count)
+        streaming = asyncio.create_task(keep_creating(app, crew))
+        meter = Meter(stand, crew.pids, itself=True)
+        try:
+            await asyncio.sleep(WARM_S)
+            start = time.time()
+            await meter.begin()
+            count = crew.count
+            before = await rates(scale.steady_for_s)
+            cost_before = await meter.end(crew.count - count)
+            async with foreign_snapshot(url, app.settings.database.schema):
+                await meter.begin()
+                count = crew.count
+                held = await rates(scale.snapshot_for_s)
+                cost = await meter.end(crew.count - count)
+            after = await rates(scale.steady_for_s / 2)
+        finally:
+            streaming.cancel()
+            await asyncio.gather(streaming, return_exceptions=True)
+    return Held(before, held, after, cost_before, cost, looks)
+
+
+def step_s(stand: Stand) -> float:
+    """One point of the plot."""
+    return min(STEP_S, stand.scale.steady_for_s / 2)
 
 
 async def keep_creating(app: App, crew: Crew) -> None:
@@ -71,17 +136,17 @@ async def keep_creating(app: App, crew: Crew) -> None:
         number += 1
 
 
-async def rate(app: App, crew: Crew, for_s: float, streaming: asyncio.Task[None]) -> float:
-    """How many a second are performed, for so long."""
+async def rate(stand: Stand, app: App, crew: Crew, streaming: asyncio.Task[None]) -> float:
+    """How many a second are performed, for one step."""
     count, began = crew.count, time.perf_counter()
-    await asyncio.wait({streaming}, timeout=for_s)
+    await asyncio.wait({streaming}, timeout=step_s(stand))
     if streaming.done():
         streaming.result()  # raises what ended it
     crew.check()
     if crew.count == count:
         counts = await app.store.actions.count()
         logs = [worker.errors for worker in crew.workers]
-        progress(f"xmin: nothing was performed for {for_s:g} s; {dict(counts)}; {logs}")
+        stand.say(f"xmin: nothing was performed for {step_s(stand):g} s; {dict(counts)}; {logs}")
     return (crew.count - count) / (time.perf_counter() - began)
 
 

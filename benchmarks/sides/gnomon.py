@@ -9,41 +9,24 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.processes import Crew, crew_of
+from benchmarks.processes import Crew, Program, crew_of
 from benchmarks.profiling import StoreProfile, profile_table, statement_table
-from benchmarks.stand import Stand, progress
+from benchmarks.stand import Stand
 from gnomon.app import App
-from gnomon.contracts.store import HeldShard, Selection
+from gnomon.contracts.store import HeldShard
 from gnomon.model.action import State
 from gnomon.model.spec import Python, Spec
 from gnomon.scheduler import Request
-from gnomon.scheduler.scheduler import BULK_MAX, PAGE_MAX
+from gnomon.scheduler.scheduler import BULK_MAX
 
 WORKER = "benchmarks.sides.gnomon_worker"
 BALANCED_S = 30.0
 RECORDED_S = 15.0  # without any progress
 LOOK_EVERY_S = 0.005
 NOOP = Spec(action=Python(function="noop"))
-
-
-class Life(NamedTuple):
-    """When a finished action was created, due and begun, all by the database's clock."""
-
-    created_at: datetime
-    due_at: datetime
-    began_at: datetime
-
-    @property
-    def late_s(self) -> float:
-        return (self.began_at - self.due_at).total_seconds()
-
-    @property
-    def latency_s(self) -> float:
-        return (self.began_at - self.created_at).total_seconds()
 
 
 @asynccontextmanager
@@ -55,26 +38,32 @@ async def opened(stand: Stand, url: str) -> AsyncIterator[App]:
             profile.attach(app)
         yield app
     if stand.profiled:
-        progress("verbs of the bench itself:\n" + profile_table([profile.rows()]))
+        stand.say("verbs of the bench itself:\n" + profile_table([profile.rows()]))
 
 
 @asynccontextmanager
 async def gnomon_crew(
-    stand: Stand, url: str, *, size: int | None = None, signed: str | None = None
+    stand: Stand,
+    url: str,
+    *,
+    size: int | None = None,
+    signed: str | None = None,
+    timed: bool = False,
 ) -> AsyncIterator[Crew]:
     """Worker processes, ready; with a profile their account is shown when they have ended.
 
-    `signed`: a URL on this machine that they may call, and sign their calls to.
+    `signed`: a URL on this machine that they may call, and sign their calls to; `timed`: they note
+    when each action was due and when its function was called.
     """
-    options = {"url": url, "profiled": stand.profiled, "signed": signed}
+    options = {"url": url, "profiled": stand.profiled, "signed": signed, "timed": timed}
     size = size or stand.worker_count
-    async with crew_of(WORKER, options, size=size, folder=stand.folder) as crew:
+    async with crew_of(Program(WORKER, options), size=size, folder=stand.folder) as crew:
         yield crew
         await crew.stop()
     if stand.profiled:
-        progress("verbs of the workers:\n" + profile_table(w["profile"] for w in crew.last_words))
+        stand.say("verbs of the workers:\n" + profile_table(w["profile"] for w in crew.last_words))
         if stand.server is not None:
-            progress("statements:\n" + await statement_table(url))
+            stand.say("statements:\n" + await statement_table(url))
 
 
 def requests(prefix: str, due: Sequence[datetime | None]) -> list[Request]:
@@ -137,29 +126,3 @@ async def held(app: App, shards: Iterable[int]) -> AsyncIterator[list[HeldShard]
         holdings.append(got)
     yield holdings
     await leases.release(holdings)
-
-
-async def lives(app: App, prefix: str, count: int, *, within_s: float = 60.0) -> list[Life]:
-    """The records of all `count` finished actions of a prefix; waits until they are there."""
-    end = time.monotonic() + within_s
-    while len(found := await _lives(app, prefix)) < count:
-        if time.monotonic() > end:
-            raise TimeoutError(f"{len(found)} of {count} {prefix} actions are recorded")
-        await asyncio.sleep(0.2)
-    return found
-
-
-async def _lives(app: App, prefix: str) -> list[Life]:
-    selection = Selection(states=(State.DONE,), id_prefix=f"{prefix}-")
-    found: list[Life] = []
-    after: str | None = None
-    while True:
-        page = await app.scheduler.list(selection, after=after, limit=PAGE_MAX)
-        for action in page.actions:
-            last, due = action.status.last_attempt, action.status.occurrence_at
-            assert last is not None
-            assert due is not None
-            found.append(Life(action.meta.created_at, due, last.began_at))
-        after = page.next
-        if after is None:
-            return found

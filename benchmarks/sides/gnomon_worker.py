@@ -46,13 +46,16 @@ def settings_for(signed: str | None) -> Settings:
     )
 
 
-async def work(url: str, *, profiled: bool, signed: str | None) -> None:
+async def work(url: str, *, profiled: bool, signed: str | None, timed: bool) -> None:
     tally = Tally()
     app = App(url, settings=settings_for(signed), observer=Complaints())
 
     @app.action(name="noop")
-    async def noop(_attempt: AttemptContext) -> None:
-        tally.add()
+    async def noop(attempt: AttemptContext) -> None:
+        if timed:
+            tally.add_call(attempt.scheduled_at.timestamp(), attempt.id)
+        else:
+            tally.add()
 
     profile = StoreProfile()
     async with app:
@@ -70,4 +73,11 @@ async def work(url: str, *, profiled: bool, signed: str | None) -> None:
 
 if __name__ == "__main__":
     given = options()
-    uvloop.run(work(given["url"], profiled=given["profiled"], signed=given["signed"]))
+    uvloop.run(
+        work(
+            given["url"],
+            profiled=given["profiled"],
+            signed=given["signed"],
+            timed=given["timed"],
+        )
+    )

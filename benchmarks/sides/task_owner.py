@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -21,8 +22,15 @@ LOOK_S = 0.1
 READY = b"task_table_owned"
 
 
+class TaskOwner(NamedTuple):
+    """`gnomon tasks`, and a connection of the user's."""
+
+    pid: int
+    user: asyncpg.Connection
+
+
 @asynccontextmanager
-async def task_owner(stand: Stand, url: str) -> AsyncIterator[asyncpg.Connection]:
+async def task_owner(stand: Stand, url: str) -> AsyncIterator[TaskOwner]:
     """`gnomon tasks` on a database, owning its table; a connection of the user's."""
     name = urlsplit(url).path.removeprefix("/")
     conf = msgspec.json.encode([{"data": name, "user": "postgres", "superuser": True}]).decode()
@@ -36,7 +44,7 @@ async def task_owner(stand: Stand, url: str) -> AsyncIterator[asyncpg.Connection
     try:
         await _ready(log, process)
         user = await asyncpg.connect(url)
-        yield user
+        yield TaskOwner(process.pid, user)
     finally:
         if user is not None:
             await user.close()

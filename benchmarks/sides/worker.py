@@ -2,22 +2,22 @@
 
 A worker is a child process. It reads `go` and `stop` on its standard input (the end of the input
 is a `stop` too, so that none outlives the bench) and writes one JSON object a line: that it is
-ready, how many actions it has performed so far, when each began if asked, and a last word.
+ready, how many actions it has performed so far, when each was called if asked, and a last word.
+
+The standard library only: the peers' programs use it in environments of their own.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 import time
 from typing import Any
 
-import msgspec
-
 TELL_EVERY_S = 0.005
 ORPHAN_S = 5.0  # after the bench is gone
-_ENCODER = msgspec.json.Encoder()
 
 
 class Tally:
@@ -25,7 +25,9 @@ class Tally:
 
     def __init__(self) -> None:
         self.count = 0
-        self.began: list[tuple[float, float]] = []  # (due, began) in seconds since 1970, if asked
+        # What was called when, if asked: its id, and in seconds since 1970 when it was due (None:
+        # at once) and when it was called.
+        self.calls: list[tuple[str, float | None, float]] = []
         self.first_at: float | None = None
         self._go = threading.Event()
         self._stop = threading.Event()
@@ -37,9 +39,9 @@ class Tally:
             self.first_at = time.time()
         self.count += 1
 
-    def add_due(self, due: float) -> None:
-        """One more was performed; remember when it was due and when it began."""
-        self.began.append((due, time.time()))
+    def add_call(self, due: float | None, name: str = "") -> None:
+        """One more was performed; remember when it was due and that it was called now."""
+        self.calls.append((name, due, time.time()))
         self.add()
 
     def wait_go(self) -> None:
@@ -57,7 +59,7 @@ class Tally:
 
     def bye(self, **fields: Any) -> None:
         """The last word: everything that is worth telling at the end."""
-        last = {"count": self.count, "first_at": self.first_at, "began": self.began}
+        last = {"count": self.count, "first_at": self.first_at, "calls": self.calls}
         say({"event": "bye", **last, **fields})
 
     def _listen(self) -> None:
@@ -85,11 +87,11 @@ class Tally:
 
 def say(message: dict[str, Any]) -> None:
     """One line to the bench."""
-    sys.stdout.buffer.write(_ENCODER.encode(message) + b"\n")
+    sys.stdout.buffer.write(json.dumps(message, default=str).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
 def options() -> dict[str, Any]:
     """What the bench wants of this worker: the JSON object that is the only argument."""
-    found: dict[str, Any] = msgspec.json.decode(sys.argv[1])
+    found: dict[str, Any] = json.loads(sys.argv[1])
     return found

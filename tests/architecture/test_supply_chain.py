@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.peers.peer import PEERS
+
 ROOT = Path(__file__).parents[2]
-LOCKS = ("requirements-dev.lock", "requirements-bench.lock")
+DEV_LOCK = ROOT / "requirements-dev.lock"
+PEER_LOCKS = sorted((ROOT / "benchmarks" / "peers" / "requirements").glob("*.txt"))
 FILE_BYTES_MAX = 4 * 1024 * 1024
 SECRETS = re.compile(
     r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----\s+[A-Za-z0-9+/=]{40}"
@@ -27,24 +30,28 @@ SECRETS = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", LOCKS)
-def test_every_package_has_its_hashes(name: str) -> None:
+@pytest.mark.parametrize("lock", [DEV_LOCK, *PEER_LOCKS], ids=lambda path: path.name)
+def test_every_package_has_its_hashes(lock: Path) -> None:
     """pip then takes these very files, and refuses any other."""
-    lock = (ROOT / name).read_text()
-    parts = re.split(r"(?m)^(?=[A-Za-z0-9._-]+==)", lock)[1:]
-    assert 50 < len(parts)
+    parts = re.split(r"(?m)^(?=[A-Za-z0-9._-]+==)", lock.read_text())[1:]
+    assert (50 if lock == DEV_LOCK else 0) < len(parts)
     assert [] == [part.split()[0] for part in parts if "--hash=sha256:" not in part]
+
+
+def test_every_peer_has_a_lock_of_its_own() -> None:
+    """One that is compared with is installed at a fixed version."""
+    assert {peer.key for peer in PEERS} == {path.stem for path in PEER_LOCKS}
 
 
 def test_the_bill_of_materials_names_every_package() -> None:
     """With version and hashes; the same lock file gives the same bill."""
-    command = [sys.executable, str(ROOT / "scripts" / "sbom.py"), str(ROOT / LOCKS[0])]
+    command = [sys.executable, str(ROOT / "scripts" / "sbom.py"), str(DEV_LOCK)]
     first, second = (
         subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in "ab"
     )
     assert first == second
     bill = json.loads(first)
-    locked = re.findall(r"(?m)^([A-Za-z0-9._-]+)==([^\s;\\]+)", (ROOT / LOCKS[0]).read_text())
+    locked = re.findall(r"(?m)^([A-Za-z0-9._-]+)==([^\s;\\]+)", DEV_LOCK.read_text())
     assert locked == [(each["name"], each["version"]) for each in bill["components"]]
     assert all(each["hashes"] for each in bill["components"])
 

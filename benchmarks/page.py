@@ -1,0 +1,170 @@
+"""Makes docs/benchmarks.md and its plots of the file of one run, and of nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from benchmarks import svg
+from benchmarks.calibration import CPU_THRESHOLD, SYNC_THRESHOLD, Calibration
+from benchmarks.progress import lasting
+from benchmarks.report import RUNS, Compared, Cost, Result, Run, amount, load
+from benchmarks.scenarios import SCENARIOS
+
+ROOT = Path(__file__).parents[1]
+KEPT = Path(__file__).parent / "results"  # one file, in the repository
+PAGE = ROOT / "docs" / "benchmarks.md"
+PLOTS = ROOT / "docs" / "benchmarks"
+ENGINE_NAMES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
+BAR_LABEL_CHARS_MAX = 46
+HEADER = (
+    "| measure | system | value | Gnomon is | Python | server | WAL | rounds | goal |\n"
+    "|---|---|---:|---:|---:|---:|---:|---|---|"
+)
+
+HOW_TO_READ = """\
+[Performance](explain/performance.md) says what is measured, how, and why some goals are missed. *Gnomon \
+is*: how many times better than a peer; what part of a floor or of its own former state it reaches; for \
+growth how many times more it costs. *Python*, *server*: processor time of one action, in µs; *WAL*: bytes \
+of PostgreSQL's log for one action (on SQLite: all bytes that the processes wrote). *Rounds*: the least and \
+the most of them."""  # noqa: E501 - a paragraph
+
+
+def publish(file: Path) -> str:
+    """Keep this run (the newest, if none is named) in the repository, and make the page of it."""
+    source = file if file.is_file() else newest()
+    for old in KEPT.glob("*.json"):
+        if old.resolve() != source.resolve():
+            old.unlink()
+    kept = KEPT / source.name
+    if kept.resolve() != source.resolve():
+        shutil.copyfile(source, kept)
+    shutil.rmtree(PLOTS, ignore_errors=True)
+    PLOTS.mkdir(parents=True)
+    run = load(kept)
+    for name, text in plots(run).items():
+        (PLOTS / name).write_text(text)
+    PAGE.write_text(page(run, kept.name))
+    return f"{PAGE.relative_to(ROOT)} shows {kept.relative_to(ROOT)}"
+
+
+def newest() -> Path:
+    found = sorted(RUNS.glob("*.json"))
+    if not found:
+        raise SystemExit("there is no run to be published; `make bench` makes one")
+    return found[-1]
+
+
+def page(run: Run, source: str) -> str:
+    """The whole page."""
+    parts = [
+        "# Benchmarks",
+        f"<!-- Made by `make bench-page` of benchmarks/results/{source}; do not edit. -->",
+        about(run),
+        *warnings(run),
+        HOW_TO_READ,
+        *(part for name in SCENARIOS for part in section(run, name)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def about(run: Run) -> str:
+    known = run.about
+    peers = ", ".join(known.get("peers", [])) or "no peers"
+    return (
+        f"{known['date']}, commit {known['commit']}, Gnomon {known['gnomon']} beside {peers}. "
+        f"{known['cpus']} of {known['processor']} ({known['machine']}), Linux {known['kernel']}, "
+        f"Python {known['python']}, PostgreSQL {known.get('postgres') or 'not measured'}, "
+        f"SQLite {known['sqlite']}; {known['rounds']} rounds, "
+        f"{lasting(sum(run.took_s.values()))} in all. The machine was disturbed in {run.disturbed} "
+        f"of {run.calibrations} calibrations (more than {CPU_THRESHOLD:g} times the best time for "
+        f"fixed work on all processors, or {SYNC_THRESHOLD:g} times for synced writes); a figure "
+        "with such a round is marked ⚠."
+    )
+
+
+def warnings(run: Run) -> Iterator[str]:
+    if run.about.get("quick"):
+        yield (
+            "**A short run with small numbers, which shows that measuring works: its figures mean "
+            "little.**"
+        )
+    if run.interrupted:
+        yield "**The run was interrupted: only what was finished is here.**"
+    for why in run.missing.values():
+        yield f"**Missing peer**: {why}"
+    for name in run.failed:
+        yield f"**Failed**: {name}"
+
+
+def section(run: Run, scenario: str) -> Iterator[str]:
+    """A scenario, on both engines."""
+    found = [result for result in run.results if result.scenario == scenario]
+    if not found:
+        return
+    yield f"## {scenario}"
+    text = SCENARIOS[scenario].about
+    yield text[0].upper() + text[1:]
+    for engine, title in ENGINE_NAMES.items():
+        mine = [result for result in found if result.engine == engine]
+        if not mine:
+            continue
+        yield f"### {scenario} on {title}"
+        yield "\n".join([HEADER, *(row for result in mine for row in rows(result, run.best))])
+        names = [name for name in plots(run) if name.startswith(f"{scenario}-{engine}-")]
+        if names:
+            yield "\n".join(f"![{name.removesuffix('.svg')}](benchmarks/{name})" for name in names)
+
+
+def rows(result: Result, best: Calibration | None) -> Iterator[str]:
+    mark = " ⚠" if result.disturbed_count(best) else ""
+    goal = result.goal or ""
+    if result.met is not None:
+        goal += ": yes" if result.met else ": **no**"
+    value = f"**{amount(result.value)}** {result.unit}{mark}"
+    yield _row(result.measure, "Gnomon", value, "", *costs(result.cost), spread(result), goal)
+    for each in result.compared:
+        value = f"{amount(each.value)} {result.unit}"
+        ratio = f"{each.ratio:.2f} x"
+        yield _row("", each.name, value, ratio, *costs(each.cost), spread(each), "")
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def costs(cost: Cost | None) -> tuple[str, str, str]:
+    if cost is None:
+        return "", "", ""
+    known = (cost.python_us, cost.server_us, cost.wal_bytes)
+    python, server, wal = ("" if value is None else amount(value) for value in known)
+    return python, server, wal
+
+
+def spread(side: Result | Compared) -> str:
+    if len(side.rounds) < 2:
+        return ""
+    return f"{amount(min(side.rounds))} to {amount(max(side.rounds))} ({len(side.rounds)})"
+
+
+def plots(run: Run) -> Mapping[str, str]:
+    """File names and their SVG: bars where there are peers, lines where there is a time."""
+    found = {}
+    for number, result in enumerate(run.results):
+        name = f"{result.scenario}-{result.engine}-{number}"
+        if any(each.kind == "peer" for each in result.compared):
+            found[f"{name}.svg"] = svg.bars(f"{result.measure} ({result.unit})", bars_of(result))
+        for place, series in enumerate(result.series):
+            found[f"{name}-{place}.svg"] = svg.lines(series.title, series.unit, series.lines)
+    return found
+
+
+def bars_of(result: Result) -> list[svg.Bar]:
+    return [
+        svg.Bar("Gnomon", result.value, amount(result.value)),
+        *(
+            svg.Bar(each.name[:BAR_LABEL_CHARS_MAX], each.value, amount(each.value), 1)
+            for each in result.compared
+        ),
+    ]
