@@ -94,9 +94,13 @@ def scenario_list() -> str:
             scenario.about, 90, initial_indent=" " * 6, subsequent_indent=" " * 6
         )
     total_s = sum(step.expected_s for step in planned(FULL, quick=False))
+    grown_s = sum(takes.grown_s for each in SCENARIOS.values() for takes in each.takes.values())
+    whole, grown = lasting(total_s), lasting(total_s + grown_s)
     lines += [
         "",
-        f"All of them take about {lasting(total_s)}; Ctrl-C ends early and keeps what is there.",
+        f"All of them take about {whole} on a quiet machine, with --full-growth {grown}.",
+        "Rounds on a disturbed machine are repeated, so it may be more.",
+        "Ctrl-C ends early and keeps what is there.",
     ]
     return "\n".join(lines)
 
@@ -129,7 +133,8 @@ def expected_s(name: str, engine: Engine, scale: Scale, *, quick: bool = False) 
         return scenario.quick_s
     takes = scenario.takes[engine]
     longer_s = scale.sustained_for_s - FULL.sustained_for_s if name == "sustained" else 0.0
-    return takes.always_s + takes.round_s * scale.rounds + longer_s
+    grown_s = takes.grown_s if PENDING_FULL in scale.growth else 0.0
+    return takes.always_s + takes.round_s * scale.rounds + longer_s + grown_s
 
 
 def planned(

@@ -74,9 +74,10 @@ def about(run: Run) -> str:
     peers = ", ".join(known.get("peers", [])) or "no peers"
     return (
         f"{known['date']}, commit {known['commit']}, Gnomon {known['gnomon']} beside {peers}. "
-        f"{known['cpus']} of {known['processor']} ({known['machine']}), Linux {known['kernel']}, "
+        f"{known['cpus']} processors ({known['processor']}, {known['machine']}), "
+        f"Linux {known['kernel']}, "
         f"Python {known['python']}, PostgreSQL {known.get('postgres') or 'not measured'}, "
-        f"SQLite {known['sqlite']}; {known['rounds']} rounds, "
+        f"SQLite {known['sqlite']}; rounds: {known['rounds']}; "
         f"{lasting(sum(run.took_s.values()))} in all. The machine was disturbed in {run.disturbed} "
         f"of {run.calibrations} calibrations (more than {CPU_THRESHOLD:g} times the best time for "
         f"fixed work on all processors, or {SYNC_THRESHOLD:g} times for synced writes); a figure "

@@ -33,7 +33,7 @@ def no_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def refuse(python: Path, _requirements: Path) -> None:
         raise subprocess.CalledProcessError(1, [str(python)], stderr="first\nno such package\n")
 
-    monkeypatch.setattr(environment.venv, "create", lambda folder, **_: folder.mkdir())
+    monkeypatch.setattr("venv.create", lambda folder, **_: folder.mkdir())
     monkeypatch.setattr(environment, "_install", refuse)
     return tmp_path
 
