@@ -18,6 +18,7 @@ QUEUE = "bench"
 BULK = 5_000
 CONNECTIONS = 20
 SHUTDOWN_MS = 5_000
+LEADER_MS = 500  # who promotes is elected; the workers are new
 
 
 @dataclass
@@ -80,6 +81,7 @@ async def work(given: dict[str, Any]) -> None:
         [queue],
         poll_interval_ms=given["poll_interval_ms"],
         promote_interval_ms=given["promote_interval_ms"],
+        leader_election_interval_ms=LEADER_MS,
     )
     await until_stopped(tally, asyncio.Event().wait())
     await client.shutdown(SHUTDOWN_MS)
