@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ class Peer:
 
 
 SLOW_SHARE = 10
+SETTLE = 10
+SETTLE_AHEAD_S = 0.5
 PEERS = (
     Peer(
         "pgqueuer", "PgQueuer", "pgqueuer", "postgres",
@@ -119,6 +122,14 @@ class OpenPeer:
 
     async def waiting(self) -> int:
         return int((await self.client.ask(verb="waiting")).value or 0)
+
+    async def settled(self, crew: Crew) -> int:
+        """Wait until its workers perform what becomes due later: some elect first who looks after
+        that, as Gnomon's workers first share the shards. How many actions it took."""
+        before = crew.count
+        await self.create([time.time() + SETTLE_AHEAD_S] * SETTLE)
+        await crew.performed(before + SETTLE)
+        return SETTLE
 
     def crew(self, *, timed: bool = False) -> AbstractAsyncContextManager[Crew]:
         """Its worker processes; `timed`: they note when each was due and when it was called."""

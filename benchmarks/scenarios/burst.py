@@ -198,6 +198,7 @@ async def burst_peer(stand: Stand, peer: Peer) -> Burst:
         created = await side.create([None] * warm)
         needed_s = planned_s(stand, count, created.wall_s / warm)
         await crew.performed(warm)
+        warm += await side.settled(crew)
         instant = time.time() + needed_s
         await side.create([instant] * count)
         await before(instant, PROBES_BEFORE_S)
