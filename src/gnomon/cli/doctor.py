@@ -23,6 +23,7 @@ EPILOG = options.examples(
 IDENTITY_RULE = "identity"
 OUTBOX_RULE = "outbox_age"
 UNSERVED_RULE = "stage_unserved"
+RELAY_RULE = "relay_differs"
 
 
 @options.on_database
@@ -66,6 +67,7 @@ async def _look(app: App) -> Sequence[Finding]:
     register = await app.store.register.stages()
     findings += late_sinks(backlog, now=now, alarm=app.settings.stages.outbox_alarm)
     findings += unserved(register, now=now)
+    findings += relay_differs(register, configured=app.settings.stages.relay, now=now)
     if difference is not None:
         findings.insert(0, Finding(rule=IDENTITY_RULE, subject="database", detail=difference))
     return findings
@@ -83,6 +85,25 @@ def late_sinks(backlog: Sequence[SinkBacklog], *, now: datetime, alarm: timedelt
             detail = f"saves that wait: {sink.count}{held}, the oldest for {waits}{why}"
             findings.append(Finding(rule=OUTBOX_RULE, subject=sink.sink or "relay", detail=detail))
     return findings
+
+
+def relay_differs(
+    register: Sequence[StageRecord], *, configured: str | None, now: datetime
+) -> list[Finding]:
+    """Where saves go is in the register; a process that is configured otherwise does not know."""
+    from gnomon.contracts.store.outbox import RELAY_SINK
+    from gnomon.stages.attendance import UNSERVED_AFTER
+
+    relays = [each for each in register if each.name == RELAY_SINK]
+    if configured is not None and not relays:
+        detail = (
+            f"stages.relay is {configured} here, and no save goes there: start a worker with it"
+        )
+    elif configured is None and relays and now - relays[0].last_seen_at > UNSERVED_AFTER:
+        detail = "every save waits for a relay, and none is configured here: set stages.relay"
+    else:
+        return []
+    return [Finding(rule=RELAY_RULE, subject="relay", detail=detail)]
 
 
 def unserved(register: Sequence[StageRecord], *, now: datetime) -> list[Finding]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from gnomon.cli import options
 from gnomon.cli.connection import EntityVerbs
 from gnomon.cli.input import chunks, numbered_lines, read_place
-from gnomon.cli.output import console, moment, print_json, print_table, progress, say
+from gnomon.cli.output import console, moment, print_json, print_table, progress, readable, say
 from gnomon.contracts.store.entities import Entity
 from gnomon.model.codec import parse_json
 from gnomon.model.errors import GnomonError, InvalidRequest
@@ -187,7 +187,7 @@ def get(
 ) -> None:
     """Show an entity's document; with --json with its version."""
     entity = shared.call_entities(lambda verbs: verbs.get(kind, id))
-    print_json(shown(entity) if shared.json else shown(entity)["document"])
+    print_json(shown(entity) if shared.json else shown(entity).document)
 
 
 @noun.command(
@@ -231,7 +231,7 @@ def explain(
         print_json(explanation)
     else:
         for line in str(explanation).splitlines():
-            console().print(Text(printable(line)), soft_wrap=True)
+            console().print(Text(printable(readable(line))), soft_wrap=True)
 
 
 @noun.command(
@@ -264,18 +264,11 @@ def parked(
     )
 
 
-def shown(entity: Entity) -> dict[str, Any]:
+def shown(entity: Entity) -> Any:
     """An entity as JSON shows it."""
-    from gnomon.stages.codec import decode_document
+    from gnomon.gateways.entities import show_entity
 
-    return {
-        "kind": entity.kind,
-        "id": entity.id,
-        "epoch": entity.epoch,
-        "version": entity.version,
-        "changed_at": entity.changed_at,
-        "document": decode_document(entity.doc or "{}"),
-    }
+    return show_entity(entity)
 
 
 def show_changed(entity: Entity, *, as_json: bool) -> None:

@@ -25,6 +25,8 @@ STATE_STYLES = {
     "expired": "magenta",
 }
 
+CELL_CHARS_MAX = 10_000
+
 _ENCODER = msgspec.json.Encoder(order=None)
 
 
@@ -56,7 +58,7 @@ def say(message: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table that fits the terminal: long cells are folded, never lost."""
+    """A table that fits the terminal: long cells are folded, and cut only where nobody reads on."""
     shown = any(columns)
     table = Table(
         box=box.SIMPLE_HEAD if shown else None, show_header=shown, pad_edge=False,
@@ -75,7 +77,14 @@ def cell(value: object) -> Text:
         return value
     if isinstance(value, datetime):
         return Text(moment(value))
-    return Text("" if value is None else printable(str(value)))
+    return Text("" if value is None else printable(readable(str(value))))
+
+
+def readable(text: str) -> str:
+    """What a person would read of a text: megabytes would keep the terminal busy for minutes."""
+    if len(text) <= CELL_CHARS_MAX:
+        return text
+    return f"{text[:CELL_CHARS_MAX]}… ({len(text):,} characters; --json shows them)"
 
 
 def state_cell(state: str) -> Text:

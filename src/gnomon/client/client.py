@@ -16,10 +16,10 @@ from gnomon.client.entities import EntityClient
 from gnomon.client.problems import error_of
 from gnomon.contracts.store import ActionPage, ChangeResult, LimitUse, Selection
 from gnomon.model.action import Action, Attempt, Meta, Status
+from gnomon.model.codec import read_spec
 from gnomon.model.errors import GnomonError, InvalidRequest, Unavailable
 from gnomon.model.ids import action_id
 from gnomon.model.limits import Limit, LimitKind, limit_key
-from gnomon.model.spec import Spec
 from gnomon.scheduler import Request
 
 TIMEOUT_S = 60.0
@@ -32,7 +32,7 @@ _ENCODER = msgspec.json.Encoder()
 
 class _ActionAnswer(msgspec.Struct):
     meta: Meta
-    spec: Spec
+    spec: msgspec.Raw  # one that cannot be read here must not hide the others of a page
     status: Status
     in_flight: Attempt | None = None
     repeated: bool = False
@@ -41,7 +41,7 @@ class _ActionAnswer(msgspec.Struct):
         return ChangeResult(action=self.action(), in_flight=self.in_flight, repeated=self.repeated)
 
     def action(self) -> Action:
-        return Action(meta=self.meta, spec=self.spec, status=self.status)
+        return Action(meta=self.meta, spec=read_spec(bytes(self.spec)), status=self.status)
 
 
 class _ActionsAnswer(msgspec.Struct):

@@ -23,6 +23,8 @@ from gnomon.stages.codec import (
     STATE_BYTES_MAX,
     canonical_json,
     check_type_name,
+    is_document,
+    is_json_text,
 )
 from gnomon.stages.entities import Entities
 from gnomon.stages.explain import ParkedRow
@@ -48,7 +50,7 @@ class EntityAnswer(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     shard: int
     changed_at: datetime
-    document: msgspec.Raw
+    document: msgspec.Raw  # null: what is stored cannot be read; put it whole, or delete it
 
     @property
     def etag(self) -> str:
@@ -57,7 +59,8 @@ class EntityAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A stage's state beside an entity: JSON, or the bytes of a protobuf message in base64."""
+    """A stage's state beside an entity: JSON, or bytes in base64: those of a protobuf message, or,
+    without a type, what is stored and cannot be read."""
 
     kind: str
     entity_id: str
@@ -73,6 +76,7 @@ class StateAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 def show_entity(entity: Entity) -> EntityAnswer:
     assert entity.doc is not None
+    is_readable = is_document(entity.doc)
     return EntityAnswer(
         kind=entity.kind,
         id=entity.id,
@@ -80,12 +84,12 @@ def show_entity(entity: Entity) -> EntityAnswer:
         version=entity.version,
         shard=entity.shard,
         changed_at=entity.changed_at,
-        document=msgspec.Raw(entity.doc),
+        document=msgspec.Raw(entity.doc if is_readable else "null"),
     )
 
 
 def show_state(entity: Entity, stage: str, state: StageState | None) -> StateAnswer:
-    is_json = state is not None and state.type is None
+    is_json = state is not None and state.type is None and is_json_text(state.body)
     return StateAnswer(
         kind=entity.kind,
         entity_id=entity.id,

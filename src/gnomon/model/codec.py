@@ -33,6 +33,13 @@ _AS_BRACKET = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Spec)
+
+
+class _Told(msgspec.Struct):
+    action: Unreadable
+
+
+_UNREADABLE_DECODER = msgspec.json.Decoder(_Told)
 _ATTEMPT_DECODER = msgspec.json.Decoder(Attempt)
 
 
@@ -62,13 +69,21 @@ def read_back(text: str) -> Spec:
         raise _translated(exc) from None
 
 
-def read_spec(text: str) -> Spec:
+def read_spec(text: str | bytes) -> Spec:
     """Read what others may have written, too; what cannot be read becomes a spec that says so."""
     try:
         return decode_spec(text)
     except (msgspec.MsgspecError, RecursionError) as exc:
-        unreadable = Unreadable(error=f"invalid spec: {short(str(exc))}")
+        unreadable = _told(text) or Unreadable(error=f"invalid spec: {short(str(exc))}")
         return Spec(action=cast("Effect", unreadable))
+
+
+def _told(text: str | bytes) -> Unreadable | None:
+    """What a server says that could not read it either."""
+    try:
+        return _UNREADABLE_DECODER.decode(text).action
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def read_attempt(text: str | None) -> Attempt | None:

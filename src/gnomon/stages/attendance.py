@@ -115,6 +115,7 @@ class AttendanceWatch:
         self._observer = env.observer
         self._at = 0.0
         self._tell_at = 0.0
+        self._told_relay = False
         self._leases: frozenset[UUID] = frozenset()
         self.elsewhere: Mapping[str, StageInfo] = {}  # the stages that it does not serve
         self._seen_at: dict[tuple[str, int], float] = {}  # stages with their revision
@@ -139,6 +140,7 @@ class AttendanceWatch:
         self._shards.note(served | self._serves, self._leases)
         self._shards.be_guest(self._guests(found), started + TRUST_S)
         self._tell_unserved(found, served | self._serves)
+        self._tell_relay(found.register)
         return self._learn(found.register)
 
     def _guests(self, found: StageAttendance) -> Mapping[str, Mapping[int, HeldShard]]:
@@ -186,6 +188,13 @@ class AttendanceWatch:
         if unserved and self._clock.monotonic() >= self._tell_at:
             self._tell_at = self._clock.monotonic() + TELL_EVERY_S
             self._observer.event("stages_unserved", stages=", ".join(unserved))
+
+    def _tell_relay(self, register: Sequence[StageRecord]) -> None:
+        """Once: every save goes to a relay, as the register has it, and none is configured here."""
+        has_relay = any(record.name == RELAY_SINK for record in register)
+        if has_relay and RELAY_SINK not in self._serves and not self._told_relay:
+            self._observer.event("relay_not_configured")
+        self._told_relay = has_relay
 
     async def leave(self) -> None:
         """Serve nothing any more."""

@@ -42,6 +42,24 @@ def decode_document(text: str) -> Document:
     return document
 
 
+def is_document(text: str) -> bool:
+    """Whether a stored document can be shown to others."""
+    try:
+        decode_document(text)
+    except UndecodableError:
+        return False
+    return True
+
+
+def is_json_text(body: bytes) -> bool:
+    """Whether a stored state that should be JSON can be shown as such."""
+    try:
+        msgspec.json.decode(body)
+    except (ValueError, RecursionError):  # of msgspec: a ValueError
+        return False
+    return True
+
+
 def encode_document(document: object) -> str:
     """A document for storing: keys sorted, so that equal documents are equal texts."""
     try:
@@ -91,7 +109,7 @@ class EntityCodec:
         """The document as the declared type. Errors: UndecodableError."""
         try:
             return self._decoder.decode(text)
-        except (msgspec.ValidationError, msgspec.DecodeError) as exc:
+        except (msgspec.MsgspecError, RecursionError) as exc:
             raise UndecodableError(f"the entity does not decode: {exc}") from None
 
 

@@ -227,13 +227,9 @@ class Entities:
     async def list(
         self, kind: str, *, after: str | None = None, prefix: str = "", limit: int = 100
     ) -> Sequence[Entity]:
-        """Living entities of a kind in order of their id, a page."""
-        _check_limit(limit)
-        return await self._entities.list(
-            after=None if after is None else str(EntityKey(kind, after)),
-            prefix=str(EntityKey(entity_kind(kind), prefix)),
-            limit=limit,
-        )
+        """Living entities of a kind in order of their id, fewer if the documents are large: `page`
+        says whether there are more."""
+        return (await self.page(kind, after=after, prefix=prefix, limit=limit)).entities
 
     async def page(
         self, kind: str, *, after: str | None = None, prefix: str = "", limit: int = 100

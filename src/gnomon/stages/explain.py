@@ -82,10 +82,15 @@ def parked_row(row: QueueRow) -> ParkedRow:
         status=row.status,
         since=row.first_at,
         attempts=row.attempts,
-        reasons=row.reasons,
+        reasons=_readable(row.reasons),
         depth=row.depth,
         error=row.error,
     )
+
+
+def _readable(reasons: Sequence[str | None]) -> tuple[str, ...]:
+    """A hand may have left a NULL among them."""
+    return tuple(filter(None, reasons))
 
 
 def explained(
@@ -124,7 +129,7 @@ def _explained(
         attempts=row.attempts,
         next_try_at=row.ready_at if row.status is RowStatus.READY else None,
         timer_at=row.timer_at,
-        reasons=row.reasons,
+        reasons=_readable(row.reasons),
         chain=_chain(row, changes),
         depth=row.depth,
         root=row.root,

@@ -27,6 +27,7 @@ LEVELS: Mapping[str, str] = {
     "result_dropped": "error",
     "action_undecidable": "error",
     "round_failed": "warning",
+    "relay_not_configured": "warning",
     "heartbeat_failed": "warning",
     "heartbeat_withheld": "warning",
     "finish_failed": "warning",

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from gnomon.cli.doctor import unserved
+from gnomon.cli.doctor import relay_differs, unserved
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
 from gnomon.stages import Update, Wake
@@ -216,3 +216,46 @@ async def test_a_stage_that_nobody_serves_is_told() -> None:
     assert "entities that wait: 1" in finding.detail
     (row,) = (await fleet.bench.explain("e")).stages
     assert ("orphan", "no process serves this stage") == (row.status, row.waits_for)
+
+
+async def test_a_worker_without_the_relay_of_the_register_is_told_once() -> None:
+    """It need not be wrong, but whoever left the setting out should know."""
+    fleet = Fleet()
+    await fleet.add(holds=await all_shards(fleet.bench))
+    await fleet.settle()
+    await fleet.settle()
+    assert 1 == [name for name, _ in fleet.seen.events].count("relay_not_configured")
+
+
+async def test_the_doctor_finds_a_relay_that_differs() -> None:
+    """Configured and unknown to the register; or known, configured nowhere, and not served."""
+    bench = Bench("ad")
+    await bench.put("first", {})
+    register, now = await bench.store.register.stages(), bench.now
+    later = now + timedelta(minutes=5)
+    assert [] == relay_differs(register, configured="kafka", now=later)
+    assert [] == relay_differs(register, configured=None, now=now)
+    (unset,) = relay_differs(register, configured=None, now=later)
+    assert ("relay_differs", "relay") == (unset.rule, unset.subject)
+    assert "set stages.relay" in unset.detail
+    (unknown,) = relay_differs([], configured="kafka", now=now)
+    assert "start a worker" in unknown.detail
+
+
+async def test_a_new_stage_without_backfill_hears_of_changes_once_the_owners_know_it() -> None:
+    """Until an owner has read the register again, it asks the stages that it knows: what changes in
+    these two seconds counts as before the stage's time, for a walk is what it did not want."""
+    fleet = Fleet()
+    owner = await fleet.add(copying("old", "x", "ox"), holds=await all_shards(fleet.bench))
+    await fleet.settle()
+    await fleet.add(copying("late", "x", "lx", backfill=False))
+    await fleet.bench.put("e", {"x": 1})
+    owner.hint(())
+    while await owner.reconciler.step() or owner.reconciler.claims.in_hand:
+        await owner.reconciler.claims.idle()
+    await fleet.settle()
+    assert {"x": 1, "ox": 1} == fleet.bench["e"]
+
+    await fleet.bench.patch("e", {"x": 2})
+    await fleet.settle()
+    assert {"x": 2, "ox": 2, "lx": 2} == fleet.bench["e"]

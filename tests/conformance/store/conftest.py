@@ -49,12 +49,16 @@ def configurations(*names: str) -> list[Any]:
 
 
 # The statements differ: SQLite's, PostgreSQL's, and what Citus gets. How they are sent, prepared or
-# not, is the same for all of them: that is tested with the actions.
+# not, is the same for all of them: that is tested with the actions, which also join the caller's
+# transaction, and with the leases, which are single statements; the rest runs behind a pooler in
+# tests/integration/postgres/test_pooler.py. What belongs to no shard is the same on Citus.
 STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-shard")
 SHARED_STATEMENTS = [*STATEMENTS, "sqlite-file"]  # several processes' worth of stores
+ALL_WAYS = configurations("sqlite-memory", "sqlite-file", *POSTGRES)
+NO_SHARDS = configurations("sqlite-memory", "sqlite-file", "postgres")
 
 
-@pytest.fixture(params=configurations("sqlite-memory", "sqlite-file", *POSTGRES))
+@pytest.fixture(params=SHARED_STATEMENTS)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     return engine_of(request, tmp_path)
 

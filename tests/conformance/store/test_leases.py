@@ -1,5 +1,15 @@
 """Every engine keeps the contract of `LeaseStore`."""
 
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.store.conftest import ALL_WAYS, Engine, engine_of
 from tests.conformance.store.suite.leasing import TestAcquire, TestHeartbeat, TestLocks, TestRelease
 
 __all__ = ["TestAcquire", "TestHeartbeat", "TestLocks", "TestRelease"]
+
+
+@pytest.fixture(params=ALL_WAYS)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    return engine_of(request, tmp_path)

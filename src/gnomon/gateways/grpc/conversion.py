@@ -234,8 +234,8 @@ def write_fields(message: Any, values: Mapping[str, Any]) -> None:
                 getattr(message, name).SetInParent()
                 write_fields(getattr(message, name), msgspec.structs.asdict(value))
             case str() if field.enum_type is not None:
-                named = field.enum_type.values_by_name[_prefix(field.enum_type) + value.upper()]
-                setattr(message, name, named.number)
+                named = field.enum_type.values_by_name.get(_prefix(field.enum_type) + value.upper())
+                setattr(message, name, 0 if named is None else named.number)  # 0: of tomorrow
             case _:
                 setattr(message, name, value)
 

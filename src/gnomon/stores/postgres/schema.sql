@@ -1,6 +1,14 @@
 -- What all migrations add up to, for readers. Made by `make schema`; do not edit.
 
 CREATE SCHEMA gnomon;
+CREATE DOMAIN gnomon.live_state AS text
+	CONSTRAINT live_state_check CHECK ((VALUE = ANY (ARRAY['active'::text, 'paused'::text])));
+CREATE DOMAIN gnomon.moment AS timestamp with time zone
+	CONSTRAINT moment_check CHECK (((VALUE >= '0001-01-01 00:00:00+00'::timestamp with time zone) AND (VALUE < '10000-01-01 00:00:00+00'::timestamp with time zone)));
+CREATE DOMAIN gnomon.retention_us AS bigint
+	CONSTRAINT retention_us_check CHECK (((VALUE >= 0) AND (VALUE <= '31622400000000'::bigint)));
+CREATE DOMAIN gnomon.timeout_us AS bigint
+	CONSTRAINT timeout_us_check CHECK (((VALUE >= 1) AND (VALUE <= '86400000000'::bigint)));
 CREATE FUNCTION gnomon.cancel(id text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -780,8 +788,8 @@ $_$;
 CREATE TABLE gnomon.attempt_log (
     guid uuid NOT NULL,
     attempt_id uuid NOT NULL,
-    began_at timestamp with time zone NOT NULL,
-    ended_at timestamp with time zone,
+    began_at gnomon.moment NOT NULL,
+    ended_at gnomon.moment,
     occurrence_no bigint NOT NULL,
     shard_id integer NOT NULL,
     attempt_no integer NOT NULL,
@@ -795,8 +803,8 @@ PARTITION BY RANGE (began_at);
 CREATE TABLE gnomon.attempt_log_default (
     guid uuid NOT NULL,
     attempt_id uuid NOT NULL,
-    began_at timestamp with time zone NOT NULL,
-    ended_at timestamp with time zone,
+    began_at gnomon.moment NOT NULL,
+    ended_at gnomon.moment,
     occurrence_no bigint NOT NULL,
     shard_id integer NOT NULL,
     attempt_no integer NOT NULL,
@@ -835,7 +843,7 @@ CREATE TABLE gnomon.changed_entity (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.entity (
-    changed_at timestamp with time zone NOT NULL,
+    changed_at gnomon.moment NOT NULL,
     epoch bigint NOT NULL,
     version bigint NOT NULL,
     saves bigint NOT NULL,
@@ -847,7 +855,7 @@ CREATE TABLE gnomon.entity (
 WITH (fillfactor='80');
 CREATE TABLE gnomon.entity_change (
     root uuid NOT NULL,
-    at timestamp with time zone NOT NULL,
+    at gnomon.moment NOT NULL,
     epoch bigint NOT NULL,
     version bigint NOT NULL,
     shard_id integer NOT NULL,
@@ -859,12 +867,12 @@ CREATE TABLE gnomon.entity_change (
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.finished_action (
     guid uuid NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    finished_at timestamp with time zone NOT NULL,
+    created_at gnomon.moment NOT NULL,
+    updated_at gnomon.moment NOT NULL,
+    finished_at gnomon.moment NOT NULL,
     purge_at timestamp with time zone NOT NULL,
-    occurrence_at timestamp with time zone NOT NULL,
-    began_at timestamp with time zone,
+    occurrence_at gnomon.moment NOT NULL,
+    began_at gnomon.moment,
     attempt_id uuid,
     occurrence_no bigint NOT NULL,
     shard_id integer NOT NULL,
@@ -888,12 +896,12 @@ CREATE TABLE gnomon.finished_action (
 PARTITION BY RANGE (finished_at);
 CREATE TABLE gnomon.finished_action_default (
     guid uuid NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    finished_at timestamp with time zone NOT NULL,
+    created_at gnomon.moment NOT NULL,
+    updated_at gnomon.moment NOT NULL,
+    finished_at gnomon.moment NOT NULL,
     purge_at timestamp with time zone NOT NULL,
-    occurrence_at timestamp with time zone NOT NULL,
-    began_at timestamp with time zone,
+    occurrence_at gnomon.moment NOT NULL,
+    began_at gnomon.moment,
     attempt_id uuid,
     occurrence_no bigint NOT NULL,
     shard_id integer NOT NULL,
@@ -967,9 +975,9 @@ CREATE TABLE gnomon.processing_queue (
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.stage_queue (
-    ready_at timestamp with time zone,
-    timer_at timestamp with time zone,
-    first_at timestamp with time zone NOT NULL,
+    ready_at gnomon.moment,
+    timer_at gnomon.moment,
+    first_at gnomon.moment NOT NULL,
     root uuid NOT NULL,
     seq bigint NOT NULL,
     shard_id integer NOT NULL,
@@ -982,7 +990,7 @@ CREATE TABLE gnomon.stage_queue (
     reasons text[] NOT NULL,
     error text,
     note text,
-    CONSTRAINT stage_queue_status_check CHECK ((status = ANY (ARRAY['sleeping'::text, 'ready'::text, 'quarantined'::text, 'looping'::text])))
+    CONSTRAINT stage_queue_values_check CHECK (((status = ANY (ARRAY['sleeping'::text, 'ready'::text, 'quarantined'::text, 'looping'::text])) AND (lane = ANY (ARRAY[0, 1]))))
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE VIEW gnomon.queue_inverted AS
@@ -998,14 +1006,14 @@ CREATE VIEW gnomon.queue_inverted AS
    FROM gnomon.stage_queue q;
 CREATE TABLE gnomon.scheduled_action (
     guid uuid NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    scheduled_at timestamp with time zone,
-    occurrence_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone,
+    created_at gnomon.moment NOT NULL,
+    updated_at gnomon.moment NOT NULL,
+    scheduled_at gnomon.moment,
+    occurrence_at gnomon.moment NOT NULL,
+    expires_at gnomon.moment,
     occurrence_no bigint NOT NULL,
-    timeout_us bigint NOT NULL,
-    retention_us bigint NOT NULL,
+    timeout_us gnomon.timeout_us NOT NULL,
+    retention_us gnomon.retention_us NOT NULL,
     shard_id integer NOT NULL,
     attempts integer NOT NULL,
     succeeded integer NOT NULL,
@@ -1016,14 +1024,13 @@ CREATE TABLE gnomon.scheduled_action (
     occurrence_failures integer NOT NULL,
     priority smallint NOT NULL,
     keyed boolean NOT NULL,
-    state text NOT NULL,
+    state gnomon.live_state NOT NULL,
     queue text NOT NULL COLLATE pg_catalog."C",
     id text NOT NULL COLLATE pg_catalog."C",
     spec text NOT NULL,
     last_attempt text,
     creator text COLLATE pg_catalog."C",
-    series uuid,
-    CONSTRAINT scheduled_action_values_check CHECK ((((timeout_us >= 1) AND (timeout_us <= '86400000000'::bigint)) AND ((retention_us >= 0) AND (retention_us <= '31622400000000'::bigint)) AND (state = ANY (ARRAY['active'::text, 'paused'::text]))))
+    series uuid
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.shard_lock (
@@ -1043,14 +1050,15 @@ CREATE TABLE gnomon.sql_success (
     shard_id integer NOT NULL
 );
 CREATE TABLE gnomon.stage (
-    first_seen_at timestamp with time zone NOT NULL,
-    last_seen_at timestamp with time zone NOT NULL,
+    first_seen_at gnomon.moment NOT NULL,
+    last_seen_at gnomon.moment NOT NULL,
     debounce interval NOT NULL,
     revision integer NOT NULL,
     name text NOT NULL COLLATE pg_catalog."C",
     kind text NOT NULL COLLATE pg_catalog."C",
     watch text NOT NULL,
-    writes text NOT NULL
+    writes text NOT NULL,
+    CONSTRAINT stage_values_check CHECK (((revision >= 0) AND ((debounce >= '00:00:00'::interval) AND (debounce <= '1 day'::interval))))
 );
 CREATE TABLE gnomon.stage_backfill (
     started_at timestamp with time zone NOT NULL,
@@ -1148,14 +1156,15 @@ UNION ALL
   WHERE (f.purge_at > statement_timestamp());
 CREATE TABLE gnomon.token (
     token_id uuid NOT NULL,
-    created_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone,
-    revoked_at timestamp with time zone,
+    created_at gnomon.moment NOT NULL,
+    expires_at gnomon.moment,
+    revoked_at gnomon.moment,
     rate double precision,
     live_max integer,
     digest bytea NOT NULL,
     name text NOT NULL COLLATE pg_catalog."C",
-    scopes text[] NOT NULL
+    scopes text[] NOT NULL,
+    CONSTRAINT token_values_check CHECK (((rate > (0)::double precision) AND (rate < 'Infinity'::double precision) AND (array_position(scopes, NULL::text) IS NULL)))
 );
 CREATE TABLE gnomon.work_limit (
     rate double precision,
@@ -1163,7 +1172,7 @@ CREATE TABLE gnomon.work_limit (
     burst integer,
     kind text NOT NULL COLLATE pg_catalog."C",
     name text NOT NULL COLLATE pg_catalog."C",
-    CONSTRAINT work_limit_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'target'::text, 'stage'::text])))
+    CONSTRAINT work_limit_values_check CHECK (((kind = ANY (ARRAY['queue'::text, 'target'::text, 'stage'::text])) AND (COALESCE((parallel)::double precision, rate) IS NOT NULL) AND ((parallel >= 0) AND (parallel <= 1000000)) AND ((rate >= (0)::double precision) AND (rate <= (1000000)::double precision)) AND ((burst >= 1) AND (burst <= 1000000))))
 )
 WITH (fillfactor='10', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500');
 CREATE TABLE gnomon.worker (

@@ -30,8 +30,13 @@ CREATE TABLE attempt_log (
     error TEXT,
     answer TEXT,
     owner TEXT,
-    PRIMARY KEY (shard_id, attempt_id, began_at)
-);
+    PRIMARY KEY (shard_id, attempt_id, began_at),
+    CONSTRAINT attempt_log_values_check CHECK (
+        length(attempt_id) = 16
+        AND began_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND ended_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE TABLE audit (
     entry_no INTEGER NOT NULL PRIMARY KEY,
@@ -40,8 +45,12 @@ CREATE TABLE audit (
     count INTEGER NOT NULL,
     verb TEXT NOT NULL,
     actor TEXT NOT NULL,
-    id TEXT NOT NULL
-);
+    id TEXT NOT NULL,
+    CONSTRAINT audit_values_check CHECK (
+        length(guid) = 16
+        AND at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE TABLE changed_entity (
     shard_id INTEGER NOT NULL,
@@ -51,7 +60,7 @@ CREATE TABLE changed_entity (
     seq INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
     PRIMARY KEY (entity_key)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE entity (
     entity_key TEXT NOT NULL PRIMARY KEY,
@@ -61,8 +70,12 @@ CREATE TABLE entity (
     changed_at INTEGER NOT NULL,
     saves INTEGER NOT NULL DEFAULT 0,
     keeps_states INTEGER NOT NULL DEFAULT 0,
-    doc TEXT
-);
+    doc TEXT,
+    CONSTRAINT entity_values_check CHECK (
+        version >= 0
+        AND changed_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE TABLE entity_change (
     shard_id INTEGER NOT NULL,
@@ -74,8 +87,12 @@ CREATE TABLE entity_change (
     root BLOB NOT NULL,
     author TEXT NOT NULL,
     paths TEXT NOT NULL,
-    PRIMARY KEY (entity_key, epoch, version)
-) WITHOUT ROWID;
+    PRIMARY KEY (entity_key, epoch, version),
+    CONSTRAINT entity_change_values_check CHECK (
+        length(root) = 16
+        AND at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE finished_action (
     id TEXT NOT NULL,
@@ -104,8 +121,17 @@ CREATE TABLE finished_action (
     purge_at INTEGER NOT NULL,
     last_attempt TEXT,
     spec TEXT NOT NULL,
-    PRIMARY KEY (id, guid, finished_at)
-);
+    PRIMARY KEY (id, guid, finished_at),
+    CONSTRAINT finished_action_values_check CHECK (
+        length(guid) = 16
+        AND length(attempt_id) = 16
+        AND created_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND updated_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND occurrence_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND began_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND finished_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE TABLE incoming_queue (
     shard_id INTEGER NOT NULL,
@@ -115,7 +141,7 @@ CREATE TABLE incoming_queue (
     priority INTEGER NOT NULL,
     scheduled_at INTEGER NOT NULL,
     PRIMARY KEY (shard_id, created_at, guid)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE installation (
     only_row INTEGER NOT NULL PRIMARY KEY CONSTRAINT installation_one_check CHECK (only_row = 1),
@@ -126,7 +152,7 @@ CREATE TABLE installation (
     created_at INTEGER NOT NULL,
     inode INTEGER,
     limits_version INTEGER NOT NULL DEFAULT 0
-);
+) STRICT;
 
 CREATE TABLE limit_grant (
     kind TEXT NOT NULL,
@@ -139,13 +165,13 @@ CREATE TABLE limit_grant (
     since INTEGER NOT NULL,
     asked_at INTEGER NOT NULL,
     PRIMARY KEY (kind, name, worker_id)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE migration (
     version INTEGER NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
     applied_at INTEGER NOT NULL
-);
+) STRICT;
 
 CREATE TABLE processing_queue (
     shard_id INTEGER NOT NULL,
@@ -160,8 +186,15 @@ CREATE TABLE processing_queue (
     began_at INTEGER,
     deadline_at INTEGER,
     owner TEXT,
-    PRIMARY KEY (guid)
-) WITHOUT ROWID;
+    PRIMARY KEY (guid),
+    CONSTRAINT processing_queue_values_check CHECK (
+        length(guid) = 16
+        AND length(attempt_id) = 16
+        AND scheduled_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND began_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND deadline_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE scheduled_action (
     id TEXT NOT NULL PRIMARY KEY,
@@ -191,8 +224,16 @@ CREATE TABLE scheduled_action (
     creator TEXT,
     series BLOB, -- the first guid, if pause, resume or run now changed it
     last_attempt TEXT,
-    spec TEXT NOT NULL
-);
+    spec TEXT NOT NULL,
+    CONSTRAINT scheduled_action_values_check CHECK (
+        length(guid) = 16
+        AND created_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND updated_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND scheduled_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND occurrence_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND expires_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE TABLE shard_lock (
     shard_id INTEGER NOT NULL PRIMARY KEY,
@@ -202,7 +243,7 @@ CREATE TABLE shard_lock (
     heartbeat_at INTEGER,
     last_processing_start_at INTEGER,
     incoming_mark INTEGER
-);
+) STRICT;
 
 CREATE TABLE stage (
     name TEXT NOT NULL PRIMARY KEY,
@@ -212,8 +253,14 @@ CREATE TABLE stage (
     last_seen_at INTEGER NOT NULL,
     debounce INTEGER NOT NULL,
     watch TEXT NOT NULL,
-    writes TEXT NOT NULL
-) WITHOUT ROWID;
+    writes TEXT NOT NULL,
+    CONSTRAINT stage_values_check CHECK (
+        revision >= 0
+        AND debounce BETWEEN 0 AND 86400000000
+        AND first_seen_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND last_seen_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE stage_backfill (
     shard_id INTEGER NOT NULL,
@@ -223,7 +270,7 @@ CREATE TABLE stage_backfill (
     cursor TEXT NOT NULL,
     reason TEXT NOT NULL,
     PRIMARY KEY (shard_id, stage)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE stage_outbox (
     shard_id INTEGER NOT NULL,
@@ -245,14 +292,19 @@ CREATE TABLE stage_outbox (
     state_type TEXT,
     state_body BLOB,
     doc TEXT,
-    PRIMARY KEY (entity_key, sink, n)
-);
+    PRIMARY KEY (entity_key, sink, n),
+    CONSTRAINT stage_outbox_values_check CHECK (
+        length(root) = 16
+        AND at BETWEEN -62135596800000000 AND 253402300799999999
+        AND ready_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE TABLE stage_owner (
     shard_id INTEGER NOT NULL PRIMARY KEY,
     lease_guid BLOB NOT NULL,
     worker_id BLOB NOT NULL
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE stage_queue (
     shard_id INTEGER NOT NULL,
@@ -271,15 +323,22 @@ CREATE TABLE stage_queue (
     reasons TEXT NOT NULL,
     error TEXT,
     note TEXT,
-    PRIMARY KEY (shard_id, entity_key, stage)
-) WITHOUT ROWID;
+    PRIMARY KEY (shard_id, entity_key, stage),
+    CONSTRAINT stage_queue_values_check CHECK (
+        length(root) = 16
+        AND lane IN (0, 1)
+        AND ready_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND timer_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND first_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE stage_server (
     worker_id BLOB NOT NULL,
     stage TEXT NOT NULL,
     seen_at INTEGER NOT NULL,
     PRIMARY KEY (worker_id, stage)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE stage_state (
     shard_id INTEGER NOT NULL,
@@ -290,7 +349,7 @@ CREATE TABLE stage_state (
     type TEXT,
     body BLOB NOT NULL,
     PRIMARY KEY (entity_key, stage)
-);
+) STRICT;
 
 CREATE TABLE token (
     token_id BLOB NOT NULL PRIMARY KEY,
@@ -301,8 +360,15 @@ CREATE TABLE token (
     expires_at INTEGER,
     revoked_at INTEGER,
     rate REAL,
-    live_max INTEGER
-);
+    live_max INTEGER,
+    CONSTRAINT token_values_check CHECK (
+        length(token_id) = 16
+        AND rate > 0
+        AND created_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND expires_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND revoked_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE TABLE work_limit (
     kind TEXT NOT NULL CONSTRAINT work_limit_kind_check CHECK (kind IN ('queue', 'target', 'stage')),
@@ -310,8 +376,14 @@ CREATE TABLE work_limit (
     parallel INTEGER,
     rate REAL,
     burst INTEGER,
-    PRIMARY KEY (kind, name)
-) WITHOUT ROWID;
+    PRIMARY KEY (kind, name),
+    CONSTRAINT work_limit_values_check CHECK (
+        parallel BETWEEN 0 AND 1000000
+        AND rate BETWEEN 0 AND 1000000
+        AND burst BETWEEN 1 AND 1000000
+        AND coalesce(parallel, rate) IS NOT NULL
+    )
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE worker (
     worker_id BLOB NOT NULL PRIMARY KEY,
@@ -320,7 +392,7 @@ CREATE TABLE worker (
     heartbeat_at INTEGER NOT NULL,
     shards INTEGER NOT NULL,
     process TEXT -- by which others can prove that it ended
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE INDEX attempt_log_id_idx ON attempt_log (id, began_at);
 

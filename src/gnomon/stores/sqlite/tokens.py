@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import AuditEntry, AuditSelection, Token, TokenDraft
 from gnomon.model.errors import AlreadyExists, NotFound
+from gnomon.stores._texts import read_texts, write_texts
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.rows import Row, micros, micros_or_none, moment, moment_or_none
 from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, browse, read, write
@@ -107,7 +107,7 @@ def _stored(connection: Connection, draft: TokenDraft, now: datetime) -> Token:
         "token_id": draft.id.bytes,
         "digest": draft.digest,
         "name": draft.name,
-        "scopes": json.dumps(draft.scopes),
+        "scopes": write_texts(draft.scopes),
         "now": micros(now),
         "expires_at": micros_or_none(expires_at),
         "rate": draft.rate,
@@ -122,7 +122,7 @@ def _token_of(row: Row) -> Token:
         id=UUID(bytes=row["token_id"]),
         digest=row["digest"],
         name=row["name"],
-        scopes=tuple(json.loads(row["scopes"])),
+        scopes=read_texts(row["scopes"]),
         created_at=moment(row["created_at"]),
         expires_at=moment_or_none(row["expires_at"]),
         revoked_at=moment_or_none(row["revoked_at"]),

@@ -19,6 +19,7 @@ from gnomon.contracts.store.queues import (
     NewRow,
     Unchanged,
 )
+from gnomon.stores._texts import write_texts
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.claimed import lock_claims, settle_commits
 from gnomon.stores.postgres.entities.enqueues import EnqueueRow, make_offers, new_row_of
@@ -32,7 +33,6 @@ from gnomon.stores.postgres.entities.parts import (
     timer_alone,
     version_count,
 )
-from gnomon.stores.postgres.entities.rows import text_of
 from gnomon.stores.postgres.entities.versions import (
     columns,
     publish,
@@ -137,7 +137,7 @@ def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
         [each.version for each in commits],
         sparse([each.state_version or None for each in commits]),
         sparse([last_doc(each.parts) if each.then else each.doc for each in commits]),
-        [text_of(each.paths) for each in commits],
+        [write_texts(each.paths) for each in commits],
         [each.root for each in commits],
         [each.depth for each in commits],
         sparse([None if isinstance(each.wake, Unchanged) else True for each in commits]),
@@ -170,7 +170,7 @@ def _then(commits: Sequence[Commit]) -> tuple[Sequence[str | None], ...]:
             )
             for commit in commits
         ],
-        [_lines(text_of(part.paths) for part in commit.then) for commit in commits],
+        [_lines(write_texts(part.paths) for part in commit.then) for commit in commits],
         [_lines(str(part.depth) for part in commit.then) for commit in commits],
     )
 

@@ -19,8 +19,8 @@ from gnomon.contracts.store.register import (
 )
 from gnomon.model.stage.graph import Reach
 from gnomon.model.stage.queue_merge import REASONS_MAX
+from gnomon.stores._texts import read_texts, write_texts
 from gnomon.stores.postgres.connection import Database, Row, Session, read_now
-from gnomon.stores.postgres.entities.rows import text_of, texts_of
 from gnomon.stores.postgres.entities.versions import (
     AuditRow,
     ShardedKey,
@@ -68,8 +68,8 @@ async def _declare(session: Session, stages: Sequence[StageDeclaration]) -> dict
         [stage.reach.kind for stage in stages],
         [stage.revision for stage in stages],
         [stage.debounce for stage in stages],
-        [text_of(stage.reach.watch) for stage in stages],
-        [text_of(stage.reach.writes) for stage in stages],
+        [write_texts(stage.reach.watch) for stage in stages],
+        [write_texts(stage.reach.writes) for stage in stages],
         await read_now(session),
     )
     stored = {row["name"]: row for row in rows}
@@ -122,7 +122,7 @@ async def stages(database: Database) -> list[StageRecord]:
 
 
 def _record_of(row: Row, counts: Mapping[str, int]) -> StageRecord:
-    reach = Reach(row["kind"], watch=texts_of(row["watch"]), writes=texts_of(row["writes"]))
+    reach = Reach(row["kind"], watch=read_texts(row["watch"]), writes=read_texts(row["writes"]))
     return StageRecord(
         name=row["name"],
         kind=reach.kind,

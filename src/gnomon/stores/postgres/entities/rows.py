@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from gnomon.contracts.store.entities import ChangeNote, Entity, StageState
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.contracts.store.queues import QueueRow, RowStatus, StageLane
+from gnomon.model.stage.paths import WHOLE
+from gnomon.stores._texts import read_texts
 from gnomon.stores.postgres.connection import Row
 
-_TEXTS = msgspec.json.Decoder(tuple[str, ...])
-_ENCODER = msgspec.json.Encoder()
 _LANES = tuple(StageLane)
 _STATUSES = {str(status): status for status in RowStatus}
 # The columns of what is many in one record.
@@ -23,15 +21,6 @@ _ROWS = (
     "row_stages", "row_lanes", "row_statuses", "row_ready_ats", "row_timer_ats", "row_first_ats",
     "row_seqs", "row_attempts", "row_reasons", "row_roots", "row_depths", "row_errors", "row_notes",
 )  # fmt: skip
-
-
-def texts_of(text: str) -> tuple[str, ...]:
-    """Out of a JSON array."""
-    return _TEXTS.decode(text)
-
-
-def text_of(texts: Sequence[str]) -> str:
-    return _ENCODER.encode(texts).decode()
 
 
 def entity_of(row: Row) -> Entity:
@@ -64,7 +53,12 @@ def queue_row_of(row: Row) -> QueueRow:
 def note_of(row: Row) -> ChangeNote:
     version, paths, author, root, depth, at = row
     return ChangeNote(
-        version=version, paths=texts_of(paths), author=author, root=root, depth=depth, at=at
+        version=version,
+        paths=read_texts(paths, unreadable=(WHOLE,)),
+        author=author,
+        root=root,
+        depth=depth,
+        at=at,
     )
 
 
@@ -72,7 +66,8 @@ def outgoing_of(row: Row) -> OutboxRow:
     return OutboxRow(
         shard=row["shard_id"], n=row["n"], sink=row["sink"], entity_key=row["entity_key"],
         epoch=row["epoch"], version=row["version"], author=row["author"], root=row["root"],
-        paths=texts_of(row["paths"]), doc=row["doc"], state=state_of(row), key=row["key"],
+        paths=read_texts(row["paths"], unreadable=(WHOLE,)), doc=row["doc"], state=state_of(row),
+        key=row["key"],
         attempts=row["attempts"], at=row["at"],
     )  # fmt: skip
 
@@ -96,7 +91,7 @@ def queue_rows_of(row: Row) -> dict[str, QueueRow]:
         stage: QueueRow(
             entity_key=row["entity_key"], stage=stage, lane=_LANES[lane], status=_STATUSES[status],
             ready_at=ready_at, timer_at=timer_at, first_at=first_at, seq=seq, attempts=attempts,
-            reasons=texts_of(reasons), root=root, depth=depth, error=error, note=note,
+            reasons=read_texts(reasons), root=root, depth=depth, error=error, note=note,
         )
         for (
             stage, lane, status, ready_at, timer_at, first_at, seq, attempts, reasons, root, depth,

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from gnomon.contracts.store.entities import StateWrite
+from gnomon.stores._texts import write_texts
 from gnomon.stores.postgres.connection import Session, read_now
-from gnomon.stores.postgres.entities.rows import text_of
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ async def write_notes(session: Session, notes: Sequence[VersionRow], only: tuple
             *columns([note.key for note in notes]),
             [note.epoch for note in notes],
             [note.version for note in notes],
-            [text_of(note.paths) for note in notes],
+            [write_texts(note.paths) for note in notes],
             [note.author for note in notes],
             [note.root for note in notes],
             [note.depth for note in notes],
@@ -171,7 +171,7 @@ async def publish(
             [each.stage for each in publications],
             [each.author for each in publications],
             [each.root for each in publications],
-            [text_of(each.paths) for each in publications],
+            [write_texts(each.paths) for each in publications],
             [each.save_key for each in publications],
             [each.at for each in publications],
             sparse([each.doc for each in publications]),

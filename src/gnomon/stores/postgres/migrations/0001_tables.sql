@@ -12,6 +12,14 @@
 -- looked up by guid is looked up by that alone. See also queries/work.sql. On Citus the shard must be
 -- named besides; among equals the newest index is taken, so the index by guid is made last.
 
+-- What would fail a whole batch is refused at the door: times that no program can hold, for one.
+-- Domains, for a statement reads a table's CHECK anew from its text, and that of a domain once.
+CREATE DOMAIN /*schema*/moment AS timestamptz
+    CHECK (VALUE >= '0001-01-01 00:00+00' AND VALUE < '10000-01-01 00:00+00');
+CREATE DOMAIN /*schema*/timeout_us AS bigint CHECK (VALUE BETWEEN 1 AND 86400000000);
+CREATE DOMAIN /*schema*/retention_us AS bigint CHECK (VALUE BETWEEN 0 AND 31622400000000);
+CREATE DOMAIN /*schema*/live_state AS text CHECK (VALUE IN ('active', 'paused'));
+
 CREATE TABLE /*schema*/migration (
     version    int         NOT NULL,
     name       text        NOT NULL,
@@ -54,17 +62,16 @@ CREATE TABLE /*schema*/shard_lock (
     CONSTRAINT shard_lock_pkey PRIMARY KEY (shard_id)
 ) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
--- One CHECK for all that would fail a whole batch: each statement reads every CHECK anew from its text.
 CREATE TABLE /*schema*/scheduled_action (
     guid                      uuid        NOT NULL,
-    created_at                timestamptz NOT NULL,
-    updated_at                timestamptz NOT NULL,
-    scheduled_at              timestamptz,
-    occurrence_at             timestamptz NOT NULL,
-    expires_at                timestamptz,
+    created_at                /*schema*/moment NOT NULL,
+    updated_at                /*schema*/moment NOT NULL,
+    scheduled_at              /*schema*/moment,
+    occurrence_at             /*schema*/moment NOT NULL,
+    expires_at                /*schema*/moment,
     occurrence_no             bigint      NOT NULL,
-    timeout_us                bigint      NOT NULL,
-    retention_us              bigint      NOT NULL,
+    timeout_us                /*schema*/timeout_us      NOT NULL,
+    retention_us              /*schema*/retention_us      NOT NULL,
     shard_id                  int         NOT NULL,
     attempts                  int         NOT NULL,
     succeeded                 int         NOT NULL,
@@ -75,16 +82,13 @@ CREATE TABLE /*schema*/scheduled_action (
     occurrence_failures       int         NOT NULL,
     priority                  smallint    NOT NULL,
     keyed                     boolean     NOT NULL,
-    state                     text        NOT NULL,
+    state                     /*schema*/live_state        NOT NULL,
     queue                     text COLLATE "C" NOT NULL,
     id                        text COLLATE "C" NOT NULL,
     spec                      text        NOT NULL,
     last_attempt              text,
     creator                   text COLLATE "C",
-    series                    uuid, -- the first guid, if pause, resume or run now changed it
-    CONSTRAINT scheduled_action_values_check CHECK (
-        timeout_us BETWEEN 1 AND 86400000000 AND retention_us BETWEEN 0 AND 31622400000000
-        AND state IN ('active', 'paused'))
+    series                    uuid -- the first guid, if pause, resume or run now changed it
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
 -- Most actions never expire and are not in it.
@@ -140,12 +144,12 @@ ALTER TABLE /*schema*/processing_queue
 
 CREATE TABLE /*schema*/finished_action (
     guid                      uuid        NOT NULL,
-    created_at                timestamptz NOT NULL,
-    updated_at                timestamptz NOT NULL,
-    finished_at               timestamptz NOT NULL,
+    created_at                /*schema*/moment NOT NULL,
+    updated_at                /*schema*/moment NOT NULL,
+    finished_at               /*schema*/moment NOT NULL,
     purge_at                  timestamptz NOT NULL,
-    occurrence_at             timestamptz NOT NULL,
-    began_at                  timestamptz,
+    occurrence_at             /*schema*/moment NOT NULL,
+    began_at                  /*schema*/moment,
     attempt_id                uuid,
     occurrence_no             bigint      NOT NULL,
     shard_id                  int         NOT NULL,
@@ -185,8 +189,8 @@ CREATE TABLE /*schema*/finished_action_default PARTITION OF /*schema*/finished_a
 CREATE TABLE /*schema*/attempt_log (
     guid          uuid        NOT NULL,
     attempt_id    uuid        NOT NULL,
-    began_at      timestamptz NOT NULL,
-    ended_at      timestamptz,
+    began_at      /*schema*/moment NOT NULL,
+    ended_at      /*schema*/moment,
     occurrence_no bigint      NOT NULL,
     shard_id      int         NOT NULL,
     attempt_no    int         NOT NULL,
@@ -207,16 +211,18 @@ CREATE TABLE /*schema*/attempt_log_default PARTITION OF /*schema*/attempt_log DE
 -- Who may call. Rows are never removed: a server that needs tokens must not forget that it does.
 CREATE TABLE /*schema*/token (
     token_id   uuid        NOT NULL,
-    created_at timestamptz NOT NULL,
-    expires_at timestamptz,
-    revoked_at timestamptz,
+    created_at /*schema*/moment NOT NULL,
+    expires_at /*schema*/moment,
+    revoked_at /*schema*/moment,
     rate       double precision,
     live_max   int,
     digest     bytea       NOT NULL,
     name       text COLLATE "C" NOT NULL,
     scopes     text[]      NOT NULL,
     CONSTRAINT token_pkey PRIMARY KEY (token_id),
-    CONSTRAINT token_digest_key UNIQUE (digest)
+    CONSTRAINT token_digest_key UNIQUE (digest),
+    CONSTRAINT token_values_check CHECK (
+        rate > 0 AND rate < 'infinity' AND array_position(scopes, NULL) IS NULL)
 );
 
 CREATE INDEX token_name_idx ON /*schema*/token (name, created_at);
@@ -245,7 +251,10 @@ CREATE TABLE /*schema*/work_limit (
     kind     text COLLATE "C" NOT NULL,
     name     text COLLATE "C" NOT NULL,
     CONSTRAINT work_limit_pkey PRIMARY KEY (kind, name),
-    CONSTRAINT work_limit_kind_check CHECK (kind IN ('queue', 'target', 'stage'))
+    CONSTRAINT work_limit_values_check CHECK (
+        kind IN ('queue', 'target', 'stage') AND coalesce(parallel, rate) IS NOT NULL
+        AND parallel BETWEEN 0 AND 1000000 AND rate BETWEEN 0 AND 1000000
+        AND burst BETWEEN 1 AND 1000000)
 ) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- How much of a limit each worker may use, as it was told when it asked last.

@@ -9,7 +9,7 @@
 -- `saves` numbers the outbox rows of a key through all its epochs. No column that a save changes is in
 -- an index, so that a save is written beside the row as it was.
 CREATE TABLE /*schema*/entity (
-    changed_at   timestamptz NOT NULL,
+    changed_at   /*schema*/moment NOT NULL,
     epoch        bigint      NOT NULL,
     version      bigint      NOT NULL,
     saves        bigint      NOT NULL,
@@ -25,7 +25,7 @@ CREATE INDEX entity_kept_idx ON /*schema*/entity (shard_id, entity_key) WHERE ke
 
 CREATE TABLE /*schema*/entity_change (
     root     uuid        NOT NULL,
-    at       timestamptz NOT NULL,
+    at       /*schema*/moment NOT NULL,
     epoch    bigint      NOT NULL,
     version  bigint      NOT NULL,
     shard_id int         NOT NULL,
@@ -53,9 +53,9 @@ CREATE TABLE /*schema*/stage_state (
 -- An entity is in a stage's queue at most once. `seq` is what a commit must find unchanged to remove
 -- the row; it begins with the time in µs, so that a row that comes back never looks like the old one.
 CREATE TABLE /*schema*/stage_queue (
-    ready_at  timestamptz,
-    timer_at  timestamptz,
-    first_at  timestamptz NOT NULL,
+    ready_at  /*schema*/moment,
+    timer_at  /*schema*/moment,
+    first_at  /*schema*/moment NOT NULL,
     root      uuid        NOT NULL,
     seq       bigint      NOT NULL,
     shard_id  int         NOT NULL,
@@ -68,8 +68,8 @@ CREATE TABLE /*schema*/stage_queue (
     reasons   text[]      NOT NULL,
     error     text,
     note      text,
-    CONSTRAINT stage_queue_status_check
-        CHECK (status IN ('sleeping', 'ready', 'quarantined', 'looping'))
+    CONSTRAINT stage_queue_values_check CHECK (
+        status IN ('sleeping', 'ready', 'quarantined', 'looping') AND lane IN (0, 1))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
 CREATE INDEX stage_queue_ready_idx
@@ -144,15 +144,17 @@ ALTER TABLE /*schema*/stage_outbox
 
 -- The register: every stage that was ever declared and not forgotten, with the kind of its entities.
 CREATE TABLE /*schema*/stage (
-    first_seen_at timestamptz NOT NULL,
-    last_seen_at  timestamptz NOT NULL,
+    first_seen_at /*schema*/moment NOT NULL,
+    last_seen_at  /*schema*/moment NOT NULL,
     debounce        interval    NOT NULL,
     revision      int         NOT NULL,
     name          text COLLATE "C" NOT NULL,
     kind          text COLLATE "C" NOT NULL,
     watch         text        NOT NULL,
     writes        text        NOT NULL,
-    CONSTRAINT stage_pkey PRIMARY KEY (name)
+    CONSTRAINT stage_pkey PRIMARY KEY (name),
+    CONSTRAINT stage_values_check CHECK (
+        revision >= 0 AND debounce BETWEEN '0' AND '1 day')
 );
 
 -- Which workers serve it, and when they last said so.

@@ -6,8 +6,11 @@ INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
 VALUES ($1::timestamptz, $2::uuid, $3::int, $4::int, $5::text, $6::text, $7::text);
 
 -- name: list_audit global
--- $1 actor or null, $2 id or null, $3 before or null, $4 limit
-SELECT e.at, e.actor, e.verb, e.id, e.guid, e.count
+-- $1 actor or null, $2 id or null, $3 before or null, $4 limit. A CHECK would cost every change; a time
+-- that no program can hold is shown as the last or the first that it can.
+SELECT
+    LEAST(GREATEST(e.at, '0001-01-01 00:00+00'), '9999-12-31 23:59:59.999999+00') AS at,
+    e.actor, e.verb, e.id, e.guid, e.count
 FROM /*schema*/audit AS e
 WHERE ($1::text IS NULL OR e.actor = $1::text)
   AND ($2::text IS NULL OR e.id = $2::text)

@@ -8,11 +8,10 @@ from uuid import UUID
 from gnomon.contracts.store.queues import Enqueue, StageLane
 from gnomon.model.stage import queue_merge
 from gnomon.model.stage.queue_merge import SLEEPING, EnqueueRule, QueuedEntity
+from gnomon.stores._texts import read_texts, write_texts
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     StoredRow,
-    decode_texts,
-    encode_texts,
     read_rows,
 )
 from gnomon.stores.sqlite.queries import SQL
@@ -31,7 +30,7 @@ def offered(
 
 def merged(row: StoredRow, offer: Enqueue, now_us: int) -> StoredRow:
     """What an offer makes of a row that is there."""
-    was = QueuedEntity(*row[3:10], decode_texts(row.reasons), row.root, row.depth, row.error)
+    was = QueuedEntity(*row[3:10], read_texts(row.reasons), row.root, row.depth, row.error)
     return _stored(row.key(), queue_merge.merged(was, wanted_of(offer), now_us), note=row.note)
 
 
@@ -51,7 +50,7 @@ def wanted_of(offer: Enqueue) -> EnqueueRule:
 
 
 def _stored(key: tuple[Any, ...], row: QueuedEntity, *, note: str | None) -> StoredRow:
-    reasons = encode_texts(row.reasons)
+    reasons = write_texts(row.reasons)
     return StoredRow._make((*key, *row[:7], reasons, row.root, row.depth, row.error, note))
 
 

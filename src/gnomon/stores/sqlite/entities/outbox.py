@@ -11,12 +11,12 @@ from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.entities import StageState
 from gnomon.contracts.store.outbox import OutboxRow, SinkBacklog, SinkQueue
+from gnomon.model.stage.paths import WHOLE
+from gnomon.stores._texts import read_texts, write_texts
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     Parameters,
-    decode_texts,
     encode_ids,
-    encode_texts,
     first_of,
     held_shards,
     state_of,
@@ -151,7 +151,7 @@ def outgoing_rows(save: OutboxSave, sinks: Sequence[str]) -> list[Parameters]:
         "version": save.version,
         "author": save.author,
         "root": save.root.bytes,
-        "paths": encode_texts(save.paths),
+        "paths": write_texts(save.paths),
         "key": save.key,
         "state_version": None if state is None else state.version,
         "state_revision": None if state is None else state.revision,
@@ -180,7 +180,7 @@ def _outgoing_of(row: tuple[Any, ...]) -> OutboxRow:
         version=version,
         author=author,
         root=UUID(bytes=root),
-        paths=decode_texts(paths),
+        paths=read_texts(paths, unreadable=(WHOLE,)),
         doc=doc,
         state=None if state_version is None else state_of(state_version, *state),
         key=key,

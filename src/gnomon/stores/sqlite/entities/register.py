@@ -16,14 +16,13 @@ from gnomon.contracts.store.register import (
     UnservedShard,
 )
 from gnomon.model.stage.graph import Reach
+from gnomon.stores._texts import read_texts, write_texts
 from gnomon.stores.sqlite.entities.enqueues import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
     GoodLeases,
     Parameters,
-    decode_texts,
     encode_ids,
-    encode_texts,
     read_rows,
 )
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
@@ -56,8 +55,8 @@ class SqliteRegister(EntityVerbs):
             "revision": stage.revision,
             "now": now_us,
             "debounce": duration_us(stage.debounce),
-            "watch": encode_texts(stage.reach.watch),
-            "writes": encode_texts(stage.reach.writes),
+            "watch": write_texts(stage.reach.watch),
+            "writes": write_texts(stage.reach.writes),
         }
         connection.execute(SQL["declare"], row)
         reason = f"backfill r{stage.revision}"
@@ -146,7 +145,7 @@ def _records(connection: Connection, query: str) -> list[StageRecord]:
 def _record_of(row: tuple[Any, ...]) -> StageRecord:
     name, kind, revision, first_seen_at, last_seen_at, debounce, watch, writes, *counts = row
     waiting, background, parked, sleeping = counts
-    reach = Reach(kind, watch=decode_texts(watch), writes=decode_texts(writes))
+    reach = Reach(kind, watch=read_texts(watch), writes=read_texts(writes))
     return StageRecord(
         name=name,
         kind=kind,

@@ -13,6 +13,8 @@ import msgspec
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.entities import ChangeNote, Entity, StageState
 from gnomon.contracts.store.queues import QueueRow, RowStatus, StageLane
+from gnomon.model.stage.paths import WHOLE
+from gnomon.stores._texts import read_texts
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import moment, moment_or_none
 
@@ -20,15 +22,6 @@ Connection = sqlite3.Connection
 Parameters = dict[str, Any]
 
 _ENCODER = msgspec.json.Encoder()
-_TEXTS = msgspec.json.Decoder(tuple[str, ...])
-
-
-def encode_texts(texts: Sequence[str]) -> str:
-    return _ENCODER.encode(texts).decode()
-
-
-def decode_texts(text: str) -> tuple[str, ...]:
-    return _TEXTS.decode(text)
 
 
 def encode_ids(ids: Iterable[object]) -> str:
@@ -97,7 +90,7 @@ class StoredRow(NamedTuple):
             first_at=moment(self.first_at),
             seq=self.seq,
             attempts=self.attempts,
-            reasons=decode_texts(self.reasons),
+            reasons=read_texts(self.reasons),
             root=self.root,
             depth=self.depth,
             error=self.error,
@@ -122,7 +115,7 @@ def note_of(row: tuple[Any, ...]) -> ChangeNote:
     version, paths, author, root, depth, at = row
     return ChangeNote(
         version=version,
-        paths=decode_texts(paths),
+        paths=read_texts(paths, unreadable=(WHOLE,)),
         author=author,
         root=UUID(bytes=root),
         depth=depth,

@@ -14,6 +14,7 @@ import msgspec
 from gnomon.contracts.store.entities import StageState, StateWrite
 from gnomon.contracts.store.queues import Commit, Enqueue, NewRow
 from gnomon.model.stage.queue_merge import READY
+from gnomon.stores._texts import write_texts
 from gnomon.stores.sqlite.entities.enqueues import offered
 from gnomon.stores.sqlite.entities.outbox import OutboxSave, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
@@ -21,7 +22,6 @@ from gnomon.stores.sqlite.entities.rows import (
     Parameters,
     StoredRow,
     encode_ids,
-    encode_texts,
     has_relay,
     read_rows,
     state_of,
@@ -101,7 +101,7 @@ class CommitSnapshot:
         self._notes.append(
             (
                 commit.shard, name, epoch, version, commit.depth, self.now_us, commit.root.bytes,
-                f"stage:{commit.stage}", encode_texts(commit.paths),
+                f"stage:{commit.stage}", write_texts(commit.paths),
             )
         )  # fmt: skip
         if commit.unrouted:

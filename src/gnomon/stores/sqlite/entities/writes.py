@@ -19,6 +19,7 @@ from gnomon.contracts.store.entities import (
 )
 from gnomon.contracts.store.queues import Enqueue
 from gnomon.model.ids import save_key
+from gnomon.stores._texts import write_texts
 from gnomon.stores.entity_audit import audited
 from gnomon.stores.entity_pages import end_of
 from gnomon.stores.sqlite.entities.outbox import OutboxSave, outgoing_rows
@@ -27,7 +28,6 @@ from gnomon.stores.sqlite.entities.rows import (
     EntityRow,
     Parameters,
     encode_ids,
-    encode_texts,
     has_relay,
     note_of,
     state_of,
@@ -265,7 +265,7 @@ def _change_row(write: EntityWrite, written: StoredWrite, now_us: int, seq: int)
         "now": now_us,
         "root": write.root.bytes,
         "author": write.author,
-        "paths": encode_texts(write.paths),
+        "paths": write_texts(write.paths),
         "seq": seq,
     }
 

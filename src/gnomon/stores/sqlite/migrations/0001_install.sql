@@ -10,13 +10,13 @@ CREATE TABLE installation (
     created_at INTEGER NOT NULL,
     inode INTEGER,
     limits_version INTEGER NOT NULL DEFAULT 0
-);
+) STRICT;
 
 CREATE TABLE migration (
     version INTEGER NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
     applied_at INTEGER NOT NULL
-);
+) STRICT;
 
 -- The shard follows from the id, and no guid comes twice, so id and guid alone are keys: listings
 -- walk the ids in order, and what was made at one time lies together, whatever its shard.
@@ -49,8 +49,16 @@ CREATE TABLE scheduled_action (
     creator TEXT,
     series BLOB, -- the first guid, if pause, resume or run now changed it
     last_attempt TEXT,
-    spec TEXT NOT NULL
-);
+    spec TEXT NOT NULL,
+    CONSTRAINT scheduled_action_values_check CHECK (
+        length(guid) = 16
+        AND created_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND updated_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND scheduled_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND occurrence_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND expires_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
 
@@ -69,7 +77,7 @@ CREATE TABLE incoming_queue (
     priority INTEGER NOT NULL,
     scheduled_at INTEGER NOT NULL,
     PRIMARY KEY (shard_id, created_at, guid)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE processing_queue (
     shard_id INTEGER NOT NULL,
@@ -84,8 +92,15 @@ CREATE TABLE processing_queue (
     began_at INTEGER,
     deadline_at INTEGER,
     owner TEXT,
-    PRIMARY KEY (guid)
-) WITHOUT ROWID;
+    PRIMARY KEY (guid),
+    CONSTRAINT processing_queue_values_check CHECK (
+        length(guid) = 16
+        AND length(attempt_id) = 16
+        AND scheduled_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND began_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND deadline_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
 
 CREATE INDEX processing_queue_lane_idx
 ON processing_queue (shard_id, queue, priority, scheduled_at);
@@ -135,8 +150,17 @@ CREATE TABLE finished_action (
     purge_at INTEGER NOT NULL,
     last_attempt TEXT,
     spec TEXT NOT NULL,
-    PRIMARY KEY (id, guid, finished_at)
-);
+    PRIMARY KEY (id, guid, finished_at),
+    CONSTRAINT finished_action_values_check CHECK (
+        length(guid) = 16
+        AND length(attempt_id) = 16
+        AND created_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND updated_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND occurrence_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND began_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND finished_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE INDEX finished_action_purge_idx ON finished_action (purge_at, state);
 
@@ -153,8 +177,13 @@ CREATE TABLE attempt_log (
     error TEXT,
     answer TEXT,
     owner TEXT,
-    PRIMARY KEY (shard_id, attempt_id, began_at)
-);
+    PRIMARY KEY (shard_id, attempt_id, began_at),
+    CONSTRAINT attempt_log_values_check CHECK (
+        length(attempt_id) = 16
+        AND began_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND ended_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE INDEX attempt_log_id_idx ON attempt_log (id, began_at);
 
@@ -166,7 +195,7 @@ CREATE TABLE shard_lock (
     heartbeat_at INTEGER,
     last_processing_start_at INTEGER,
     incoming_mark INTEGER
-);
+) STRICT;
 
 CREATE TABLE worker (
     worker_id BLOB NOT NULL PRIMARY KEY,
@@ -175,7 +204,7 @@ CREATE TABLE worker (
     heartbeat_at INTEGER NOT NULL,
     shards INTEGER NOT NULL,
     process TEXT -- by which others can prove that it ended
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 -- What may happen at once and how often.
 CREATE TABLE work_limit (
@@ -184,8 +213,14 @@ CREATE TABLE work_limit (
     parallel INTEGER,
     rate REAL,
     burst INTEGER,
-    PRIMARY KEY (kind, name)
-) WITHOUT ROWID;
+    PRIMARY KEY (kind, name),
+    CONSTRAINT work_limit_values_check CHECK (
+        parallel BETWEEN 0 AND 1000000
+        AND rate BETWEEN 0 AND 1000000
+        AND burst BETWEEN 1 AND 1000000
+        AND coalesce(parallel, rate) IS NOT NULL
+    )
+) WITHOUT ROWID, STRICT;
 
 -- How much of a limit each worker may use, as it was told when it asked last.
 CREATE TABLE limit_grant (
@@ -199,7 +234,7 @@ CREATE TABLE limit_grant (
     since INTEGER NOT NULL,
     asked_at INTEGER NOT NULL,
     PRIMARY KEY (kind, name, worker_id)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 -- Who may call. Rows are never removed: a server that needs tokens must not forget that it does.
 CREATE TABLE token (
@@ -211,8 +246,15 @@ CREATE TABLE token (
     expires_at INTEGER,
     revoked_at INTEGER,
     rate REAL,
-    live_max INTEGER
-);
+    live_max INTEGER,
+    CONSTRAINT token_values_check CHECK (
+        length(token_id) = 16
+        AND rate > 0
+        AND created_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND expires_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND revoked_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE INDEX token_name_idx ON token (name, created_at);
 
@@ -224,5 +266,9 @@ CREATE TABLE audit (
     count INTEGER NOT NULL,
     verb TEXT NOT NULL,
     actor TEXT NOT NULL,
-    id TEXT NOT NULL
-);
+    id TEXT NOT NULL,
+    CONSTRAINT audit_values_check CHECK (
+        length(guid) = 16
+        AND at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;

@@ -12,8 +12,12 @@ CREATE TABLE entity (
     changed_at INTEGER NOT NULL,
     saves INTEGER NOT NULL DEFAULT 0,
     keeps_states INTEGER NOT NULL DEFAULT 0,
-    doc TEXT
-);
+    doc TEXT,
+    CONSTRAINT entity_values_check CHECK (
+        version >= 0
+        AND changed_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 -- For walks over a shard.
 CREATE INDEX entity_shard_idx ON entity (shard_id, entity_key);
@@ -30,8 +34,12 @@ CREATE TABLE entity_change (
     root BLOB NOT NULL,
     author TEXT NOT NULL,
     paths TEXT NOT NULL,
-    PRIMARY KEY (entity_key, epoch, version)
-) WITHOUT ROWID;
+    PRIMARY KEY (entity_key, epoch, version),
+    CONSTRAINT entity_change_values_check CHECK (
+        length(root) = 16
+        AND at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
 
 CREATE INDEX entity_change_at_idx ON entity_change (at);
 
@@ -44,7 +52,7 @@ CREATE TABLE stage_state (
     type TEXT,
     body BLOB NOT NULL,
     PRIMARY KEY (entity_key, stage)
-);
+) STRICT;
 
 -- An entity is in a stage's queue at most once. `seq` is what a commit must find unchanged to remove
 -- the row; it begins at random, so that a row that comes again never looks like the one that went.
@@ -65,8 +73,15 @@ CREATE TABLE stage_queue (
     reasons TEXT NOT NULL,
     error TEXT,
     note TEXT,
-    PRIMARY KEY (shard_id, entity_key, stage)
-) WITHOUT ROWID;
+    PRIMARY KEY (shard_id, entity_key, stage),
+    CONSTRAINT stage_queue_values_check CHECK (
+        length(root) = 16
+        AND lane IN (0, 1)
+        AND ready_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND timer_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND first_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
 
 CREATE INDEX stage_queue_ready_idx ON stage_queue (shard_id, stage, lane, ready_at)
 WHERE status = 'ready';
@@ -92,7 +107,7 @@ CREATE TABLE changed_entity (
     seq INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
     PRIMARY KEY (entity_key)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE INDEX changed_entity_first_idx ON changed_entity (shard_id, first_at);
 
@@ -119,8 +134,13 @@ CREATE TABLE stage_outbox (
     state_type TEXT,
     state_body BLOB,
     doc TEXT,
-    PRIMARY KEY (entity_key, sink, n)
-);
+    PRIMARY KEY (entity_key, sink, n),
+    CONSTRAINT stage_outbox_values_check CHECK (
+        length(root) = 16
+        AND at BETWEEN -62135596800000000 AND 253402300799999999
+        AND ready_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) STRICT;
 
 CREATE INDEX stage_outbox_ready_idx ON stage_outbox (shard_id, sink, ready_at, n)
 WHERE ready_at IS NOT NULL;
@@ -139,8 +159,14 @@ CREATE TABLE stage (
     last_seen_at INTEGER NOT NULL,
     debounce INTEGER NOT NULL,
     watch TEXT NOT NULL,
-    writes TEXT NOT NULL
-) WITHOUT ROWID;
+    writes TEXT NOT NULL,
+    CONSTRAINT stage_values_check CHECK (
+        revision >= 0
+        AND debounce BETWEEN 0 AND 86400000000
+        AND first_seen_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND last_seen_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
 
 -- Which workers serve it, and when they last said so.
 CREATE TABLE stage_server (
@@ -148,14 +174,14 @@ CREATE TABLE stage_server (
     stage TEXT NOT NULL,
     seen_at INTEGER NOT NULL,
     PRIMARY KEY (worker_id, stage)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 -- Whose lease it is: what the owner of a shard does not serve, others do in its place.
 CREATE TABLE stage_owner (
     shard_id INTEGER NOT NULL PRIMARY KEY,
     lease_guid BLOB NOT NULL,
     worker_id BLOB NOT NULL
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 -- Walks over the entities of a shard; one that has ended stays, to tell when it began.
 CREATE TABLE stage_backfill (
@@ -166,4 +192,4 @@ CREATE TABLE stage_backfill (
     cursor TEXT NOT NULL,
     reason TEXT NOT NULL,
     PRIMARY KEY (shard_id, stage)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;

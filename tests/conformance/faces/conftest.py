@@ -1,0 +1,120 @@
+"""One installation with all its faces: REST, gRPC, the Python client and the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+import psycopg
+import pytest
+
+from gnomon.app import App
+from gnomon.client import Client
+from gnomon.contracts.task_rows import TaskRows
+from gnomon.gateways.config import ServerConfig
+from gnomon.gateways.grpc.server import GrpcServer
+from gnomon.gateways.rest.app import create_rest
+from gnomon.gateways.rest.server import bind, serve
+from tests.conformance.faces.faces import Cli, Face, Grpc, PythonClient, Rest
+
+Execute = Callable[[str], list[Any]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An installation, how it is named on the command line, and a way to write behind its back."""
+
+    app: App
+    options: tuple[str, ...]
+    execute: Execute
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.app.settings.database.engine == "sqlite"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def closed_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "postgres":
+        dsn, schema = request.getfixturevalue("installed_schema")
+        return Place(
+            App(dsn, schema=schema),
+            ("--database", dsn, "--schema", schema),
+            lambda sql: _on_postgres(dsn, schema, sql),
+        )
+    path = tmp_path / "faces.db"
+    url = f"sqlite:///{path}"
+    return Place(App(url), ("--database", url), lambda sql: _on_sqlite(path, sql))
+
+
+@pytest.fixture
+async def place(closed_place: Place) -> AsyncIterator[Place]:
+    async with closed_place.app:
+        yield closed_place
+
+
+def _on_postgres(dsn: str, schema: str, sql: str) -> list[Any]:
+    options = f"-c search_path={schema}"
+    with psycopg.connect(dsn, autocommit=True, options=options) as connection:
+        cursor = connection.execute(sql.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+def _on_sqlite(path: Path, sql: str) -> list[Any]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+@pytest.fixture
+def task_tables() -> dict[str, TaskRows]:
+    return {}
+
+
+@pytest.fixture(params=["rest", "grpc", "client", "cli"])
+async def face(
+    request: pytest.FixtureRequest, place: Place, task_tables: dict[str, TaskRows]
+) -> AsyncIterator[Face]:
+    match request.param:
+        case "grpc":
+            async with _grpc(place.app) as channel:
+                yield Grpc(channel)
+        case "cli":
+            yield Cli(place.options)
+        case "client":
+            async with _rest(place.app, task_tables) as url, Client(url) as client:
+                yield PythonClient(client)
+        case _:
+            async with (
+                _rest(place.app, task_tables) as url,
+                aiohttp.ClientSession() as session,
+            ):
+                yield Rest(url, session)
+
+
+@asynccontextmanager
+async def _rest(app: App, task_tables: dict[str, TaskRows]) -> AsyncIterator[str]:
+    stop = asyncio.Event()
+    rest = create_rest(app.scheduler, stop=stop, task_tables=task_tables)
+    listener = bind(ServerConfig(port=0))
+    serving = asyncio.create_task(serve(rest, listener, stop=stop))
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    stop.set()
+    await serving
+
+
+@asynccontextmanager
+async def _grpc(app: App) -> AsyncIterator[grpc.aio.Channel]:
+    stop = asyncio.Event()
+    server = GrpcServer(app.scheduler, ServerConfig(grpc_port=0))
+    serving = asyncio.create_task(server.serve(stop=stop))
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        yield channel
+    stop.set()
+    await serving
