@@ -72,7 +72,7 @@ class LoadedDocuments:
 
     def of(self, entity: Entity) -> LoadedDocument:
         """The document of a living entity."""
-        loaded = self._loaded.get(entity.id)
+        loaded = self._loaded.get(entity.key)
         if loaded is not None and loaded.text == entity.doc:
             return loaded
         return self.keep(entity)
@@ -81,9 +81,9 @@ class LoadedDocuments:
         """Remember a living entity's document, instead of an older one; `document` is the decoded
         one, if it is known."""
         assert entity.doc is not None
-        older = self._loaded.pop(entity.id, None)
+        older = self._loaded.pop(entity.key, None)
         self._chars_left += len(older.text) if older else 0
-        loaded = self._loaded[entity.id] = LoadedDocument(entity.doc, document)
+        loaded = self._loaded[entity.key] = LoadedDocument(entity.doc, document)
         self._chars_left -= len(entity.doc)
         while self._chars_left < 0:
             _, oldest = self._loaded.popitem(last=False)
@@ -92,5 +92,5 @@ class LoadedDocuments:
 
     def forget(self, entity: Entity) -> None:
         """No stage is about to see it."""
-        loaded = self._loaded.pop(entity.id, None)
+        loaded = self._loaded.pop(entity.key, None)
         self._chars_left += len(loaded.text) if loaded else 0
