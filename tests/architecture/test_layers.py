@@ -19,8 +19,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("scheduler", "worker", "tasks", "stages"),
     ("stores", "executors", "telemetry", "limiter"),
     # Of the machine: time and randomness, processes; a file for strangers' SQL; named SQL out of
-    # files. Channels to services of others.
-    ("clock", "sqlite_box", "queries", "channels", "processes", "boundary"),
+    # files. Channels to services of others. The rule of leasing, which nobody has alone.
+    ("clock", "sqlite_box", "queries", "channels", "processes", "boundary", "lease"),
     ("contracts",),
     ("model", "v1"),  # v1: the gRPC messages, generated
 )

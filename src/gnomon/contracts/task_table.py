@@ -16,6 +16,16 @@ from gnomon.contracts.store.value import Value
 from gnomon.model.task import DueTask, GroupKey, Outcome, Task
 
 
+class TableLock(Value, frozen=True):
+    """Whose a table is, as somebody sees it who may want it. Ages are by the database's clock."""
+
+    lease_guid: UUID | None = None
+    owner: str | None = None
+    process: str | None = None  # the owner's, by which its end can be proved
+    beat: int = 0
+    silent_for: timedelta | None = None  # since the last beat; None if free
+
+
 class PollMark(Value, frozen=True):
     """How far a poll has seen: the highest id, and the plan up to which rows have come due."""
 
@@ -127,12 +137,27 @@ class TaskTable(Protocol):
         """
         ...
 
-    async def acquire(self, owner: str, *, lease: timedelta) -> UUID | None:
-        """Become the table's owner: a new lease, unless another's is alive (None).
+    async def lock(self) -> TableLock:
+        """Whose the table is."""
+        ...
 
-        A lease is dead when its beat has not moved for `lease` by the database's clock, or was
-        released. Rows that nobody works on go back to PLAN: all TAKE, all remote WORK, and local
-        WORK whose backend is gone.
+    async def acquire(
+        self,
+        lease_guid: UUID,
+        *,
+        owner: str,
+        seen: TableLock,
+        lease_for: timedelta,
+        process: str | None = None,
+    ) -> bool:
+        """Take the table: compare-and-set on the lock as seen. False if somebody else has it.
+
+        Succeeds if the lock is still as `seen` (lease_guid and beat) and is free or its beat is
+        older than `lease_for` by the database's clock. The caller must itself have watched a held
+        lock unchanged for that long. Repeating it with the same lease_guid succeeds again.
+
+        Rows that nobody works on go back to PLAN: all TAKE, all remote WORK, and local WORK whose
+        backend is gone.
         """
         ...
 
@@ -141,7 +166,8 @@ class TaskTable(Protocol):
         ...
 
     async def release(self, lease_guid: UUID) -> None:
-        """Give the lease back: the next owner need not wait."""
+        """Give the lease back: the next owner need not wait. Also for the lease of an owner whose
+        process has provably ended, by the lock as read."""
         ...
 
     async def poll(self, mark: PollMark | None, *, after: str | None = None) -> TaskPoll:

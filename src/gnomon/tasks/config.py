@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from gnomon.lease import LeaseTerms
 from gnomon.model.errors import ConfigurationError
 
 SCHEMES = ("postgres", "postgresql", "sqlite")
@@ -35,6 +36,11 @@ class TasksConfig:
             raise ConfigurationError("tasks.beat", "must be at most a third of tasks.lease")
         if self.result_bytes_max < 1:
             raise ConfigurationError("tasks.result_bytes_max", "must be at least 1")
+
+    @property
+    def lease_terms(self) -> LeaseTerms:
+        """Trusted for a beat less than the lease: who cannot beat finds out before the others."""
+        return LeaseTerms(lease=self.lease, beat=self.beat, step_down=self.beat)
 
     @property
     def engine(self) -> str:

@@ -43,7 +43,6 @@ def opener_of(config: TasksConfig, env: Env) -> Callable[[TaskEntry], TaskTable]
             path,
             table=entry.table,
             clock=env.clock,
-            entropy=env.entropy,
             result_bytes_max=bytes_max,
         )
     from gnomon.tasks.postgres import PostgresTaskTable

@@ -1,8 +1,8 @@
 """The owner of one task table: holds its lease, and performs its tasks while it does.
 
-Any number of processes may want a table; the lease in the database says whose it is. It is kept by
-a beat and not trusted beyond it: who could not beat in time takes nothing more. What is being
-performed then goes on to its end, for each row says itself whose it is.
+Any number of processes may want a table; a lease says whose it is, by the same rule as that of
+shards (`gnomon.lease`). Who could not beat in time takes nothing more. What is being performed then
+goes on to its end, for each row says itself whose it is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
-from gnomon.contracts.task_table import TaskTable
+from gnomon.contracts.task_table import TableLock, TaskTable
+from gnomon.lease import LockWatch
 from gnomon.model.errors import Unavailable
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
@@ -23,6 +24,7 @@ from gnomon.tasks.sessions import Drain, Sessions
 
 AGAIN_FIRST_S = 0.1
 AGAIN_MAX_S = 2.0
+LOOK_EVERY_S = 0.25  # at a table that is another's: whether it has become free
 
 
 class TableOwner:
@@ -32,8 +34,10 @@ class TableOwner:
         self, table: TaskTable, entry: TaskEntry, *, config: TasksConfig, env: Env, owner: str
     ) -> None:
         self._table = table
-        self._config = config
+        self._terms = config.lease_terms
+        self._env = env
         self._owner = owner
+        self._watch = LockWatch()
         self._tenure = OwnedTable(table, entry, env=env)
         self._sessions = Sessions(self._tenure, on_failure=self._note_failure)
         self._trusted_until = 0.0
@@ -69,10 +73,10 @@ class TableOwner:
                         again_s = AGAIN_FIRST_S
                         await self._own(stop, drain)
                     else:
-                        await _pause(stop, self._config.beat.total_seconds())
+                        await wait_set(stop, LOOK_EVERY_S)
                 except Unavailable as exc:
                     self._note_trouble(exc)
-                    await _pause(stop, again_s)
+                    await wait_set(stop, again_s)
                     again_s = min(AGAIN_MAX_S, again_s * 2)
         finally:
             self._tenure.is_closing = True
@@ -86,25 +90,41 @@ class TableOwner:
     # -- the lease --------------------------------------------------------------------------------
 
     async def _acquire(self) -> bool:
-        asked_at = self._tenure.now()
-        lease_guid = await self._table.acquire(self._owner, lease=self._config.lease)
-        if lease_guid is None:
+        lock, asked_at = await self._free_lock(), self._tenure.now()
+        if lock is None:
+            return False
+        lease_guid = self._watch.ask(lock, self._env.entropy.token)
+        is_ours = await self._table.acquire(
+            lease_guid,
+            owner=self._owner,
+            seen=lock,
+            lease_for=self._terms.lease,
+            process=self._env.processes.own,
+        )
+        if not is_ours:
             return False
         self._tenure.lease_guid = lease_guid
         self._tenure.is_ours = True
-        self._trusted_until = asked_at + self._trust_s
+        self._trusted_until = self._terms.trusted_until(asked_at)
         self._tenure.event("task_table_owned")
         return True
 
-    @property
-    def _trust_s(self) -> float:
-        """A beat less than the lease: who cannot beat must not find out later than the others."""
-        return (self._config.lease - self._config.beat).total_seconds()
+    async def _free_lock(self) -> TableLock | None:
+        """The lock, if it may be asked for."""
+        lock = await self._table.lock()
+        if lock.lease_guid is not None and self._terms.is_dead(
+            lock.process, lock.silent_for, self._env.processes
+        ):
+            await self._table.release(lock.lease_guid)
+            self._tenure.event("task_table_freed", owner=lock.owner)
+            lock = await self._table.lock()
+        self._watch.see(lock, now := self._tenure.now())
+        return lock if self._watch.is_free(lock, self._terms.lease, now) else None
 
     async def _beat(self) -> None:
         """Keep the lease; returns when it is lost."""
         while True:
-            await asyncio.sleep(self._config.beat.total_seconds())
+            await asyncio.sleep(self._terms.beat.total_seconds())
             self._sessions.show()
             asked_at = self._tenure.now()
             try:
@@ -117,7 +137,7 @@ class TableOwner:
                 continue
             except TimeoutError:
                 return
-            self._trusted_until = asked_at + self._trust_s
+            self._trusted_until = self._terms.trusted_until(asked_at)
 
     def _lose(self) -> None:
         if self._tenure.is_ours:
@@ -145,8 +165,8 @@ class TableOwner:
                 await self._release()
                 return
             self._lose()
-            self._raise_failure(loops)
             await self._sessions.give_up_remote()
+            self._raise_failure(loops)
         finally:
             await _cancel([*loops, *others])
 
@@ -154,6 +174,7 @@ class TableOwner:
         """Let the next owner begin at once."""
         with suppress(Unavailable):  # else it ends by itself
             await self._table.release(self._tenure.lease_guid)
+        self._watch.forget()
         self._tenure.is_ours = False
 
     def _raise_failure(self, loops: Sequence[asyncio.Task[Any]]) -> None:
@@ -179,7 +200,3 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    await wait_set(stop, seconds)

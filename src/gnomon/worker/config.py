@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 
+from gnomon.lease import LeaseTerms
 from gnomon.model.constant import CONSTANT
 from gnomon.model.errors import ConfigurationError
 
@@ -56,6 +57,10 @@ class WorkerConfig:
         if self.silent < self.heartbeat * 2:
             most = f"{self.silent.total_seconds() / 2:g} s"
             raise ConfigurationError("worker.heartbeat", f"must be at most {most}")
+
+    @property
+    def lease_terms(self) -> LeaseTerms:
+        return LeaseTerms(lease=self.lease, beat=self.heartbeat, step_down=self.step_down)
 
     @property
     def send_within(self) -> timedelta:

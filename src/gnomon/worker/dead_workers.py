@@ -1,9 +1,8 @@
 """What dead processes left behind is freed at once, where their death is beyond doubt.
 
-Two witnesses are needed. The machine says that the process of a worker has ended: another worker on
-the same one, or the same one started anew, can ask it. And the worker has missed heartbeats: one
-that beats lives, whatever the machine says, for instance because a whole machine was copied while
-it ran. Where the first cannot be had, leases and reservations run out as they always do.
+What proves a death is the rule of `gnomon.lease`: another worker on the same machine, or the same
+one started anew, can ask the machine. Where it cannot be had, leases and reservations run out as
+they always do.
 
 Attempts that ended with their process are interrupted; what goes on elsewhere (a call at whoever
 received it, a statement at its server) keeps its reservation, so that no other attempt meets it.
@@ -61,8 +60,7 @@ class DeadWorkers:
         self._leases = leases
         self._pump = pump
         self._processes = env.processes
-        self._silent = config.heartbeat * 2
-        self._lease = config.lease
+        self._terms = config.lease_terms
         self._clock = env.clock
         self._observer = env.observer
         self._freed = freed
@@ -90,12 +88,8 @@ class DeadWorkers:
             self._freed()
 
     def _has_ended(self, row: WorkerRow) -> bool:
-        return (
-            row.worker != self._leases.worker
-            and row.process is not None
-            and row.silent_for >= self._silent
-            and self._processes.has_ended(row.process)
-        )
+        is_other = row.worker != self._leases.worker
+        return is_other and self._terms.is_dead(row.process, row.silent_for, self._processes)
 
     def _due_again(self) -> set[str]:
         now = self._clock.monotonic()
@@ -113,7 +107,7 @@ class DeadWorkers:
             await self._store.leases.remove_worker(row.worker)
             self._again_at.setdefault(row.owner, self._clock.monotonic() + AGAIN_AFTER_S)
         # The count of the living is a heartbeat old: without this, shards would wait for the next.
-        self._leases.lose(sum(row.silent_for < self._lease for row in ended))
+        self._leases.lose(sum(row.silent_for < self._terms.lease for row in ended))
         if ended or interrupted or shards:
             self._observer.event(
                 "worker_buried",
@@ -173,7 +167,7 @@ class DeadWorkers:
             if use.limit.parallel is not None and use.limit.kind is not LimitKind.STAGE
         }
         if claims:
-            await self._store.limits.share(row.worker, claims, alive_for=self._lease)
+            await self._store.limits.share(row.worker, claims, alive_for=self._terms.lease)
 
 
 def _owner_of(orphan: LapsedRow) -> str:

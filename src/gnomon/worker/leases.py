@@ -1,9 +1,7 @@
 """Which shards this worker holds, and for how long it may trust that.
 
-A lease is taken by compare-and-set with a new random guid, kept by heartbeats, and never
-trusted beyond the moment counted from the *start* of the last heartbeat that succeeded, less a
-margin. A silent owner's shard is taken only when both clocks agree: the database's says that the
-heartbeat is too old, and this worker has itself seen the lock unchanged for that long.
+How a lease is taken, kept, trusted and lost is the rule of `gnomon.lease`. Here it is kept for many
+locks at once: one heartbeat prolongs them all.
 
 Shares are fair: with n workers alive each holds about 1/n of the shards. A worker that has more
 gives some back at its next heartbeat, one that has less takes what is free, longest-waiting
@@ -24,10 +22,9 @@ import msgspec
 
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeartbeatResult, HeldShard, LeaseStore, ShardLock
+from gnomon.lease import LockWatch
 from gnomon.model.errors import Unavailable
 from gnomon.worker.config import WorkerConfig
-
-Sighting = tuple[UUID | None, int]
 
 
 @dataclass(slots=True)
@@ -58,13 +55,13 @@ class WorkerLeases:
         self._shard_count = shard_count
         self._process = env.processes.own
         self._config = config
+        self._terms = config.lease_terms
         self._clock = env.clock
         self._entropy = env.entropy
         self._observer = env.observer
         self._held: dict[int, _Held] = {}  # changed by the loop's thread only
-        self._seen: dict[int, tuple[Sighting, float]] = {}
+        self._watches: dict[int, LockWatch] = {}
         self._given_back: list[HeldShard] = []  # and not known to be released yet
-        self._asked: dict[int, UUID] = {}  # leases asked for whose answer did not come
         self._alive = 1
         self._left = threading.Event()  # the heart looks at it from its own thread
         self.ticked_at = env.clock.monotonic()  # the loop's own sign of life, see `beat`
@@ -139,7 +136,7 @@ class WorkerLeases:
         return pulse
 
     def _prolong(self, held: _Held, started: float) -> None:
-        trusted_until = started + self._trust_s
+        trusted_until = self._terms.trusted_until(started)
         if trusted_until - held.trusted_until > self._config.silent.total_seconds():
             held.taken_at = started  # others may have helped: see `fresh`
         held.trusted_until = trusted_until
@@ -230,45 +227,29 @@ class WorkerLeases:
 
     async def _acquire(self, lock: ShardLock) -> HeldShard | None:
         started = self._clock.monotonic()
-        is_repeat = self._is_asked(lock)
-        lease_guid = self._asked[lock.shard] if is_repeat else self._entropy.token()
-        self._asked[lock.shard] = lease_guid
+        watch = self._watches[lock.shard]
+        is_repeat = watch.is_ours(lock)
+        lease_guid = watch.ask(lock, self._entropy.token)
         held = await self._store.acquire(
             lock.shard, lease_guid, owner=self.owner, seen=lock, lease_for=self._config.lease
         )
-        del self._asked[lock.shard]
+        watch.forget()
         if held is None:
             return None
         if lock.lease_guid is not None and not is_repeat:
             self._observer.count("leases_stolen")
             self._observer.event("lease_stolen", shard=lock.shard, owner=lock.owner)
-        self._held[held.shard] = _Held(held, started + self._trust_s, started)
+        self._held[held.shard] = _Held(held, self._terms.trusted_until(started), started)
         return held
 
     def _watch(self, locks: Sequence[ShardLock]) -> None:
-        """Note since when each lock has looked the way it does, on our own clock."""
         now = self._clock.monotonic()
         for lock in locks:
-            sighting = (lock.lease_guid, lock.beat)
-            known = self._seen.get(lock.shard)
-            if known is None or known[0] != sighting:
-                self._seen[lock.shard] = (sighting, now)
+            self._watches.setdefault(lock.shard, LockWatch()).see(lock, now)
 
     def _is_free(self, lock: ShardLock) -> bool:
-        if lock.lease_guid is None or self._is_asked(lock):
-            return True
-        if lock.silent_for is None or lock.silent_for < self._config.lease:
-            return False
-        _, since = self._seen[lock.shard]
-        return self._clock.monotonic() - since >= self._config.lease.total_seconds()
-
-    def _is_asked(self, lock: ShardLock) -> bool:
-        """Whether the lock is this worker's own and only the answer was lost."""
-        return lock.lease_guid is not None and lock.lease_guid == self._asked.get(lock.shard)
+        watch, now = self._watches[lock.shard], self._clock.monotonic()
+        return watch.is_free(lock, self._config.lease, now)
 
     def _drop(self, shard: int) -> None:
         self._held.pop(shard, None)
-
-    @property
-    def _trust_s(self) -> float:
-        return (self._config.lease - self._config.step_down).total_seconds()

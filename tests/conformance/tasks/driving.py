@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any, Self
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 from psycopg import sql
@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.env import Env
-from gnomon.contracts.task_table import TaskFinishResult, TaskSession
+from gnomon.contracts.task_table import TaskFinishResult, TaskSession, TaskTable
 from gnomon.model.secret import Secret
 from gnomon.model.task import DueTask, GroupKey, Task
 from gnomon.model.task.conf import TaskEntry
@@ -22,6 +22,13 @@ from gnomon.tasks.postgres import PostgresTaskTable
 
 LEASE = timedelta(seconds=30)
 Row = dict[str, Any]
+
+
+async def acquire(table: TaskTable, *, lease_for: timedelta = LEASE) -> UUID | None:
+    """Take the table as it is seen; the guid of the lease, or None if it is another's."""
+    lease_guid, seen = uuid4(), await table.lock()
+    is_ours = await table.acquire(lease_guid, owner="test", seen=seen, lease_for=lease_for)
+    return lease_guid if is_ours else None
 
 
 class Driver:
@@ -48,7 +55,7 @@ class Driver:
         self._stack.callback(self.user.close)
         self._stack.push_async_callback(self.table.close)
         await self.table.prepare()
-        lease_guid = await self.table.acquire("test", lease=LEASE)
+        lease_guid = await acquire(self.table, lease_for=LEASE)
         assert lease_guid is not None
         self.lease_guid = lease_guid
         return self

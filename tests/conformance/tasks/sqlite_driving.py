@@ -5,18 +5,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, Self
 from uuid import UUID
 
-from gnomon.clock import SystemClock, SystemEntropy
+from gnomon.clock import SystemClock
 from gnomon.contracts.task_table import TaskFinishResult, TaskSession, TaskTable
 from gnomon.model.task import DueTask, GroupKey, Task
 from gnomon.tasks.sqlite import SqliteTaskTable
 from gnomon.tasks.sqlite.rows import moment_of, text_of
+from tests.conformance.tasks.driving import LEASE, acquire
 
-LEASE = timedelta(seconds=30)
 MIB = 1024 * 1024
 Row = dict[str, Any]
 MOMENTS = ("plan", "start", "stop", "until")
@@ -82,7 +82,6 @@ class SqliteDriver:
         return SqliteTaskTable(
             self.path,
             clock=SystemClock(),
-            entropy=SystemEntropy(),
             result_bytes_max=result_bytes_max,
         )
 
@@ -92,7 +91,7 @@ class SqliteDriver:
         self.user = sqlite3.connect(self.path, isolation_level=None, timeout=10)
         self.user.row_factory = sqlite3.Row
         self._stack.callback(self.user.close)
-        lease_guid = await self.table.acquire("test", lease=LEASE)
+        lease_guid = await acquire(self.table, lease_for=LEASE)
         assert lease_guid is not None
         self.lease_guid = lease_guid
         return self

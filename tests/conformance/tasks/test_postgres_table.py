@@ -19,7 +19,7 @@ from gnomon.model.secret import Secret
 from gnomon.model.task import GroupKey, RowRefused
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.postgres.queries import TableNames, render
-from tests.conformance.tasks.driving import Driver
+from tests.conformance.tasks.driving import Driver, acquire
 
 GROUP = GroupKey("group")
 MANY = 20_000
@@ -122,7 +122,7 @@ async def test_a_missing_database_and_user_are_made(task_dsn: str, entry: TaskEn
     try:
         done = await driver.table.prepare()
         assert [f"created user {name}", f"created database {name}"] == list(done[:2])
-        lease_guid = await driver.table.acquire("test", lease=timedelta(seconds=5))
+        lease_guid = await acquire(driver.table, lease_for=timedelta(seconds=5))
         assert lease_guid is not None
         with psycopg.connect(conninfo.make_conninfo(task_dsn, dbname=name)) as user:
             user.execute("INSERT INTO tasks.task (input) VALUES ('SELECT current_user')")
@@ -182,10 +182,10 @@ async def test_a_table_has_one_owner(driver: Driver) -> None:
     """Until it gives the table back; its lease is worth nothing then."""
     other = driver.another()
     try:
-        assert await other.acquire("other", lease=timedelta(seconds=30)) is None
+        assert await acquire(other, lease_for=timedelta(seconds=30)) is None
         assert await driver.table.beat(driver.lease_guid)
         await driver.table.release(driver.lease_guid)
-        assert await other.acquire("other", lease=timedelta(seconds=30)) is not None
+        assert await acquire(other, lease_for=timedelta(seconds=30)) is not None
         assert not await driver.table.beat(driver.lease_guid)
     finally:
         await other.close()
@@ -203,7 +203,7 @@ async def test_a_silent_owner_loses_the_table(driver: Driver) -> None:
     driver.user.execute(b"UPDATE gnomon_task_owner SET heartbeat_at = now() - interval '6 s'")
     other = driver.another()
     try:
-        lease_guid = await other.acquire("other", lease=timedelta(seconds=5))
+        lease_guid = await acquire(other, lease_for=timedelta(seconds=5))
         assert lease_guid is not None
         assert not await driver.table.beat(driver.lease_guid)
         states = {task_id: (driver.row(task_id) or {})["state"] for task_id in [*stuck, dead, kept]}

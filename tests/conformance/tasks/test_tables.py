@@ -14,6 +14,7 @@ from gnomon.contracts.task_table import PollMark, TaskTable
 from gnomon.model.task import GroupKey
 from gnomon.tasks.postgres import table as postgres_table
 from gnomon.tasks.sqlite import row_store as sqlite_books
+from tests.conformance.tasks.driving import acquire
 from tests.conformance.tasks.sqlite_driving import Bench
 
 GROUP = GroupKey("group")
@@ -47,10 +48,10 @@ async def another(bench: Bench) -> AsyncIterator[TaskTable]:
 async def test_a_table_has_one_owner(bench: Bench) -> None:
     """Until it lets go."""
     async with another(bench) as other:
-        assert await other.acquire("other", lease=LEASE) is None
+        assert await acquire(other, lease_for=LEASE) is None
         assert await bench.table.beat(bench.lease_guid)
         await bench.table.release(bench.lease_guid)
-        assert await other.acquire("other", lease=LEASE) is not None
+        assert await acquire(other, lease_for=LEASE) is not None
         assert not await bench.table.beat(bench.lease_guid)
 
 
@@ -62,7 +63,7 @@ async def test_a_silent_owner_is_followed_by_another(bench: Bench) -> None:
         found = None
         while found is None:
             await asyncio.sleep(0.02)
-            found = await other.acquire("other", lease=timedelta(milliseconds=100))
+            found = await acquire(other, lease_for=timedelta(milliseconds=100))
         assert not await bench.table.beat(bench.lease_guid)
         assert await session.take(task_id, lease_guid=bench.lease_guid) is None
         assert [] == list(await bench.table.mark_taken([task_id], lease_guid=bench.lease_guid))
@@ -80,7 +81,7 @@ async def test_a_new_owner_finds_no_row_taken(bench: Bench) -> None:
     await bench.table.release(bench.lease_guid)
     async with another(bench) as other:
         while "WORK" == state_of(bench, working):  # a backend may take a moment to end
-            lease_guid = await other.acquire("other", lease=LEASE)
+            lease_guid = await acquire(other, lease_for=LEASE)
             assert lease_guid is not None
             await other.release(lease_guid)
     assert ["PLAN", "PLAN"] == [state_of(bench, taken), state_of(bench, working)]

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from gnomon.clock import SystemClock, SystemEntropy
+from gnomon.clock import SystemClock
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.task import GroupKey, RemoteRefused
 from gnomon.stores.sqlite import open_sqlite
 from gnomon.tasks.sqlite import SqliteTaskTable
 from gnomon.tasks.sqlite.queries import queries_for
+from tests.conformance.tasks.driving import acquire
 from tests.conformance.tasks.sqlite_driving import SqliteDriver
 
 GROUP = GroupKey("group")
@@ -101,12 +102,12 @@ async def test_an_input_without_an_end_ends_at_its_time(driver: SqliteDriver) ->
 async def test_the_schedulers_own_file_is_refused(tmp_path: Path) -> None:
     """Whatever name it has."""
     own = tmp_path / "gnomon.db"
-    store = open_sqlite(own, clock=SystemClock(), entropy=SystemEntropy())
+    store = open_sqlite(own, clock=SystemClock())
     await store.installation.migrate(shard_count=16)
     await store.close()
     link = tmp_path / "tasks.db"
     link.symlink_to(own)
-    table = SqliteTaskTable(link, clock=SystemClock(), entropy=SystemEntropy())
+    table = SqliteTaskTable(link, clock=SystemClock())
     try:
         with pytest.raises(ConfigurationError, match="scheduler's own file"):
             await table.prepare()
@@ -120,7 +121,7 @@ async def test_another_table_of_that_name_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as user:
         user.execute("CREATE TABLE task (id integer PRIMARY KEY, state text, plan text)")
     user.close()
-    table = SqliteTaskTable(path, clock=SystemClock(), entropy=SystemEntropy())
+    table = SqliteTaskTable(path, clock=SystemClock())
     try:
         with pytest.raises(ConfigurationError, match=r"cannot be used|has no columns"):
             await table.prepare()
@@ -342,9 +343,9 @@ async def test_a_beat_does_not_wait_for_a_task_that_writes(driver: SqliteDriver)
     other = driver.another()
     try:
         assert await driver.table.beat(driver.lease_guid)
-        assert await other.acquire("other", lease=timedelta(0)) is None
+        assert await acquire(other, lease_for=timedelta(0)) is None
         await session.finish(task, outcome, lease_guid=driver.lease_guid)
-        assert await other.acquire("other", lease=timedelta(0)) is not None
+        assert await acquire(other, lease_for=timedelta(0)) is not None
         assert not await driver.table.beat(driver.lease_guid)
     finally:
         await other.close()

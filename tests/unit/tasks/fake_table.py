@@ -18,6 +18,7 @@ from gnomon.contracts.task_table import (
     GroupWindow,
     PollMark,
     RescueResult,
+    TableLock,
     TaskFinishResult,
     TaskPoll,
     TaskSession,
@@ -83,6 +84,8 @@ class FakeTable:
         self.rows: dict[int, Row] = {}
         self.lease: UUID | None = None
         self.beat_at = 0.0
+        self.beats = 0
+        self.process: str | None = None  # of the owner
         self.hints = hints
         self.is_away = False
         self.connections_max = 1_000
@@ -90,7 +93,6 @@ class FakeTable:
         self.sessions: dict[int, FakeSession] = {}
         self.refused_remotes: set[str] = set()
         self.calls: Counter[str] = Counter()
-        self._entropy = SeededEntropy(random.Random(1))
         self._callback: Callable[[], None] | None = None
         self._pid = 100
         self.wall_s = 0.0  # what a window costs
@@ -126,22 +128,46 @@ class FakeTable:
     async def prepare(self) -> Sequence[str]:
         return []
 
-    async def acquire(self, owner: str, *, lease: timedelta) -> UUID | None:
+    async def lock(self) -> TableLock:
+        await self.step("lock")
+        if self.lease is None:
+            return TableLock(beat=self.beats)
+        silent_s = self._loop.time() - self.beat_at
+        return TableLock(
+            lease_guid=self.lease,
+            process=self.process,
+            beat=self.beats,
+            silent_for=timedelta(seconds=silent_s),
+        )
+
+    async def acquire(
+        self,
+        lease_guid: UUID,
+        *,
+        owner: str,
+        seen: TableLock,
+        lease_for: timedelta,
+        process: str | None = None,
+    ) -> bool:
         await self.step("acquire")
-        if self.lease is not None and self._loop.time() - self.beat_at < lease.total_seconds():
-            return None
-        self.lease, self.beat_at = self._entropy.token(), self._loop.time()
+        is_as_seen = (self.lease, self.beats) == (seen.lease_guid, seen.beat)
+        is_silent = self._loop.time() - self.beat_at >= lease_for.total_seconds()
+        if self.lease not in (None, lease_guid) and not (is_as_seen and is_silent):
+            return False
+        self.lease, self.beat_at, self.beats = lease_guid, self._loop.time(), 0
+        self.process = process
         for row in self.rows.values():
             is_alive = row.pid in self.alive and row.remote is None
             if row.state == "TAKE" or (row.state == "WORK" and not is_alive):
                 self._reset(row)
-        return self.lease
+        return True
 
     async def beat(self, lease_guid: UUID) -> bool:
         await self.step("beat")
         if self.lease != lease_guid:
             return False
         self.beat_at = self._loop.time()
+        self.beats += 1
         return True
 
     async def release(self, lease_guid: UUID) -> None:
@@ -384,6 +410,17 @@ class Told:
     def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
 
 
+@dataclass
+class FakeProcesses:
+    """Whose ends are known."""
+
+    own: str | None = "here"
+    ended: set[str] = field(default_factory=set)
+
+    def has_ended(self, process: str) -> bool:
+        return process in self.ended
+
+
 class World:
     """One table and its owners, in virtual time."""
 
@@ -391,8 +428,12 @@ class World:
         self._loop = loop
         self.table = FakeTable(loop, hints=hints)
         self.told = Told()
+        self.processes = FakeProcesses()
         self.env = Env(
-            clock=VirtualClock(loop), entropy=SeededEntropy(random.Random(2)), observer=self.told
+            clock=VirtualClock(loop),
+            entropy=SeededEntropy(random.Random(2)),
+            observer=self.told,
+            processes=self.processes,
         )
         self.entry = TaskEntry(data="fake", user="fake", **settings)
         self.stop = asyncio.Event()

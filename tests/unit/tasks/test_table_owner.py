@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -522,6 +523,56 @@ def test_another_owner_takes_over_when_the_lease_ends() -> None:
         await world.until(lambda: world.table.lease is not None, within_s=7.0)
         world.stop.set()
         await serving
+
+    virtually(story)
+
+
+async def lost_to_another(world: World, process: str | None) -> None:
+    """Somebody else has the table, and has just fallen silent."""
+    owner, table = world.owners[0], world.table
+    await world.until(lambda: owner.is_ours)
+    table.lease, table.process = UUID(int=7), process
+    table.beat_at = world.env.clock.monotonic()
+    await world.until(lambda: not owner.is_ours)
+
+
+def taken_over_after_s(process: str | None) -> float:
+    """How long the table stays without an owner; `process` is the silent one's."""
+    waited: list[float] = []
+
+    async def story(world: World) -> None:
+        await lost_to_another(world, process)
+        silent_since = world.table.beat_at
+        world.processes.ended.add("gone")
+        await world.until(lambda: world.owners[0].is_ours)
+        waited.append(world.env.clock.monotonic() - silent_since)
+
+    virtually(story)
+    return waited[0]
+
+
+def test_table_of_a_dead_process_is_taken_over_at_once() -> None:
+    """The machine says that it has ended, and it missed two beats: nobody waits for the lease."""
+    assert 2.0 <= taken_over_after_s("gone") < 3.0
+
+
+@pytest.mark.parametrize("process", ["lives", None])
+def test_table_of_a_silent_process_is_taken_over_when_both_clocks_agree(process: str) -> None:
+    """The database's, and our own since we saw its lock."""
+    assert 5.0 <= taken_over_after_s(process) < 7.0
+
+
+def test_owner_whose_server_was_away_goes_on_at_once() -> None:
+    """Its own lease is still there: nobody had it meanwhile, so there is nobody to wait for."""
+
+    async def story(world: World) -> None:
+        owner, table = world.owners[0], world.table
+        await world.until(lambda: owner.is_ours)
+        lease_guid, table.is_away = table.lease, True
+        await world.until(lambda: not owner.is_ours)
+        table.is_away = False
+        await world.until(lambda: owner.is_ours, within_s=2.5)
+        assert lease_guid == table.lease
 
     virtually(story)
 

@@ -9,6 +9,7 @@ from gnomon.contracts.clock import Clock
 from gnomon.model.errors import Unavailable
 from gnomon.tasks.postgres.connector import ConnectRefused, connect
 from gnomon.tasks.postgres.queries import plain
+from gnomon.tasks.postgres.rows import text_of
 from gnomon.tasks.postgres.wire import (
     Params,
     Result,
@@ -28,7 +29,7 @@ DISCARD_PLANS = plain("discard_plans", prepared=False)
 PLANS_FOR_S = 5.0
 NO_PARAMS: Params = None
 
-Row = Sequence[bytes | None]
+Row = Mapping[str, bytes | None]  # by the names of the columns
 
 
 class StatementRefused(Exception):  # noqa: N818 - an outcome with a name, not a fault
@@ -59,12 +60,13 @@ class ControlConnection:
         self._lock = asyncio.Lock()
         self._is_closed = False
 
-    async def rows(self, statement: Statement, *params: bytes | None) -> list[list[bytes | None]]:
-        """The rows of one statement. Errors: Unavailable, Refused."""
+    async def rows(self, statement: Statement, *params: bytes | None) -> list[Row]:
+        """The rows of one statement. Errors: Unavailable, StatementRefused."""
         return rows_of((await self.together([(statement, params)]))[0])
 
     async def together(self, steps: Sequence[tuple[Statement, Params]]) -> list[Result]:
-        """Statements of one transaction. Errors: Unavailable, Refused: then nothing was done."""
+        """Statements of one transaction. Errors: Unavailable, StatementRefused: then nothing
+        was done."""
         async with self._lock:
             wire = await self._connected()
             try:
@@ -94,7 +96,8 @@ class ControlConnection:
         return True
 
     async def simple(self, text: str) -> None:
-        """Statements without parameters, each for itself. Errors: Unavailable, Refused."""
+        """Statements without parameters, each for itself. Errors: Unavailable,
+        StatementRefused."""
         await self.together([(Statement(b"", text.encode()), NO_PARAMS)])
 
     async def wire(self) -> Wire:
@@ -130,7 +133,11 @@ class ControlConnection:
         self._drop()
 
 
-def rows_of(result: Result) -> list[list[bytes | None]]:
+def rows_of(result: Result) -> list[Row]:
     """All rows of a small result."""
     columns = range(result.nfields)
-    return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
+    names = [text_of(result.fname(column)) for column in columns]
+    return [
+        dict(zip(names, [result.get_value(row, column) for column in columns], strict=True))
+        for row in range(result.ntuples)
+    ]

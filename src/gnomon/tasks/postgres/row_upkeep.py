@@ -13,9 +13,20 @@ from uuid import UUID
 from gnomon.contracts.task_table import ExpiryResult, RescueResult
 from gnomon.model.task import GroupKey, RowRefused
 from gnomon.model.task.text import plain_error
-from gnomon.tasks.postgres.control import ControlConnection, StatementRefused, rows_of
-from gnomon.tasks.postgres.rows import array_of, as_bytes, moment_of, text_of
-from gnomon.tasks.postgres.table_access import FALSE, TRUE, TableAccess, next_cron_of
+from gnomon.tasks.postgres.control import ControlConnection, Row, StatementRefused, rows_of
+from gnomon.tasks.postgres.rows import (
+    FALSE,
+    TRUE,
+    array_of,
+    as_bytes,
+    flag_of,
+    is_true,
+    moment_of,
+    number_of,
+    text_of,
+    text_or_none,
+)
+from gnomon.tasks.postgres.table_access import TableAccess, next_cron_of
 from gnomon.tasks.postgres.wire import Step
 
 EXPIRED_MAX = 1_000  # in one transaction; the owner comes again
@@ -24,8 +35,6 @@ ASIDE_MAX = 1_000
 TROUBLES_MAX = 20  # in one call: each takes several statements to find
 # Through no fault of the row's: connection, transaction, resources, locks, operators.
 PASSING_CLASSES = frozenset({"08", "25", "40", "53", "55", "57", "58"})
-
-Row = list[bytes | None]
 
 
 def is_of_row(sqlstate: str) -> bool:
@@ -47,7 +56,8 @@ class AwaitedRow(NamedTuple):
 
 
 class RowUpkeep:
-    """Expires, rescues and refuses rows of one table. Errors of all: Unavailable, Refused."""
+    """Expires, rescues and refuses rows of one table. Errors of all: Unavailable,
+    StatementRefused."""
 
     def __init__(self, place: TableAccess, control: ControlConnection) -> None:
         self._place = place
@@ -72,7 +82,7 @@ class RowUpkeep:
             if len(task_ids) > 1 or not is_of_row(exc.sqlstate):
                 raise
             raise RowRefused(plain_error(exc.words)) from None
-        return [_int(row[0]) for row in rows]
+        return [number_of(row["id"]) for row in rows]
 
     async def untake(self, task_ids: Sequence[int], lease_guid: UUID) -> Sequence[int]:
         known, ids = self._place.statements, array_of(list(task_ids))
@@ -80,13 +90,13 @@ class RowUpkeep:
             (known["untake"], (ids, as_bytes(lease_guid))), (known["busy_of"], (ids,)),
         ]  # fmt: skip
         _, left = await self._control.together(steps)
-        return [_int(row[0]) for row in rows_of(left)]
+        return [number_of(row["id"]) for row in rows_of(left)]
 
     async def refuse(self, task_id: int, error: str, lease_guid: UUID) -> bool:
         """Where the next repeat is what cannot be written, the row ends without one."""
         following: bytes | None = None
-        for cron, after in await self._rows("cron_of", as_bytes(task_id)):
-            following = None if cron is None else next_cron_of(text_of(cron), moment_of(after))
+        for row in await self._rows("cron_of", as_bytes(task_id)):
+            following = next_cron_of(text_or_none(row["cron"]), moment_of(row["after_us"]))
         fence = (as_bytes(task_id), as_bytes(error), as_bytes(lease_guid), following)
         try:
             return await self._refuse(task_id, (*fence, FALSE))
@@ -122,43 +132,48 @@ class RowUpkeep:
         self._aside = {task_id: until for task_id, until in self._aside.items() if until > now}
         place = (self._floor, array_of(list(self._aside)), as_bytes(EXPIRED_MAX))
         try:
-            found = await self._rows("expire", as_bytes(lease_guid), *place)
+            expired = await self._rows("expire", as_bytes(lease_guid), *place)
         except StatementRefused as exc:
             if not is_of_row(exc.sqlstate):
                 raise
-            found = []
-        has_more = len(found) >= EXPIRED_MAX
-        self._floor = found[0][1] if has_more else None
+            expired = []
+        has_more = len(expired) >= EXPIRED_MAX
+        self._floor = expired[0]["place"] if has_more else None
         if has_more:
-            return ExpiryResult(len(found), has_more=True)
+            return ExpiryResult(len(expired), has_more=True)
         others = await self._expire_others(place, lease_guid)
-        return ExpiryResult(len(found) + others.count, others.has_more, others.troubles)
+        return ExpiryResult(len(expired) + others.count, others.has_more, others.troubles)
 
     async def _expire_others(
         self, place: tuple[bytes | None, ...], lease_guid: UUID
     ) -> ExpiryResult:
         """Those with a `cron`, and where one could not expire all others with it."""
         rows = await self._rows("expirable", *place)
-        awaited = [found for row in rows if (found := _awaited(row)) is not None]
+        awaited = [
+            waiting
+            for row in rows
+            if is_true(row["is_awaited"]) and (waiting := awaited_of(row)) is not None
+        ]
         ids = {row.id for row in awaited}
         await self.plan_first(awaited, lease_guid)
-        expired = await self._expire([row for row in rows if _int(row[0]) not in ids], lease_guid)
+        over = [row for row in rows if number_of(row["id"]) not in ids]
+        expired = await self._expire(over, lease_guid)
         return ExpiryResult(expired.count, len(rows) >= EXPIRED_MAX, expired.troubles)
 
     async def _expire(self, rows: Sequence[Row], lease_guid: UUID) -> ExpiryResult:
         """All of them; if that cannot be, as many as can."""
         if not rows:
             return ExpiryResult(0)
-        ids = array_of([_int(row[0]) for row in rows])
+        ids = array_of([number_of(row["id"]) for row in rows])
         following = b"{" + b",".join(_next_of(row) for row in rows) + b"}"
         try:
-            found = await self._rows("expire_these", as_bytes(lease_guid), ids, following)
-            return ExpiryResult(len(found))
+            expired = await self._rows("expire_these", as_bytes(lease_guid), ids, following)
+            return ExpiryResult(len(expired))
         except StatementRefused as exc:
             if not is_of_row(exc.sqlstate):
                 raise
             if len(rows) == 1:
-                return self._set_aside(_int(rows[0][0]), exc.words)
+                return self._set_aside(number_of(rows[0]["id"]), exc.words)
         half = len(rows) // 2
         first = await self._expire(rows[:half], lease_guid)
         if len(first.troubles) >= TROUBLES_MAX:
@@ -176,16 +191,16 @@ class RowUpkeep:
     # -- rescue -----------------------------------------------------------------------------------
 
     async def rescue(self, lease_guid: UUID, *, stale: bool, remote: bool = False) -> RescueResult:
-        flags = (TRUE if stale else FALSE, TRUE if remote else FALSE)
+        flags = (flag_of(stale), flag_of(remote))
         try:
             count = await self._rescue(flags, lease_guid, None)
         except StatementRefused as exc:
             if not is_of_row(exc.sqlstate):
                 raise
             count = await self._rescue_each(flags, lease_guid)
-        held = [_int(row[0]) for row in await self._rows("stuck", *flags)]
+        held = [number_of(row["id"]) for row in await self._rows("stuck", *flags)]
         rows = await self._rows("others", array_of(self._place.pids), array_of(held))
-        others = {GroupKey(text_of(row[0])): _int(row[1]) for row in rows}
+        others = {GroupKey(text_of(row["group"])): number_of(row["count"]) for row in rows}
         return RescueResult(count, others, frozenset(held))
 
     async def _rescue(self, flags: tuple[bytes, bytes], lease_guid: UUID, ids: bytes | None) -> int:
@@ -195,30 +210,22 @@ class RowUpkeep:
         count = 0
         for row in await self._rows("stuck", *flags):
             try:
-                count += await self._rescue(flags, lease_guid, array_of([_int(row[0])]))
+                count += await self._rescue(flags, lease_guid, array_of([number_of(row["id"])]))
             except StatementRefused as exc:
                 if not is_of_row(exc.sqlstate):
                     raise
         return count
 
 
-def awaited_of(task_id: bytes | None, cron: bytes | None, plan: bytes | None) -> AwaitedRow | None:
+def awaited_of(row: Row) -> AwaitedRow | None:
     """A row that waits for its first time, if it has one; else its `cron` is the task's error."""
-    if cron is None or plan is None:
+    if row["cron"] is None or row["plan_us"] is None:
         return None
-    first = next_cron_of(text_of(cron), moment_of(plan))
-    return None if first is None else AwaitedRow(_int(task_id), first)
-
-
-def _awaited(row: Row) -> AwaitedRow | None:
-    return awaited_of(row[0], row[1], row[3]) if row[2] == TRUE else None
+    first = next_cron_of(text_of(row["cron"]), moment_of(row["plan_us"]))
+    return None if first is None else AwaitedRow(number_of(row["id"]), first)
 
 
 def _next_of(row: Row) -> bytes:
     """When the `cron` of an expired row has it come again, for an array."""
-    following = None if row[1] is None else next_cron_of(text_of(row[1]), moment_of(row[4]))
+    following = next_cron_of(text_or_none(row["cron"]), moment_of(row["now_us"]))
     return b"NULL" if following is None else b'"' + following + b'"'
-
-
-def _int(value: bytes | None) -> int:
-    return int(value or 0)

@@ -20,6 +20,7 @@ DAYS_PER_MONTH = 30
 ZERO = timedelta(0)
 REMEMBERED_BYTES_MAX = 10_000  # of a row: longer texts are not kept
 YES, NUL = b"\x01", b"\x00"
+TRUE, FALSE = b"t", b"f"
 # At these levels PostgreSQL leaves the statement of an ERROR out of its log.
 WITHOUT_STATEMENT = frozenset({b"log", b"fatal", b"panic"})
 _VERBOSITIES: dict[bytes, Verbosity] = {b"terse": "terse", b"verbose": "verbose"}
@@ -148,6 +149,24 @@ def _after(epoch: datetime, micros: int) -> datetime:
 
 def moment_or_none(value: bytes | None) -> datetime | None:
     return None if value is None else moment_of(value)
+
+
+def text_or_none(value: bytes | None) -> str | None:
+    return None if value is None else text_of(value)
+
+
+def number_of(value: bytes | None) -> int:
+    """A number; none counts as 0."""
+    return int(value or 0)
+
+
+def is_true(value: bytes | None) -> bool:
+    return value == TRUE
+
+
+def flag_of(value: bool) -> bytes:  # noqa: FBT001 - its name says it
+    """A boolean parameter."""
+    return TRUE if value else FALSE
 
 
 def as_bytes(value: object) -> bytes:

@@ -8,7 +8,7 @@ from gnomon.model.errors import ConfigurationError, Unavailable
 from gnomon.tasks.postgres.connector import ConnectRefused, connect
 from gnomon.tasks.postgres.control import NO_PARAMS, ControlConnection, StatementRefused
 from gnomon.tasks.postgres.queries import QUERIES, literal, quoted, render
-from gnomon.tasks.postgres.rows import as_bytes, text_of
+from gnomon.tasks.postgres.rows import as_bytes, is_true, text_of
 from gnomon.tasks.postgres.table_access import TableAccess
 from gnomon.tasks.postgres.wire import Statement, Wire
 
@@ -83,11 +83,10 @@ class TableMaker:
             as_bytes(f"{quoted(names.schema)}.state"),
             as_bytes(names.waiting),
         )
-        if row[5] is not None and row[5] not in TABLE_KINDS:
+        if row["kind"] is not None and row["kind"] not in TABLE_KINDS:
             problem = f"{names.qualified} is there, and is not a table"
             raise ConfigurationError(f"tasks {self._place.entry.title}", problem)
-        keys = ("schema", "state", "task", "owner", "waiting")
-        return {key: value == b"t" for key, value in zip(keys, row, strict=False)}
+        return {part: is_true(value) for part, value in row.items()}
 
     async def _make_columns(self) -> None:
         columns = await self._columns()
@@ -105,9 +104,9 @@ class TableMaker:
             place.statements["look_columns"], as_bytes(place.names.qualified)
         )
         for row in rows:
-            if row[0] == b"state":
-                place.know(text_of(row[2]))
-        return {text_of(row[0]): text_of(row[1]) for row in rows}
+            if row["attname"] == b"state":
+                place.know(text_of(row["type"]))
+        return {text_of(row["attname"]): text_of(row["written_default"]) for row in rows}
 
     async def _make_parts(self) -> None:
         names = self._place.names
@@ -116,7 +115,7 @@ class TableMaker:
             as_bytes(names.qualified),
             as_bytes(quoted(names.schema)),
         )
-        there = {text_of(row[0]) for row in rows}
+        there = {text_of(row["name"]) for row in rows}
         for index in INDEXES:
             name = f"{names.table}_gnomon_{index}_idx"
             if name not in there:
@@ -181,10 +180,10 @@ class DatabaseMaker:
                 self._place.statements["look_role"], as_bytes(entry.user), as_bytes(entry.data)
             )
             done = []
-            if row[0] != b"t":
+            if not is_true(row["role"]):
                 await self._do(control, self._role_sql(wire), f"the user {entry.user}")
                 done.append(f"created user {entry.user}")
-            if row[1] != b"t":
+            if not is_true(row["database"]):
                 sql = QUERIES["create_database"].sql.replace("/*database*/task", quoted(entry.data))
                 await self._do(control, self._with_role(sql), f"the database {entry.data}")
                 done.append(f"created database {entry.data}")

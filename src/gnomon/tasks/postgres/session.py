@@ -34,7 +34,7 @@ from gnomon.tasks.postgres.execution import (
     sharing_steps,
 )
 from gnomon.tasks.postgres.row_upkeep import is_lasting, is_of_row
-from gnomon.tasks.postgres.rows import TakenTask, as_bytes, taken_from, text_of
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, is_true, taken_from, text_of
 from gnomon.tasks.postgres.statement import shares_transaction
 from gnomon.tasks.postgres.table_access import (
     NOT_RECORDED,
@@ -403,8 +403,7 @@ def _first_error(results: Sequence[Result]) -> Result | None:
 
 
 def _is_dirty(result: Result) -> bool:
-    rows = rows_of(result)
-    return bool(rows) and rows[0][1] == b"t"
+    return any(is_true(row["is_dirty"]) for row in rows_of(result))
 
 
 def cron_problem(taken: TakenTask) -> str | None:

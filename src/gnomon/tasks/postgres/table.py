@@ -14,6 +14,7 @@ from gnomon.contracts.task_table import (
     GroupWindow,
     PollMark,
     RescueResult,
+    TableLock,
     TaskPoll,
     TaskSession,
 )
@@ -21,17 +22,31 @@ from gnomon.model.errors import Unavailable
 from gnomon.model.secret import Secret
 from gnomon.model.task import DueTask, GroupKey
 from gnomon.model.task.conf import TaskEntry
-from gnomon.tasks.postgres.control import NO_PARAMS, ControlConnection, StatementRefused, rows_of
+from gnomon.tasks.postgres.control import (
+    NO_PARAMS,
+    ControlConnection,
+    Row,
+    StatementRefused,
+    rows_of,
+)
 from gnomon.tasks.postgres.group_forecast import INPUT_BYTES_MAX
 from gnomon.tasks.postgres.queries import QUERIES
 from gnomon.tasks.postgres.remote import RemoteSession
 from gnomon.tasks.postgres.remote_address import reach
 from gnomon.tasks.postgres.row_upkeep import RowUpkeep, awaited_of
-from gnomon.tasks.postgres.rows import as_bytes, moment_of, moment_or_none, text_of
+from gnomon.tasks.postgres.rows import (
+    as_bytes,
+    is_true,
+    moment_of,
+    moment_or_none,
+    number_of,
+    text_of,
+    text_or_none,
+)
 from gnomon.tasks.postgres.schema import DatabaseMaker, TableMaker
 from gnomon.tasks.postgres.session import LocalSession
 from gnomon.tasks.postgres.spare_sessions import SpareSessions
-from gnomon.tasks.postgres.table_access import TRUE, TableAccess, parsed
+from gnomon.tasks.postgres.table_access import TableAccess, parsed
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 
 FEW = 2  # times the rows that are asked for
@@ -49,7 +64,6 @@ class PostgresTaskTable:
     def __init__(self, dsn: Secret, entry: TaskEntry, *, env: Env, result_bytes_max: int) -> None:
         self._place = TableAccess(dsn, entry, env=env, result_bytes_max=result_bytes_max)
         self._dsn = dsn
-        self._entropy = env.entropy
         self._control = ControlConnection(
             self._place.control_options, clock=env.clock, on_connect=self._on_connect
         )
@@ -74,16 +88,43 @@ class PostgresTaskTable:
 
     # -- owning it --------------------------------------------------------------------------------
 
-    async def acquire(self, owner: str, *, lease: timedelta) -> UUID | None:
-        lease_guid = self._entropy.token()
-        seconds = as_bytes(lease.total_seconds())
-        rows = await self._rows("acquire", as_bytes(lease_guid), as_bytes(owner), seconds)
+    async def lock(self) -> TableLock:
+        for row in await self._rows("lock"):
+            if row["lease_guid"] is not None:
+                return TableLock(
+                    lease_guid=UUID(text_of(row["lease_guid"])),
+                    owner=text_of(row["owner"]),
+                    process=text_or_none(row["process"]),
+                    beat=number_of(row["beat"]),
+                    silent_for=timedelta(seconds=float(row["silent_s"] or 0)),
+                )
+            return TableLock(beat=number_of(row["beat"]))
+        return TableLock()
+
+    async def acquire(
+        self,
+        lease_guid: UUID,
+        *,
+        owner: str,
+        seen: TableLock,
+        lease_for: timedelta,
+        process: str | None = None,
+    ) -> bool:
+        rows = await self._rows(
+            "acquire",
+            as_bytes(lease_guid),
+            as_bytes(owner),
+            None if process is None else as_bytes(process),
+            None if seen.lease_guid is None else as_bytes(seen.lease_guid),
+            as_bytes(seen.beat),
+            as_bytes(lease_for.total_seconds()),
+        )
         if not rows:
-            return None
+            return False
         with self._in_trouble():
             await self._keeper.rescue(lease_guid, stale=True, remote=True)
         self._spares.fill(1)
-        return lease_guid
+        return True
 
     async def beat(self, lease_guid: UUID) -> bool:
         with self._in_trouble():
@@ -106,16 +147,17 @@ class PostgresTaskTable:
             since = (as_bytes(mark.id), as_bytes(mark.plan.isoformat(" ")), as_bytes(NEWS_MAX))
             steps.append((known["poll_since"], since))
         marks, groups = [rows_of(result) for result in await self._together(steps)]
-        now = moment_of(marks[0][0])
-        ends = [text_of(row[2]) for row in groups if row[2] is not None]
+        (present,) = marks
+        now = moment_of(present["now_us"])
+        rests = [text_of(row["rest"]) for row in groups if row.get("rest") is not None]
         return TaskPoll(
             now=now,
-            groups=frozenset(_key_of(row) for row in groups if row[0] is not None),
-            next_plan=moment_or_none(marks[0][2]),
-            next_expiry=moment_or_none(marks[0][3]),
-            mark=PollMark(id=int(marks[0][1] or 0), plan=now),
-            is_cut=mark is not None and TRUE.decode() in ends,
-            rest=ends[-1] if mark is None and ends else None,
+            groups=frozenset(_key_of(row) for row in groups if row["group"] is not None),
+            next_plan=moment_or_none(present["next_plan_us"]),
+            next_expiry=moment_or_none(present["next_expiry_us"]),
+            mark=PollMark(id=number_of(present["id"]), plan=now),
+            is_cut=any(is_true(row.get("is_cut")) for row in groups),
+            rest=rests[-1] if rests else None,
         )
 
     async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> GroupWindow:
@@ -124,19 +166,19 @@ class PostgresTaskTable:
         few, length = FEW * limit, as_bytes(INPUT_BYTES_MAX)
         asked = (group, remote, as_bytes(limit), length)
         rows = await self._rows("window_few", *asked, as_bytes(few))
-        has_more = int(rows[0][7] or 0) > few
+        has_more = number_of(rows[0]["due_count"]) > few
         if has_more:
             rows = await self._rows("window_many", *asked, as_bytes(LOOKED_AT * limit))
-        rows = [row for row in rows if row[0] is not None]
-        awaited = [found for row in rows if (found := awaited_of(row[0], row[5], row[6]))]
+        rows = [row for row in rows if row["id"] is not None]
+        awaited = [waiting for row in rows if (waiting := awaited_of(row))]
         with self._in_trouble():
             await self._keeper.plan_first(awaited, lease_guid)
         ids = {row.id for row in awaited}
-        waiting = [row for row in rows if int(row[0] or 0) not in ids]
+        ready = [row for row in rows if number_of(row["id"]) not in ids]
         if key.remote is None:
-            inputs = {int(row[0] or 0): row[4] for row in waiting if row[4] is not None}
+            inputs = {number_of(row["id"]): sent for row in ready if (sent := row["input"])}
             self._place.foreseen.note(key, inputs)
-        return GroupWindow([_waiting(row) for row in waiting], has_more or len(rows) >= limit)
+        return GroupWindow([_due_task(row) for row in ready], has_more or len(rows) >= limit)
 
     # -- changing rows ----------------------------------------------------------------------------
 
@@ -176,10 +218,10 @@ class PostgresTaskTable:
         while True:
             with suppress(Unavailable):
                 wire = await self._control.wire()
-                channel = await self._rows("listen_channel")
-                if not channel:
+                channels = await self._rows("listen_channel")
+                if not channels:
                     return False
-                await self._control.together([(_listen_to(channel[0][0]), NO_PARAMS)])
+                await self._control.together([(_listen_to(channels[0]), NO_PARAMS)])
                 wire.on_notify = self._tell
                 self._tell()  # what came before is not told
                 return True
@@ -194,7 +236,7 @@ class PostgresTaskTable:
             return
         (result,) = await wire.pipeline([(self._place.statements["listen_channel"], NO_PARAMS)])
         for row in rows_of(result):
-            await wire.pipeline([(_listen_to(row[0]), NO_PARAMS)])
+            await wire.pipeline([(_listen_to(row), NO_PARAMS)])
             wire.on_notify = self._tell
         self._tell()  # what came while nobody listened is not told again
 
@@ -208,7 +250,7 @@ class PostgresTaskTable:
     async def _settings(self) -> frozenset[bytes]:
         with self._in_trouble():
             rows = await self._beats.rows(self._place.statements["settings"])
-        return frozenset(row[0] for row in rows if row[0] is not None)
+        return frozenset(entry for row in rows if (entry := row["entry"]) is not None)
 
     async def close(self) -> None:
         await self._spares.close()
@@ -218,7 +260,7 @@ class PostgresTaskTable:
 
     # -- statements -------------------------------------------------------------------------------
 
-    async def _rows(self, name: str, *params: bytes | None) -> list[list[bytes | None]]:
+    async def _rows(self, name: str, *params: bytes | None) -> list[Row]:
         (result,) = await self._together([(self._place.statements[name], params)])
         return rows_of(result)
 
@@ -236,15 +278,19 @@ class PostgresTaskTable:
             raise Unavailable(problem) from None
 
 
-def _waiting(row: Sequence[bytes | None]) -> DueTask:
-    task_id, most, count, live_s = row[:4]
-    return DueTask(int(task_id or 0), int(most or 0), int(count or 0), float(live_s or 0))
+def _due_task(row: Row) -> DueTask:
+    return DueTask(
+        id=number_of(row["id"]),
+        max=number_of(row["max"]),
+        count=number_of(row["count"]),
+        live_s=float(row["live_s"] or 0),
+    )
 
 
-def _key_of(row: Sequence[bytes | None]) -> GroupKey:
-    return GroupKey(text_of(row[0]), None if row[1] is None else text_of(row[1]))
+def _key_of(row: Row) -> GroupKey:
+    return GroupKey(text_of(row["group"]), text_or_none(row["remote"]))
 
 
-def _listen_to(channel: bytes | None) -> Statement:
-    sql = QUERIES["listen"].sql.replace("/*channel*/gnomon_task", text_of(channel))
+def _listen_to(row: Row) -> Statement:
+    sql = QUERIES["listen"].sql.replace("/*channel*/gnomon_task", text_of(row["channel"]))
     return Statement(b"", sql.encode())

@@ -27,14 +27,13 @@ from gnomon.tasks.postgres.control import (
 )
 from gnomon.tasks.postgres.group_forecast import GroupForecast
 from gnomon.tasks.postgres.queries import TableNames, quoted, statements
-from gnomon.tasks.postgres.rows import TakenTask, as_bytes, taken_from
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, flag_of, taken_from
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 
 TAKEN_OVER = "taken over, now with "
 TAKEN_OVER_STATE = "22P02"
 OPTION_BYTES_MAX = 256  # a longer group is set by a statement: the first message is short
 OF_EVERY_TASK = ("begin", "constraints", "take", "finish", "commit", "reset", "reset_role")
-TRUE, FALSE = b"t", b"f"
 # What a task can ask for, and so can what it inserts. `group` and `id` are its own.
 DEFAULTS = {
     "active": "1 hour", "count": "0", "delete": "on", "delimiter": "\t", "drift": "off",
@@ -191,24 +190,23 @@ class TableAccess:
 
     def take_step(self, following: NextTask, *, alone: bool) -> Step:
         """Take a task; `alone` in a transaction of its own."""
-        return self.statements["take"], (*following.params, TRUE if alone else FALSE)
+        return self.statements["take"], (*following.params, flag_of(alone))
 
     def finish_steps(self, end: AttemptEnd, following: NextTask | None) -> list[Step]:
         """Record how a task ended, and take the one that follows; `recorded_by` reads it."""
         task, outcome, known = end.taken.task, end.outcome, self.statements
         output = None if outcome.output is None else as_bytes(outcome.output)
-        start, shares = task.start.isoformat(" ").encode(), TRUE if end.shares else FALSE
+        start, shares = task.start.isoformat(" ").encode(), flag_of(end.shares)
         task_id, pid = b"%d" % task.id, b"%d" % end.pid
         if end.is_plain:
             then, _, lease, name = following.params if following else NOTHING
             foreseen = following.foreseen if following else None
-            fence = (task_id, pid, lease, name, then, start, shares)
-            steps: list[Step] = [(known["finish"], (*fence, output, end.next_cron, foreseen))]
+            params = (task_id, pid, lease, name, then, start, shares)
+            steps: list[Step] = [(known["finish"], (*params, output, end.next_cron, foreseen))]
         else:
             error = None if outcome.error is None else as_bytes(outcome.error)
-            is_last = TRUE if end.is_last else FALSE
-            params = (task_id, pid, error, output, end.next_cron, start, shares, is_last)
-            steps = [(known["finish_otherwise"], params)]
+            params = (task_id, pid, error, output, end.next_cron, start, shares)
+            steps = [(known["finish_otherwise"], (*params, flag_of(end.is_last)))]
             if following is not None:
                 steps.append(self.take_step(following, alone=False))
         if outcome.output is None and outcome.error is None:

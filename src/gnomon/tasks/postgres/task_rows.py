@@ -84,7 +84,10 @@ class PostgresTaskRows:
             if exc.sqlstate.startswith(_CALLERS):
                 raise InvalidSpec("task", exc.words) from None
             raise Unavailable(f"the task table cannot be used: {exc.words}") from None
-        return [[row[0] or b"" for row in rows_of(result)] for result in results]
+        return [
+            [value or b"" for row in rows_of(result) for value in row.values()]
+            for result in results
+        ]
 
 
 def _parameter(value: object) -> bytes | None:

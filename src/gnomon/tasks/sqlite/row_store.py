@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.task_table import ExpiryResult, GroupWindow, PollMark, TaskPoll
+from gnomon.contracts.task_table import ExpiryResult, GroupWindow, PollMark, TableLock, TaskPoll
 from gnomon.model.task import GroupKey, Outcome, Task
 from gnomon.model.task.interval import Interval
 from gnomon.model.task.repeat import Ending, next_plan, paused_plan, settle
@@ -16,6 +15,7 @@ from gnomon.model.task.text import plain_error
 from gnomon.tasks.sqlite.queries import queries_for, with_columns
 from gnomon.tasks.sqlite.rows import (
     InvalidColumn,
+    LockRow,
     RepetitionRow,
     TaskRow,
     WindowRow,
@@ -41,9 +41,6 @@ NOT_REPEATED = frozenset(
 )
 
 
-Owned = Literal["by nobody", "by a silent one", "by a live one"]
-
-
 class TaskRowStore:
     """The rows of one table."""
 
@@ -59,26 +56,39 @@ class TaskRowStore:
 
     # -- the lease --------------------------------------------------------------------------------
 
+    def lock(self, box: TaskSandbox) -> TableLock:
+        """Whose the table is."""
+        for row in box.ask(self.sql["lock"], table_name=self.table):
+            lock = LockRow(*row)
+            if lock.lease_guid is None:
+                return TableLock(beat=lock.beat)
+            return TableLock(
+                lease_guid=UUID(lock.lease_guid),
+                owner=lock.owner,
+                process=lock.process,
+                beat=lock.beat,
+                # A beat far in the future is old, too: the clock was set back after it.
+                silent_for=abs(self._clock.now() - moment_of(lock.heartbeat_at)),
+            )
+        return TableLock()
+
     def acquire(
-        self, box: TaskSandbox, lease_guid: UUID, owner: str, *, performed: set[tuple[int, str]]
+        self,
+        box: TaskSandbox,
+        lease_guid: UUID,
+        owner: str,
+        process: str | None,
+        *,
+        performed: set[tuple[int, str]],
     ) -> None:
         """The lease, and no row is with anybody but those that this process performs."""
         named = {"table_name": self.table, "lease_guid": str(lease_guid)}
-        box.change(self.sql["acquire"], **named, owner=owner, now=text_of(self._clock.now()))
+        now = text_of(self._clock.now())
+        box.change(self.sql["acquire"], **named, owner=owner, process=process, now=now)
         self.free(box, performed, stale=True)
 
-    def owned(self, box: TaskSandbox, lease: timedelta) -> Owned:
-        """Whether somebody owns the table, and whether he has been silent for a whole lease."""
-        found = box.ask(self.sql["owner"], table_name=self.table)
-        if not found or found[0][0] is None:
-            return "by nobody"
-        # Also a beat far in the future is dead: the clock was set back, and its owner is not there.
-        is_silent = abs(self._clock.now() - moment_of(found[0][1])) > lease
-        return "by a silent one" if is_silent else "by a live one"
-
     def holds(self, box: TaskSandbox, lease_guid: UUID) -> bool:
-        found = box.ask(self.sql["owner"], table_name=self.table)
-        return bool(found) and found[0][0] == str(lease_guid)
+        return self.lock(box).lease_guid == lease_guid
 
     def beat(self, box: TaskSandbox, lease_guid: UUID) -> bool:
         named = {"table_name": self.table, "lease_guid": str(lease_guid)}

@@ -39,6 +39,16 @@ def interval_of(text: str) -> Interval:
         raise InvalidColumn(f'invalid input syntax for type interval: "{text}"') from None
 
 
+class LockRow(NamedTuple):
+    """A row of the query `lock`, in its order."""
+
+    lease_guid: str | None
+    owner: str | None
+    process: str | None
+    beat: int
+    heartbeat_at: str
+
+
 class TaskRow(NamedTuple):
     """A row of the query `row`, in its order."""
 

@@ -16,8 +16,15 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
-from gnomon.contracts.clock import Clock, Entropy
-from gnomon.contracts.task_table import ExpiryResult, GroupWindow, PollMark, RescueResult, TaskPoll
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.task_table import (
+    ExpiryResult,
+    GroupWindow,
+    PollMark,
+    RescueResult,
+    TableLock,
+    TaskPoll,
+)
 from gnomon.model.errors import StoreUnavailable
 from gnomon.model.task import GroupKey, RemoteRefused
 from gnomon.model.task.text import plain_error
@@ -48,13 +55,11 @@ class SqliteTaskTable:
         *,
         table: str = "task",
         clock: Clock,
-        entropy: Entropy,
         result_bytes_max: int = RESULT_BYTES_MAX,
     ) -> None:
         self._path = path
         self._table = table
         self._clock = clock
-        self._entropy = entropy
         self._result_bytes_max = result_bytes_max
         self._books = TaskRowStore(table, clock=clock)
         self._thread = OwnThread("gnomon-task-table")
@@ -75,25 +80,33 @@ class SqliteTaskTable:
 
     # -- the lease --------------------------------------------------------------------------------
 
-    async def acquire(self, owner: str, *, lease: timedelta) -> UUID | None:
-        books, lease_guid = self._books, self._entropy.token()
-        owned = await self._read(lambda box: books.owned(box, lease))
-        if owned == "by a live one":
-            return None
+    async def lock(self) -> TableLock:
+        return await self._read(self._books.lock)
 
-        def call(box: TaskSandbox) -> UUID | None:
-            if books.owned(box, lease) == "by a live one":
-                return None
-            books.acquire(box, lease_guid, owner, performed=self._performed())
-            return lease_guid
+    async def acquire(
+        self,
+        lease_guid: UUID,
+        *,
+        owner: str,
+        seen: TableLock,
+        lease_for: timedelta,
+        process: str | None = None,
+    ) -> bool:
+        books = self._books
+
+        def call(box: TaskSandbox) -> bool:
+            if not _is_free(books.lock(box), lease_guid, seen, lease_for):
+                return False
+            books.acquire(box, lease_guid, owner, process, performed=self._performed())
+            return True
 
         try:
             # Whoever writes now may be the silent owner, whom a long task has kept from beating:
             # so there is no waiting for the moment at which it lets go.
-            within_s = LOCK_S if owned == "by nobody" else 0.0
+            within_s = LOCK_S if seen.lease_guid is None else 0.0
             return await self._write(call, within_s=within_s)
         except _FileBusyError:
-            return None
+            return False
 
     async def beat(self, lease_guid: UUID) -> bool:
         while not any(session.is_in_charge(lease_guid) for session in self._sessions):
@@ -276,6 +289,14 @@ class SqliteTaskTable:
         box, self._box = self._box, None
         if box is not None:
             box.close()
+
+
+def _is_free(lock: TableLock, lease_guid: UUID, seen: TableLock, lease_for: timedelta) -> bool:
+    """Whether the table may be had by who saw the lock so."""
+    if lock.lease_guid is None or lock.lease_guid == lease_guid:
+        return True
+    is_as_seen = (lock.lease_guid, lock.beat) == (seen.lease_guid, seen.beat)
+    return is_as_seen and lock.silent_for is not None and lock.silent_for >= lease_for
 
 
 class _FileBusyError(StoreUnavailable):

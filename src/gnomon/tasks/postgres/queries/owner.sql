@@ -1,15 +1,24 @@
 -- What the owner of a table asks. These run on a connection of its own, whose planner is told to
 -- prefer indexes: with fresh statistics or none, a table of any size must not be read as a whole.
 
+-- name: lock
+SELECT o.lease_guid, o.owner, o.process, o.beat,
+    extract(epoch FROM clock_timestamp() - o.heartbeat_at)::double precision AS silent_s
+FROM /*owner*/gnomon_task_owner AS o WHERE o.table_name = /*table*/'task';
+
 -- name: acquire
--- Take the table, unless another's lease is alive by the database's clock.
-INSERT INTO /*owner*/gnomon_task_owner AS o (table_name, lease_guid, owner, beat, heartbeat_at)
-VALUES (/*table*/'task', $1::uuid, $2::text, 0, clock_timestamp())
+-- Take the table if its lock is as it was seen ($4, $5), and free or silent by the database's clock.
+INSERT INTO /*owner*/gnomon_task_owner AS o
+    (table_name, lease_guid, owner, process, beat, heartbeat_at)
+VALUES (/*table*/'task', $1::uuid, $2::text, $3::text, 0, clock_timestamp())
 ON CONFLICT (table_name) DO UPDATE
-SET lease_guid = excluded.lease_guid, owner = excluded.owner, beat = 0,
+SET lease_guid = excluded.lease_guid, owner = excluded.owner, process = excluded.process, beat = 0,
     heartbeat_at = excluded.heartbeat_at
-WHERE o.lease_guid IS NULL
-    OR o.heartbeat_at + $3::double precision * interval '1 second' <= clock_timestamp()
+WHERE o.lease_guid = excluded.lease_guid
+    OR o.lease_guid IS NOT DISTINCT FROM $4::uuid AND o.beat = $5::bigint AND (
+        o.lease_guid IS NULL
+        OR o.heartbeat_at + $6::double precision * interval '1 second' <= clock_timestamp()
+    )
 RETURNING o.lease_guid;
 
 -- name: beat
@@ -19,7 +28,7 @@ WHERE o.table_name = /*table*/'task' AND o.lease_guid = $1::uuid
 RETURNING o.beat;
 
 -- name: release
-UPDATE /*owner*/gnomon_task_owner AS o SET lease_guid = NULL
+UPDATE /*owner*/gnomon_task_owner AS o SET lease_guid = NULL, process = NULL
 WHERE o.table_name = /*table*/'task' AND o.lease_guid = $1::uuid;
 
 -- name: poll_all
@@ -105,10 +114,10 @@ WITH due AS MATERIALIZED (
         AND t.plan <= statement_timestamp()
     ORDER BY /*key t*/hashtextextended(t."group", 0), t.plan LIMIT $5::bigint + 1
 ), counted AS (
-    SELECT count(*) AS found FROM due
+    SELECT count(*) AS due_count FROM due
 )
 SELECT d.id, d.max, d.count, extract(epoch FROM d.live)::double precision AS live_s, d.input,
-    d.cron, d.plan_us, c.found
+    d.cron, d.plan_us, c.due_count
 FROM counted AS c LEFT JOIN due AS d ON d.is_lasting
 ORDER BY greatest(d.max, 0) DESC, d.id LIMIT $3::bigint;
 
@@ -125,10 +134,10 @@ WITH due AS MATERIALIZED (
     ORDER BY /*key t*/hashtextextended(t."group", 0), greatest(t.max, 0) DESC, t.id
     LIMIT $5::bigint
 ), counted AS (
-    SELECT count(*) AS found FROM due
+    SELECT count(*) AS due_count FROM due
 )
 SELECT d.id, d.max, d.count, extract(epoch FROM d.live)::double precision AS live_s, d.input,
-    d.cron, d.plan_us, c.found
+    d.cron, d.plan_us, c.due_count
 FROM counted AS c LEFT JOIN due AS d ON d.is_lasting
 ORDER BY greatest(d.max, 0) DESC, d.id LIMIT $3::bigint;
 
@@ -302,7 +311,7 @@ SELECT pg_terminate_backend($1::integer);
 
 -- name: listen_channel
 -- The channel of the table's hint; no row if no trigger could be made.
-SELECT 'gnomon_task_' || g.tgrelid FROM pg_trigger AS g
+SELECT 'gnomon_task_' || g.tgrelid AS channel FROM pg_trigger AS g
 WHERE g.tgrelid = /*task_name*/'task'::regclass AND g.tgname = 'gnomon_task_hint';
 
 -- name: listen

@@ -142,6 +142,7 @@ CREATE TABLE IF NOT EXISTS /*owner*/gnomon_task_owner (
     table_name text PRIMARY KEY,
     lease_guid uuid,
     owner text NOT NULL,
+    process text,
     beat bigint NOT NULL,
     heartbeat_at timestamptz NOT NULL
 ) WITH (fillfactor = 20)
@@ -283,7 +284,7 @@ ORDER BY a.attnum
 
 -- name: look_parts
 -- Indexes, triggers and functions that are there by name.
-SELECT c.relname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+SELECT c.relname AS name FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
 WHERE i.indrelid = to_regclass($1::text)
 UNION ALL
 SELECT g.tgname FROM pg_trigger AS g WHERE g.tgrelid = to_regclass($1::text)

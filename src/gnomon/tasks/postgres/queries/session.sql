@@ -45,11 +45,11 @@ DISCARD SEQUENCES
 
 -- name: tidy
 -- Locks of the session go; whether it has anything that only DISCARD ALL removes.
-SELECT pg_advisory_unlock_all(),
+SELECT pg_advisory_unlock_all() AS unlocked,
     pg_my_temp_schema() <> 0
     OR EXISTS (SELECT FROM pg_listening_channels())
     OR EXISTS (SELECT FROM pg_prepared_statements AS p WHERE NOT p.name LIKE 'gnomon %')
-    OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable)
+    OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable) AS is_dirty
 
 -- name: go_ahead
 -- The same before an input that is already on its way: it is not performed unless the session has its

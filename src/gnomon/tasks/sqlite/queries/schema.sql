@@ -4,6 +4,7 @@ CREATE TABLE gnomon_task_owner (
     table_name text PRIMARY KEY,
     lease_guid text,
     owner text,
+    process text,
     beat integer NOT NULL DEFAULT 0,
     heartbeat_at text
 ) WITHOUT ROWID;
