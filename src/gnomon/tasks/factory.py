@@ -78,7 +78,7 @@ def _login_of(config: TasksConfig) -> tuple[str, str]:
     """Database and user of the dsn, which stand in where an entry names neither."""
     if config.engine == "sqlite":
         return "tasks", "tasks"
-    from gnomon.tasks.postgres.login import login_of
+    from gnomon.tasks.postgres.conninfo import login_of
 
     return login_of(config.dsn or "")
 

@@ -13,11 +13,11 @@ from typing import Literal
 
 import msgspec
 
-from gnomon.model.conninfo import ConninfoPolicy
 from gnomon.model.errors import ConfigurationError, InvalidSpec
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.secret import Secret
 from gnomon.model.task.interval import parse_interval
+from gnomon.model.task.remote import RemoteTarget
 
 NAME_BYTES_MAX = 63  # of PostgreSQL's names; longer ones it would cut silently
 SLEEP_MS_MAX = 3_600_000
@@ -141,10 +141,11 @@ def _remote(value: str | list[str], path: str) -> RemotePolicy:
 
 
 def _listed(patterns: tuple[str, ...], path: str) -> tuple[str, ...]:
-    try:
-        ConninfoPolicy(mode="listed", hosts=tuple(item.partition("/")[0] for item in patterns))
-    except ConfigurationError as exc:
-        raise ConfigurationError(path, exc.problem) from None
+    for pattern in patterns:
+        try:
+            RemoteTarget.read(pattern)
+        except ValueError as exc:
+            raise ConfigurationError(path, str(exc)) from None
     return patterns
 
 

@@ -6,7 +6,7 @@ from gnomon.contracts.env import Env
 from gnomon.model.secret import Secret
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
-from gnomon.tasks.postgres.login import login_of
+from gnomon.tasks.postgres.conninfo import login_of
 from gnomon.tasks.postgres.table import PostgresTaskTable
 
 __all__ = ["PostgresTaskTable", "login_of", "open_postgres_table"]

@@ -6,11 +6,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from psycopg import pq
+from psycopg import Error as PsycopgError
+from psycopg import generators, waiting
+from psycopg.conninfo import make_conninfo
 
-from gnomon.tasks.postgres.wire import Wire, poll_until_done
+from gnomon.tasks.postgres.wire import Wire
 
 CONNECT_TIMEOUT_S = 10.0
+WAIT_S = 10.0  # at a time, for the server
+AT_ONCE, LATER = "connection is bad: ", "connection failed: "  # psycopg's words before libpq's
 
 
 class ConnectRefused(Exception):  # noqa: N818 - an outcome with a name, not a fault
@@ -23,51 +27,46 @@ class ConnectRefused(Exception):  # noqa: N818 - an outcome with a name, not a f
         self.sqlstate = sqlstate
 
 
-async def connect(options: Mapping[str, str], *, timeout_s: float | None = None) -> Wire:
+async def connect(options: Mapping[str, str]) -> Wire:
     """A new connection. Errors: ConnectRefused."""
-    wanted = await _resolved(options)
-    text = b" ".join(
-        f"{key}={_conninfo_value(value)}".encode("utf-8", "surrogateescape")
-        for key, value in wanted.items()
-    )
-    connection = pq.PGconn.connect_start(text)
+    resolved = await _resolved(options)
     try:
-        if connection.status == pq.ConnStatus.BAD:
-            raise ConnectRefused("PQstatus == CONNECTION_BAD", _connect_words(connection))
-        limit_s = timeout_s or _connect_timeout(options)
-        async with asyncio.timeout(limit_s):
-            is_connected = await poll_until_done(connection.connect_poll, lambda: connection.socket)
-        if not is_connected:
-            raise ConnectRefused("PQconnectPoll failed", _without_place(_connect_words(connection)))
+        connecting = generators.connect(make_conninfo("", **resolved))
+        async with asyncio.timeout(_connect_timeout(options)):
+            return Wire(await waiting.wait_conn_async(connecting, WAIT_S))
     except TimeoutError:
-        connection.finish()
         raise ConnectRefused("PQconnectPoll failed", "timeout expired") from None
-    except BaseException:
-        connection.finish()
-        raise
-    return Wire(connection)
+    except (PsycopgError, UnicodeError) as exc:
+        words = str(exc).strip()
+        if words.startswith(AT_ONCE):
+            raise ConnectRefused(
+                "PQstatus == CONNECTION_BAD", words.removeprefix(AT_ONCE)
+            ) from None
+        raise ConnectRefused(
+            "PQconnectPoll failed", _without_place(words.removeprefix(LATER))
+        ) from None
 
 
 async def _resolved(options: Mapping[str, str]) -> dict[str, str]:
     """The same with addresses for host names: libpq would stop the event loop to look them up."""
-    found = dict(options)
-    hosts = found.get("host", "").split(",")
-    if "hostaddr" in found or not all(_is_name(host) for host in hosts):
-        return found
-    ports = found.get("port", "").split(",")
+    resolved = dict(options)
+    hosts = resolved.get("host", "").split(",")
+    if "hostaddr" in resolved or not all(_is_name(host) for host in hosts):
+        return resolved
+    ports = resolved.get("port", "").split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports
     if len(ports) != len(hosts):
-        return found  # libpq says what is wrong
+        return resolved  # libpq says what is wrong
     rows = [
         (host, address, port)
         for host, port in zip(hosts, ports, strict=True)
         for address in await _addresses(host)
     ]
-    found["host"] = ",".join(row[0] for row in rows)
-    found["hostaddr"] = ",".join(row[1] for row in rows)
-    if "port" in found:
-        found["port"] = ",".join(row[2] for row in rows)
-    return found
+    resolved["host"] = ",".join(row[0] for row in rows)
+    resolved["hostaddr"] = ",".join(row[1] for row in rows)
+    if "port" in resolved:
+        resolved["port"] = ",".join(row[2] for row in rows)
+    return resolved
 
 
 def _is_name(host: str) -> bool:
@@ -77,12 +76,12 @@ def _is_name(host: str) -> bool:
 async def _addresses(host: str) -> list[str]:
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, None, type=1)
+        addresses = await loop.getaddrinfo(host, None, type=1)
     except (OSError, UnicodeError) as exc:
         words = getattr(exc, "strerror", None) or "Name or service not known"
         detail = f'could not translate host name "{host}" to address: {words}'
         raise ConnectRefused("PQstatus == CONNECTION_BAD", detail) from None
-    return list(dict.fromkeys(str(item[4][0]) for item in found))
+    return list(dict.fromkeys(str(item[4][0]) for item in addresses))
 
 
 def _connect_timeout(options: Mapping[str, str]) -> float:
@@ -90,15 +89,6 @@ def _connect_timeout(options: Mapping[str, str]) -> float:
         return float(options["connect_timeout"]) or CONNECT_TIMEOUT_S
     except (KeyError, ValueError):
         return CONNECT_TIMEOUT_S
-
-
-def _conninfo_value(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def _connect_words(connection: pq.abc.PGconn) -> str:
-    return (connection.error_message or b"").decode("utf-8", "replace").strip()
 
 
 def _without_place(words: str) -> str:

@@ -13,15 +13,12 @@ from __future__ import annotations
 
 from psycopg import pq
 
-from gnomon.model.conninfo import (
-    ConninfoPolicy,
-    ConninfoRefused,
-    admit_conninfo,
-    parse_conninfo,
-)
+from gnomon.model.errors import InvalidRequest
 from gnomon.model.task import GroupKey, RemoteRefused
+from gnomon.model.task.remote import PORT_DEFAULT, RemoteTarget, admit_remote
 from gnomon.model.task.text import plain_error
 from gnomon.tasks.postgres.connector import ConnectRefused, connect
+from gnomon.tasks.postgres.conninfo import ConninfoRefused, read_conninfo
 from gnomon.tasks.postgres.table_access import TableAccess
 from gnomon.tasks.postgres.wire import Wire
 
@@ -53,6 +50,7 @@ BESIDE_THE_PASSWORD = frozenset(
 )  # fmt: skip
 # What libpq would offer of its own accord, or take from the environment.
 NOTHING_OF_OURS = {"passfile": NO_FILE, "gssencmode": "disable"}
+NOT_FROM_OUR_ENVIRONMENT = {"port": str(PORT_DEFAULT), "sslmode": "prefer"}  # libpq's own
 NOR_FROM_16_ON = {"require_auth": "password,md5,scram-sha-256", "sslcertmode": "disable"}
 BEFORE_16 = {"sslcert": NO_FILE, "sslkey": NO_FILE}
 
@@ -85,7 +83,7 @@ def admitted(place: TableAccess, remote: str) -> dict[str, str]:
     if policy == "off":
         raise RemoteRefused(plain_error(OFF))
     try:
-        given = dict(parse_conninfo(remote))
+        given = read_conninfo(remote)
     except ConninfoRefused as exc:
         raise RemoteRefused(plain_error("PQconninfoParse failed", str(exc))) from None
     if place.entry.superuser:
@@ -97,7 +95,7 @@ def admitted(place: TableAccess, remote: str) -> dict[str, str]:
     if policy == "free":
         return {**_free(given, is_trusted=place.entry.superuser), **own}
     assert isinstance(policy, tuple)
-    return {**_listed(given, remote, policy), **own}
+    return {**_listed(given, policy), **own}
 
 
 def _free(given: dict[str, str], *, is_trusted: bool) -> dict[str, str]:
@@ -110,19 +108,9 @@ def _free(given: dict[str, str], *, is_trusted: bool) -> dict[str, str]:
     return given
 
 
-def _listed(given: dict[str, str], remote: str, patterns: tuple[str, ...]) -> dict[str, str]:
-    """Only what the list names: `host`, `host:port`, `host/database`, `host:port/database`."""
-    hosts = tuple(
-        place
-        for place, _, database in (pattern.partition("/") for pattern in patterns)
-        if database in ("", given.get("dbname"))
-    )
-    policy = ConninfoPolicy(mode="listed", hosts=hosts, sslmode_min="disable")
+def _listed(given: dict[str, str], patterns: tuple[str, ...]) -> dict[str, str]:
     try:
-        found = admit_conninfo(remote, policy)
-    except ConninfoRefused as exc:
+        admit_remote(given, [RemoteTarget.read(pattern) for pattern in patterns])
+    except InvalidRequest as exc:
         raise RemoteRefused(plain_error("remote is not allowed", str(exc))) from None
-    settings = dict(found.settings())
-    if "sslmode" not in given:
-        settings["sslmode"] = "prefer"  # libpq's own
-    return settings
+    return {**NOT_FROM_OUR_ENVIRONMENT, **given}

@@ -22,6 +22,7 @@ from gnomon.model.errors import Unavailable
 from gnomon.model.secret import Secret
 from gnomon.model.task import DueTask, GroupKey
 from gnomon.model.task.conf import TaskEntry
+from gnomon.tasks.postgres.conninfo import read_dsn
 from gnomon.tasks.postgres.control import (
     NO_PARAMS,
     ControlConnection,
@@ -46,7 +47,7 @@ from gnomon.tasks.postgres.rows import (
 from gnomon.tasks.postgres.schema import DatabaseMaker, TableMaker
 from gnomon.tasks.postgres.session import LocalSession
 from gnomon.tasks.postgres.spare_sessions import SpareSessions
-from gnomon.tasks.postgres.table_access import TableAccess, parsed
+from gnomon.tasks.postgres.table_access import TableAccess
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 
 FEW = 2  # times the rows that are asked for
@@ -84,7 +85,7 @@ class PostgresTaskTable:
         return [*done, *await TableMaker(self._place, self._control).make()]
 
     def _login_options(self) -> dict[str, str]:
-        return {**parsed(self._dsn.reveal()), "gssencmode": "disable", "client_encoding": "UTF8"}
+        return {**read_dsn(self._dsn.reveal()), "gssencmode": "disable", "client_encoding": "UTF8"}
 
     # -- owning it --------------------------------------------------------------------------------
 

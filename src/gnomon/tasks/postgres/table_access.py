@@ -9,15 +9,13 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from psycopg import Error as PsycopgError
-from psycopg import pq
-
 from gnomon.contracts.env import Env
-from gnomon.model.errors import ConfigurationError, InvalidSpec, Unavailable
+from gnomon.model.errors import InvalidSpec, Unavailable
 from gnomon.model.secret import Secret
 from gnomon.model.task import Outcome, Task
 from gnomon.model.task.conf import TaskEntry
 from gnomon.model.task.repeat import next_cron, read_cron
+from gnomon.tasks.postgres.conninfo import read_dsn
 from gnomon.tasks.postgres.control import (
     BEGIN,
     COMMIT,
@@ -120,7 +118,7 @@ class TableAccess:
 
     def options(self) -> dict[str, str]:
         """How the table's login connects."""
-        found = {**parsed(self._dsn.reveal()), "dbname": self.entry.data, "user": self.entry.user}
+        found = {**read_dsn(self._dsn.reveal()), "dbname": self.entry.data, "user": self.entry.user}
         if self.entry.password is not None:
             found["password"] = self.entry.password.reveal()
         found["client_encoding"] = "UTF8"
@@ -273,17 +271,6 @@ def next_cron_of(cron: str | None, after: datetime) -> bytes | None:
 def present(task: Task, elapsed_s: float) -> datetime:
     """The database's present, so long after the task was taken."""
     return task.start + timedelta(seconds=elapsed_s)
-
-
-def parsed(conninfo: str) -> dict[str, str]:
-    """A connection string or URL, taken apart. Errors: ConfigurationError, without the string."""
-    try:
-        options = pq.Conninfo.parse(conninfo.encode())
-    except (PsycopgError, UnicodeError):
-        raise ConfigurationError("tasks.dsn", "is not a connection string") from None
-    return {
-        option.keyword.decode(): option.val.decode() for option in options if option.val is not None
-    }
 
 
 def _joined(*options: str | None) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from gnomon.contracts.task_rows import TEXT_CHARS_SHOWN, TaskDetail, TaskDraft, TaskSummary
 from gnomon.model.errors import InvalidSpec, Unavailable
-from gnomon.model.task.remote import remote_shown
+from gnomon.tasks.postgres.conninfo import conninfo_shown
 from gnomon.tasks.postgres.control import ControlConnection, StatementRefused, rows_of
 from gnomon.tasks.postgres.queries import QUERIES, TableNames, render
 from gnomon.tasks.postgres.wire import Statement
@@ -102,4 +102,4 @@ def _shown(task: T) -> T:
     """Without the password of its `remote`."""
     if task.remote is None:
         return task
-    return msgspec.structs.replace(task, remote=remote_shown(task.remote))
+    return msgspec.structs.replace(task, remote=conninfo_shown(task.remote))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from psycopg import Error as PsycopgError
-from psycopg import pq
+from psycopg import generators, pq, waiting
 
 from gnomon.model.task.text import ErrorFields
 
@@ -278,10 +278,9 @@ class Wire:
         try:
             cancelling = self._connection.cancel_conn()
             cancelling.start()
-            async with asyncio.timeout(timeout_s):
-                await poll_until_done(cancelling.poll, lambda: cancelling.socket)
+            await waiting.wait_conn_async(generators.cancel(cancelling), timeout_s, timeout_s)
             cancelling.finish()
-        except (PsycopgError, OSError, TimeoutError):
+        except (PsycopgError, OSError):
             return
 
     def close(self) -> None:
@@ -402,31 +401,6 @@ def _words(exc: PsycopgError) -> str:
     """What libpq says, without what psycopg puts before it."""
     text = str(exc).strip()
     return text.removeprefix("consuming input failed: ").removeprefix("flushing failed: ") or CLOSED
-
-
-async def poll_until_done(poll: Callable[[], int], socket: Callable[[], int]) -> bool:
-    """Let libpq take its steps; False if it gave up."""
-    loop = asyncio.get_running_loop()
-    state = pq.PollingStatus.WRITING
-    while True:
-        state = pq.PollingStatus(poll())
-        if state == pq.PollingStatus.OK:
-            return True
-        if state == pq.PollingStatus.FAILED:
-            return False
-        waiter: asyncio.Future[None] = loop.create_future()
-        fd = socket()  # may change: libpq tries one address after the other
-        is_reading = state == pq.PollingStatus.READING
-        add, remove = (
-            (loop.add_reader, loop.remove_reader)
-            if is_reading
-            else (loop.add_writer, loop.remove_writer)
-        )
-        add(fd, _wake, waiter)
-        try:
-            await waiter
-        finally:
-            remove(fd)
 
 
 # -- errors ---------------------------------------------------------------------------------------
