@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnomon.tasks.postgres import statement
 from gnomon.tasks.postgres.statement import shares_transaction
 
 
@@ -91,4 +92,6 @@ def test_a_long_input_takes_no_long_time() -> None:
 def test_a_very_long_input_is_a_case_of_doubt() -> None:
     """Its reading would keep everybody waiting; one long string is read at once."""
     assert not shares_transaction("SELECT " + "1," * 100_000 + "1")
+    assert not shares_transaction("SELECT 1 " + "/*" * 20_000 + "*/" * 20_000)
+    assert not shares_transaction("SELECT '" + "x" * statement.CHARS_MAX + "'")
     assert shares_transaction("SELECT '" + "1," * 100_000 + "'")

@@ -20,11 +20,10 @@ AT_ONCE, LATER = "connection is bad: ", "connection failed: "  # psycopg's words
 class ConnectRefused(Exception):  # noqa: N818 - an outcome with a name, not a fault
     """No connection: where it failed, in the original's words, and why, in the server's."""
 
-    def __init__(self, step: str, detail: str, *, sqlstate: str | None = None) -> None:
+    def __init__(self, step: str, detail: str) -> None:
         super().__init__(detail)
         self.step = step
         self.detail = detail
-        self.sqlstate = sqlstate
 
 
 async def connect(options: Mapping[str, str]) -> Wire:

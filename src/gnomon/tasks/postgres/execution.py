@@ -10,7 +10,7 @@ import msgspec
 from gnomon.model.task import Outcome
 from gnomon.model.task.text import ErrorFields, ResultText, ResultTooLarge, error_text
 from gnomon.tasks.postgres.queries import plain
-from gnomon.tasks.postgres.rows import TakenTask
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, pause_for
 from gnomon.tasks.postgres.wire import (
     Result,
     Statement,
@@ -52,7 +52,9 @@ async def perform_input(
     A result that is too large is cancelled and not kept; a single value that is too large ends the
     connection, for there is no other way to make it stop coming. Errors: WireLost.
     """
+    await pause_for(taken.task.input)
     performing = _Execution(wire, taken, bytes_max)
+    await pause_for(taken.task.input)
     timeout_s = taken.task.timeout.total_seconds()
     collecting = performing.collect_shared(is_sent=is_sent) if shares else performing.collect()
     wire.limit_unread(bytes_max + UNREAD_SLACK_BYTES)
@@ -102,10 +104,11 @@ def _as_timed_out(ended: InputResult) -> InputResult:
     return ended._replace(error=msgspec.structs.replace(ended.error, message=TIMED_OUT))
 
 
-def outcome_of(taken: TakenTask, ended: InputResult) -> Outcome:
+async def outcome_of(taken: TakenTask, ended: InputResult) -> Outcome:
     """What is written into the row."""
     if ended.error is None:
         return Outcome(ended.output)
+    await pause_for(taken.task.input)
     return Outcome(ended.output or "", error_of(taken, ended.error))
 
 
@@ -118,7 +121,7 @@ def error_of(taken: TakenTask, fields: ErrorFields) -> str:
 class _Execution:
     def __init__(self, wire: Wire, taken: TakenTask, bytes_max: int) -> None:
         self._wire = wire
-        self._input = taken.task.input.encode("utf-8", "surrogateescape")
+        self._input = as_bytes(taken.task.input)
         self._text = ResultText(taken.task, bytes_max=bytes_max)
         self._error: Result | None = None
         self._tag: bytes | None = None  # not yet in the text

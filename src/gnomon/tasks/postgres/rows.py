@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,8 @@ FIRST = datetime.min.replace(tzinfo=UTC)
 LAST = datetime.max.replace(tzinfo=UTC)
 DAYS_PER_MONTH = 30
 ZERO = timedelta(0)
+LARGE_CHARS = 1_000_000
+PAUSE_S = 0.01  # enough for a beat and its answer
 REMEMBERED_BYTES_MAX = 10_000  # of a row: longer texts are not kept
 YES, NUL = b"\x01", b"\x00"
 TRUE, FALSE = b"t", b"f"
@@ -35,6 +38,13 @@ class TakenTask(NamedTuple):
     cron: str | None
     verbosity: Verbosity
     has_statement: bool  # in its error text
+
+
+async def pause_for(*texts: str | None) -> None:
+    """Let others have their turn, beats above all, between two steps with a large text: each step
+    (read, scan, encode, send, record) takes the event loop for as long as the text is long."""
+    if sum(len(text) for text in texts if text is not None) > LARGE_CHARS:
+        await asyncio.sleep(PAUSE_S)
 
 
 def taken_from(result: Result, task_id: int) -> TakenTask | None:

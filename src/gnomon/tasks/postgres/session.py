@@ -34,7 +34,7 @@ from gnomon.tasks.postgres.execution import (
     sharing_steps,
 )
 from gnomon.tasks.postgres.row_upkeep import is_lasting, is_of_row
-from gnomon.tasks.postgres.rows import TakenTask, as_bytes, is_true, taken_from, text_of
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, is_true, pause_for, taken_from, text_of
 from gnomon.tasks.postgres.statement import shares_transaction
 from gnomon.tasks.postgres.table_access import (
     NOT_RECORDED,
@@ -124,6 +124,7 @@ class LocalSession:
         problem = cron_problem(taken)
         if problem is not None:
             return Outcome("", problem)
+        await pause_for(task.input)
         wire = self._wire
         is_sent, self._is_ahead = self._is_ahead, False
         shares = is_sent or self._shares(task.input)
@@ -146,7 +147,7 @@ class LocalSession:
         self._is_light = shares and wire.is_open and wire.parameter(LOGIN) == self._login
         if error is not None and ended.error is None:
             ended = ended._replace(error=error)
-        return outcome_of(taken, ended)
+        return await outcome_of(taken, ended)
 
     def _shares(self, task_input: str) -> bool:
         plain_strings = self._wire.parameter("standard_conforming_strings") != "off"
@@ -199,7 +200,7 @@ class LocalSession:
         known, before = self._place.statements, self._named(CLEAN)
         steps = [
             *before,
-            *self._place.finish_steps(end, following),
+            *await self._place.finish_steps(end, following),
             (known["commit_and_begin"], NO_PARAMS),
             (known["discard_sequences"], NO_PARAMS),
             (known["go_ahead"], (b"%d" % following.id,)),
@@ -242,7 +243,7 @@ class LocalSession:
         before = self._steps_before(task, shares=end.shares)
         if is_another:
             before = [*self._named(["reset_login"]), *before]
-        steps = [*before, *self._place.finish_steps(end, following)]
+        steps = [*before, *await self._place.finish_steps(end, following)]
         commit_at = len(steps)
         steps += self._steps_after(task, is_last=following is None)
         results = await self._pipeline(steps)

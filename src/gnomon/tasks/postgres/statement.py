@@ -14,7 +14,9 @@ SHARING = frozenset(
     {"select", "insert", "update", "delete", "merge", "with", "values", "table"}
 )  # fmt: skip
 
-TOKENS_MAX = 20_000  # an input of more is a case of doubt: nobody waits for its reading
+# An input of more is a case of doubt: while it is read, nothing else happens, not even a beat.
+TOKENS_MAX = 20_000
+CHARS_MAX = 10_000_000
 REMEMBERED_CHARS_MAX = 1_000  # tasks of a group are often alike
 
 _START = r"A-Za-z_\x80-\U0010ffff"
@@ -22,9 +24,9 @@ _TOKEN = re.compile(
     rf"""
     (?P<space>\s+|--[^\n\r]*)
     |(?P<comment>/\*)
-    |(?P<escaped>[eE]'[^'\\]*(?:(?:''|\\.)[^'\\]*)*')
-    |(?P<string>'[^']*(?:''[^']*)*')
-    |(?P<name>"[^"]*(?:""[^"]*)*")
+    |(?P<escaped>[eE]'[^'\\]*+(?:(?:''|\\.)[^'\\]*+)*+')
+    |(?P<string>'[^']*+(?:''[^']*+)*+')
+    |(?P<name>"[^"]*+(?:""[^"]*+)*+")
     |(?P<dollar>\$(?:[{_START}][{_START}0-9]*)?\$)
     |(?P<parameter>\$[0-9]+)
     |(?P<word>[{_START}][{_START}0-9$]*)
@@ -45,6 +47,8 @@ def shares_transaction(text: str, *, plain_strings: bool = True) -> bool:
     `plain_strings` is the server's `standard_conforming_strings`: without it a backslash in any
     string counts, and a string with one is a case of doubt.
     """
+    if len(text) > CHARS_MAX:
+        return False
     if len(text) > REMEMBERED_CHARS_MAX:
         return _scan(text, plain_strings)
     return _remembered(text, plain_strings)
@@ -89,12 +93,14 @@ def _is_doubtful(kind: str | None, token: str, plain_strings: bool) -> bool:  # 
 
 
 def _comment_end(text: str, at: int) -> int:
-    """Behind the comment that begins before `at`; comments nest. -1 if it is open."""
+    """Behind the comment that begins before `at`; comments nest. -1 if it is open, or too deep."""
     depth = 1
-    while depth:
+    for _ in range(TOKENS_MAX):
         edge = _COMMENT_EDGE.search(text, at)
         if edge is None:
             return -1
         depth += 1 if edge[0] == "/*" else -1
         at = edge.end()
-    return at
+        if not depth:
+            return at
+    return -1

@@ -25,7 +25,7 @@ from gnomon.tasks.postgres.control import (
 )
 from gnomon.tasks.postgres.group_forecast import GroupForecast
 from gnomon.tasks.postgres.queries import TableNames, quoted, statements
-from gnomon.tasks.postgres.rows import TakenTask, as_bytes, flag_of, taken_from
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, flag_of, pause_for, taken_from
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 
 TAKEN_OVER = "taken over, now with "
@@ -190,9 +190,10 @@ class TableAccess:
         """Take a task; `alone` in a transaction of its own."""
         return self.statements["take"], (*following.params, flag_of(alone))
 
-    def finish_steps(self, end: AttemptEnd, following: NextTask | None) -> list[Step]:
+    async def finish_steps(self, end: AttemptEnd, following: NextTask | None) -> list[Step]:
         """Record how a task ended, and take the one that follows; `recorded_by` reads it."""
         task, outcome, known = end.taken.task, end.outcome, self.statements
+        await pause_for(outcome.output, outcome.error)
         output = None if outcome.output is None else as_bytes(outcome.output)
         start, shares = task.start.isoformat(" ").encode(), flag_of(end.shares)
         task_id, pid = b"%d" % task.id, b"%d" % end.pid
@@ -209,11 +210,12 @@ class TableAccess:
                 steps.append(self.take_step(following, alone=False))
         if outcome.output is None and outcome.error is None:
             steps.append((known["remove"], (task_id, pid, start)))
+        await pause_for(outcome.output, outcome.error)
         return steps
 
     async def finish_apart(self, end: AttemptEnd, following: NextTask | None) -> FinishOutcome:
         """Record a task that its session cannot record itself. Errors: Unavailable, Refused."""
-        steps = self.finish_steps(end, following)
+        steps = await self.finish_steps(end, following)
         try:
             results = await self.insist([(BEGIN, NO_PARAMS), *steps, (COMMIT, NO_PARAMS)])
         except StatementRefused as exc:

@@ -36,6 +36,7 @@ Diagnostic = pq.DiagnosticField
 ABORTED = Status.PIPELINE_ABORTED
 BAD_STATUSES = (Status.FATAL_ERROR, Status.BAD_RESPONSE, Status.NONFATAL_ERROR)
 LOOK_EVERY_S = 1.0
+CANCEL_S = 5.0
 FATAL_SEVERITIES = ("FATAL", "PANIC")
 
 
@@ -272,13 +273,13 @@ class Wire:
 
     # -- ending it --------------------------------------------------------------------------------
 
-    async def cancel(self, *, timeout_s: float = 5.0) -> None:
+    async def cancel(self) -> None:
         """Ask the server to stop what it does; returns when it was told. Never raises for a
         server that does not answer."""
         try:
             cancelling = self._connection.cancel_conn()
             cancelling.start()
-            await waiting.wait_conn_async(generators.cancel(cancelling), timeout_s, timeout_s)
+            await waiting.wait_conn_async(generators.cancel(cancelling), CANCEL_S, CANCEL_S)
             cancelling.finish()
         except (PsycopgError, OSError):
             return
