@@ -50,6 +50,7 @@ TABLES: Sizes = {
     "work_limit": FEW,
     "worker": 1,
 }
+TASK_TABLES = {"task", "gnomon_task_owner"}  # of SQL tasks, in databases of their users'
 ONLY_POSTGRES = {"sql_success", "target_login"}  # of targets; on SQLite those are files
 
 # What a worker holds in memory, by what it grows with.
@@ -70,8 +71,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "shards": (
         "Pump._arrivals", "Pump._lapsing", "ShardsToRescan._from", "StageShards._guests",
-        "WorkerLeases._asked", "WorkerLeases._given_back", "WorkerLeases._held",
-        "WorkerLeases._seen", "WorkerLeases._taken_at", "WorkerLeases._trusted_until",
+        "WorkerLeases._given_back", "WorkerLeases._held", "WorkerLeases._watches",
     ),
     "transactions that were open at the last poll (PostgreSQL)": (
         "LateCommits._since", "LateCommits._spans",
@@ -164,10 +164,18 @@ def tables_of(engine: str) -> set[str]:
     return {name for name in names if not name.endswith("_default")}
 
 
+def task_tables_of(engine: str) -> set[str]:
+    queries = resources.files(f"gnomon.tasks.{engine}.queries").joinpath("schema.sql").read_text()
+    return set(
+        re.findall(r"^CREATE TABLE (?:IF NOT EXISTS )?(?:/\S+/)?(\w+)", queries, re.MULTILINE)
+    )
+
+
 @pytest.mark.parametrize(("engine", "extra"), [("sqlite", set()), ("postgres", ONLY_POSTGRES)])
 def test_every_table_says_who_removes_its_rows(engine: str, extra: set[str]) -> None:
     """On both engines; the page for operators has a line for each."""
     told = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
 
     assert {*TABLES, *extra} == tables_of(engine)
-    assert {*TABLES, *ONLY_POSTGRES} == told
+    assert TASK_TABLES == task_tables_of(engine)
+    assert {*TABLES, *ONLY_POSTGRES, *TASK_TABLES} == told
