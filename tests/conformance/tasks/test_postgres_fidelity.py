@@ -6,7 +6,7 @@ import pytest
 from psycopg import conninfo, sql
 
 from gnomon.model.task import GroupKey, RowRefused
-from tests.conformance.tasks.driving import LEASE, Driver, Row
+from tests.conformance.tasks.driving import LEASE, Driver, Row, acquire
 
 GROUP = GroupKey("group")
 
@@ -119,6 +119,6 @@ async def test_a_login_that_may_only_read_fails_its_tasks_visibly(driver: Driver
     other = driver.another()
     try:
         await driver.table.release(driver.lease_guid)
-        assert await other.acquire("other", lease=LEASE) is not None
+        assert await acquire(other, lease_for=LEASE) is not None
     finally:
         await other.close()
