@@ -240,7 +240,11 @@ class Entities:
         size = 0
         while len(entities) < limit:
             wanted = min(PAGE_STEP, limit - len(entities))
-            some = await self.list(kind, after=after, prefix=prefix, limit=wanted)
+            some = await self._entities.list(
+                after=None if after is None else str(EntityKey(kind, after)),
+                prefix=str(EntityKey(entity_kind(kind), prefix)),
+                limit=wanted,
+            )
             for entity in some:
                 size += len(entity.doc or "")
                 if entities and size > PAGE_CHARS_MAX:

@@ -75,3 +75,15 @@ async def test_a_patch_of_what_cannot_be_read_says_what_to_do(bench: Bench) -> N
         return
     with pytest.raises(FailedPrecondition, match="is unreadable; this needs it to be put whole"):
         await bench.patch("bad", {"a": 4})
+
+
+async def test_a_list_in_process_is_bounded_by_bytes() -> None:
+    """As pages over REST are: a thousand documents may have a megabyte each."""
+    bench = Bench("ad")
+    for number in range(4):
+        await bench.put(f"e{number}", {"text": "x" * 300_000})
+    listed = await bench.stages.entities.list("ad", limit=1000)
+    page = await bench.stages.entities.page("ad", after=listed[-1].id)
+    assert ["e0"] == [entity.id for entity in listed][:1]
+    assert 1 <= len(listed) < 4
+    assert f"e{len(listed)}" == page.entities[0].id
