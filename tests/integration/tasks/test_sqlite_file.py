@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gnomon.clock import SystemClock
+from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.task import GroupKey, RemoteRefused
 from gnomon.stores.sqlite import open_sqlite
@@ -102,7 +102,7 @@ async def test_an_input_without_an_end_ends_at_its_time(driver: SqliteDriver) ->
 async def test_the_schedulers_own_file_is_refused(tmp_path: Path) -> None:
     """Whatever name it has."""
     own = tmp_path / "gnomon.db"
-    store = open_sqlite(own, clock=SystemClock())
+    store = open_sqlite(own, clock=SystemClock(), entropy=SystemEntropy())
     await store.installation.migrate(shard_count=16)
     await store.close()
     link = tmp_path / "tasks.db"
