@@ -46,6 +46,7 @@ STALE_MAX = 10_000
 FLOOD_S = 0.1
 FLOOD_SWIFT_S = 1.0
 SWIFT_ROWS = 32
+FLOOD_LOOKED_AT = 2_000  # rows of each shard, once a second
 QUEUE_DEFAULT = "default"
 NAP_S = 0.001  # between two looks at something that should have been due
 FRESH_FOR = timedelta(seconds=90)  # so long a former owner's results may come in
@@ -212,7 +213,7 @@ class Pump:
             self._flooded_at = None
             return False
         room = self._room()
-        if self._is_flooded() or (not room and self._slots.is_limited):
+        if await self._is_flooded(holdings) or (not room and self._slots.is_limited):
             self._arrivals.clear()
             room = {}
         elif room:
@@ -253,16 +254,22 @@ class Pump:
             self._flooded_at = self._flooded_at or self._clock.monotonic()
         self._is_swift = moved.count >= SWIFT_ROWS and not moved.lanes
 
-    def _is_flooded(self) -> bool:
+    async def _is_flooded(self, holdings: Sequence[HeldShard]) -> bool:
         """Whether more has been arriving than the slots take, for a while.
 
         Then all of it is moved, because only in the processing queue do priorities and other
-        queues' rows come first. Patience is greater while whole batches are begun as they come.
+        queues' rows come first. Patience is greater while whole batches are begun as they come, and
+        begins anew if all that waits is of one kind.
         """
         if self._flooded_at is None:
             return False
-        patience_s = FLOOD_SWIFT_S if self._is_swift else FLOOD_S
-        return self._clock.monotonic() - self._flooded_at > patience_s
+        now = self._clock.monotonic()
+        if now - self._flooded_at <= (FLOOD_SWIFT_S if self._is_swift else FLOOD_S):
+            return False
+        if self._is_swift and not await self._store.is_mixed(holdings, limit=FLOOD_LOOKED_AT):
+            self._flooded_at = now
+            return False
+        return True
 
     def _room(self) -> dict[str, int]:
         """Free slots for what is due on arrival."""
@@ -298,9 +305,8 @@ class Pump:
         except Unavailable:
             self._arrivals.update(held.shard for held in holdings)
             with suppress(Unavailable):
-                lanes = await self._store.list_lanes(holdings)
-                demands = [BeginRequest(lane=lane, lease_guid=None, limit=0) for lane in lanes]
-                self._take(await self._store.find_begun(demands, batch=batch), asked_at, promise)
+                shards = {held.shard for held in holdings}
+                self._take(await self._store.find_begun(shards, batch=batch), asked_at, promise)
             raise
         self._take(arrived.begun, asked_at, promise)
         return arrived.moved
@@ -359,7 +365,8 @@ class Pump:
         except Unavailable:
             # What it began may still be performed, if it is found.
             with suppress(Unavailable):
-                self._take(await self._store.find_begun(demands, batch=batch), asked_at, promise)
+                shards = {demand.lane.shard for demand in demands}
+                self._take(await self._store.find_begun(shards, batch=batch), asked_at, promise)
             raise
         self._take(result.begun, asked_at, promise)
         return result

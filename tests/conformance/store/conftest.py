@@ -31,12 +31,14 @@ class Engine(NamedTuple):
     execute_raw: Callable[[str], Sequence[Sequence[Any]]]
     caller_transaction: Caller | None
     is_shared: bool = True
+    arrives: bool = False  # first attempts are begun on arrival
 
 
 POSTGRES: dict[str, dict[str, Any]] = {
     "postgres": {},
     "postgres-unprepared": {"prepared": False},  # as behind a pooler
     "postgres-one-shard": {"many_shards": False},  # the statements that Citus gets
+    "postgres-in-place": {},  # first attempts run in their incoming rows, see ADR 0020
 }
 
 
@@ -52,7 +54,7 @@ def configurations(*names: str) -> list[Any]:
 # not, is the same for all of them: that is tested with the actions, which also join the caller's
 # transaction, and with the leases, which are single statements; the rest runs behind a pooler in
 # tests/integration/postgres/test_pooler.py. What belongs to no shard is the same on Citus.
-STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-shard")
+STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-shard", "postgres-in-place")
 SHARED_STATEMENTS = [*STATEMENTS, "sqlite-file"]  # several processes' worth of stores
 ALL_WAYS = configurations("sqlite-memory", "sqlite-file", *POSTGRES)
 NO_SHARDS = configurations("sqlite-memory", "sqlite-file", "postgres")
@@ -71,7 +73,8 @@ def engine_of(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
             return sqlite_file(tmp_path / "gnomon.db")
         case configuration:
             dsn, schema = request.getfixturevalue("installed_schema")
-            return postgres(dsn, schema, POSTGRES[configuration])
+            engine = postgres(dsn, schema, POSTGRES[configuration])
+            return engine._replace(arrives=configuration == "postgres-in-place")
 
 
 @pytest.fixture
@@ -103,6 +106,7 @@ async def given(engine: Engine, store: Store) -> AsyncIterator[Given]:
             execute_raw=execute_raw,
             open_another=open_another,
             caller_transaction=engine.caller_transaction,
+            arrives=engine.arrives,
         )
 
 

@@ -92,7 +92,9 @@ class TestPoison:
         demands, batch = await given.demands(), given.entropy.token()
         result = await given.begin(demands, batch=batch)
         assert good in {begun.id for begun in result.begun}
-        assert good in {begun.id for begun in await store.work.find_begun(demands, batch=batch)}
+        assert good in {
+            begun.id for begun in await store.work.find_begun(given.shards, batch=batch)
+        }
 
     async def test_extend_and_finish(self, store: Store, given: Given, spoil: Spoil) -> None:
         """The good one is prolonged and recorded, in one call with the bad one; this is recorded,

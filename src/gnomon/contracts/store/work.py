@@ -93,7 +93,6 @@ class BegunAttempt(msgspec.Struct, frozen=True, gc=False):
     scheduled_at: datetime  # when this attempt was due
     began_at: datetime
     deadline: datetime  # began_at + timeout
-    created_at: datetime
     series: UUID | None = None  # what keys are made of, if the guid changed: see `delivery_key`
 
     @property
@@ -215,10 +214,18 @@ class WorkStore(Protocol):
     ) -> ArrivalResult:
         """Move, and begin at once what is due on arrival: an immediate action's short way.
 
-        Moves like `move`; of each queue in `room` up to that many of the rows moved
-        are begun, by the rules of `begin`, in the same transaction where the engine can. The
-        others are moved only. An unknown outcome is found out by `find_begun`, as for `begin`.
+        Moves like `move`; of each queue in `room` up to that many of the rows taken are begun, by
+        the rules of `begin`, in the same transaction where the engine can. The others are moved
+        only; so may those be that were attempted before. An engine may begin a row where it is:
+        then `next_due` and `list_lanes` do not tell of it, but everything else does. An unknown
+        outcome is found out by `find_begun`, as for `begin`.
         """
+        ...
+
+    async def is_mixed(self, holdings: Sequence[HeldShard], *, limit: int) -> bool:
+        """Whether incoming rows of the held shards are of several queues or priorities, as far as a
+        look at the oldest `limit` of each shard tells. If they are not, nothing comes earlier by
+        being moved."""
         ...
 
     async def begin(
@@ -250,10 +257,9 @@ class WorkStore(Protocol):
         """
         ...
 
-    async def find_begun(
-        self, demands: Sequence[BeginRequest], *, batch: UUID
-    ) -> Sequence[BegunAttempt]:
-        """What a `begin` with this batch began, when its answer was lost. Slow; changes nothing."""
+    async def find_begun(self, shards: Collection[int], *, batch: UUID) -> Sequence[BegunAttempt]:
+        """What a `begin` or `move_and_begin` with this batch began in these shards, when its answer
+        was lost. Slow; changes nothing."""
         ...
 
     async def extend(

@@ -3,7 +3,7 @@
 Each locks the action row, then reads it again by a statement of its own: an attempt that began
 before the lock was granted is visible then. The old generation's row in the processing queue goes
 with it, unless an attempt runs: then it goes when that ends. A row still in the incoming queue
-stays; nobody can begin it, and its owner drops it when it is moved.
+stays: nobody can begin it, and its owner drops it when it is moved, or when its attempt ends.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ActionChanger:
     async def delete(self, place: ActionAddress, if_match: UUID | None) -> ChangeResult:
         live = await self._expected(place, if_match)
         await self._end_generation(place, live)
-        await self._session.fetch("change_archive", place.shard, place.id, DELETED, live.now)
+        await self._archive(place, live, DELETED)
         await self._session.fetch("delete", place.shard, place.id)
         await self._audit("delete", place, live.action.meta.guid, live.now)
         action = deleted_action(live.action, live.now)
@@ -213,7 +213,11 @@ class ActionChanger:
         """Close what the old generation leaves behind: its row, its attempt in flight, its key."""
         await self._end_generation(place, live)
         if live.keyed:
-            await self._session.fetch("change_archive", place.shard, place.id, REPLACED, live.now)
+            await self._archive(place, live, REPLACED)
+
+    async def _archive(self, place: ActionAddress, live: LiveAction, reason: str) -> None:
+        flight = int(live.attempt is not None)
+        await self._session.fetch("change_archive", place.shard, place.id, reason, live.now, flight)
 
     async def _end_generation(self, place: ActionAddress, live: LiveAction) -> None:
         attempt = live.attempt

@@ -10,6 +10,7 @@ from gnomon.contracts.store import FinishRequest, Recorded
 from gnomon.model.action import State
 from gnomon.stores._attempts import finished_attempt
 from gnomon.stores.postgres.connection import Row, Session, read_now
+from gnomon.stores.postgres.in_place import move_begun
 from gnomon.stores.postgres.results import (
     ResultRow,
     continue_actions,
@@ -85,7 +86,9 @@ class AttemptFinisher:
             else:
                 ending.append(one)
         applied = await self._plain(plain) if plain else set()
-        free = await hold(self._session, [one.guid for one in (*ending, *going_on)], self._shards)
+        others = [one.guid for one in (*ending, *going_on)]
+        await move_begun(self._session, others, self._shards)
+        free = await hold(self._session, others, self._shards)
         ending = [one for one in ending if one.guid in free]
         going_on = [one for one in going_on if one.guid in free]
         if ending:
@@ -139,6 +142,7 @@ class AttemptFinisher:
 
     async def _refused(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
         """What was not recorded: because somebody holds its action, or because of the fence."""
+        await move_begun(self._session, [one.guid for one in finishes], self._shards)
         rows = await self._session.fetch("finish_held", *_keys(finishes), HELD_FOR, *self._shards)
         held = {row["attempt_id"] for row in rows}
         left = [one for one in finishes if one.attempt_id not in held]
@@ -163,6 +167,9 @@ class AttemptFinisher:
             await self._session.fetch(
                 "finish_delete_stale", [one.guid for one in late], *self._shards
             )
+            if not self._shards:
+                shards = [one.shard for one in late]
+                await self._session.fetch("finish_delete_begun", shards, *_keys(late))
         return {
             one.attempt_id: Recorded.REPEATED if one.attempt_id in repeated else Recorded.LATE
             for one in finishes

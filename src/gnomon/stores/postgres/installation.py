@@ -13,6 +13,7 @@ from gnomon.model.errors import SchemaMismatch, StoreUnavailable, check
 from gnomon.queries import in_schema
 from gnomon.stores._upkeep import OVERRUN, Migration, check_past_due, skip_of
 from gnomon.stores.postgres.connection import Database, PoolSession, read_now
+from gnomon.stores.postgres.in_place import FOREVER, move_begun_in
 from gnomon.stores.postgres.migrations import FLOOR, VERSION, migrations
 from gnomon.stores.postgres.partitions import PartitionJanitor
 from gnomon.stores.postgres.rows import Decoder
@@ -219,6 +220,9 @@ class PostgresInstallation:
         holding = HeldShard(shard=shard, lease_guid=lease)
         while (await self._work.move([holding], limit=ADOPT_BATCH)).more:
             pass
+        only = self._database.only(shard)
+        async with self._database.transaction("adopt") as session:
+            await move_begun_in(session, [shard], only, until=FOREVER)
         count = 0
         while rows := await self._database.fetch_wide("adopt_overdue", shard, moment, ADOPT_BATCH):
             overdue = [self._decoder.lapsed_of(row) for row in rows]
@@ -226,7 +230,6 @@ class PostgresInstallation:
             if not settled:
                 raise StoreUnavailable(f"adopt: a transaction holds actions of shard {shard}")
             count += settled
-        only = self._database.only(shard)
         await self._database.fetch("release", [shard], [lease], [None], *only)
         return count
 

@@ -69,7 +69,7 @@ class MoveTally:
         self.count += count
 
     def add_totals(self, rows: Iterable[Row]) -> None:
-        """The rows of `move`: one for each held shard (without a queue), one for each lane."""
+        """One row for each shard (without a queue), one for each lane that got rows."""
         for row in rows:
             if row["queue"] is None:
                 self.add_shard(row["shard_id"], row["count"], row["moment"], row["now"])
@@ -83,18 +83,6 @@ class MoveTally:
         self.add_shard(shard, len(taken), taken[-1]["created_at"] if taken else None, now)
         for row in put:
             self.add_lane(Lane(shard, row["queue"], row["priority"]), row["scheduled_at"], 1)
-
-    def add_arrivals(self, rows: Sequence[Row]) -> None:
-        """The rows of `move_and_begin`: what was begun is counted, the rest waits in its lane."""
-        arrivals: dict[int, list[datetime]] = {}
-        for row in rows:
-            arrivals.setdefault(row["shard_id"], []).append(row["arrived_at"])
-            if row["begins"]:
-                self.count += 1
-            elif row["attempts"] is not None:
-                self.add_lane(_lane_of(row), row["due_at"], 1)
-        for shard, times in arrivals.items():
-            self.add_shard(shard, len(times), max(times), rows[0]["began_at"])
 
     def moved(self, now: datetime) -> MoveResult:
         return MoveResult(

@@ -27,10 +27,16 @@ SELECT
     a.shard_id, a.id, a.guid, a.spec, a.state, a.created_at, a.updated_at,
     a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed, a.interrupted,
     a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures, a.last_attempt,
-    a.scheduled_at, a.expires_at, q.scheduled_at AS due_at, q.attempts AS begun, q.running,
-    q.attempt_id, q.began_at, q.deadline_at, q.owner
+    a.scheduled_at, a.expires_at, coalesce(q.scheduled_at, i.reserved_until) AS due_at,
+    coalesce(q.attempts, CASE WHEN i.guid IS NOT NULL THEN 1 END) AS begun,
+    coalesce(q.running, i.guid IS NOT NULL) AS running,
+    coalesce(q.attempt_id, i.attempt_id) AS attempt_id,
+    coalesce(q.began_at, i.began_at) AS began_at,
+    coalesce(q.deadline_at, i.deadline_at) AS deadline_at, coalesce(q.owner, i.owner) AS owner
 FROM /*schema*/scheduled_action AS a
 LEFT JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
+LEFT JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.created_at = a.updated_at
+    AND i.guid = a.guid AND i.attempt_id IS NOT NULL
 WHERE a.id > $1::text {conditions}
 ORDER BY a.id
 LIMIT $2::int
@@ -63,7 +69,10 @@ ORDER BY found.id
 LIMIT $2::int
 """
 _OF_SHARD = "AND a.shard_id = l.shard_id"
-_DUE = "AND a.state = 'active' AND coalesce(q.scheduled_at, a.scheduled_at) < ${place}::timestamptz"
+_DUE = (
+    "AND a.state = 'active' "
+    "AND coalesce(q.scheduled_at, i.reserved_until, a.scheduled_at) < ${place}::timestamptz"
+)
 # Says in words what the partial index wants to hear.
 _TROUBLE = "AND a.state <> 'done'"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from uuid import UUID
 
@@ -51,7 +52,7 @@ class Decoder:
         )
 
     def begun_of(self, row: Row) -> BegunAttempt:
-        """The columns of `begin`, `find_begun` and `move_and_begin`."""
+        """The columns of `begin` and `find_begun`."""
         return BegunAttempt(
             row["shard_id"],
             row["id"],
@@ -62,9 +63,36 @@ class Decoder:
             row["due_at"],
             row["began_at"],
             row["deadline_at"],
-            row["created_at"],
             row["series"],
         )
+
+    def first_attempts(self, rows: Iterable[Row], now: datetime) -> list[BegunAttempt]:
+        """The columns of `move_and_begin`: what is the same for all first attempts is not told, and
+        a planned time only if it is not the due time."""
+        begun = []
+        for row in rows:
+            spec, due = self.spec(row["spec"]), row["moment"]
+            status = Status(
+                scheduled_at=due,
+                occurrence_no=row["occurrence_no"],
+                occurrence_at=row["occurrence_at"] or due,
+                attempts=1,
+            )
+            begun.append(
+                BegunAttempt(
+                    row["shard_id"],
+                    row["id"],
+                    row["guid"],
+                    row["attempt_id"],
+                    spec,
+                    status,
+                    due,
+                    now,
+                    now + spec.timeout,
+                    row["series"],
+                )
+            )
+        return begun
 
     def lapsed_of(self, row: Row) -> LapsedRow:
         """The columns of `list_lapsed_running`, `list_orphans` and `adopt_overdue`."""

@@ -18,10 +18,12 @@ DECLARE
     present timestamptz;
     shard int;
     made uuid;
+    since timestamptz;
+    flight int;
 BEGIN
     SELECT ("gnomon".shard_hash(cancel.id) % i.shard_count)::int INTO STRICT shard
     FROM "gnomon".installation AS i;
-    SELECT a.guid INTO made FROM "gnomon".scheduled_action AS a
+    SELECT a.guid, a.updated_at INTO made, since FROM "gnomon".scheduled_action AS a
     WHERE a.shard_id = shard AND a.id = cancel.id
     FOR UPDATE;
     IF NOT FOUND THEN
@@ -35,9 +37,19 @@ BEGIN
     SELECT a.shard_id, a.id, a.guid, q.attempt_id, q.attempts, a.occurrence_no, q.began_at,
            'superseded', q.owner
     FROM "gnomon".scheduled_action AS a
-    JOIN "gnomon".processing_queue AS q ON q.guid = a.guid AND q.shard_id = a.shard_id
-    WHERE a.shard_id = shard AND a.id = cancel.id AND q.running
+    CROSS JOIN (
+        SELECT p.attempt_id, p.attempts, p.began_at, p.owner
+        FROM "gnomon".processing_queue AS p
+        WHERE p.guid = made AND p.shard_id = shard AND p.running
+        UNION ALL
+        SELECT i.attempt_id, 1, i.began_at, i.owner
+        FROM "gnomon".incoming_queue AS i
+        WHERE i.shard_id = shard AND i.created_at = since AND i.guid = made
+          AND i.attempt_id IS NOT NULL
+    ) AS q
+    WHERE a.shard_id = shard AND a.id = cancel.id
     ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS flight = ROW_COUNT;
     PERFORM "gnomon".check_snapshot(shard, made);
     -- The same as change_drop_row in queries/actions.sql.
     DELETE FROM "gnomon".processing_queue AS q
@@ -54,16 +66,11 @@ BEGIN
     )
     SELECT
         a.shard_id, a.id, a.guid, a.spec, 'cancelled', a.queue, a.priority, a.keyed, a.created_at,
-        present, a.occurrence_no, a.occurrence_at, a.attempts + f.flight, a.succeeded, a.failed,
-        a.interrupted + f.flight, a.consecutive_failures, a.consecutive_interruptions,
+        present, a.occurrence_no, a.occurrence_at, a.attempts + flight, a.succeeded, a.failed,
+        a.interrupted + flight, a.consecutive_failures, a.consecutive_interruptions,
         a.occurrence_failures, a.last_attempt, 'deleted', present,
         present + a.retention_us * interval '1 microsecond'
     FROM "gnomon".scheduled_action AS a
-    CROSS JOIN LATERAL (
-        SELECT count(*)::int AS flight
-        FROM "gnomon".processing_queue AS q
-        WHERE q.shard_id = shard AND q.guid = a.guid AND q.running
-    ) AS f
     WHERE a.shard_id = shard AND a.id = cancel.id AND a.retention_us > 0;
     DELETE FROM "gnomon".scheduled_action AS a WHERE a.shard_id = shard AND a.id = cancel.id;
     INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id)
@@ -282,11 +289,20 @@ BEGIN
         RAISE EXCEPTION 'this login is not that of the action''s target: gnomon target setup'
             USING ERRCODE = '42501';
     END IF;
-    SELECT q.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
-    FROM "gnomon".processing_queue AS q
-    JOIN "gnomon".scheduled_action AS a ON a.guid = q.guid
-    WHERE q.guid = p_guid AND q.attempt_id = p_attempt AND (q.running OR q.swept)
-    FOR UPDATE OF q;
+    -- First where it may have been begun: from there it may be moved on, never back.
+    SELECT i.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
+    FROM "gnomon".scheduled_action AS a
+    JOIN "gnomon".incoming_queue AS i
+        ON i.shard_id = a.shard_id AND i.created_at = a.updated_at AND i.guid = a.guid
+    WHERE a.guid = p_guid AND i.attempt_id = p_attempt
+    FOR UPDATE OF i;
+    IF NOT FOUND THEN
+        SELECT q.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
+        FROM "gnomon".processing_queue AS q
+        JOIN "gnomon".scheduled_action AS a ON a.guid = q.guid
+        WHERE q.guid = p_guid AND q.attempt_id = p_attempt AND (q.running OR q.swept)
+        FOR UPDATE OF q;
+    END IF;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
     END IF;
@@ -926,11 +942,16 @@ CREATE TABLE gnomon.incoming_queue (
     created_at timestamp with time zone NOT NULL,
     guid uuid NOT NULL,
     scheduled_at timestamp with time zone NOT NULL,
+    attempt_id uuid,
+    began_at timestamp with time zone,
+    deadline_at timestamp with time zone,
+    reserved_until timestamp with time zone,
     shard_id integer NOT NULL,
     priority smallint NOT NULL,
-    queue text NOT NULL COLLATE pg_catalog."C"
+    queue text NOT NULL COLLATE pg_catalog."C",
+    owner text
 )
-WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
+WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.installation (
     id uuid NOT NULL,
     created_at timestamp with time zone NOT NULL,
@@ -1120,18 +1141,23 @@ CREATE VIEW gnomon.tasks AS
     (s.spec #>> '{action,type}'::text[]) AS task_type,
     ((s.spec -> 'action'::text) - 'type'::text) AS payload,
         CASE
-            WHEN q.running THEN 'processing'::text
+            WHEN (q.running OR (i.guid IS NOT NULL)) THEN 'processing'::text
             ELSE 'pending'::text
         END AS status,
-    COALESCE(q.attempts, a.attempts) AS attempts,
+    COALESCE(q.attempts,
+        CASE
+            WHEN (i.guid IS NOT NULL) THEN 1
+            ELSE a.attempts
+        END) AS attempts,
     (COALESCE(((s.spec #>> '{retry,max}'::text[]))::integer, 0) + 1) AS max_attempts,
     (gnomon.spec_json(a.last_attempt) ->> 'error'::text) AS error_message,
     a.created_at,
     a.updated_at,
     NULL::timestamp with time zone AS completed_at
-   FROM ((gnomon.scheduled_action a
+   FROM (((gnomon.scheduled_action a
      CROSS JOIN LATERAL ( SELECT gnomon.spec_json(a.spec) AS spec) s)
      LEFT JOIN gnomon.processing_queue q ON (((q.guid = a.guid) AND (q.shard_id = a.shard_id))))
+     LEFT JOIN gnomon.incoming_queue i ON (((i.shard_id = a.shard_id) AND (i.created_at = a.updated_at) AND (i.guid = a.guid) AND (i.attempt_id IS NOT NULL))))
 UNION ALL
  SELECT f.id,
     f.occurrence_at AS execute_at,

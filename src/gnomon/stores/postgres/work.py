@@ -33,6 +33,7 @@ from gnomon.contracts.store import (
 )
 from gnomon.stores.postgres.connection import Database, Row, Session, read_now
 from gnomon.stores.postgres.finish import AttemptFinisher, in_order, one_per_guid
+from gnomon.stores.postgres.in_place import FOREVER, move_begun, move_begun_in
 from gnomon.stores.postgres.lanes import (
     LONG_AGO,
     MARK_SLACK,
@@ -165,24 +166,20 @@ class PostgresWork:
             MARK_SLACK,
         )
         tally = MoveTally(holdings, limit)
-        if not rows:
-            return ArrivalResult(moved=tally.moved(await read_now(self._database)), begun=[])
-        begun: Sequence[BegunAttempt] = [
-            self._decoder.begun_of(row) for row in rows if row["begins"]
-        ]
-        if sum(row["attempts"] is not None for row in rows) != rows[0]["inserted"]:
-            begun = await self._really_begun(begun, batch)
-        tally.add_arrivals(rows)
-        return ArrivalResult(moved=tally.moved(rows[0]["began_at"]), begun=begun)
+        begun = [row for row in rows if row["id"] is not None]
+        told = [row for row in rows if row["id"] is None]
+        now = told[0]["now"] if told else await read_now(self._database)
+        tally.count += len(begun)
+        tally.add_totals(told)
+        return ArrivalResult(moved=tally.moved(now), begun=self._decoder.first_attempts(begun, now))
 
-    async def _really_begun(
-        self, begun: Sequence[BegunAttempt], batch: UUID
-    ) -> Sequence[BegunAttempt]:
-        """Some rows were in the processing queue already: ask which ones bear this batch's
-        attempts."""
-        lanes = {Lane(each.shard, each.spec.queue, each.spec.priority) for each in begun}
-        demands = [BeginRequest(lane=lane, lease_guid=None, limit=0) for lane in sorted(lanes)]
-        return await self.find_begun(demands, batch=batch)
+    async def is_mixed(self, holdings: Sequence[HeldShard], *, limit: int) -> bool:
+        if not self._database.many_shards:
+            return True  # nothing is begun in place, so moving is on the way
+        shards = [holding.shard for holding in holdings]
+        marks = [mark_of(holding) for holding in holdings]
+        rows = await self._database.fetch("is_mixed", shards, marks, limit, MARK_SLACK)
+        return len(rows) > 1
 
     async def _move_then_begin(
         self,
@@ -324,13 +321,10 @@ class PostgresWork:
             rows += await self._database.fetch(f"{query}_lane", *demand.lane, demand.since, value)
         return rows
 
-    async def find_begun(
-        self, demands: Sequence[BeginRequest], *, batch: UUID
-    ) -> Sequence[BegunAttempt]:
-        unique = list({demand.lane: demand for demand in demands}.values())
+    async def find_begun(self, shards: Collection[int], *, batch: UUID) -> Sequence[BegunAttempt]:
         begun: list[BegunAttempt] = []
-        for chosen, only in self._database.split(unique, lambda demand: demand.lane.shard):
-            rows = await self._database.fetch("find_begun", *lane_columns(chosen), batch, *only)
+        for chosen, only in self._database.split(sorted(shards), lambda shard: shard):
+            rows = await self._database.fetch("find_begun", chosen, batch, *only)
             begun += map(self._decoder.begun_of, rows)
         return begun
 
@@ -341,13 +335,11 @@ class PostgresWork:
         ordered = [unique[guid] for guid in sorted(unique)]
         kept: set[UUID] = set()
         for chosen, only in self._database.split(ordered, lambda attempt: attempt.shard):
-            rows = await self._database.fetch(
-                "extend",
-                [attempt.guid for attempt in chosen],
-                [attempt.attempt_id for attempt in chosen],
-                window + grace,
-                *only,
-            )
+            guids = [attempt.guid for attempt in chosen]
+            attempt_ids = [attempt.attempt_id for attempt in chosen]
+            async with self._database.transaction("extend") as session:
+                await move_begun(session, guids, only)
+                rows = await session.fetch("extend", guids, attempt_ids, window + grace, *only)
             kept.update(row["attempt_id"] for row in rows)
         return kept
 
@@ -383,6 +375,7 @@ class PostgresWork:
         lapsed: list[LapsedRow] = []
         for shards, only in self._split_shards(holdings):
             async with self._database.transaction("list_lapsed") as session:
+                await move_begun_in(session, shards, only, look=LAPSED_LOOKED_AT)
                 for query in ("list_lapsed_running", "list_lapsed_expired"):
                     left = limit - len(lapsed)
                     if left > 0:
@@ -402,9 +395,11 @@ class PostgresWork:
     ) -> Sequence[LapsedRow]:
         orphans: list[LapsedRow] = []
         for chosen, only in self._database.split(shards, lambda shard: shard):
-            rows = await self._database.fetch(
-                "list_orphans", chosen, list(owners), after, limit, *only
-            )
+            async with self._database.transaction("list_orphans") as session:
+                await move_begun_in(session, chosen, only, owners=owners, until=FOREVER)
+                rows = await session.fetch(
+                    "list_orphans", chosen, list(owners), after, limit, *only
+                )
             orphans += map(self._decoder.lapsed_of, rows)
         return sorted(orphans, key=lambda orphan: orphan.guid)[:limit]
 

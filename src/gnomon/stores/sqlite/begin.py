@@ -53,7 +53,6 @@ class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     attempts: int
     id: str
     timeout_us: int
-    created_at: int
     occurrence_no: int
     occurrence_at: int
     expires_at: int | None
@@ -272,17 +271,16 @@ def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> B
         scheduled_at=due,
         began_at=began_at,
         deadline=began_at + timedelta(0, 0, row.timeout_us),
-        created_at=moment(row.created_at),
         series=row.series,
     )
 
 
-def find_begun_in(connection: Connection, lane: Lane, batch: str) -> Iterator[BegunAttempt]:
+def find_begun_in(connection: Connection, shard: int, batch: str) -> Iterator[BegunAttempt]:
     """The due time is gone by now; such attempts are shown as begun on time."""
-    for row in _due_rows(connection, SQL["find_begun"], lane_row(lane)):
+    for row in _due_rows(connection, SQL["find_begun"], {"shard": shard}):
         attempt_id = derive_attempt_id(batch, row.guid)
         if row.attempt_id == attempt_id:
-            yield begun_of(lane.shard, row, attempt_id, moment(row.scheduled_at))
+            yield begun_of(shard, row, attempt_id, moment(row.scheduled_at))
 
 
 def _due_rows(connection: Connection, sql: str, wanted: Parameters) -> list[DueRow]:

@@ -48,6 +48,16 @@ def move_unheld(
     return msgspec.structs.replace(_move_heads(connection, heads, now), marks={})
 
 
+def is_mixed(connection: Connection, shards: Sequence[int], limit: int) -> bool:
+    """Whether the oldest rows are of several queues or priorities."""
+    kinds: set[tuple[str, int]] = set()
+    for shard in shards:
+        kinds |= set(connection.execute(SQL["is_mixed"], {"shard": shard, "limit": limit}))
+        if len(kinds) > 1:
+            return True
+    return False
+
+
 def _head(shard: int, limit: int, **fence: object) -> Parameters:
     """The parameters of `move_head`: with a lease guid for its owner, without one for a helper."""
     anything = {"lease_guid": None, "silent_since": None, "created_before": ALWAYS_US}

@@ -34,7 +34,7 @@ from gnomon.stores.sqlite.begin import (
     lane_row,
     move_and_begin,
 )
-from gnomon.stores.sqlite.move import filled_shards, move_held, move_unheld
+from gnomon.stores.sqlite.move import filled_shards, is_mixed, move_held, move_unheld
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.results import finish_attempts, settle_rows
 from gnomon.stores.sqlite.rows import (
@@ -73,6 +73,12 @@ class SqliteWork(SqliteVerbs):
         now, silent_us = self._clock.now(), duration_us(silent)
         return move_unheld(connection, shards, limit, now, silent_us=silent_us)
 
+    @read
+    def is_mixed(
+        self, connection: Connection, holdings: Sequence[HeldShard], *, limit: int
+    ) -> bool:
+        return is_mixed(connection, [holding.shard for holding in holdings], limit)
+
     # -- begin ------------------------------------------------------------------------------------
 
     @write
@@ -109,12 +115,12 @@ class SqliteWork(SqliteVerbs):
 
     @write
     def find_begun(
-        self, connection: Connection, demands: Sequence[BeginRequest], *, batch: UUID
+        self, connection: Connection, shards: Collection[int], *, batch: UUID
     ) -> Sequence[BegunAttempt]:
         return [
             begun
-            for lane in dict.fromkeys(demand.lane for demand in demands)
-            for begun in find_begun_in(connection, lane, str(batch))
+            for shard in sorted(shards)
+            for begun in find_begun_in(connection, shard, str(batch))
         ]
 
     @write

@@ -140,5 +140,5 @@ class TestArrive:
 
         arrived = await arrive(store, await given.holdings(), batch=batch)
 
-        recalled = await store.work.find_begun(await given.demands(), batch=batch)
+        recalled = await store.work.find_begun(given.shards, batch=batch)
         assert [arrived.begun[0].attempt_id] == [begun.attempt_id for begun in recalled]

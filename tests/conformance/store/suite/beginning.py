@@ -44,7 +44,6 @@ class TestBegin:
         assert 1 == begun.status.attempts
         assert action.status.occurrence_at == begun.status.occurrence_at
         assert action.status.scheduled_at == begun.scheduled_at
-        assert action.meta.created_at == begun.created_at
         assert result.now == begun.began_at
         assert timedelta(seconds=7) == begun.deadline - begun.began_at
 
@@ -298,7 +297,7 @@ class TestRecall:
         demands = await given.demands()
         begun = (await given.begin(demands, batch=batch)).begun
 
-        found = await store.work.find_begun(demands, batch=batch)
+        found = await store.work.find_begun(given.shards, batch=batch)
 
         def essence(attempts: Sequence[BegunAttempt]) -> list[tuple[Any, ...]]:
             return sorted(
@@ -307,7 +306,7 @@ class TestRecall:
                 for each in attempts
             )  # fmt: skip
 
-        again = await store.work.find_begun(demands, batch=batch)
+        again = await store.work.find_begun(given.shards, batch=batch)
         assert 2 == len(begun)
         assert essence(begun) == essence(found)
         assert essence(begun) == essence(again)
@@ -316,7 +315,7 @@ class TestRecall:
         """A batch that never arrived is found to be nothing."""
         await given.begun()
 
-        found = await store.work.find_begun(await given.demands(), batch=given.entropy.token())
+        found = await store.work.find_begun(given.shards, batch=given.entropy.token())
 
         assert [] == list(found)
 
@@ -330,7 +329,7 @@ class TestRecall:
         (begun,) = (await given.begin(demands, batch=batch)).begun
         await given.recorded(begun)
 
-        assert [] == list(await store.work.find_begun(demands, batch=batch))
+        assert [] == list(await store.work.find_begun(given.shards, batch=batch))
 
 
 class TestExtend:

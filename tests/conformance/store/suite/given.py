@@ -66,6 +66,7 @@ class Given:
         execute_raw: Callable[[str], Awaitable[Sequence[Sequence[Any]]]],
         open_another: Callable[[], Awaitable[Store]],
         caller_transaction: Caller | None = None,
+        arrives: bool = False,
     ) -> None:
         self.store = store
         self.installation = installation
@@ -73,11 +74,16 @@ class Given:
         self.execute_raw = execute_raw
         self.open_another = open_another  # another store on the same database, as a process has it
         self.caller_transaction = caller_transaction
+        self.arrives = arrives  # first attempts are begun on arrival, in place where the engine can
         self._holdings: dict[int, HeldShard] = {}
         self._names = 0
 
     async def now(self) -> datetime:
         return await self.store.installation.now()
+
+    @property
+    def shards(self) -> range:
+        return range(self.installation.shard_count)
 
     def shard_of(self, name: str) -> int:
         return shard_of(name, self.installation.shard_count)
@@ -220,8 +226,24 @@ class Given:
 
     async def begun(self, name: str | None = None, **fields: Any) -> BegunAttempt:
         """A new action whose first attempt began a moment ago."""
+        if self.arrives:
+            return await self._arrived(await self.created(name, **fields))
         action = await self.moved(name, **fields)
         return await self.begun_again(action.meta.id)
+
+    async def _arrived(
+        self, action: Action, *, grace: timedelta = 5 * SECOND, window: timedelta = 30 * SECOND
+    ) -> BegunAttempt:
+        arrived = await self.store.work.move_and_begin(
+            await self.holdings(),
+            limit=1_000,
+            room={action.spec.queue: 1_000},
+            batch=self.entropy.token(),
+            owner=OWNER,
+            grace=grace,
+            window=window,
+        )
+        return next(begun for begun in arrived.begun if begun.id == action.meta.id)
 
     async def begun_again(self, name: str) -> BegunAttempt:
         """The action's next attempt. Its row is in the processing queue and due."""
@@ -287,6 +309,9 @@ class Given:
 
     async def overrun(self, name: str | None = None, **fields: Any) -> BegunAttempt:
         """Begun without any reservation: its time is over as soon as the clock ticks."""
+        if self.arrives:
+            action = await self.created(name, **fields)
+            return await self._arrived(action, grace=NOTHING, window=NOTHING)
         action = await self.moved(name, **fields)
         result = await self.begin(grace=NOTHING, window=NOTHING)
         return next(begun for begun in result.begun if begun.id == action.meta.id)

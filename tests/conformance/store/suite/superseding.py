@@ -156,7 +156,7 @@ class TestSeries:
         )  # fmt: skip
 
         (begun,) = arrived.begun
-        (recalled,) = await store.work.find_begun(await given.demands(), batch=batch)
+        (recalled,) = await store.work.find_begun(given.shards, batch=batch)
 
         assert action.meta.guid == begun.series
         assert action.meta.guid == recalled.series

@@ -107,15 +107,24 @@ ALTER TABLE /*schema*/scheduled_action
 
 CREATE INDEX scheduled_action_guid_idx ON /*schema*/scheduled_action (guid);
 
+-- A first attempt that is due on arrival runs here, in place: no index knows of what begin writes, and
+-- the page has room for it, so that the index stays as it is. `created_at` is the action's `updated_at`.
 CREATE TABLE /*schema*/incoming_queue (
-    created_at   timestamptz NOT NULL,
-    guid         uuid        NOT NULL,
-    scheduled_at timestamptz NOT NULL,
-    shard_id     int         NOT NULL,
-    priority     smallint    NOT NULL,
-    queue        text COLLATE "C" NOT NULL,
+    created_at     timestamptz NOT NULL,
+    guid           uuid        NOT NULL,
+    scheduled_at   timestamptz NOT NULL,
+    attempt_id     uuid, -- NULL, as all that follows about the attempt: idle
+    began_at       timestamptz,
+    deadline_at    timestamptz,
+    reserved_until timestamptz,
+    shard_id       int         NOT NULL,
+    priority       smallint    NOT NULL,
+    queue          text COLLATE "C" NOT NULL,
+    owner          text,
     CONSTRAINT incoming_queue_pkey PRIMARY KEY (shard_id, created_at, guid)
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+) WITH (
+    fillfactor = 45, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000
+);
 
 CREATE TABLE /*schema*/processing_queue (
     guid         uuid        NOT NULL,
@@ -925,7 +934,7 @@ $$;
 
 -- In a transaction that keeps one snapshot an attempt may have begun that it cannot see. Where the
 -- row of the processing queue is visible, removing it fails then, as the isolation demands. Where it
--- is not, the row of the incoming queue is tried: it is gone if it was moved since. The lock is given
+-- is not, the row of the incoming queue is tried: it was begun or moved since. The lock is given
 -- back at once, with what the inner block did: nobody may wait for it.
 CREATE FUNCTION /*schema*/check_snapshot(p_shard int, p_guid uuid) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -952,10 +961,12 @@ DECLARE
     present timestamptz;
     shard int;
     made uuid;
+    since timestamptz;
+    flight int;
 BEGIN
     SELECT (/*schema*/shard_hash(cancel.id) % i.shard_count)::int INTO STRICT shard
     FROM /*schema*/installation AS i;
-    SELECT a.guid INTO made FROM /*schema*/scheduled_action AS a
+    SELECT a.guid, a.updated_at INTO made, since FROM /*schema*/scheduled_action AS a
     WHERE a.shard_id = shard AND a.id = cancel.id
     FOR UPDATE;
     IF NOT FOUND THEN
@@ -969,9 +980,19 @@ BEGIN
     SELECT a.shard_id, a.id, a.guid, q.attempt_id, q.attempts, a.occurrence_no, q.began_at,
            'superseded', q.owner
     FROM /*schema*/scheduled_action AS a
-    JOIN /*schema*/processing_queue AS q ON q.guid = a.guid AND q.shard_id = a.shard_id
-    WHERE a.shard_id = shard AND a.id = cancel.id AND q.running
+    CROSS JOIN (
+        SELECT p.attempt_id, p.attempts, p.began_at, p.owner
+        FROM /*schema*/processing_queue AS p
+        WHERE p.guid = made AND p.shard_id = shard AND p.running
+        UNION ALL
+        SELECT i.attempt_id, 1, i.began_at, i.owner
+        FROM /*schema*/incoming_queue AS i
+        WHERE i.shard_id = shard AND i.created_at = since AND i.guid = made
+          AND i.attempt_id IS NOT NULL
+    ) AS q
+    WHERE a.shard_id = shard AND a.id = cancel.id
     ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS flight = ROW_COUNT;
     PERFORM /*schema*/check_snapshot(shard, made);
     -- The same as change_drop_row in queries/actions.sql.
     DELETE FROM /*schema*/processing_queue AS q
@@ -988,16 +1009,11 @@ BEGIN
     )
     SELECT
         a.shard_id, a.id, a.guid, a.spec, 'cancelled', a.queue, a.priority, a.keyed, a.created_at,
-        present, a.occurrence_no, a.occurrence_at, a.attempts + f.flight, a.succeeded, a.failed,
-        a.interrupted + f.flight, a.consecutive_failures, a.consecutive_interruptions,
+        present, a.occurrence_no, a.occurrence_at, a.attempts + flight, a.succeeded, a.failed,
+        a.interrupted + flight, a.consecutive_failures, a.consecutive_interruptions,
         a.occurrence_failures, a.last_attempt, 'deleted', present,
         present + a.retention_us * interval '1 microsecond'
     FROM /*schema*/scheduled_action AS a
-    CROSS JOIN LATERAL (
-        SELECT count(*)::int AS flight
-        FROM /*schema*/processing_queue AS q
-        WHERE q.shard_id = shard AND q.guid = a.guid AND q.running
-    ) AS f
     WHERE a.shard_id = shard AND a.id = cancel.id AND a.retention_us > 0;
     DELETE FROM /*schema*/scheduled_action AS a WHERE a.shard_id = shard AND a.id = cancel.id;
     INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
@@ -1010,14 +1026,17 @@ CREATE VIEW /*schema*/tasks AS
 SELECT
     a.id, a.occurrence_at AS execute_at, s.spec #>> '{action,type}' AS task_type,
     (s.spec -> 'action') - 'type' AS payload,
-    CASE WHEN q.running THEN 'processing' ELSE 'pending' END AS status,
-    coalesce(q.attempts, a.attempts) AS attempts,
+    CASE WHEN q.running OR i.guid IS NOT NULL THEN 'processing' ELSE 'pending' END AS status,
+    coalesce(q.attempts, CASE WHEN i.guid IS NOT NULL THEN 1 ELSE a.attempts END) AS attempts,
     coalesce((s.spec #>> '{retry,max}')::int, 0) + 1 AS max_attempts,
     /*schema*/spec_json(a.last_attempt) ->> 'error' AS error_message,
     a.created_at, a.updated_at, NULL::timestamptz AS completed_at
 FROM /*schema*/scheduled_action AS a
 CROSS JOIN LATERAL (SELECT /*schema*/spec_json(a.spec) AS spec) AS s
 LEFT JOIN /*schema*/processing_queue AS q ON q.guid = a.guid AND q.shard_id = a.shard_id
+LEFT JOIN /*schema*/incoming_queue AS i
+    ON i.shard_id = a.shard_id AND i.created_at = a.updated_at AND i.guid = a.guid
+    AND i.attempt_id IS NOT NULL
 UNION ALL
 SELECT
     f.id, f.occurrence_at, s.spec #>> '{action,type}', (s.spec -> 'action') - 'type',
@@ -1105,11 +1124,20 @@ BEGIN
         RAISE EXCEPTION 'this login is not that of the action''s target: gnomon target setup'
             USING ERRCODE = '42501';
     END IF;
-    SELECT q.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
-    FROM /*schema*/processing_queue AS q
-    JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid
-    WHERE q.guid = p_guid AND q.attempt_id = p_attempt AND (q.running OR q.swept)
-    FOR UPDATE OF q;
+    -- First where it may have been begun: from there it may be moved on, never back.
+    SELECT i.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
+    FROM /*schema*/scheduled_action AS a
+    JOIN /*schema*/incoming_queue AS i
+        ON i.shard_id = a.shard_id AND i.created_at = a.updated_at AND i.guid = a.guid
+    WHERE a.guid = p_guid AND i.attempt_id = p_attempt
+    FOR UPDATE OF i;
+    IF NOT FOUND THEN
+        SELECT q.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
+        FROM /*schema*/processing_queue AS q
+        JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid
+        WHERE q.guid = p_guid AND q.attempt_id = p_attempt AND (q.running OR q.swept)
+        FOR UPDATE OF q;
+    END IF;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
     END IF;

@@ -133,7 +133,7 @@ FROM /*schema*/shard_lock AS l
 WHERE l.shard_id = $1::int;
 
 -- name: get_live shard-local
--- Active and paused actions with their processing rows. The columns are those of `Decoder.action_of`,
+-- Active and paused actions with their processing rows, or the incoming rows they run in. The columns are those of `Decoder.action_of`,
 -- and what a change needs besides.
 -- $1 shards, $2 ids
 SELECT
@@ -151,9 +151,14 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS a
 LEFT JOIN LATERAL (
-    SELECT p.*
+    SELECT p.scheduled_at, p.attempts, p.running, p.attempt_id, p.began_at, p.deadline_at, p.owner
     FROM /*schema*/processing_queue AS p
     WHERE p.guid = a.guid /*one-shard: AND p.shard_id = $3*/
+    UNION ALL
+    SELECT i.reserved_until, 1, true, i.attempt_id, i.began_at, i.deadline_at, i.owner
+    FROM /*schema*/incoming_queue AS i
+    WHERE i.shard_id = a.shard_id AND i.created_at = a.updated_at AND i.guid = a.guid
+      AND i.attempt_id IS NOT NULL /*one-shard: AND i.shard_id = $3*/
     LIMIT 1
 ) AS q ON true;
 
@@ -188,7 +193,7 @@ WHERE f.guid = ANY ($1::uuid[]) /*one-shard: AND f.shard_id = $2*/;
 
 -- name: change_archive shard-local
 -- Archive a generation that a user ended. Its attempt in flight counts as interrupted: it was made.
--- $1 shard, $2 id, $3 reason, $4 the present
+-- $1 shard, $2 id, $3 reason, $4 the present, $5 attempts in flight
 INSERT INTO /*schema*/finished_action (
     shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
     occurrence_no, occurrence_at, attempts, succeeded, failed, interrupted,
@@ -197,16 +202,11 @@ INSERT INTO /*schema*/finished_action (
 )
 SELECT
     a.shard_id, a.id, a.guid, a.spec, 'cancelled', a.queue, a.priority, a.keyed, a.created_at,
-    $4::timestamptz, a.occurrence_no, a.occurrence_at, a.attempts + f.flight, a.succeeded, a.failed,
-    a.interrupted + f.flight, a.consecutive_failures, a.consecutive_interruptions,
+    $4::timestamptz, a.occurrence_no, a.occurrence_at, a.attempts + $5::int, a.succeeded, a.failed,
+    a.interrupted + $5::int, a.consecutive_failures, a.consecutive_interruptions,
     a.occurrence_failures, a.last_attempt, $3::text, $4::timestamptz,
     $4::timestamptz + a.retention_us * interval '1 microsecond'
 FROM /*schema*/scheduled_action AS a
-CROSS JOIN LATERAL (
-    SELECT count(*)::int AS flight
-    FROM /*schema*/processing_queue AS q
-    WHERE q.shard_id = $1::int AND q.guid = a.guid AND q.running
-) AS f
 WHERE a.shard_id = $1::int AND a.id = $2::text AND a.retention_us > 0;
 
 -- name: delete shard-local

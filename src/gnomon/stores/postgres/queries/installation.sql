@@ -95,7 +95,7 @@ RETURNING l.shard_id;
 SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at AS due_at, q.began_at,
     q.deadline_at,
-    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, q.owner, q.running, statement_timestamp() AS now
 FROM /*schema*/processing_queue AS q
@@ -225,6 +225,23 @@ FROM (
     FROM /*schema*/processing_queue AS q
     JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
     WHERE q.running AND q.deadline_at < statement_timestamp() - $1::interval
+    UNION ALL
+    SELECT 'running', coalesce(a.id, format('shard %s', i.shard_id)),
+           format('still running in place, its deadline was %s', i.deadline_at)
+    FROM /*schema*/incoming_queue AS i
+    LEFT JOIN /*schema*/scheduled_action AS a ON a.shard_id = i.shard_id AND a.guid = i.guid
+    WHERE i.deadline_at < statement_timestamp() - $1::interval
+    UNION ALL
+    SELECT 'counters', a.id,
+           format('a first attempt runs, but %s attempts are recorded', a.attempts)
+    FROM /*schema*/scheduled_action AS a
+    JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.guid = a.guid
+    WHERE i.attempt_id IS NOT NULL AND a.attempts <> 0
+    UNION ALL
+    SELECT 'one_row', a.id, format('runs in a row of %s, but is of %s', i.created_at, a.updated_at)
+    FROM /*schema*/scheduled_action AS a
+    JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.guid = a.guid
+    WHERE i.attempt_id IS NOT NULL AND i.created_at <> a.updated_at
     UNION ALL
     SELECT 'stale_rows', format('shard %s', q.shard_id),
            format('%s due rows of generations that are gone', count(*))

@@ -5,41 +5,55 @@
 
 -- name: finish_plain many-shards
 -- The common case in one statement: attempts that succeeded and so end their actions, with nothing
--- else to tell. An attempt whose action is gone, or held by somebody, does not come back.
--- $1 guids (sorted), $2 attempt ids
-WITH free AS (
-    SELECT q.guid
-    FROM /*schema*/processing_queue AS q
+-- else to tell. An attempt whose action is gone, or held by somebody, does not come back. Its row is
+-- where it was begun: in the incoming queue, under the time at which its generation was made, or in
+-- the processing queue. All is locked before it is removed, so a ctid is good until then.
+-- $1 guids, $2 attempt ids
+WITH fenced AS MATERIALIZED (
+    SELECT
+        u.attempt_id, a.row_id, i.row_id AS incoming_row, q.row_id AS processing_row,
+        coalesce(i.began_at, q.began_at) AS began_at, coalesce(q.swept, 0) AS swept
+    FROM unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
     CROSS JOIN LATERAL (
-        SELECT 1 FROM /*schema*/scheduled_action AS a
-        WHERE a.guid = q.guid
+        SELECT s.ctid AS row_id, s.shard_id, s.updated_at
+        FROM /*schema*/scheduled_action AS s
+        WHERE s.guid = u.guid
         LIMIT 1
         FOR UPDATE SKIP LOCKED
     ) AS a
-    WHERE q.guid = ANY ($1::uuid[])
-      AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
-      AND (q.running OR q.swept)
-    FOR UPDATE OF q SKIP LOCKED
-), fenced AS (
+    LEFT JOIN LATERAL (
+        SELECT n.ctid AS row_id, n.began_at
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = a.shard_id AND n.created_at = a.updated_at AND n.guid = u.guid
+          AND n.attempt_id = u.attempt_id
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS i ON true
+    LEFT JOIN LATERAL (
+        SELECT n.ctid AS row_id, n.began_at, n.swept::int AS swept
+        FROM /*schema*/processing_queue AS n
+        WHERE n.guid = u.guid AND n.attempt_id = u.attempt_id AND (n.running OR n.swept)
+          AND i.row_id IS NULL
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS q ON true
+    WHERE i.row_id IS NOT NULL OR q.row_id IS NOT NULL
+), left_incoming AS (
+    DELETE FROM /*schema*/incoming_queue AS i
+    USING fenced AS f
+    WHERE i.ctid = f.incoming_row
+), left_processing AS (
     DELETE FROM /*schema*/processing_queue AS q
-    WHERE q.guid = ANY (ARRAY(SELECT f.guid FROM free AS f))
-    RETURNING q.guid, q.attempt_id, q.began_at, q.swept
-), columns AS MATERIALIZED (
-    SELECT array_agg(f.guid) AS guids, array_agg(f.attempt_id) AS attempt_ids,
-           array_agg(f.began_at) AS began_ats, array_agg(f.swept::int) AS swepts
-    FROM (SELECT o.* FROM fenced AS o ORDER BY o.guid) AS f
-), gone AS (
+    USING fenced AS f
+    WHERE q.ctid = f.processing_row
+), ended AS (
     DELETE FROM /*schema*/scheduled_action AS a
-    WHERE a.guid = ANY (ARRAY(SELECT f.guid FROM fenced AS f))
+    USING fenced AS f
+    WHERE a.ctid = f.row_id
     RETURNING
         a.shard_id, a.id, a.guid, a.spec, a.queue, a.priority, a.keyed, a.created_at, a.updated_at,
         a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed, a.interrupted,
-        a.retention_us, width_bucket(a.guid, (SELECT c.guids FROM columns AS c)) AS place
-), ended AS MATERIALIZED (
-    SELECT g.*, c.attempt_ids[g.place] AS attempt_id, c.began_ats[g.place] AS began_at,
-           c.swepts[g.place] AS swept
-    FROM gone AS g
-    CROSS JOIN columns AS c
+        a.retention_us, f.attempt_id, f.began_at, f.swept
 ), kept AS (
     INSERT INTO /*schema*/finished_action (
         shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
@@ -55,7 +69,7 @@ WITH free AS (
     FROM ended AS e
     WHERE e.retention_us > 0
 )
-SELECT e.attempt_id, e.swept FROM ended AS e;
+SELECT f.attempt_id, f.swept FROM fenced AS f;
 
 -- name: lock_generation shard-local
 -- Lock generations and their processing rows until we are done; those that are there and free.
@@ -226,7 +240,7 @@ WHERE attempt_log.outcome IN ('interrupted', 'superseded');
 -- name: finish_held shard-local
 -- Of results that were not recorded, those that still can be: somebody holds their action. Who is in
 -- his slot no longer cannot prolong its reservation, so that is done here; a row that is held itself
--- will be there the next time.
+-- will be there the next time, also one that is still where it was begun: see move_begun.
 -- $1 guids (sorted), $2 attempt ids, $3 reserved for
 WITH mine AS MATERIALIZED (
     SELECT q.ctid AS row_id, q.attempt_id
@@ -258,7 +272,23 @@ WITH mine AS MATERIALIZED (
     WHERE q.ctid = f.row_id /*one-shard: AND q.shard_id = $4*/
     RETURNING q.guid
 )
-SELECT m.attempt_id FROM mine AS m;
+SELECT m.attempt_id FROM mine AS m
+UNION ALL
+SELECT i.attempt_id
+FROM unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
+CROSS JOIN LATERAL (
+    SELECT s.shard_id, s.updated_at
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = u.guid /*one-shard: AND s.shard_id = $4*/
+    LIMIT 1
+) AS a
+CROSS JOIN LATERAL (
+    SELECT n.attempt_id
+    FROM /*schema*/incoming_queue AS n
+    WHERE n.shard_id = a.shard_id AND n.created_at = a.updated_at AND n.guid = u.guid
+      AND n.attempt_id = u.attempt_id /*one-shard: AND n.shard_id = $4*/
+    LIMIT 1
+) AS i;
 
 -- name: finish_recorded shard-local
 -- Results that no fence let through: which of them had been recorded before? That the attempt was

@@ -7,9 +7,10 @@
 -- What belongs to a guid is then found in arrays sorted by guid: width_bucket is a binary search.
 
 -- name: move many-shards
--- Take rows off the incoming queues, oldest first, and put those of current generations into the
--- processing queues. The DELETE is the fence: who deletes a row is the one who moves it. Incoming
--- rows are never updated, so their ctid is good for the length of a statement.
+-- Take idle rows off the incoming queues, oldest first, and put those of current generations into the
+-- processing queues. The DELETE is the fence: who deletes a row is the one who moves it. A row that
+-- was begun where it is (move_and_begin) stays there: a look by ctid may follow it to its new
+-- version, so that it is idle is asked again.
 -- Gives per shard still held (queue NULL): the last created_at and how many were taken; and per
 -- lane that got rows: the earliest time and how many.
 -- A helper (lease guid NULL) takes rows older than a second where nobody holds the shard, or the
@@ -35,10 +36,11 @@ WITH held AS (
         SELECT n.ctid AS row_id
         FROM /*schema*/incoming_queue AS n
         WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.created_at <= h.until
+          AND n.attempt_id IS NULL
         ORDER BY n.created_at, n.guid
         LIMIT $4::int
     ) AS oldest
-    WHERE i.ctid = oldest.row_id
+    WHERE i.ctid = oldest.row_id AND i.attempt_id IS NULL
     RETURNING i.shard_id, i.created_at, i.guid, i.queue, i.priority, i.scheduled_at
 ), moved AS (
     INSERT INTO /*schema*/processing_queue
@@ -64,80 +66,170 @@ FROM moved AS m
 GROUP BY m.shard_id, m.queue, m.priority;
 
 -- name: move_and_begin many-shards
--- Move, and begin at once what is due on arrival and finds room: such a row enters the processing
--- queue with its attempt and its reservation, and is written once instead of twice. An action that
--- is being changed cannot be held FOR SHARE: its row is moved and not begun. Gives all rows taken;
--- `attempts` is NULL where the generation is gone and the row is dropped, and `inserted` says how
--- many rows the processing queue really got.
+-- Begin in place what is due on arrival and finds room: its incoming row gets the attempt and the
+-- reservation, which no index knows of, and stays until the end (ADR 0020). First attempts only, so
+-- that no counter need be told. What is not begun is moved: it is not due, has no room, was attempted
+-- before, or its action is being changed and cannot be held FOR SHARE. Gives three kinds of rows: one
+-- for each attempt begun (with an id); one for each shard looked at (without a queue): the last
+-- created_at and how many were taken; one for each lane that got rows: the earliest time, how many.
 -- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 queues, $6 room in each,
 -- $7 batch, $8 owner, $9 grace, $10 window, $11 how far marks lag behind
 WITH held AS (
     SELECT l.shard_id, least(u.mark, statement_timestamp() - $11::interval) AS mark
     FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
     JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
-), taken AS (
-    DELETE FROM /*schema*/incoming_queue AS i
-    USING held AS h
+), seen AS (
+    SELECT oldest.*
+    FROM held AS h
     CROSS JOIN LATERAL (
-        SELECT n.ctid AS row_id
+        SELECT n.ctid AS row_id, n.shard_id, n.created_at, n.guid, n.queue, n.scheduled_at
         FROM /*schema*/incoming_queue AS n
-        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.attempt_id IS NULL
         ORDER BY n.created_at, n.guid
         LIMIT $4::int
     ) AS oldest
-    WHERE i.ctid = oldest.row_id
-    RETURNING i.shard_id, i.created_at, i.guid, i.queue, i.priority, i.scheduled_at
 ), known AS MATERIALIZED (
     SELECT
-        t.shard_id, t.created_at AS arrived_at, t.guid, t.queue, t.priority, t.scheduled_at,
-        g.attempts, a.id, a.spec, a.created_at, a.timeout_us, a.occurrence_no, a.occurrence_at,
-        a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
-        a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, a.series,
+        t.row_id, t.shard_id, t.created_at, g.attempts, a.id, a.spec, a.timeout_us, a.occurrence_no,
+        a.occurrence_at, a.series,
         a.id IS NOT NULL AND t.scheduled_at <= statement_timestamp()
             AND row_number() OVER (PARTITION BY t.queue ORDER BY t.scheduled_at)
                 <= coalesce(($6::int[])[array_position($5::text[], t.queue)], 0) AS begins
-    FROM taken AS t
-    LEFT JOIN LATERAL (
-        SELECT s.attempts FROM /*schema*/scheduled_action AS s WHERE s.guid = t.guid LIMIT 1
-    ) AS g ON true
+    FROM seen AS t
     LEFT JOIN LATERAL (
         SELECT s.*
         FROM /*schema*/scheduled_action AS s
-        WHERE s.guid = t.guid AND s.state = 'active'
+        WHERE s.guid = t.guid AND s.state = 'active' AND s.attempts = 0
           AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
         LIMIT 1
         FOR SHARE SKIP LOCKED
     ) AS a ON true
-), put AS (
-    INSERT INTO /*schema*/processing_queue (
-        shard_id, guid, queue, priority, scheduled_at, attempts, running, swept, attempt_id,
-        began_at, deadline_at, owner
-    )
-    SELECT
-        k.shard_id, k.guid, k.queue, k.priority,
-        CASE WHEN k.begins THEN statement_timestamp()
-            + least(k.timeout_us * interval '1 microsecond', $10::interval) + $9::interval
-            ELSE k.scheduled_at END,
-        k.attempts + k.begins::int, k.begins, false,
-        CASE WHEN k.begins THEN md5($7::uuid::text || k.guid::text)::uuid END,
-        CASE WHEN k.begins THEN statement_timestamp() END,
-        CASE WHEN k.begins
-            THEN statement_timestamp() + k.timeout_us * interval '1 microsecond' END,
-        CASE WHEN k.begins THEN $8::text END
+    LEFT JOIN LATERAL (
+        SELECT a.attempts WHERE a.id IS NOT NULL
+        UNION ALL
+        SELECT s.attempts FROM /*schema*/scheduled_action AS s WHERE s.guid = t.guid AND a.id IS NULL
+        LIMIT 1
+    ) AS g ON true
+), begun AS (
+    UPDATE /*schema*/incoming_queue AS i
+    SET attempt_id = md5($7::uuid::text || i.guid::text)::uuid, began_at = statement_timestamp(),
+        deadline_at = statement_timestamp() + k.timeout_us * interval '1 microsecond',
+        reserved_until = statement_timestamp()
+            + least(k.timeout_us * interval '1 microsecond', $10::interval) + $9::interval,
+        owner = $8::text
     FROM known AS k
-    WHERE k.attempts IS NOT NULL
+    WHERE i.ctid = k.row_id AND k.begins AND i.attempt_id IS NULL
+    RETURNING
+        i.shard_id, k.id, i.guid, i.attempt_id, k.spec, i.scheduled_at, k.occurrence_no,
+        nullif(k.occurrence_at, i.scheduled_at) AS occurrence_at, k.series
+), taken AS (
+    DELETE FROM /*schema*/incoming_queue AS i
+    USING known AS k
+    WHERE i.ctid = k.row_id AND NOT k.begins AND i.attempt_id IS NULL
+    RETURNING i.shard_id, i.guid, i.queue, i.priority, i.scheduled_at, k.attempts
+), moved AS (
+    INSERT INTO /*schema*/processing_queue
+        (shard_id, guid, queue, priority, scheduled_at, attempts, running, swept)
+    SELECT t.shard_id, t.guid, t.queue, t.priority, t.scheduled_at, t.attempts, false, false
+    FROM taken AS t
+    WHERE t.attempts IS NOT NULL
     ON CONFLICT (guid, shard_id) DO NOTHING
-    RETURNING guid
+    RETURNING shard_id, queue, priority, scheduled_at
 )
 SELECT
-    k.shard_id, k.id, k.guid, md5($7::uuid::text || k.guid::text)::uuid AS attempt_id, k.spec,
-    k.scheduled_at AS due_at, statement_timestamp() AS began_at,
-    statement_timestamp() + k.timeout_us * interval '1 microsecond' AS deadline_at,
-    k.created_at, k.attempts + 1 AS attempts, k.occurrence_no, k.occurrence_at, k.expires_at, k.succeeded,
-    k.failed, k.interrupted, k.consecutive_failures, k.consecutive_interruptions,
-    k.occurrence_failures, k.last_attempt, k.queue, k.priority, k.begins, k.arrived_at,
-    (SELECT count(*) FROM put) AS inserted, k.series
-FROM known AS k;
+    b.shard_id, b.id, b.guid, b.attempt_id, b.spec, b.scheduled_at AS moment, b.occurrence_no,
+    b.occurrence_at, b.series, NULL::text AS queue, NULL::int AS priority, NULL::bigint AS count,
+    NULL::timestamptz AS now
+FROM begun AS b
+UNION ALL
+SELECT
+    k.shard_id, NULL, NULL, NULL, NULL, max(k.created_at), NULL, NULL, NULL, NULL, NULL, count(*),
+    statement_timestamp()
+FROM known AS k
+GROUP BY k.shard_id
+UNION ALL
+SELECT
+    m.shard_id, NULL, NULL, NULL, NULL, min(m.scheduled_at), NULL, NULL, NULL, m.queue, m.priority,
+    count(*), statement_timestamp()
+FROM moved AS m
+GROUP BY m.shard_id, m.queue, m.priority;
+
+-- name: is_mixed many-shards
+-- Two kinds of idle incoming rows, if there are as many among the oldest of some shards.
+-- $1 shards, $2 marks, $3 rows to look at in a shard, $4 how far marks lag behind
+SELECT DISTINCT i.queue, i.priority
+FROM unnest($1::int[], $2::timestamptz[]) AS u (shard_id, mark)
+CROSS JOIN LATERAL (
+    SELECT n.queue, n.priority
+    FROM /*schema*/incoming_queue AS n
+    WHERE n.shard_id = u.shard_id
+      AND n.created_at >= least(u.mark, statement_timestamp() - $4::interval)
+      AND n.attempt_id IS NULL
+    ORDER BY n.created_at, n.guid
+    LIMIT $3::int
+) AS i
+LIMIT 2;
+
+-- name: lock_begun many-shards
+-- Rows of current generations that were begun in place, found by their actions and held for
+-- move_begun. What somebody else holds is not waited for.
+-- $1 guids
+SELECT i.row_id
+FROM unnest($1::uuid[]) AS u (guid)
+CROSS JOIN LATERAL (
+    SELECT s.shard_id, s.updated_at FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = u.guid
+    LIMIT 1
+) AS a
+CROSS JOIN LATERAL (
+    SELECT n.ctid AS row_id
+    FROM /*schema*/incoming_queue AS n
+    WHERE n.shard_id = a.shard_id AND n.created_at = a.updated_at AND n.guid = u.guid
+      AND n.attempt_id IS NOT NULL
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+) AS i;
+
+-- name: lock_begun_in many-shards
+-- The same for what runs in some shards with a reservation up to a moment, begun by certain owners
+-- (NULL: by any), whatever its generation. What runs in place is at the head of its shard, for idle
+-- rows are begun or moved in order: so a bounded look finds all of it by and by.
+-- $1 shards, $2 owners, $3 reserved until (NULL: the present), $4 rows to look at in a shard
+SELECT free.row_id
+FROM unnest($1::int[]) AS h (shard_id)
+CROSS JOIN LATERAL (
+    SELECT n.ctid AS row_id, n.attempt_id, n.reserved_until, n.owner
+    FROM /*schema*/incoming_queue AS n
+    WHERE n.shard_id = h.shard_id
+    ORDER BY n.created_at, n.guid
+    LIMIT $4::int
+) AS i
+CROSS JOIN LATERAL (
+    SELECT n.ctid AS row_id
+    FROM /*schema*/incoming_queue AS n
+    WHERE n.ctid = i.row_id AND n.attempt_id = i.attempt_id
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+) AS free
+WHERE i.reserved_until <= coalesce($3::timestamptz, statement_timestamp())
+  AND ($2::text[] IS NULL OR i.owner = ANY ($2::text[]));
+
+-- name: move_begun many-shards
+-- Rows that were begun in place, and are held, go to the processing queue, attempt and all: before
+-- anybody does more with such an attempt than record that it succeeded.
+-- $1 row ids
+WITH taken AS (
+    DELETE FROM /*schema*/incoming_queue AS i WHERE i.ctid = ANY ($1::tid[]) RETURNING i.*
+)
+INSERT INTO /*schema*/processing_queue (
+    shard_id, guid, queue, priority, scheduled_at, attempts, running, swept, attempt_id, began_at,
+    deadline_at, owner
+)
+SELECT
+    t.shard_id, t.guid, t.queue, t.priority, t.reserved_until, 1, true, false, t.attempt_id,
+    t.began_at, t.deadline_at, t.owner
+FROM taken AS t
+ON CONFLICT (guid, shard_id) DO NOTHING;
 
 -- name: move_held shard-local
 -- The lease, held still until the end of the transaction.
@@ -221,7 +313,7 @@ WITH picked AS (
     ) AS held
     CROSS JOIN LATERAL (
         SELECT
-            head.row_id, head.due_at, a.id, a.spec, a.created_at, a.timeout_us,
+            head.row_id, head.due_at, a.id, a.spec, a.timeout_us,
             a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
             a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
             a.last_attempt, a.series
@@ -273,7 +365,7 @@ FROM picked AS p
 WHERE q.ctid = p.row_id
 RETURNING
     q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
-    p.created_at, q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
+    q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
     p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
     p.last_attempt, q.queue, q.priority, p.series;
 
@@ -283,7 +375,7 @@ RETURNING
 -- $7 batch, $8 owner, $9 grace, $10 window, $11 silent, $12 newest first, $13 looked at in vain
 WITH picked AS (
     SELECT
-        head.row_id, head.due_at, a.id, a.spec, a.created_at, a.timeout_us,
+        head.row_id, head.due_at, a.id, a.spec, a.timeout_us,
         a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt, a.series, statement_timestamp() AS began_at,
@@ -343,7 +435,7 @@ FROM picked AS p
 WHERE q.ctid = p.row_id /*one-shard: AND q.shard_id = $1*/
 RETURNING
     q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
-    p.created_at, q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
+    q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
     p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
     p.last_attempt, q.queue, q.priority, p.series;
 
@@ -424,26 +516,34 @@ SELECT (
 
 -- name: find_begun shard-local
 -- Running rows that a batch began. When they had been due is not known any more: began_at instead.
--- $1 shards, $2 queues, $3 priorities, $4 batch
+-- $1 shards, $2 batch
 SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.began_at AS due_at, q.began_at,
-    q.deadline_at,
-    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    q.deadline_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, q.queue, q.priority, a.series
-FROM unnest($1::int[], $2::text[], $3::smallint[]) AS d (shard_id, queue, priority)
+FROM unnest($1::int[]) AS h (shard_id)
 CROSS JOIN LATERAL (
-    SELECT r.*
-    FROM /*schema*/processing_queue AS r
-    WHERE r.shard_id = d.shard_id AND r.queue = d.queue AND r.priority = d.priority
-      AND r.running AND r.attempt_id = md5($4::uuid::text || r.guid::text)::uuid
-      /*one-shard: AND r.shard_id = $5*/
-    OFFSET 0
+    (
+        SELECT r.shard_id, r.guid, r.attempt_id, r.began_at, r.deadline_at, r.attempts, r.queue,
+               r.priority
+        FROM /*schema*/processing_queue AS r
+        WHERE r.shard_id = h.shard_id AND r.running
+          AND r.attempt_id = md5($2::uuid::text || r.guid::text)::uuid
+          /*one-shard: AND r.shard_id = $3*/
+        ORDER BY r.scheduled_at
+    )
+    UNION ALL
+    SELECT i.shard_id, i.guid, i.attempt_id, i.began_at, i.deadline_at, 1, i.queue, i.priority
+    FROM /*schema*/incoming_queue AS i
+    WHERE i.shard_id = h.shard_id AND i.attempt_id IS NOT NULL
+      AND i.attempt_id = md5($2::uuid::text || i.guid::text)::uuid
+      /*one-shard: AND i.shard_id = $3*/
 ) AS q
 CROSS JOIN LATERAL (
     SELECT s.*
     FROM /*schema*/scheduled_action AS s
-    WHERE s.guid = q.guid /*one-shard: AND s.shard_id = $5*/
+    WHERE s.guid = q.guid /*one-shard: AND s.shard_id = $3*/
     LIMIT 1
 ) AS a;
 
@@ -530,6 +630,7 @@ SELECT statement_timestamp() AS now,
             SELECT 1 FROM /*schema*/incoming_queue AS i
             WHERE i.shard_id = u.shard_id
               AND i.created_at >= least(u.mark, statement_timestamp() - $3::interval)
+              AND i.attempt_id IS NULL
             OFFSET 0
         )
     ) AS shards;
@@ -549,8 +650,7 @@ LIMIT 1;
 -- $1 shards, $2 limit, $3 rows to look at in a shard
 SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at AS due_at, q.began_at,
-    q.deadline_at,
-    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    q.deadline_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, q.owner, q.running, statement_timestamp() AS now
 FROM unnest($1::int[]) AS h (shard_id)
@@ -591,8 +691,7 @@ WITH mine AS MATERIALIZED (
 )
 SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at AS due_at, q.began_at,
-    q.deadline_at,
-    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    q.deadline_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, q.owner, q.running, statement_timestamp() AS now
 FROM mine AS q
@@ -611,8 +710,7 @@ LIMIT $4::int;
 -- $1 shards, $2 limit, $3 rows to look at in a shard
 SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.scheduled_at AS due_at, q.began_at,
-    q.deadline_at,
-    a.created_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
+    q.deadline_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, q.owner, q.running, statement_timestamp() AS now
 FROM unnest($1::int[]) AS h (shard_id)
@@ -712,8 +810,28 @@ USING stale AS s
 WHERE q.ctid = s.row_id /*one-shard: AND q.shard_id = $4*/
 RETURNING q.shard_id;
 
+-- name: finish_delete_begun many-shards
+-- The same for attempts that were begun in place. Nothing says when their rows were created: the
+-- index is read as far as the shard goes, for what seldom happens.
+-- $1 shards, $2 guids, $3 attempt ids
+DELETE FROM /*schema*/incoming_queue AS i
+WHERE i.ctid = ANY (ARRAY(
+    SELECT r.row_id
+    FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (shard_id, guid, attempt_id)
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = u.shard_id AND n.guid = u.guid AND n.attempt_id = u.attempt_id
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS r
+    WHERE NOT EXISTS (
+        SELECT 1 FROM /*schema*/scheduled_action AS a WHERE a.guid = u.guid OFFSET 0
+    )
+));
+
 -- name: finish_delete_stale shard-local
--- The same for certain guids: an attempt ended whose generation is gone.
+-- Rows of certain guids: an attempt ended whose generation is gone.
 -- $1 guids
 WITH stale AS (
     SELECT q.ctid AS row_id

@@ -3,6 +3,17 @@
 SELECT s.value AS shard FROM json_each(:shards) AS s
 WHERE EXISTS (SELECT 1 FROM incoming_queue AS i WHERE i.shard_id = s.value);
 
+-- name: is_mixed
+-- One row for each kind of row among the oldest of a shard.
+SELECT DISTINCT i.queue, i.priority
+FROM (
+    SELECT queue, priority FROM incoming_queue
+    WHERE shard_id = :shard
+    ORDER BY created_at, guid
+    LIMIT :limit
+) AS i
+LIMIT 2;
+
 -- name: move_head
 -- The fence of move, and the last of the oldest rows: nothing comes back without the lease. A
 -- helper has none: it takes what is not new in a shard that is free, or whose owner keeps silent.
@@ -52,13 +63,13 @@ WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid);
 -- A bounded number of rows is looked at in vain: what expired or was left behind may stand there by
 -- the million. `/*order*/` is DESC where the head of the lane is found blocked by them.
 SELECT json_group_array(json_array(
-    hex(guid), scheduled_at, attempts, id, timeout_us, created_at, occurrence_no, occurrence_at,
+    hex(guid), scheduled_at, attempts, id, timeout_us, occurrence_no, occurrence_at,
     expires_at, succeeded, failed, interrupted, consecutive_failures, consecutive_interruptions,
     occurrence_failures, last_attempt, spec, nullif(hex(series), '')
 ))
 FROM (
     SELECT
-        head.guid, head.scheduled_at, head.attempts, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+        head.guid, head.scheduled_at, head.attempts, a.id, a.timeout_us, a.occurrence_no,
         a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt, CAST(a.spec AS TEXT) AS spec, a.series
@@ -110,14 +121,14 @@ LIMIT 1 OFFSET :looked_at;
 
 -- name: find_begun
 SELECT json_group_array(json_array(
-    hex(q.guid), q.began_at, q.attempts - 1, a.id, a.timeout_us, a.created_at, a.occurrence_no,
+    hex(q.guid), q.began_at, q.attempts - 1, a.id, a.timeout_us, a.occurrence_no,
     a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
     a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, CAST(a.spec AS TEXT),
     nullif(hex(a.series), ''), hex(q.attempt_id)
 ))
 FROM processing_queue AS q
 JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
-WHERE q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority AND q.running = 1;
+WHERE q.shard_id = :shard AND q.running = 1;
 
 -- name: extend
 UPDATE processing_queue SET scheduled_at = :reserved_until

@@ -1,0 +1,43 @@
+"""Attempts that run where they arrived: in their incoming rows (ADR 0020).
+
+A plain success is recorded there. Whoever has more to do with such an attempt moves its row to the
+processing queue first, attempt and all, and goes on as with any other. Where a statement may touch
+one shard only (Citus), nothing is begun in place, so there is nothing to move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+from gnomon.stores.postgres.connection import Row, Session
+
+FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
+ALL_ROWS = 2**31 - 1
+
+
+async def move_begun(session: Session, guids: Sequence[UUID], only: tuple[int, ...]) -> None:
+    """Those of certain generations, in a transaction."""
+    if guids and not only:
+        await _move(session, await session.fetch("lock_begun", guids))
+
+
+async def move_begun_in(
+    session: Session,
+    shards: Sequence[int],
+    only: tuple[int, ...],
+    *,
+    owners: Collection[str] | None = None,
+    until: datetime | None = None,
+    look: int = ALL_ROWS,
+) -> None:
+    """Those whose reservation ends by a moment (None: has ended), of these owners (None: all)."""
+    if shards and not only:
+        names = None if owners is None else list(owners)
+        await _move(session, await session.fetch("lock_begun_in", shards, names, until, look))
+
+
+async def _move(session: Session, locked: Sequence[Row]) -> None:
+    if locked:
+        await session.fetch("move_begun", [row["row_id"] for row in locked])
