@@ -18,6 +18,7 @@ from gnomon.stores.postgres.results import (
     hold,
     log_attempts,
 )
+from gnomon.stores.postgres.rows import encode_attempt
 
 HELD_FOR = timedelta(seconds=30)  # several times the recorder's longest pause
 
@@ -46,12 +47,11 @@ def in_order(finishes: Sequence[FinishRequest], recorded: dict[UUID, Recorded]) 
 
 
 def is_plain(one: FinishRequest) -> bool:
-    """A success that ends its action with nothing else to tell: no text, no counters to mend."""
+    """A success that ends its action with nothing to tell but an answer: no counters to mend."""
     verdict = one.verdict
     return (
         verdict.state is State.DONE
         and one.outcome == "succeeded"
-        and one.answer is None
         and one.error is None
         and verdict.reason is None
         and verdict.succeeded == 1
@@ -102,11 +102,11 @@ class AttemptFinisher:
         return found
 
     async def _plain(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
-        rows = await self._session.fetch(
-            "finish_plain",
-            [one.guid for one in finishes],
-            [one.attempt_id for one in finishes],
-        )
+        told: Sequence[str | None] = [None] * len(finishes)
+        if any(one.answer is not None for one in finishes):
+            now = await self._present()
+            told = [self._told(one, now) for one in finishes]
+        rows = await self._session.fetch("finish_plain", *_keys(finishes), told)
         applied = {row["attempt_id"] for row in rows}
         swept = {row["attempt_id"] for row in rows if row["swept"]}
         # The first attempt of a one-shot is told by its finished row; the log is for the others.
@@ -120,6 +120,12 @@ class AttemptFinisher:
             results = [self._result(one, now) for one in logged]
             await log_attempts(self._session, results, now, self._shards)
         return applied
+
+    def _told(self, one: FinishRequest, now: datetime) -> str | None:
+        """The attempt, if its finished row does not say it all."""
+        if one.answer is None:
+            return None
+        return encode_attempt(finished_attempt(one, self._owner, now))
 
     async def _ending(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         rows = await self._session.fetch("finish_take", *_keys(finishes), *self._shards)
@@ -156,6 +162,8 @@ class AttemptFinisher:
             *_keys(finishes),
             [one.began_at for one in finishes],
             [one.outcome for one in finishes],
+            [one.shard for one in finishes],
+            [one.id for one in finishes],
             *self._shards,
         )
         repeated = {row["attempt_id"] for row in rows}

@@ -1157,7 +1157,7 @@ CREATE VIEW gnomon.tasks AS
    FROM (((gnomon.scheduled_action a
      CROSS JOIN LATERAL ( SELECT gnomon.spec_json(a.spec) AS spec) s)
      LEFT JOIN gnomon.processing_queue q ON (((q.guid = a.guid) AND (q.shard_id = a.shard_id))))
-     LEFT JOIN gnomon.incoming_queue i ON (((i.shard_id = a.shard_id) AND (i.created_at = a.updated_at) AND (i.guid = a.guid) AND (i.attempt_id IS NOT NULL))))
+     LEFT JOIN gnomon.incoming_queue i ON (((i.shard_id = a.shard_id) AND (i.created_at = (a.updated_at)::timestamp with time zone) AND (i.guid = a.guid) AND (i.attempt_id IS NOT NULL))))
 UNION ALL
  SELECT f.id,
     f.occurrence_at AS execute_at,
@@ -1274,8 +1274,8 @@ CREATE INDEX audit_default_at_idx ON gnomon.audit_default USING btree (at);
 CREATE INDEX changed_entity_first_idx ON gnomon.changed_entity USING btree (shard_id, first_at);
 CREATE INDEX entity_change_at_idx ON gnomon.entity_change USING brin (at);
 CREATE INDEX entity_kept_idx ON gnomon.entity USING btree (shard_id, entity_key) WHERE keeps_states;
-CREATE INDEX finished_action_guid_idx ON ONLY gnomon.finished_action USING btree (guid);
-CREATE INDEX finished_action_default_guid_idx ON gnomon.finished_action_default USING btree (guid);
+CREATE INDEX finished_action_guid_idx ON ONLY gnomon.finished_action USING btree (guid) WHERE keyed;
+CREATE INDEX finished_action_default_guid_idx ON gnomon.finished_action_default USING btree (guid) WHERE keyed;
 CREATE INDEX finished_action_purge_idx ON ONLY gnomon.finished_action USING brin (purge_at);
 CREATE INDEX finished_action_default_purge_at_idx ON gnomon.finished_action_default USING brin (purge_at);
 CREATE INDEX finished_action_trouble_idx ON ONLY gnomon.finished_action USING btree (shard_id, id) WHERE (state <> 'done'::text);

@@ -191,7 +191,8 @@ CREATE INDEX finished_action_purge_idx ON /*schema*/finished_action USING brin (
 ALTER TABLE /*schema*/finished_action
     ADD CONSTRAINT finished_action_pkey PRIMARY KEY (shard_id, id, guid, finished_at);
 
-CREATE INDEX finished_action_guid_idx ON /*schema*/finished_action (guid);
+-- For repeats: only what was created with a key can be asked for by its guid.
+CREATE INDEX finished_action_guid_idx ON /*schema*/finished_action (guid) WHERE keyed;
 
 CREATE TABLE /*schema*/finished_action_default PARTITION OF /*schema*/finished_action DEFAULT;
 

@@ -92,7 +92,7 @@ RETURNING a.guid;
 -- $1 guids
 UPDATE /*schema*/finished_action AS f
 SET updated_at = f.updated_at
-WHERE f.guid = ANY ($1::uuid[]) /*one-shard: AND f.shard_id = $2*/
+WHERE f.guid = ANY ($1::uuid[]) AND f.keyed /*one-shard: AND f.shard_id = $2*/
 RETURNING f.guid;
 
 -- name: create_withdraw shard-local
@@ -189,7 +189,7 @@ SELECT
     f.consecutive_failures, f.consecutive_interruptions, f.occurrence_failures, f.last_attempt,
     f.attempt_id, f.began_at, f.reason, f.finished_at
 FROM /*schema*/finished_action AS f
-WHERE f.guid = ANY ($1::uuid[]) /*one-shard: AND f.shard_id = $2*/;
+WHERE f.guid = ANY ($1::uuid[]) AND f.keyed /*one-shard: AND f.shard_id = $2*/;
 
 -- name: change_archive shard-local
 -- Archive a generation that a user ended. Its attempt in flight counts as interrupted: it was made.

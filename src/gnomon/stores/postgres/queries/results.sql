@@ -5,15 +5,15 @@
 
 -- name: finish_plain many-shards
 -- The common case in one statement: attempts that succeeded and so end their actions, with nothing
--- else to tell. An attempt whose action is gone, or held by somebody, does not come back. Its row is
+-- to tell but an answer. An attempt whose action is gone, or held, does not come back. Its row is
 -- where it was begun: in the incoming queue, under the time at which its generation was made, or in
 -- the processing queue. All is locked before it is removed, so a ctid is good until then.
--- $1 guids, $2 attempt ids
+-- $1 guids, $2 attempt ids, $3 last attempts, where they have an answer
 WITH fenced AS MATERIALIZED (
     SELECT
-        u.attempt_id, a.row_id, i.row_id AS incoming_row, q.row_id AS processing_row,
+        u.attempt_id, u.last_attempt, a.row_id, i.row_id AS incoming_row, q.row_id AS processing_row,
         coalesce(i.began_at, q.began_at) AS began_at, coalesce(q.swept, 0) AS swept
-    FROM unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
+    FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS u (guid, attempt_id, last_attempt)
     CROSS JOIN LATERAL (
         SELECT s.ctid AS row_id, s.shard_id, s.updated_at
         FROM /*schema*/scheduled_action AS s
@@ -53,18 +53,18 @@ WITH fenced AS MATERIALIZED (
     RETURNING
         a.shard_id, a.id, a.guid, a.spec, a.queue, a.priority, a.keyed, a.created_at, a.updated_at,
         a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed, a.interrupted,
-        a.retention_us, f.attempt_id, f.began_at, f.swept
+        a.retention_us, f.attempt_id, f.began_at, f.swept, f.last_attempt
 ), kept AS (
     INSERT INTO /*schema*/finished_action (
         shard_id, id, guid, spec, state, queue, priority, keyed, created_at, updated_at,
         occurrence_no, occurrence_at, attempts, succeeded, failed, interrupted,
         consecutive_failures, consecutive_interruptions, occurrence_failures, attempt_id, began_at,
-        finished_at, purge_at
+        last_attempt, finished_at, purge_at
     )
     SELECT
         e.shard_id, e.id, e.guid, e.spec, 'done', e.queue, e.priority, e.keyed, e.created_at,
         e.updated_at, e.occurrence_no, e.occurrence_at, e.attempts + 1 - e.swept, e.succeeded + 1,
-        e.failed, e.interrupted - e.swept, 0, 0, 0, e.attempt_id, e.began_at,
+        e.failed, e.interrupted - e.swept, 0, 0, 0, e.attempt_id, e.began_at, e.last_attempt,
         statement_timestamp(), statement_timestamp() + e.retention_us * interval '1 microsecond'
     FROM ended AS e
     WHERE e.retention_us > 0
@@ -293,21 +293,22 @@ CROSS JOIN LATERAL (
 -- name: finish_recorded shard-local
 -- Results that no fence let through: which of them had been recorded before? That the attempt was
 -- swept or superseded is no result of its own, unless this one says the very same.
--- $1 guids, $2 attempt ids, $3 began_at, $4 outcomes
+-- $1 guids, $2 attempt ids, $3 began_at, $4 outcomes, $5 shards, $6 ids
 SELECT u.attempt_id
-FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[])
-    AS u (guid, attempt_id, began_at, outcome)
+FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::int[], $6::text[])
+    AS u (guid, attempt_id, began_at, outcome, shard_id, id)
 WHERE EXISTS (
     SELECT 1 FROM /*schema*/attempt_log AS t
     WHERE t.attempt_id = u.attempt_id AND t.began_at = u.began_at
       AND (t.outcome NOT IN ('interrupted', 'superseded') OR t.outcome = u.outcome)
-      /*one-shard: AND t.shard_id = $5*/
+      /*one-shard: AND t.shard_id = $7*/
 ) OR EXISTS (
     SELECT 1 FROM /*schema*/finished_action AS f
-    WHERE f.guid = u.guid AND f.attempt_id = u.attempt_id
-      /*one-shard: AND f.shard_id = $5*/
+    WHERE f.shard_id = u.shard_id AND f.id = u.id AND f.guid = u.guid
+      AND f.attempt_id = u.attempt_id
+      /*one-shard: AND f.shard_id = $7*/
 ) OR EXISTS (
     SELECT 1 FROM /*schema*/processing_queue AS q
     WHERE q.guid = u.guid AND q.attempt_id = u.attempt_id
-      AND NOT q.running AND NOT q.swept /*one-shard: AND q.shard_id = $5*/
+      AND NOT q.running AND NOT q.swept /*one-shard: AND q.shard_id = $7*/
 );
