@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -17,7 +18,7 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     id: str
     guid: UUID
-    key: str  # the same for all attempts of one occurrence; the receiver's idempotency key
+    key_of: Callable[[], str]  # makes the `key`: not every effect asks for it
     attempt_id: UUID
     attempt_no: int
     occurrence_no: int
@@ -25,6 +26,11 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deadline: datetime  # wall clock; the receiver may refuse what comes later
     timeout_s: float  # what is left of the attempt's time: the executor must end within it
     effect: Effect
+
+    @property
+    def key(self) -> str:
+        """The same for all attempts of one occurrence: the receiver's idempotency key."""
+        return self.key_of()
 
 
 class Executor(Protocol):

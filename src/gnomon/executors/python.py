@@ -52,12 +52,16 @@ class AttemptContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     occurrence: use it to make the effect happen once."""
 
     id: str
-    key: str
+    key_of: Callable[[], str]
     attempt_id: UUID
     attempt_no: int
     occurrence_no: int
     scheduled_at: datetime
     deadline: datetime
+
+    @property
+    def key(self) -> str:
+        return self.key_of()
 
 
 # -- registration ---------------------------------------------------------------------------------
@@ -178,7 +182,7 @@ class PythonExecutor:
             return self._unknown(effect.function)
         attempt = AttemptContext(
             id=order.id,
-            key=order.key,
+            key_of=order.key_of,
             attempt_id=order.attempt_id,
             attempt_no=order.attempt_no,
             occurrence_no=order.occurrence_no,

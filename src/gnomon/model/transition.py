@@ -8,6 +8,7 @@ SQL adds them up inside the compare-and-set and no read-modify-write can lose on
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, assert_never
 from uuid import UUID
 
@@ -131,20 +132,25 @@ def transition(
 
 def _succeeded(spec: Spec, status: Status, guid: UUID, now: datetime) -> Verdict:
     if isinstance(spec.policy, Once):  # the commonest of all ends: nothing else is worked out
-        return Verdict(
-            state=State.DONE,
-            occurrence_no=status.occurrence_no,
-            occurrence_at=status.occurrence_at,
-            succeeded=1,
-            consecutive_failures=0,
-            consecutive_interruptions=0,
-            occurrence_failures=0,
-        )
+        return _done(status.occurrence_no, status.occurrence_at)
     counted = _counted(status, failures=0)
     if spec.successes_max is not None and status.succeeded + 1 >= spec.successes_max:
         return _verdict(counted, State.DONE, "successes_max reached", succeeded=1)
     verdict = _next(spec, counted, guid, now, skip_missed=spec.catch_up.mode != "all")
     return msgspec.structs.replace(verdict, succeeded=1)
+
+
+@lru_cache(maxsize=256)  # what is created together is often due together
+def _done(occurrence_no: int, occurrence_at: datetime | None) -> Verdict:
+    return Verdict(
+        state=State.DONE,
+        occurrence_no=occurrence_no,
+        occurrence_at=occurrence_at,
+        succeeded=1,
+        consecutive_failures=0,
+        consecutive_interruptions=0,
+        occurrence_failures=0,
+    )
 
 
 def _failed(spec: Spec, status: Status, event: Failed, guid: UUID, now: datetime) -> Verdict:

@@ -91,7 +91,7 @@ class EffectRelay:
         return AttemptRequest(
             id=row.entity_key,
             guid=self._entropy.token(),
-            key=row.key,
+            key_of=lambda: row.key,
             attempt_id=self._entropy.guid(),
             attempt_no=row.attempts + 1,
             occurrence_no=row.version,

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gnomon.contracts.observer import SilentObserver
+from gnomon.telemetry.histogram import Histogram, HistogramFamily
 
 PREFIX = "gnomon_"
 LABEL_SETS_MAX = 500  # users name queues: beyond this many, the rest is counted together
@@ -60,7 +61,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("leases_stolen", "counter", "Shards taken over from a silent worker."),
     Metric("helper_begun", "counter", "Overdue attempts begun in shards whose owner was silent."),
     Metric(
-        "lateness_seconds", "histogram", "From the due time of an attempt to its beginning.",
+        "lateness_seconds", "histogram",
+        "From the due time of an attempt to the call of its executor.",
         ("queue",), SECONDS,
     ),
     Metric(
@@ -194,11 +196,15 @@ class Metrics(SilentObserver):
         if count >= LABEL_SETS_MAX:
             return parent.labels(**dict.fromkeys(labels, OTHER))
         self._series_counts[name] = count + 1
-        series = parent.labels(**labels) if labels else parent
+        series: _Series
+        if isinstance(parent, HistogramFamily):
+            series = parent.labels(**labels)
+        else:
+            series = parent.labels(**labels) if labels else parent
         self._series[(name, *labels.items())] = series
         return series
 
-    def _register(self, metric: Metric) -> _Series:
+    def _register(self, metric: Metric) -> Counter | Gauge | HistogramFamily:
         name, registry = PREFIX + metric.name, self._registry
         match metric.kind:
             case "counter":
@@ -206,9 +212,9 @@ class Metrics(SilentObserver):
             case "gauge":
                 return Gauge(name, metric.meaning, metric.labels, registry=registry)
             case "histogram":
-                return Histogram(
-                    name, metric.meaning, metric.labels, registry=registry, buckets=metric.buckets
-                )
+                family = HistogramFamily(name, metric.meaning, metric.labels, metric.buckets)
+                registry.register(family)
+                return family
 
 
 def metrics_page() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 from uuid import UUID
 
@@ -104,6 +105,10 @@ class AttemptRunner:
             kind = type(begun.spec.action).__name__.lower()
             return Failed(error=f"this worker has no {kind} executor")
         order = order_of(begun, self._installation, timeout_s - waited_s)
+        queue = begun.spec.queue
+        # It was asked for before it began: so this is a little more than the truth, never less.
+        late_s = (begun.began_at - begun.scheduled_at).total_seconds() + waited_s
+        self._observer.observe("lateness_seconds", late_s, queue=queue)
         guard.watch(order.timeout_s)
         started = self._clock.monotonic()
         try:
@@ -117,7 +122,7 @@ class AttemptRunner:
         finally:
             guard.rest()
             took_s = self._clock.monotonic() - started
-            self._observer.observe("attempt_seconds", took_s, queue=begun.spec.queue)
+            self._observer.observe("attempt_seconds", took_s, queue=queue)
 
 
 class DeadlineGuard:
@@ -204,7 +209,9 @@ def order_of(begun: BegunAttempt, installation: UUID, timeout_s: float) -> Attem
     return AttemptRequest(
         id=begun.id,
         guid=begun.guid,
-        key=delivery_key(installation, begun.id, begun.series or begun.guid, status.occurrence_no),
+        key_of=partial(
+            delivery_key, installation, begun.id, begun.series or begun.guid, status.occurrence_no
+        ),
         attempt_id=begun.attempt_id,
         attempt_no=status.attempts,
         occurrence_no=status.occurrence_no,

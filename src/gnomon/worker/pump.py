@@ -374,15 +374,7 @@ class Pump:
     def _take(self, begun: Sequence[BegunAttempt], asked_at: float, promise: SlotHold) -> None:
         """Hand begun attempts to the slots that were promised to them."""
         promise.close()
-        counts: Counter[str] = Counter()
-        for attempt in begun:
-            self._slots.take(attempt, asked_at)
-            counts[attempt.spec.queue] += 1
-            lateness = attempt.began_at - attempt.scheduled_at
-            self._observer.observe(
-                "lateness_seconds", lateness.total_seconds(), queue=attempt.spec.queue
-            )
-        for queue, count in counts.items():
+        for queue, count in self._slots.take(begun, asked_at).items():
             self._observer.count("attempts_begun", count, queue=queue)
         if begun:
             self._observer.observe("begin_batch", len(begun))

@@ -10,7 +10,7 @@ apart, with growing pauses, and holds up no other.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -168,7 +168,12 @@ class ResultRecorder:
             else:
                 self._pauses.pop(finish.attempt_id, None)
                 self._recorded(finish, result)
-                self._forget([finish])
+        self._forget(
+            [one for one, result in zip(batch, results, strict=True) if result is not Recorded.HELD]
+        )
+        for result, count in Counter(results).items():
+            if result is not Recorded.HELD:  # told once, when it was held first
+                self._observer.count("results", count, recorded=result.value)
 
     def _forget(self, batch: Sequence[FinishRequest]) -> None:
         for finish in batch:

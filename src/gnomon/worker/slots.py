@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
@@ -250,16 +250,26 @@ class Slots:
         for queue in self._queues.values():
             yield from (begun for begun, _ in queue.performing.values())
 
-    def take(self, begun: BegunAttempt, asked_at: float) -> None:
-        """Perform this attempt as soon as a slot is free."""
-        queue = self._queue(begun.spec.queue)
-        queue.waiting.append((begun, asked_at))
+    def take(self, attempts: Iterable[BegunAttempt], asked_at: float) -> Mapping[str, int]:
+        """Perform these attempts as soon as slots are free; how many are of each queue."""
+        taken: Counter[str] = Counter()
+        for begun in attempts:
+            queue = self._queue(begun.spec.queue)
+            queue.waiting.append((begun, asked_at))
+            taken[queue.name] += 1
+        for name, count in taken.items():
+            self._fill(self._queue(name), count)
+        return taken
+
+    def _fill(self, queue: QueueSlots, count: int) -> None:
+        """So many attempts more are waiting: as many slots, as far as the limit allows."""
         queue.recount()
         if self._gates and queue.name in self._gates:
-            self._gates[queue.name].took()
-        if queue.slots < queue.limit:
+            for _ in range(count):
+                self._gates[queue.name].took()
+        for _ in range(min(count, queue.limit - queue.slots)):
             queue.slots += 1
-            task = asyncio.create_task(self._slot(queue), name=f"slot-{begun.spec.queue}")
+            task = asyncio.create_task(self._slot(queue), name=f"slot-{queue.name}")
             self._tasks.add(task)
             task.add_done_callback(self._note_slot_end)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
@@ -71,6 +72,7 @@ class Worker:
         self._open_store = open_store
         self._tick_s = config.heartbeat.total_seconds() / 2
         self._lane_of: dict[UUID, Lane] = {}  # of results that make a row due again
+        self._ended_counts: Counter[tuple[str, str]] = Counter()  # by queue and outcome
         queues: dict[str, QueueGate] = {}
         targets: dict[str, TargetGate] = {}
         self._slots = self._slots_of(executors, installation, env, queues, targets)
@@ -232,6 +234,7 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.drain.total_seconds()):
                 await self._recorder.idle()
+        self._tell_ended()
 
     async def _leave(self) -> None:
         """Say goodbye, unless nobody listens: then the lease ends by itself."""
@@ -245,6 +248,7 @@ class Worker:
         """Show the heart that the loop is alive."""
         while True:
             self.leases.ticked_at = before = self._clock.monotonic()
+            self._tell_ended()
             for queue, count in self._slots.tidy().items():
                 self._observer.gauge("attempts_running", count, queue=queue)
             await asyncio.sleep(self._tick_s)
@@ -374,13 +378,21 @@ class Worker:
         if finish.outcome == "abandoned":
             self._observer.count("attempts_abandoned")
         tell_undecidable(self._observer, finish.id, finish.verdict)
-        self._observer.count("attempts_ended", queue=begun.spec.queue, outcome=finish.outcome)
+        self._ended_counts[begun.spec.queue, finish.outcome] += 1
         self._recorder.put(finish)
+
+    def _tell_ended(self) -> None:
+        """Metrics are for people: once in a tick is often enough."""
+        counts, self._ended_counts = self._ended_counts, Counter()
+        for (queue, outcome), count in counts.items():
+            self._observer.count("attempts_ended", count, queue=queue, outcome=outcome)
 
     def _dropped(self, finish: FinishRequest) -> None:
         self._lane_of.pop(finish.attempt_id, None)
 
     def _recorded(self, finish: FinishRequest, recorded: Recorded) -> None:
+        if recorded is Recorded.APPLIED and finish.verdict.scheduled_at is None:
+            return  # the commonest: nothing follows
         lane = self._lane_of.pop(finish.attempt_id, None)
         at = finish.verdict.scheduled_at
         if recorded is not Recorded.LATE and lane is not None and at is not None:
@@ -389,4 +401,3 @@ class Worker:
                 self.pump.wake()
         elif recorded is Recorded.LATE:
             self._observer.event("late_result", action=finish.id, outcome=finish.outcome)
-        self._observer.count("results", recorded=recorded.value)

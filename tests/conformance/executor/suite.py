@@ -58,7 +58,7 @@ def order_of(effect: Effect, *, attempt_no: int = 1, timeout_s: float = 30.0) ->
     return AttemptRequest(
         id="greet-ann",
         guid=UUID(int=1),
-        key="act_aaaaaaaaaaaaaaaaaaaaaaaaaa",
+        key_of=lambda: "act_aaaaaaaaaaaaaaaaaaaaaaaaaa",
         attempt_id=UUID(int=2),
         attempt_no=attempt_no,
         occurrence_no=1,

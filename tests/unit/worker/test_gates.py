@@ -334,7 +334,7 @@ async def test_an_attempt_that_finds_its_target_full_is_handed_back_for_later() 
     """Not sent, no failure, and due again after the pause."""
     target = Target(0)
     slots, sink, ended = slots_before(target)
-    slots.take(to_mail(1, timeout_s=0.01), target.clock.seconds)
+    slots.take([to_mail(1, timeout_s=0.01)], target.clock.seconds)
     await slots.drain(timedelta(seconds=5))
     assert [] == sink.orders
     assert ("abandoned", "the target mail is at its limit") == (ended[0].outcome, ended[0].error)
@@ -346,7 +346,7 @@ async def test_an_attempt_that_gets_its_turn_is_sent_and_leaves() -> None:
     """Its time runs from its begin, as ever."""
     target = Target(1)
     slots, sink, ended = slots_before(target)
-    slots.take(to_mail(1), target.clock.seconds)
+    slots.take([to_mail(1)], target.clock.seconds)
     await slots.drain(timedelta(seconds=5))
     assert (1, 0) == (len(sink.orders), target.gate.in_use)
     assert "succeeded" == ended[0].outcome
@@ -356,7 +356,7 @@ async def test_an_attempt_whose_turn_comes_too_late_is_not_sent() -> None:
     """The last look at the clock is after the wait; and the place is given back."""
     target = Target(0)
     slots, sink, ended = slots_before(target)
-    slots.take(to_mail(1), target.clock.seconds)
+    slots.take([to_mail(1)], target.clock.seconds)
     await settled()
     assert 1 == target.gate.waiting
     target.clock.seconds += 4.1
@@ -390,7 +390,7 @@ async def test_what_is_being_begun_has_its_room_already() -> None:
     promise.close()
     promise.close()
     assert 4 == slots.free("default")
-    slots.take(begun(1), clock.seconds)
+    slots.take([begun(1)], clock.seconds)
     assert 3 == slots.free("default")
     await slots.drain(timedelta(seconds=5))
 

@@ -76,7 +76,7 @@ class Place:
 
     async def take(self, *attempts: BegunAttempt) -> None:
         for attempt in attempts:
-            self.slots.take(attempt, self.clock.seconds)
+            self.slots.take([attempt], self.clock.seconds)
         await settled()
 
 

@@ -78,7 +78,6 @@ def begun(number: int, *, queue: str = "default", timeout_s: float = 15) -> Begu
         scheduled_at=EPOCH,
         began_at=EPOCH,
         deadline=EPOCH + timeout,
-        created_at=EPOCH,
     )
 
 
@@ -114,7 +113,7 @@ async def test_no_more_attempts_at_once_than_the_limit() -> None:
     gate = Gate()
     slots, ended, clock, _ = slots_with(gate)
     for number in range(6):
-        slots.take(begun(number), clock.seconds)
+        slots.take([begun(number)], clock.seconds)
     await settled()
     assert 2 == gate.inside
     assert 6 == slots.in_hand
@@ -129,8 +128,8 @@ async def test_queues_do_not_wait_for_each_other() -> None:
     gate = Gate()
     slots, _, clock, _ = slots_with(gate)
     for number in range(3):
-        slots.take(begun(number, queue="full"), clock.seconds)
-    slots.take(begun(9, queue="other"), clock.seconds)
+        slots.take([begun(number, queue="full")], clock.seconds)
+    slots.take([begun(9, queue="other")], clock.seconds)
     await settled()
     assert 3 == gate.inside
     assert 0 == slots.free("full")
@@ -144,7 +143,7 @@ async def test_an_attempt_that_waited_too_long_is_abandoned_and_not_sent() -> No
     """Directly before sending, the monotonic clock is looked at."""
     gate = Gate()
     slots, ended, clock, _ = slots_with(gate)
-    slots.take(begun(1), clock.seconds - 4.1)
+    slots.take([begun(1)], clock.seconds - 4.1)
     await settled()
     assert [] == gate.orders
     assert ["abandoned"] == [finish.outcome for finish in ended]
@@ -155,7 +154,7 @@ async def test_a_hanging_executor_is_cut_off_at_the_timeout() -> None:
     """Every attempt has a hard deadline enforced by the worker."""
     gate = Gate()
     slots, ended, clock, _ = slots_with(gate)
-    slots.take(begun(1, timeout_s=0.01), clock.seconds)
+    slots.take([begun(1, timeout_s=0.01)], clock.seconds)
     await slots.drain(timedelta(seconds=5))
     assert ["failed"] == [finish.outcome for finish in ended]
     assert "timed out after 0.01 s" == ended[0].error
@@ -164,7 +163,7 @@ async def test_a_hanging_executor_is_cut_off_at_the_timeout() -> None:
 async def test_an_executor_that_raises_fails_the_attempt_only() -> None:
     """A bug in an executor is a failed attempt, seen by the observer."""
     slots, ended, clock, audience = slots_with(Broken())
-    slots.take(begun(1), clock.seconds)
+    slots.take([begun(1)], clock.seconds)
     await slots.drain(timedelta(seconds=5))
     assert "ZeroDivisionError: a1" == ended[0].error
     assert ["executor_raised"] == audience.events
@@ -173,7 +172,7 @@ async def test_an_executor_that_raises_fails_the_attempt_only() -> None:
 async def test_an_effect_without_executor_fails_visibly() -> None:
     """A worker that cannot perform something says so."""
     slots, ended, clock, _ = slots_with(None)
-    slots.take(begun(1), clock.seconds)
+    slots.take([begun(1)], clock.seconds)
     await slots.drain(timedelta(seconds=5))
     assert "this worker has no mock executor" == ended[0].error
 
@@ -182,8 +181,8 @@ async def test_drain_interrupts_what_does_not_end_and_abandons_what_was_not_sent
     """At shutdown every attempt in hand gets a result, so that others can go on at once."""
     gate = Gate()
     slots, ended, clock, _ = slots_with(gate, limit=1)
-    slots.take(begun(1), clock.seconds)
-    slots.take(begun(2), clock.seconds)
+    slots.take([begun(1)], clock.seconds)
+    slots.take([begun(2)], clock.seconds)
     await settled()
     await slots.drain(timedelta(seconds=0))
     outcomes = {finish.id: finish.outcome for finish in ended}
@@ -197,7 +196,7 @@ async def test_the_executor_is_told_key_number_and_deadline() -> None:
     gate = Gate()
     gate.open.set()
     slots, _, clock, _ = slots_with(gate)
-    slots.take(begun(1), clock.seconds - 1)
+    slots.take([begun(1)], clock.seconds - 1)
     await slots.drain(timedelta(seconds=5))
     (order,) = gate.orders
     assert ("a1", 1, 1) == (order.id, order.attempt_no, order.occurrence_no)
@@ -214,8 +213,8 @@ async def test_an_action_that_cannot_be_decided_is_performed_once_and_dead() -> 
     slots, ended, clock, _ = slots_with(gate, limit=1)
     cron = Cron(expression="* * * * *", timezone="Europe/Kyyv")
     poison = msgspec.structs.replace(begun(1).spec, policy=cron)
-    slots.take(msgspec.structs.replace(begun(1), spec=poison), clock.seconds)
-    slots.take(begun(2), clock.seconds)
+    slots.take([msgspec.structs.replace(begun(1), spec=poison)], clock.seconds)
+    slots.take([begun(2)], clock.seconds)
     await slots.drain(timedelta(seconds=5))
     assert ["succeeded", "succeeded"] == [finish.outcome for finish in ended]
     assert State.DEAD == ended[0].verdict.state
@@ -226,8 +225,8 @@ async def test_an_action_that_cannot_be_decided_is_performed_once_and_dead() -> 
 async def test_an_executor_that_cancels_or_exits_fails_its_attempt(exc: BaseException) -> None:
     """Only the shutdown is a planned interruption: all else counts, or it would go on for ever."""
     slots, ended, clock, _ = slots_with(Raising(exc), limit=1)
-    slots.take(begun(1), clock.seconds)
-    slots.take(begun(2), clock.seconds)
+    slots.take([begun(1)], clock.seconds)
+    slots.take([begun(2)], clock.seconds)
     await slots.drain(timedelta(seconds=5))
     assert ["failed", "failed"] == [finish.outcome for finish in ended]
 
@@ -242,12 +241,12 @@ async def test_what_was_handed_back_unsent_is_no_pace() -> None:
     slots, ended, clock, _ = slots_with(gate, limit=10)
     for number in range(600):
         clock.seconds += 0.001
-        slots.take(begun(number), clock.seconds)
+        slots.take([begun(number)], clock.seconds)
         await settled()
     assert 200 < slots.free("default")
     gate.open.clear()
     for number in range(1000, 1300):
-        slots.take(begun(number), clock.seconds)
+        slots.take([begun(number)], clock.seconds)
     await settled()
     clock.seconds += 4.1
     slots.tidy()
@@ -274,7 +273,7 @@ async def test_all_queues_together_stay_within_the_total() -> None:
             turns[queue] += count
             for _ in range(count):
                 number += 1
-                slots.take(begun(number, queue=queue), clock.seconds)
+                slots.take([begun(number, queue=queue)], clock.seconds)
         assert {} == slots.share(names, slots.free)
         await settled()
         assert 10 == gate.inside
@@ -292,7 +291,7 @@ async def test_the_total_does_not_hold_back_what_is_begun_ahead() -> None:
     slots, _, clock, _ = slots_with(gate, limit=10, attempts_max=10)
     for number in range(600):
         clock.seconds += 0.001
-        slots.take(begun(number), clock.seconds)
+        slots.take([begun(number)], clock.seconds)
         await settled()
     assert 200 < slots.free("default")
 
@@ -303,7 +302,7 @@ async def test_queues_that_are_idle_are_forgotten() -> None:
     gate.open.set()
     slots, _, clock, _ = slots_with(gate)
     for number in range(100):
-        slots.take(begun(number, queue=f"q{number}"), clock.seconds)
+        slots.take([begun(number, queue=f"q{number}")], clock.seconds)
     await settled()
     clock.seconds += 60
     assert 100 == len(slots.tidy())
@@ -314,8 +313,8 @@ async def test_a_lost_attempt_is_cut_short_and_its_slot_goes_on() -> None:
     """A newer attempt runs elsewhere: this one is cancelled, and the next one gets its slot."""
     gate = Gate()
     slots, ended, clock, _ = slots_with(gate, limit=1)
-    slots.take(begun(1), clock.seconds)
-    slots.take(begun(2), clock.seconds)
+    slots.take([begun(1)], clock.seconds)
+    slots.take([begun(2)], clock.seconds)
     await settled()
     slots.lose({begun(1).attempt_id})
     await settled()

@@ -6,7 +6,7 @@ from gnomon.contracts.store import Selection, Store
 from gnomon.model.action import State
 from gnomon.model.outcome import Failed
 from gnomon.model.spec import Unreadable
-from tests.conformance.store.suite.given import Given
+from tests.conformance.store.suite.given import NOTHING, Given
 
 # Text that is no JSON, JSON that is no spec, JSON of an effect that there is not, nothing at all.
 SPOILT = ("{", "5", '{"action": {"type": "nonsense"}}', "")
@@ -58,7 +58,7 @@ class TestUnreadable:
         await given.created("spoilt")
         await _spoil(given, "spoilt", "{")
         await given.move()
-        await given.overrun("good")
+        await given.begin(grace=NOTHING, window=NOTHING)
 
         assert isinstance((await given.lapsed("spoilt")).spec.action, Unreadable)
 
