@@ -83,7 +83,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
         "AttemptLimits._queues", "AttemptLimits._requests", "AttemptLimits._targets",
         "AttemptRunner._gates", "Buckets._buckets", "Slots._gates",
     ),
-    "queues in use, and some that were": ("Slots._queues",),
+    "queues in use, and some that were": ("Slots._queues", "Worker._ended_counts"),
     "owners that died of late": ("DeadWorkers._again_at",),
     "what is under way": (
         "Batcher._senders", "Batcher._waiting", "Chains._chains", "QueueSlots.performing",

@@ -30,6 +30,7 @@ from gnomon.contracts.store import (
 from gnomon.model.errors import Unavailable
 from gnomon.worker.attempt import tell_undecidable
 from gnomon.worker.config import WorkerConfig
+from gnomon.worker.flood import Flood
 from gnomon.worker.late_commits import EARLIEST, LateCommits, ShardsToRescan
 from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.recorder import ResultRecorder
@@ -43,10 +44,7 @@ T = TypeVar("T")
 BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
 LAPSED_MAX = 1_000
 STALE_MAX = 10_000
-FLOOD_S = 0.1
-FLOOD_SWIFT_S = 1.0
-SWIFT_ROWS = 32
-FLOOD_LOOKED_AT = 2_000  # rows of each shard, once a second
+ADMITTED_PART = 12  # of the free slots one in so many is for arrivals, while a backlog is due
 QUEUE_DEFAULT = "default"
 NAP_S = 0.001  # between two looks at something that should have been due
 FRESH_FOR = timedelta(seconds=90)  # so long a former owner's results may come in
@@ -81,8 +79,8 @@ class Pump:
         self._rescans = ShardsToRescan()
         self._arrivals: set[int] = set()
         self._lapsing: set[int] = set()
-        self._flooded_at: float | None = None  # since when there was more than could be moved
-        self._is_swift = False  # the last arrivals were many, and all of them were begun at once
+        self._flood = Flood(store, env.clock)
+        self._is_admitting = False  # arrivals had their part the last time
         self._wake = asyncio.Event()
         self._poll_at = 0.0
         self._survey_at = 0.0
@@ -134,7 +132,8 @@ class Pump:
         self._wake.clear()
         await self._look_around()
         try:
-            begun = await self._begin()  # first: what waits longer is older than what arrives
+            await self._admit()
+            begun = await self._begin()  # before the rest: what waits longer is older
             more = await self._move()
         except Unavailable:
             await self._settle()  # what stands in the way may be just what is to be settled
@@ -210,28 +209,46 @@ class Pump:
         holdings = [held for held in self._leases.trusted() if held.shard in self._arrivals]
         if not holdings:
             self._arrivals.clear()
-            self._flooded_at = None
+            self._flood.end()
             return False
         room = self._room()
-        if await self._is_flooded(holdings) or (not room and self._slots.is_limited):
+        is_flooded = await self._flood.is_to_be_moved(holdings)
+        if is_flooded or (not room and self._slots.is_limited):
             self._arrivals.clear()
             room = {}
         elif room:
             holdings = holdings[: max(1, sum(room.values()))]
             self._arrivals.difference_update(held.shard for held in holdings)
         else:
-            self._flooded_at = self._flooded_at or self._clock.monotonic()
+            self._flood.rise()
             return False
         moved = await self._moved(holdings, room)
         self._note_moved(moved, holdings)
         # What a limit may have kept from beginning on arrival is asked for at once.
         return bool(self._arrivals) or (self._slots.is_limited and bool(moved.lanes))
 
-    async def _moved(self, holdings: Sequence[HeldShard], room: Mapping[str, int]) -> MoveResult:
+    async def _admit(self) -> None:
+        """While a backlog is due, arrivals get a part of the free slots before it, and the next
+        turn in them: order is not promised, and a burst must not hold up what comes meanwhile."""
+        holdings = [held for held in self._leases.trusted() if held.shard in self._arrivals]
+        if not holdings or not self.timeline.due(self.time.now(), self._clock.monotonic()):
+            return
+        room = {queue: -(-free // ADMITTED_PART) for queue, free in self._room().items()}
+        if not room or self._is_admitting:
+            self._is_admitting = False
+            return
+        self._is_admitting = sum(room.values()) < ADMITTED_PART  # of so few not all, every time
+        holdings = holdings[: sum(room.values())]
+        self._arrivals.difference_update(held.shard for held in holdings)
+        self._note_moved(await self._moved(holdings, room, first=True), holdings)
+
+    async def _moved(
+        self, holdings: Sequence[HeldShard], room: Mapping[str, int], *, first: bool = False
+    ) -> MoveResult:
         lowered = [self._rescans.lowered(held) for held in holdings]
         try:
             if room:
-                return await self._arrive(lowered, room)
+                return await self._arrive(lowered, room, first=first)
             return await self._store.move(lowered, limit=self._config.move_batch)
         except Unavailable:
             # It may be looking back that takes too long: it must not be all that is tried.
@@ -248,28 +265,7 @@ class Pump:
             self._observer.count("actions_moved", moved.count)
         if moved.more:
             self._arrivals.update(held.shard for held in holdings)
-        if not self._arrivals:
-            self._flooded_at = None
-        else:
-            self._flooded_at = self._flooded_at or self._clock.monotonic()
-        self._is_swift = moved.count >= SWIFT_ROWS and not moved.lanes
-
-    async def _is_flooded(self, holdings: Sequence[HeldShard]) -> bool:
-        """Whether more has been arriving than the slots take, for a while.
-
-        Then all of it is moved, because only in the processing queue do priorities and other
-        queues' rows come first. Patience is greater while whole batches are begun as they come, and
-        begins anew if all that waits is of one kind.
-        """
-        if self._flooded_at is None:
-            return False
-        now = self._clock.monotonic()
-        if now - self._flooded_at <= (FLOOD_SWIFT_S if self._is_swift else FLOOD_S):
-            return False
-        if self._is_swift and not await self._store.is_mixed(holdings, limit=FLOOD_LOOKED_AT):
-            self._flooded_at = now
-            return False
-        return True
+        self._flood.note(moved, is_more=bool(self._arrivals))
 
     def _room(self) -> dict[str, int]:
         """Free slots for what is due on arrival."""
@@ -278,10 +274,12 @@ class Pump:
         queues = {QUEUE_DEFAULT, *(lane.queue for lane in self.timeline.lanes())}
         return self._slots.share(queues, self._slots.free)
 
-    async def _arrive(self, holdings: Sequence[HeldShard], room: Mapping[str, int]) -> MoveResult:
+    async def _arrive(
+        self, holdings: Sequence[HeldShard], room: Mapping[str, int], *, first: bool
+    ) -> MoveResult:
         """The short way: move and begin in one step."""
         total = min(sum(room.values()), self._config.begin_batch)
-        promise = self._slots.promise(room)
+        promise = self._slots.promise(room, first=first)
         limit = max(1, total // len(holdings))
         try:
             return await self._seen_through(self._arrived(holdings, room, limit, promise))
@@ -324,6 +322,7 @@ class Pump:
             self._lapsing.update(demand.lane.shard for demand in demands)
             raise
         self._note(demands, result, asked)
+        self._flood.note_begun(len(result.begun))
         return bool(result.begun)
 
     async def begin(self, demands: Sequence[BeginRequest]) -> BeginResult:
@@ -374,7 +373,7 @@ class Pump:
     def _take(self, begun: Sequence[BegunAttempt], asked_at: float, promise: SlotHold) -> None:
         """Hand begun attempts to the slots that were promised to them."""
         promise.close()
-        for queue, count in self._slots.take(begun, asked_at).items():
+        for queue, count in self._slots.take(begun, asked_at, first=promise.first).items():
             self._observer.count("attempts_begun", count, queue=queue)
         if begun:
             self._observer.observe("begin_batch", len(begun))

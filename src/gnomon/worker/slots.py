@@ -121,8 +121,9 @@ class SlotHold:
     """Room for attempts that are being begun, until they are in hand or it is known that they are
     fewer."""
 
-    def __init__(self, parts: list[tuple[QueueSlots, int]]) -> None:
+    def __init__(self, parts: list[tuple[QueueSlots, int]], *, first: bool = False) -> None:
         self._parts = parts
+        self.first = first  # they come before all that waits for a slot
         for queue, count in parts:
             queue.promised += count
             queue.recount()
@@ -235,9 +236,10 @@ class Slots:
         waits = [gate.reopens_s() for gate in self._gates.values() if gate.is_starving]
         return min(waits, default=math.inf)
 
-    def promise(self, counts: Mapping[str, int]) -> SlotHold:
+    def promise(self, counts: Mapping[str, int], *, first: bool = False) -> SlotHold:
         """So many attempts of these queues are being begun: nobody else may count on their room."""
-        return SlotHold([(self._queue(name), count) for name, count in counts.items()])
+        parts = [(self._queue(name), count) for name, count in counts.items()]
+        return SlotHold(parts, first=first)
 
     def attempts(self) -> Iterable[BegunAttempt]:
         """Everything in hand, for prolonging reservations."""
@@ -250,12 +252,18 @@ class Slots:
         for queue in self._queues.values():
             yield from (begun for begun, _ in queue.performing.values())
 
-    def take(self, attempts: Iterable[BegunAttempt], asked_at: float) -> Mapping[str, int]:
-        """Perform these attempts as soon as slots are free; how many are of each queue."""
+    def take(
+        self, attempts: Iterable[BegunAttempt], asked_at: float, *, first: bool = False
+    ) -> Mapping[str, int]:
+        """Perform these attempts as soon as slots are free, before all others if they are to be
+        `first`; how many are of each queue."""
         taken: Counter[str] = Counter()
         for begun in attempts:
             queue = self._queue(begun.spec.queue)
-            queue.waiting.append((begun, asked_at))
+            if first:
+                queue.waiting.appendleft((begun, asked_at))
+            else:
+                queue.waiting.append((begun, asked_at))
             taken[queue.name] += 1
         for name, count in taken.items():
             self._fill(self._queue(name), count)

@@ -1,0 +1,65 @@
+"""Whether more arrives than the slots take.
+
+What finds no slot waits in the incoming queue for a moment: most often one is free by then. If it
+goes on, all of it is moved, because only in the processing queue do priorities and other queues'
+rows come first. Patience is greater while whole batches are begun, and begins anew if all that
+waits is of one kind: the slots turn over quickly, and arrivals get their part of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnomon.contracts.clock import Clock
+from gnomon.contracts.store import HeldShard, MoveResult, WorkStore
+
+PATIENCE_S = 0.1
+PATIENCE_SWIFT_S = 1.0
+SWIFT_ROWS = 32
+SWIFT_FOR_S = 1.0
+LOOKED_AT = 2_000  # rows of each shard, once a second
+
+
+class Flood:
+    """Since when there was more than could be moved."""
+
+    def __init__(self, store: WorkStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._since: float | None = None
+        self._swift_until = 0.0
+
+    def end(self) -> None:
+        """Nothing waits."""
+        self._since = None
+
+    def rise(self) -> None:
+        """Something waits."""
+        if self._since is None:
+            self._since = self._clock.monotonic()
+
+    def note(self, moved: MoveResult, *, is_more: bool) -> None:
+        """Some was moved; whether something waits still."""
+        if is_more:
+            self.rise()
+        else:
+            self.end()
+        if not moved.lanes:  # all of them were begun at once
+            self.note_begun(moved.count)
+
+    def note_begun(self, count: int) -> None:
+        """So many were begun in one step."""
+        if count >= SWIFT_ROWS:
+            self._swift_until = self._clock.monotonic() + SWIFT_FOR_S
+
+    async def is_to_be_moved(self, holdings: Sequence[HeldShard]) -> bool:
+        """Whether it lasts for too long."""
+        now = self._clock.monotonic()
+        is_swift = now < self._swift_until
+        patience_s = PATIENCE_SWIFT_S if is_swift else PATIENCE_S
+        if self._since is None or now - self._since <= patience_s:
+            return False
+        if is_swift and not await self._store.is_mixed(holdings, limit=LOOKED_AT):
+            self._since = now
+            return False
+        return True
