@@ -6,13 +6,13 @@ by every attempt, and came to a sixth of all that a worker does for it.
 
 from __future__ import annotations
 
+import math
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 
 class Histogram:
@@ -36,9 +36,9 @@ class Histogram:
         with self._lock:
             counts, total = list(self._counts), self._sum
         buckets, so_far = list[tuple[str, float]](), 0.0
-        for bound, count in zip((*self._bounds, float("inf")), counts, strict=True):
+        for bound, count in zip((*self._bounds, math.inf), counts, strict=True):
             so_far += count
-            buckets.append((floatToGoString(bound), so_far))
+            buckets.append((_shown(bound), so_far))
         return buckets, total
 
 
@@ -66,3 +66,8 @@ class HistogramFamily(Collector):
             buckets, total = histogram.read()
             family.add_metric(values, buckets, total)
         yield family
+
+
+def _shown(bound: float) -> str:
+    """As Prometheus writes it."""
+    return "+Inf" if bound == math.inf else str(bound)

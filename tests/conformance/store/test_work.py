@@ -1,6 +1,6 @@
 """Every engine keeps the contract of `WorkStore`."""
 
-from tests.conformance.store.suite.arriving import TestArrive
+from tests.conformance.store.suite.arriving import TestArrive, TestArrived
 from tests.conformance.store.suite.beginning import (
     TestBegin,
     TestExtend,
@@ -23,6 +23,7 @@ from tests.conformance.store.suite.superseding import TestBlockedHead, TestSerie
 
 __all__ = [
     "TestArrive",
+    "TestArrived",
     "TestBegin",
     "TestBlockedHead",
     "TestClockSetBack",

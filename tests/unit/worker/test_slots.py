@@ -123,6 +123,18 @@ async def test_no_more_attempts_at_once_than_the_limit() -> None:
     assert ["succeeded"] * 6 == [finish.outcome for finish in ended]
 
 
+async def test_those_that_are_first_come_before_all_that_wait() -> None:
+    """An arrival in the middle of a backlog has the next slot."""
+    gate = Gate()
+    slots, ended, clock, _ = slots_with(gate)
+    slots.take([begun(number) for number in range(4)], clock.seconds)
+    await settled()
+    slots.take([begun(9)], clock.seconds, first=True)
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+    assert "a9" in [finish.id for finish in ended][:3]
+
+
 async def test_queues_do_not_wait_for_each_other() -> None:
     """A full queue leaves the slots of another free."""
     gate = Gate()
@@ -338,6 +350,6 @@ async def test_a_bug_in_a_slot_is_told() -> None:
     gate = slots._performer._executors[Mock]
     assert isinstance(gate, Gate)
     gate.open.set()
-    slots.take(begun(1), clock.seconds)
+    slots.take([begun(1)], clock.seconds)
     await settled()
     assert ["worker_bug"] == audience.events

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 from gnomon.contracts.store import ArrivalResult, HeldShard, Lane, Recorded, Store
+from gnomon.model.outcome import Failed, Succeeded
 from gnomon.model.spec import Mock
-from tests.conformance.store.suite.given import HOUR, SECOND, Given
+from tests.conformance.store.suite.given import HOUR, SECOND, Given, retrying
 
 
 async def arrive(
@@ -142,3 +144,84 @@ class TestArrive:
 
         recalled = await store.work.find_begun(given.shards, batch=batch)
         assert [arrived.begun[0].attempt_id] == [begun.attempt_id for begun in recalled]
+
+
+class TestArrived:
+    """Attempts begun on arrival, wherever the engine keeps their rows."""
+
+    async def test_a_running_attempt_is_not_moved(self, store: Store, given: Given) -> None:
+        """A move takes what is idle, whatever the mark."""
+        await given.created()
+        (begun,) = (await arrive(store, await given.holdings())).begun
+
+        assert 0 == await given.move()
+        assert Recorded.APPLIED is await given.recorded(begun)
+        assert 0 == await given.queue_row_count()
+
+    async def test_each_arrival_is_begun_by_one_caller(self, store: Store, given: Given) -> None:
+        """Arrivals and moves of several stores at once: no row is begun twice, none is lost."""
+        await store.actions.create([await given.draft() for _ in range(60)])
+        holdings = await given.holdings()
+
+        async def drain(rival: Store) -> list[UUID]:
+            found: list[UUID] = []
+            while True:
+                arrived = await arrive(rival, holdings, limit=3)
+                moved = await rival.work.move(holdings, limit=1)
+                if not arrived.moved.count and not moved.count:
+                    return found
+                found += [begun.guid for begun in arrived.begun]
+
+        others = [await given.open_another() for _ in range(2)]
+        drained = await asyncio.gather(*(drain(each) for each in (store, *others)))
+
+        begun = [guid for found in drained for guid in found]
+        begun += [each.guid for each in (await given.begin()).begun]
+        assert 60 == len(begun) == len(set(begun))
+        assert [] == list(await store.installation.doctor())
+
+    async def test_a_failure_is_retried_from_the_processing_queue(
+        self, store: Store, given: Given
+    ) -> None:
+        """What goes on is begun by `begin` from then on."""
+        action = await given.created(retry=retrying(1))
+        (begun,) = (await arrive(store, await given.holdings())).begun
+
+        assert Recorded.APPLIED is await given.recorded(begun, Failed(error="no"))
+        again = await given.begun_once_due(action.meta.id)
+        assert 2 == again.status.attempts
+        assert Recorded.APPLIED is await given.recorded(again)
+        assert [] == list(await store.installation.doctor())
+
+    async def test_a_late_result_takes_the_old_row_along(self, store: Store, given: Given) -> None:
+        """Replaced while it ran: the new generation's row is all that is left."""
+        old = await given.created()
+        (begun,) = (await arrive(store, await given.holdings())).begun
+        assert begun.attempt_id == (await given.replaced(old.meta.id)).in_flight.attempt_id  # type: ignore[union-attr]
+
+        assert 2 == await given.queue_row_count()
+        assert Recorded.LATE is await given.recorded(begun)
+        assert 1 == await given.queue_row_count()
+
+    async def test_an_answer_is_kept(self, store: Store, given: Given) -> None:
+        """As of any other success."""
+        action = await given.created()
+        (begun,) = (await arrive(store, await given.holdings())).begun
+
+        assert Recorded.APPLIED is await given.recorded(begun, Succeeded(answer="42"))
+        last = (await given.action(action.meta.id)).status.last_attempt
+        assert last is not None
+        assert ("42", begun.attempt_id) == (last.answer, last.attempt_id)
+        assert Recorded.REPEATED is await given.recorded(begun, Succeeded(answer="42"))
+
+    async def test_what_waits_is_mixed_or_not(self, store: Store, given: Given) -> None:
+        """Of several queues or priorities; what runs already does not count."""
+        await given.created(queue="other")
+        await arrive(store, await given.holdings(), room={"other": 1})
+        for _ in range(3):
+            await given.created()
+        holdings = await given.holdings()
+
+        assert store.capabilities.many_shards is not await store.work.is_mixed(holdings, limit=10)
+        await given.created(priority=1)
+        assert await store.work.is_mixed(holdings, limit=10)
