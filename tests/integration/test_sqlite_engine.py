@@ -265,7 +265,7 @@ async def test_a_locked_file_is_unavailable_not_a_crash(
 
 async def test_bytes_that_are_no_text_end_dead(path: Path) -> None:
     """A worker goes on with what is beside a spec that others filled with anything."""
-    spoilt = {"text": "CAST(x'ff7b' AS TEXT)", "blob": "x'ff00'", "null": "x''"}
+    spoilt = {"text": "CAST(x'ff7b' AS TEXT)", "null": "CAST(x'00' AS TEXT)", "empty": "''"}
     async with App(f"sqlite:///{path}") as app:
         for name in ("good", *spoilt):
             await app.schedule(Mock(), id=name)
@@ -353,7 +353,7 @@ HOT = (
     "load_states", "load_rows", "load_versions", "load_states_of", "save_entity", "save_count",
     "due_saves", "due_saves_load", "remove_saves", "put_off_count", "put_off", "save_publish",
     "quarantine", "rows_undelivered", "parked_undelivered", "release_saves",
-    "backfill_page_backlog", "backfill_page_ids", "advance_backfill", "purge_changes",
+    "backfill_page_backlog", "backfill_page_keys", "advance_backfill", "purge_changes",
     "purge_tombstones",
 )  # fmt: skip
 BIG_TABLES = (
