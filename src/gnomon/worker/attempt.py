@@ -107,8 +107,8 @@ class AttemptRunner:
         order = order_of(begun, self._installation, timeout_s - waited_s)
         queue = begun.spec.queue
         # It was asked for before it began: so this is a little more than the truth, never less.
-        late_s = (begun.began_at - begun.scheduled_at).total_seconds() + waited_s
-        self._observer.observe("lateness_seconds", late_s, queue=queue)
+        lateness_s = (begun.began_at - begun.scheduled_at).total_seconds() + waited_s
+        self._observer.observe("lateness_seconds", lateness_s, queue=queue)
         guard.watch(order.timeout_s)
         started = self._clock.monotonic()
         try:

@@ -17,7 +17,6 @@ import pytest
 
 from gnomon.app import App
 from gnomon.client import Client
-from gnomon.contracts.task_rows import TaskRows
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.grpc.server import GrpcServer
 from gnomon.gateways.rest.app import create_rest
@@ -72,15 +71,8 @@ def _on_sqlite(path: Path, sql: str) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
-@pytest.fixture
-def task_tables() -> dict[str, TaskRows]:
-    return {}
-
-
 @pytest.fixture(params=["rest", "grpc", "client", "cli"])
-async def face(
-    request: pytest.FixtureRequest, place: Place, task_tables: dict[str, TaskRows]
-) -> AsyncIterator[Face]:
+async def face(request: pytest.FixtureRequest, place: Place) -> AsyncIterator[Face]:
     match request.param:
         case "grpc":
             async with _grpc(place.app) as channel:
@@ -88,20 +80,20 @@ async def face(
         case "cli":
             yield Cli(place.options)
         case "client":
-            async with _rest(place.app, task_tables) as url, Client(url) as client:
+            async with _rest(place.app) as url, Client(url) as client:
                 yield PythonClient(client)
         case _:
             async with (
-                _rest(place.app, task_tables) as url,
+                _rest(place.app) as url,
                 aiohttp.ClientSession() as session,
             ):
                 yield Rest(url, session)
 
 
 @asynccontextmanager
-async def _rest(app: App, task_tables: dict[str, TaskRows]) -> AsyncIterator[str]:
+async def _rest(app: App) -> AsyncIterator[str]:
     stop = asyncio.Event()
-    rest = create_rest(app.scheduler, stop=stop, task_tables=task_tables)
+    rest = create_rest(app.scheduler, stop=stop)
     listener = bind(ServerConfig(port=0))
     serving = asyncio.create_task(serve(rest, listener, stop=stop))
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"

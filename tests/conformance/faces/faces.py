@@ -101,7 +101,7 @@ class Rest:
         return answer
 
 
-_ACTION, _ENTITY, _TASKS = "/v1/actions/{0}", "/v1/entities/ad/{0}", "/v1/task-tables/shop/tasks"
+_ACTION, _ENTITY = "/v1/actions/{0}", "/v1/entities/ad/{0}"
 _ROUTES: dict[str, tuple[Any, ...]] = {
     "list_actions": ("GET", "/v1/actions"),
     "get_action": ("GET", _ACTION),
@@ -125,10 +125,6 @@ _ROUTES: dict[str, tuple[Any, ...]] = {
     "limits": ("GET", "/v1/limits"),
     "set_limit": ("PUT", "/v1/limits/queue/{0}", {"parallel": 3}),
     "drop_limit": ("DELETE", "/v1/limits/queue/{0}"),
-    "list_tasks": ("GET", _TASKS),
-    "get_task": ("GET", f"{_TASKS}/{{0}}"),
-    "stop_task": ("POST", f"{_TASKS}/{{0}}/stop"),
-    "plan_task": ("POST", f"{_TASKS}/{{0}}/plan"),
 }
 _REST_LISTS = {
     "list_actions": ("actions", "meta", "id"),
@@ -137,7 +133,6 @@ _REST_LISTS = {
     "parked": ("parked", "entity_id"),
     "stages": ("stages", "name"),
     "limits": ("limits", "name"),
-    "list_tasks": ("tasks", "id"),
 }
 
 
