@@ -211,6 +211,8 @@ class Pump:
             self._arrivals.clear()
             self._flood.end()
             return False
+        if not self._slots.is_open:
+            return False  # soon there will be room: it is no flood
         room = self._room()
         is_flooded = await self._flood.is_to_be_moved(holdings)
         if is_flooded or (not room and self._slots.is_limited):

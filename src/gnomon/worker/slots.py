@@ -152,7 +152,7 @@ class Slots:
         observer: Observer | None = None,
     ) -> None:
         self._gates = gates  # of queues that have a limit
-        self._is_open = is_open
+        self.is_open = is_open  # before, the limits are not known, and nothing is begun
         self._observer = observer or SilentObserver()
         self._performer = performer
         self._clock = clock
@@ -177,13 +177,13 @@ class Slots:
 
     def open(self) -> None:
         """The limits are known: attempts may be begun."""
-        if not self._is_open:
-            self._is_open = True
+        if not self.is_open:
+            self.is_open = True
             self._freed.set()
 
     def free(self, queue: str) -> int:
         """How many more attempts of a queue may be begun now."""
-        if not self._is_open:
+        if not self.is_open:
             return 0
         slots = self._queue(queue)
         free = slots.free(self._clock.monotonic())
