@@ -53,12 +53,18 @@ class Stand(Protocol):
         ...
 
 
-def order_of(effect: Effect, *, attempt_no: int = 1, timeout_s: float = 30.0) -> AttemptRequest:
+def order_of(
+    effect: Effect,
+    *,
+    attempt_no: int = 1,
+    timeout_s: float = 30.0,
+    key: str = "act_aaaaaaaaaaaaaaaaaaaaaaaaaa",
+) -> AttemptRequest:
     """An order for one attempt, with everything else fixed."""
     return AttemptRequest(
         id="greet-ann",
         guid=UUID(int=1),
-        key_of=lambda: "act_aaaaaaaaaaaaaaaaaaaaaaaaaa",
+        key_of=lambda: key,
         attempt_id=UUID(int=2),
         attempt_no=attempt_no,
         occurrence_no=1,

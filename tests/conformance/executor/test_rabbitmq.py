@@ -10,7 +10,6 @@ from typing import Any
 
 import aio_pika
 import aio_pika.abc
-import msgspec
 import pytest
 
 from gnomon.clock import SystemClock
@@ -60,8 +59,7 @@ def message(**fields: Any) -> Rabbitmq:
 
 
 def order_with_own_key(effect: Effect, *, timeout_s: float = 30.0) -> AttemptRequest:
-    order = order_of(effect, timeout_s=timeout_s)
-    return msgspec.structs.replace(order, key=f"act_{next(numbers)}")
+    return order_of(effect, timeout_s=timeout_s, key=f"act_{next(numbers)}")
 
 
 @pytest.fixture

@@ -76,7 +76,8 @@ class FileStand:
         async def with_its_own_key(order: Any) -> Outcome:
             """The suite's orders are all of one occurrence: here each is another."""
             self._key += 1
-            return await execute(msgspec.structs.replace(order, key=f"act_{self._key}"))
+            key = f"act_{self._key}"
+            return await execute(msgspec.structs.replace(order, key_of=lambda: key))
 
         monkeypatch.setattr(executor, "execute", with_its_own_key)
 
@@ -119,7 +120,7 @@ async def perform(
     executor: SqlExecutor, statement: str, *parameters: Any, target: str = "shop", **order: Any
 ) -> Outcome:
     effect = Sql(target=target, statement=statement, parameters=list(parameters))
-    return await executor.execute(msgspec.structs.replace(order_of(effect), **order))
+    return await executor.execute(order_of(effect, **order))
 
 
 def rows_of(file: Path, query: str) -> list[tuple[Any, ...]]:
