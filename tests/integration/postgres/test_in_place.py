@@ -1,0 +1,75 @@
+"""Rows that begin where they arrived (ADR 0020), written by two at once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from gnomon.contracts.store import HeldShard, Store
+from tests.fixtures.postgres import PostgresSchema
+from tests.integration.postgres.conftest import Drafter
+
+LOOKS_MAX = 1_000
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = ANY ($1)"
+OURS = "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'gnomon'"
+BEGUN_BY_ANOTHER = """
+UPDATE "{0}".incoming_queue SET attempt_id = gen_random_uuid(), began_at = statement_timestamp(),
+    deadline_at = statement_timestamp(), reserved_until = statement_timestamp(), owner = 'another'
+"""
+
+
+@pytest.mark.parametrize("verb", ["move", "move_and_begin", "move_without_room"])
+async def test_a_row_that_another_has_just_begun_is_left_to_him(
+    store: Store, postgres_schema: PostgresSchema, draft: Drafter, verb: str
+) -> None:
+    """Whoever waited for its lock sees that it is not idle any more. A server need not look again
+    at the ctid that a row was found by (older ones do not), so the statement says it."""
+    await store.actions.create([draft("a")])
+    shard = draft("a").shard
+    held = await _held(store, shard)
+    dsn, schema = postgres_schema
+    other = await asyncpg.connect(dsn)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute(BEGUN_BY_ANOTHER.format(schema))
+
+    waiting = asyncio.create_task(_count(store, held, verb))
+    for _ in range(LOOKS_MAX):
+        if await other.fetchval(BLOCKED, await other.fetchval(OURS)):
+            break
+        await asyncio.sleep(0.005)
+    await transaction.commit()
+
+    assert 0 == await waiting
+    rows = await other.fetch(f'SELECT owner FROM "{schema}".incoming_queue')
+    await other.close()
+    assert ["another"] == [row["owner"] for row in rows]
+
+
+async def _held(store: Store, shard: int) -> HeldShard:
+    seen = next(lock for lock in await store.leases.list_locks() if lock.shard == shard)
+    held = await store.leases.acquire(
+        shard, uuid4(), owner="me", seen=seen, lease_for=timedelta(hours=1)
+    )
+    assert held is not None
+    return held
+
+
+async def _count(store: Store, held: HeldShard, verb: str) -> int:
+    """How many rows it took or began."""
+    if verb == "move":
+        return (await store.work.move([held], limit=10)).count
+    arrived = await store.work.move_and_begin(
+        [held],
+        limit=10,
+        room={"default": 10} if verb == "move_and_begin" else {"other": 1},
+        batch=uuid4(),
+        owner="me",
+        grace=timedelta(seconds=5),
+        window=timedelta(minutes=1),
+    )
+    return arrived.moved.count
