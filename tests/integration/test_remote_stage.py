@@ -86,7 +86,7 @@ async def test_it_works_in_batches_survives_a_kill_and_is_upgraded(
 
         async with working(app):
             await until(all_doubled)
-            await until(lambda: _has(child, rf"saved e{COUNT - 1}/"))
+            await until(lambda: _has(child, rf"saved ad/e{COUNT - 1}/"))
             sizes = [int(size) for size in re.findall(r"batch (\d+)", child.log)]
             assert (256, True) == (max(sizes), sum(sizes) >= COUNT)
 
@@ -102,7 +102,7 @@ async def test_it_works_in_batches_survives_a_kill_and_is_upgraded(
             child, _ = await start(processes, address)
             await until(all_doubled)
             assert {"1"} == set(re.findall(r"attempt (\d+)", child.log))
-            await until(lambda: _has(child, r"saved e99/"))
+            await until(lambda: _has(child, r"saved ad/e99/"))
 
             child.kill()
             await stages.put("e50", {"n": 7})

@@ -61,7 +61,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "stages and their sinks": (
         "AttendanceWatch._register", "AttendanceWatch._seen_at", "AttendanceWatch.elsewhere",
-        "Backfiller._pipelines", "ChangeRouter._breakers", "ChangeRouter._decoded",
+        "Backfiller._pipelines", "ChangeRouter._breakers", "ChangeRouter._straight",
         "ChangeRouter._elsewhere", "ChangeRouter._here", "ChangeRouter._infos",
         "ChangeRouter._woken_by", "ClaimBuffer._claims", "FusedPasses._pipelines",
         "Reconciler._pipelines", "Relay._senders", "Relay._waiting", "SinkAges._late",
@@ -83,6 +83,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
         "AttemptLimits._queues", "AttemptLimits._requests", "AttemptLimits._targets",
         "AttemptRunner._gates", "Buckets._buckets", "Slots._gates",
     ),
+    "documents, by their characters": ("LoadedDocuments._loaded",),
     "queues in use, and some that were": ("Slots._queues", "Worker._ended_counts"),
     "owners that died of late": ("DeadWorkers._again_at",),
     "what is under way": (

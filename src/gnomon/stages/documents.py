@@ -17,6 +17,7 @@ from gnomon.contracts.store.entities import Entity
 from gnomon.stages.codec import Document, EntityCodec, decode_document
 
 CHARS_MAX = 4 << 20  # of the documents kept; what is decoded takes several times as much
+COUNT_MAX = 4_096  # of them: small ones cost more than their characters
 
 
 class LoadedDocument(msgspec.Struct):
@@ -85,7 +86,7 @@ class LoadedDocuments:
         self._chars_left += len(older.text) if older else 0
         loaded = self._loaded[entity.key] = LoadedDocument(entity.doc, document)
         self._chars_left -= len(entity.doc)
-        while self._chars_left < 0:
+        while self._chars_left < 0 or len(self._loaded) > COUNT_MAX:
             _, oldest = self._loaded.popitem(last=False)
             self._chars_left += len(oldest.text)
         return loaded

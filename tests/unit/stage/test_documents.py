@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from gnomon.contracts.store.entities import Entity
-from gnomon.stages.documents import LoadedDocuments
+from gnomon.stages.documents import COUNT_MAX, LoadedDocuments
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -43,3 +43,14 @@ def test_no_more_is_kept_than_there_is_room_for() -> None:
     assert {"n": "x" * 30} == large.document
     documents.forget(entity("ad/d", "{}"))
     assert documents.of(entity("ad/a", "{}")) is documents.of(entity("ad/a", "{}"))
+
+
+def test_small_documents_have_a_bound_by_number() -> None:
+    """A million of two characters each would be within any number of characters."""
+    documents = LoadedDocuments()
+    first = documents.of(entity("ad/0", "{}"))
+    for number in range(1, COUNT_MAX):
+        documents.of(entity(f"ad/{number}", "{}"))
+    assert first is documents.of(entity("ad/0", "{}"))
+    documents.of(entity("ad/one-more", "{}"))
+    assert first is not documents.of(entity("ad/0", "{}"))
