@@ -59,7 +59,7 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("foreign-clock", 0),
         ("late-sending", 40),
         ("starving", 130),
-        ("no-look-behind", 120),
+        ("no-look-behind", 500),
         ("unaware-of-transactions", 260),
         ("dripping", 260),
         ("wrong-proof", 25),
