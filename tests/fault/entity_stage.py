@@ -48,7 +48,7 @@ class Saves:
         async with aclosing(consumed(options, TOPIC)) as records:
             async for record in records:
                 message = json.loads(record.value or b"{}")
-                assert message["id"].encode() == record.key
+                assert f"{message['kind']}/{message['id']}".encode() == record.key
                 self._note(message["id"], message["version"], message["author"])
 
     def _note(self, entity_id: str, version: int, author: str) -> None:

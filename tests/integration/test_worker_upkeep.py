@@ -100,3 +100,28 @@ async def test_a_full_purge_is_followed_by_the_next_at_once() -> None:
 
     assert ROUNDS <= rounds
     assert 0 < PURGE_LIMIT
+
+
+async def test_a_worker_waits_for_a_database_that_is_away_when_it_starts() -> None:
+    """A connection that is cut in that moment must not end it: nobody may be there to start it
+    again."""
+    watching = Watching()
+    tries = 0
+
+    async def verify() -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise StoreUnavailable("connection was closed")
+
+    async def fail(**_terms: object) -> None:
+        raise StoreUnavailable("at work")
+
+    await work_until(
+        lambda: "doctor" in {loop for loop, _ in watching.failed},
+        watching,
+        verify_identity=verify,
+        doctor=fail,
+    )
+    assert 3 == tries
+    assert "start" in {loop for loop, _ in watching.failed}

@@ -169,11 +169,12 @@ class Worker:
     # -- life -------------------------------------------------------------------------------------
 
     async def work(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then drain: end or hand back everything, and leave."""
-        difference = await self._store.installation.verify_identity()
-        if difference is not None:
-            raise IdentityMismatch(difference)
-        self.pump.time.observe(await self._store.installation.now())
+        """Work until `stop` is set, then drain: end or hand back everything, and leave.
+
+        Errors: IdentityMismatch. A database that is away is waited for, also at the start.
+        """
+        if not await self._verified(stop):
+            return
         async with asyncio.TaskGroup() as group:
             lasting = [group.create_task(work, name=name) for name, work in self._lasting()]
             beginning = [group.create_task(work, name=name) for name, work in self._beginning()]
@@ -187,6 +188,18 @@ class Worker:
                 task.cancel()
         await self._limits.limiter.leave()
         await self._leave()  # again, for the first goodbye may have failed
+
+    async def _verified(self, stop: asyncio.Event) -> bool:
+        """Make sure that it is the right database; False if `stop` was set before it answered."""
+        while not stop.is_set():
+            with Round(self._observer, "start"):
+                difference = await self._store.installation.verify_identity()
+                if difference is not None:
+                    raise IdentityMismatch(difference)
+                self.pump.time.observe(await self._store.installation.now())
+                return True
+            await wait_set(stop, self._config.poll.total_seconds())
+        return False
 
     def _lasting(self) -> Services:
         """What must go on until the last result is written."""
