@@ -25,27 +25,27 @@ ROOT = UUID(int=7)
 
 _QUEUE = (
     "INSERT INTO gnomon.stage_queue (ready_at, first_at, root, seq, shard_id, depth, attempts, "
-    "lane, status, entity_id, stage, reasons) "
+    "lane, status, entity_key, stage, reasons) "
     "SELECT now(), now(), $3, 1, u.s, 0, 0, 0, 'ready', u.i, $4, "
     "ARRAY['change v1 by user: everything'] FROM unnest($1::int[], $2::text[]) AS u (s, i)"
 )
 _FEED = (
     "DELETE FROM gnomon.changed_entity AS f USING unnest($1::int[], $2::text[]) AS u (s, i) "
-    "WHERE f.shard_id = u.s AND f.entity_id = u.i"
+    "WHERE f.shard_id = u.s AND f.entity_key = u.i"
 )
 _SAVE = (
     "UPDATE gnomon.entity AS e SET doc = u.d, version = e.version + 1, changed_at = now() "
     "FROM unnest($1::int[], $2::text[], $3::text[]) AS u (s, i, d) "
-    "WHERE e.shard_id = u.s AND e.id = u.i"
+    "WHERE e.shard_id = u.s AND e.entity_key = u.i"
 )
 _NOTE = (
-    "INSERT INTO gnomon.entity_change (root, at, epoch, version, shard_id, depth, id, author, "
+    "INSERT INTO gnomon.entity_change (root, at, epoch, version, shard_id, depth, entity_key, author, "
     "paths) SELECT $3, now(), 1, $4, u.s, 1, u.i, 'stage:s1', '[\"s1\"]' "
     "FROM unnest($1::int[], $2::text[]) AS u (s, i)"
 )
 _GONE = (
     "DELETE FROM gnomon.stage_queue AS q USING unnest($1::int[], $2::text[]) AS u (s, i) "
-    "WHERE q.shard_id = u.s AND q.entity_id = u.i AND q.stage = $3"
+    "WHERE q.shard_id = u.s AND q.entity_key = u.i AND q.stage = $3"
 )
 
 
@@ -79,7 +79,7 @@ async def on_postgres(url: str, count: int, shard_count: int) -> float:
 async def _step(
     connection: asyncpg.Connection, numbers: Sequence[int], step: int, shard_count: int
 ) -> None:
-    ids = [f"e{n}" for n in numbers]
+    ids = [f"ad/e{n}" for n in numbers]
     shards = [shard_of(name, shard_count) for name in ids]
     if step == 0:
         await connection.execute(_FEED, shards, ids)
@@ -109,28 +109,29 @@ def on_sqlite(url: str, count: int, shard_count: int) -> float:
 def _sqlite_step(
     connection: sqlite3.Connection, numbers: Sequence[int], step: int, shard_count: int
 ) -> None:
-    keys = [(shard_of(f"e{n}", shard_count), f"e{n}") for n in numbers]
+    keys = [(shard_of(f"ad/e{n}", shard_count), f"ad/e{n}") for n in numbers]
     if step == 0:
-        connection.executemany("DELETE FROM changed_entity WHERE ? >= 0 AND entity_id = ?", keys)
+        connection.executemany("DELETE FROM changed_entity WHERE ? >= 0 AND entity_key = ?", keys)
     else:
         saved = [
             (text, name) for text, (_, name) in zip(_documents(numbers, step), keys, strict=True)
         ]
         connection.executemany(
-            "UPDATE entity SET doc = ?, version = version + 1, changed_at = 1 WHERE id = ?", saved
+            "UPDATE entity SET doc = ?, version = version + 1, changed_at = 1 WHERE entity_key = ?",
+            saved,
         )
         connection.executemany(
-            "INSERT INTO entity_change (shard_id, id, epoch, version, depth, at, root, author, "
+            "INSERT INTO entity_change (shard_id, entity_key, epoch, version, depth, at, root, author, "
             f"paths) VALUES (?, ?, 1, {step + 1}, 1, 1, x'07', 'stage:s1', '[\"s1\"]')",
             keys,
         )
         connection.executemany(
-            f"DELETE FROM stage_queue WHERE shard_id = ? AND entity_id = ? AND stage = 's{step}'",
+            f"DELETE FROM stage_queue WHERE shard_id = ? AND entity_key = ? AND stage = 's{step}'",
             keys,
         )
     if step < CHAIN:
         connection.executemany(
-            "INSERT INTO stage_queue (shard_id, entity_id, stage, lane, status, ready_at, "
+            "INSERT INTO stage_queue (shard_id, entity_key, stage, lane, status, ready_at, "
             "first_at, seq, depth, root, reasons) "
             f"VALUES (?, ?, 's{step + 1}', 0, 'ready', 1, 1, 1, 0, x'07', "
             "'[\"change v1 by user: everything\"]')",

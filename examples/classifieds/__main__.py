@@ -11,6 +11,7 @@ from typing import Any
 from examples.classifieds.ads import Ad, some_ads
 from examples.classifieds.fakes import Pica, PriceModel, Tube
 from examples.classifieds.stages import Expire, Photos, PredictPrice, VideoAlive
+from gnomon.model.ids import EntityKey
 from gnomon.testing.stage_bench import Bench
 
 AD_COUNT = 20
@@ -73,7 +74,7 @@ def told(world: World, ad_id: str) -> Iterator[str]:
     """An ad's life, a line for every version."""
     before: dict[str, Any] = {}
     for row in world.bench.published:
-        if row.entity_id != ad_id or row.doc is None:
+        if EntityKey.parse(row.entity_key).id != ad_id or row.doc is None:
             continue
         after = json.loads(row.doc)
         changed = {key: after.get(key) for key in after.keys() | before.keys()

@@ -241,6 +241,6 @@ async def test_table_that_is_not_there_is_not_found(gateway: Gateway) -> None:
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
 async def test_password_of_a_remote_is_not_shown(caller: Caller) -> None:
     task = await caller.insert(remote="host=db user=u password=hunter2")
-    assert "host=db user=u password=***" == task["remote"]
+    assert {"host=db", "user=u", "password=***"} == set(task["remote"].split())
     page = await caller.call("GET", "/tasks")
     assert b"hunter2" not in page.body

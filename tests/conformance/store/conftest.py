@@ -53,14 +53,16 @@ def configurations(*names: str) -> list[Any]:
 # The statements differ: SQLite's, PostgreSQL's, and what Citus gets. How they are sent, prepared or
 # not, is the same for all of them: that is tested with the actions, which also join the caller's
 # transaction, and with the leases, which are single statements; the rest runs behind a pooler in
-# tests/integration/postgres/test_pooler.py. What belongs to no shard is the same on Citus.
-STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-shard", "postgres-in-place")
+# tests/integration/postgres/test_pooler.py. What belongs to no shard is the same on Citus, and only
+# actions have attempts that run in place.
+STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-shard")
 SHARED_STATEMENTS = [*STATEMENTS, "sqlite-file"]  # several processes' worth of stores
+ATTEMPT_STATEMENTS = [*SHARED_STATEMENTS, *configurations("postgres-in-place")]
 ALL_WAYS = configurations("sqlite-memory", "sqlite-file", *POSTGRES)
 NO_SHARDS = configurations("sqlite-memory", "sqlite-file", "postgres")
 
 
-@pytest.fixture(params=SHARED_STATEMENTS)
+@pytest.fixture(params=ATTEMPT_STATEMENTS)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     return engine_of(request, tmp_path)
 

@@ -14,7 +14,7 @@ import pytest
 
 from gnomon.contracts.store import Recorded, Selection, Store
 from gnomon.model.outcome import Failed
-from tests.conformance.store.conftest import STATEMENTS, Engine, engine_of
+from tests.conformance.store.conftest import STATEMENTS, Engine, configurations, engine_of
 from tests.conformance.store.suite.given import NOTHING, OWNER, SECOND, Given, polls
 
 BAD = "bad"
@@ -45,7 +45,7 @@ REFUSED = (
 Spoil = Callable[[], Awaitable[None]]
 
 
-@pytest.fixture(params=STATEMENTS)
+@pytest.fixture(params=[*STATEMENTS, *configurations("postgres-in-place")])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     return engine_of(request, tmp_path)
 

@@ -175,8 +175,9 @@ class TestDoctor:
     ) -> None:
         """Nobody sweeps: somebody should know."""
         await given.begun("forgotten", due_in=-HOUR)
+        queue = "incoming_queue" if given.arrives else "processing_queue"
         await given.execute_raw(
-            "UPDATE processing_queue SET deadline_at = (SELECT occurrence_at "
+            f"UPDATE {queue} SET deadline_at = (SELECT occurrence_at "  # noqa: S608 - one of two names
             "FROM scheduled_action WHERE id = 'forgotten')"
         )
 
