@@ -39,8 +39,8 @@ _SAVE = (
     "WHERE e.shard_id = u.s AND e.entity_key = u.i"
 )
 _NOTE = (
-    "INSERT INTO gnomon.entity_change (root, at, epoch, version, shard_id, depth, entity_key, author, "
-    "paths) SELECT $3, now(), 1, $4, u.s, 1, u.i, 'stage:s1', '[\"s1\"]' "
+    "INSERT INTO gnomon.entity_change (root, at, epoch, version, shard_id, depth, entity_key, "
+    "author, paths) SELECT $3, now(), 1, $4, u.s, 1, u.i, 'stage:s1', '[\"s1\"]' "
     "FROM unnest($1::int[], $2::text[]) AS u (s, i)"
 )
 _GONE = (
@@ -121,8 +121,8 @@ def _sqlite_step(
             saved,
         )
         connection.executemany(
-            "INSERT INTO entity_change (shard_id, entity_key, epoch, version, depth, at, root, author, "
-            f"paths) VALUES (?, ?, 1, {step + 1}, 1, 1, x'07', 'stage:s1', '[\"s1\"]')",
+            "INSERT INTO entity_change (shard_id, entity_key, epoch, version, depth, at, root, "
+            f"author, paths) VALUES (?, ?, 1, {step + 1}, 1, 1, x'07', 'stage:s1', '[\"s1\"]')",
             keys,
         )
         connection.executemany(

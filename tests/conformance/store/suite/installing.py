@@ -177,7 +177,7 @@ class TestDoctor:
         await given.begun("forgotten", due_in=-HOUR)
         queue = "incoming_queue" if given.arrives else "processing_queue"
         await given.execute_raw(
-            f"UPDATE {queue} SET deadline_at = (SELECT occurrence_at "  # noqa: S608 - one of two names
+            f"UPDATE {queue} SET deadline_at = (SELECT occurrence_at "
             "FROM scheduled_action WHERE id = 'forgotten')"
         )
 
