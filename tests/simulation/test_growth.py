@@ -71,7 +71,8 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "shards": (
         "Pump._arrivals", "Pump._lapsing", "ShardsToRescan._from", "StageShards._guests",
-        "WorkerLeases._given_back", "WorkerLeases._held", "WorkerLeases._watches",
+        "WorkerLeases._free", "WorkerLeases._given_back", "WorkerLeases._held",
+        "WorkerLeases._watches",
     ),
     "transactions that were open at the last poll (PostgreSQL)": (
         "LateCommits._since", "LateCommits._spans",

@@ -61,6 +61,7 @@ class WorkerLeases:
         self._observer = env.observer
         self._held: dict[int, _Held] = {}  # changed by the loop's thread only
         self._watches: dict[int, LockWatch] = {}
+        self._free: set[int] = set()  # at the last look for silent owners
         self._given_back: list[HeldShard] = []  # and not known to be released yet
         self._alive = 1
         self._left = threading.Event()  # the heart looks at it from its own thread
@@ -205,12 +206,24 @@ class WorkerLeases:
         return [answer for answer in answers if isinstance(answer, HeldShard)]
 
     def silent(self, locks: Sequence[ShardLock]) -> list[ShardLock]:
-        """Locks of others who have missed heartbeats: their overdue rows may be helped with."""
+        """Locks of others who have missed heartbeats: their overdue rows may be helped with.
+
+        A free one must have been free at the last look, too: when shards change hands, the next
+        owner is about to take them, and does more with less.
+        """
+        others = [lock for lock in locks if lock.shard not in self._held]
+        were_free, self._free = (
+            self._free,
+            {lock.shard for lock in others if lock.silent_for is None},
+        )
         return [
             lock
-            for lock in locks
-            if lock.shard not in self._held
-            and (lock.silent_for is None or lock.silent_for > self._config.silent)
+            for lock in others
+            if (
+                lock.shard in were_free
+                if lock.silent_for is None
+                else lock.silent_for > self._config.silent
+            )
         ]
 
     async def locks(self) -> Sequence[ShardLock]:

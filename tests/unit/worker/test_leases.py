@@ -187,7 +187,8 @@ async def test_surplus_is_given_back_when_others_appear() -> None:
 
 
 async def test_silent_owners_are_those_who_missed_heartbeats() -> None:
-    """Helpers look at shards of the silent and at free ones, never at their own."""
+    """Helpers look at shards of the silent, and at those that stay free: when one is given from
+    hand to hand, its next owner is about to take it. Never at their own."""
     store = Locks(
         [
             lock(0),
@@ -196,6 +197,7 @@ async def test_silent_owners_are_those_who_missed_heartbeats() -> None:
         ]
     )
     leases, _, _ = leases_on(store)
+    assert [2] == [row.shard for row in leases.silent(await leases.locks())]
     assert [0, 2] == [row.shard for row in leases.silent(await leases.locks())]
     await leases.take()
     assert [2] == [row.shard for row in leases.silent(await leases.locks())]
