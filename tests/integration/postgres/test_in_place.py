@@ -13,9 +13,7 @@ from gnomon.contracts.store import HeldShard, Store
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
 
-LOOKS_MAX = 1_000
-BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = ANY ($1)"
-OURS = "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name = 'gnomon'"
+BLOCKED = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND $1 = ANY (pg_blocking_pids(pid)))"
 BEGUN_BY_ANOTHER = """
 UPDATE "{0}".incoming_queue SET attempt_id = gen_random_uuid(), began_at = statement_timestamp(),
     deadline_at = statement_timestamp(), reserved_until = statement_timestamp(), owner = 'another'
@@ -38,9 +36,7 @@ async def test_a_row_that_another_has_just_begun_is_left_to_him(
     await other.execute(BEGUN_BY_ANOTHER.format(schema))
 
     waiting = asyncio.create_task(_count(store, held, verb))
-    for _ in range(LOOKS_MAX):
-        if await other.fetchval(BLOCKED, await other.fetchval(OURS)):
-            break
+    while not waiting.done() and not await other.fetchval(BLOCKED, other.get_server_pid()):
         await asyncio.sleep(0.005)
     await transaction.commit()
 
