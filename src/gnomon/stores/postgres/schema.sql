@@ -504,8 +504,7 @@ CREATE FUNCTION gnomon.payload_fits(kind text, payload jsonb, payload_text text)
     SELECT octet_length(payload_text) <= 65536
     AND (octet_length(payload_text) < 64 OR NOT payload
         @? 'strict $.**{33 to last} ? (@.type() == "object" || @.type() == "array")')
-    AND (payload_text !~ '[0-9]{19}' OR NOT payload
-        @? 'strict $.** ? (@ >= 1000000000000000000 || @ <= -1000000000000000000)')
+    AND NOT payload @? 'strict $.** ? (@ >= 1000000000000000000 || @ <= -1000000000000000000)'
     AND CASE kind
         WHEN 'http' THEN
             payload - '{method,url,headers,body,json,success}'::text[] = '{}'
@@ -660,6 +659,7 @@ CREATE FUNCTION gnomon.schedule_many(tasks jsonb[]) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB'
+    SET jit TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -678,8 +678,8 @@ BEGIN
         WITH known AS MATERIALIZED (
             SELECT d.options, o.*
             FROM (
-                SELECT DISTINCT coalesce(nullif(t -> 'options', 'null'), '{}') AS options
-                FROM unnest(tasks) AS t
+                SELECT DISTINCT coalesce(nullif(t.task -> 'options', 'null'), '{}') AS options
+                FROM (SELECT unnest(tasks) AS task) AS t
             ) AS d
             CROSS JOIN LATERAL "gnomon".options_of('', d.options) AS o
         ), fitting AS MATERIALIZED (
@@ -703,7 +703,11 @@ BEGIN
                         head || lpad(to_hex(e.no * 4095 / wanted), 3, '0')
                         || substr(gen_random_uuid()::text, 19)
                     )::uuid AS guid
-                    FROM unnest(tasks) WITH ORDINALITY AS e (task, no)
+                    FROM (
+                        SELECT
+                            unnest(tasks) AS task,
+                            generate_series(1::bigint, cardinality(tasks)) AS no
+                    ) AS e
                 ) AS n
                 OFFSET 0  -- so that each of these is computed once
             ) AS g

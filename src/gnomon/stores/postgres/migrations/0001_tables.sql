@@ -449,8 +449,7 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT octet_length(payload_text) <= 65536
     AND (octet_length(payload_text) < 64 OR NOT payload
         @? 'strict $.**{33 to last} ? (@.type() == "object" || @.type() == "array")')
-    AND (payload_text !~ '[0-9]{19}' OR NOT payload
-        @? 'strict $.** ? (@ >= 1000000000000000000 || @ <= -1000000000000000000)')
+    AND NOT payload @? 'strict $.** ? (@ >= 1000000000000000000 || @ <= -1000000000000000000)'
     AND CASE kind
         WHEN 'http' THEN
             payload - '{method,url,headers,body,json,success}'::text[] = '{}'
@@ -846,7 +845,8 @@ $$;
 -- Many at once, all or none: objects with the arguments of `schedule`. The ids, in order. A guid holds
 -- twelve bits of its place among them, so that the indexes grow at their end.
 CREATE FUNCTION /*schema*/schedule_many(tasks jsonb[]) RETURNS SETOF text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET work_mem = '64MB' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET work_mem = '64MB'
+SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     present timestamptz := clock_timestamp();
@@ -864,8 +864,8 @@ BEGIN
         WITH known AS MATERIALIZED (
             SELECT d.options, o.*
             FROM (
-                SELECT DISTINCT coalesce(nullif(t -> 'options', 'null'), '{}') AS options
-                FROM unnest(tasks) AS t
+                SELECT DISTINCT coalesce(nullif(t.task -> 'options', 'null'), '{}') AS options
+                FROM (SELECT unnest(tasks) AS task) AS t
             ) AS d
             CROSS JOIN LATERAL /*schema*/options_of('', d.options) AS o
         ), fitting AS MATERIALIZED (
@@ -889,7 +889,11 @@ BEGIN
                         head || lpad(to_hex(e.no * 4095 / wanted), 3, '0')
                         || substr(gen_random_uuid()::text, 19)
                     )::uuid AS guid
-                    FROM unnest(tasks) WITH ORDINALITY AS e (task, no)
+                    FROM (
+                        SELECT
+                            unnest(tasks) AS task,
+                            generate_series(1::bigint, cardinality(tasks)) AS no
+                    ) AS e
                 ) AS n
                 OFFSET 0  -- so that each of these is computed once
             ) AS g
