@@ -162,7 +162,7 @@ class Slots:
         self._served = ""  # the last queue for which there was room, when there was too little
         self._queues: dict[str, QueueSlots] = {}
         self._guards: dict[asyncio.Task[None], DeadlineGuard] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a simulated life is replayed
         self._freed = asyncio.Event()
 
     @property
@@ -278,11 +278,11 @@ class Slots:
         for _ in range(min(count, queue.limit - queue.slots)):
             queue.slots += 1
             task = asyncio.create_task(self._slot(queue), name=f"slot-{queue.name}")
-            self._tasks.add(task)
+            self._tasks[task] = None
             task.add_done_callback(self._note_slot_end)
 
     def _note_slot_end(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None:  # nobody waits for a slot: it must not end unheard
             tell_bug(self._observer, "slots", error)
