@@ -74,7 +74,7 @@ class StageClaims:
         self.tell_saved: Callable[[Sequence[Commit]], None] = lambda _: None  # after saves
         self.tell_starved: Callable[[], None] = lambda: None  # when a stage may not do what it has
         self.pipelines = {pipeline.stage.info.name: pipeline for pipeline in pipelines}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in order, as the slots of attempts
         self._busy: set[str] = set()  # entities that a stage works on, or is about to
         self._freed = 0  # how often some of them were: what was looked for before may be there now
         self._is_draining = False
@@ -94,8 +94,8 @@ class StageClaims:
     def begin(self, call: Coroutine[Any, Any, None], name: str) -> None:
         """Let it go on by itself; it is waited for like a call."""
         task = asyncio.create_task(call, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def idle(self) -> None:
         """Wait until no call is on its way; those that follow from it included."""
