@@ -46,9 +46,9 @@ SQL_WAYS = {
     f"SELECT {_AT}, 'http', {_PAYLOAD} FROM generate_series(1, {{count}}) AS n",
     "single": f"SELECT count({{schema}}.schedule('http', {_PAYLOAD}, {_AT})) "
     "FROM generate_series(1, {count}) AS n",
-    "many": "SELECT count(*) FROM {schema}.schedule_many((SELECT array_agg(jsonb_build_object("
-    f"'task_type', 'http', 'payload', {_PAYLOAD}, 'execute_at', {_AT})) "
-    "FROM generate_series(1, {count}) AS n))",
+    "many": "SELECT count(*) FROM (SELECT {schema}.schedule_many("
+    f"'http', array_agg({_PAYLOAD}), array_agg({_AT})) "
+    "FROM generate_series(1, {count}) AS n) AS made",
 }
 
 Rows = dict[str, tuple[list[str], list[tuple[Any, ...]]]]  # table -> columns, rows

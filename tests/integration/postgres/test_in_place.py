@@ -13,7 +13,9 @@ from gnomon.contracts.store import HeldShard, Store
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
 
-BLOCKED = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND $1 = ANY (pg_blocking_pids(pid)))"
+BLOCKED = (
+    "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND $1 = ANY (pg_blocking_pids(pid)))"
+)
 BEGUN_BY_ANOTHER = """
 UPDATE "{0}".incoming_queue SET attempt_id = gen_random_uuid(), began_at = statement_timestamp(),
     deadline_at = statement_timestamp(), reserved_until = statement_timestamp(), owner = 'another'

@@ -162,24 +162,33 @@ def test_an_id_that_lives_is_refused(connection: Connection) -> None:
         value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
 
 
-def task(**fields: object) -> dict[str, object]:
-    return {"task_type": "http", "payload": CALL, **fields}
+MANY = "SELECT * FROM schedule_many('http', %s, %s, %s)"
+
+
+def calls(count: int) -> list[Jsonb]:
+    return [Jsonb(CALL)] * count
 
 
 async def test_many_are_stored_by_one_call(store: Store, connection: Connection) -> None:
     """The ids come back in order, named or not; each has its queue row, all one audit entry."""
-    wanted = [task(id=f"n-{n}", options={"priority": n % 3}) for n in range(50)]
-    wanted.insert(7, task())
+    at = datetime.now(UTC) + timedelta(hours=1)
+    ids: list[str | None] = [f"n-{n}" for n in range(50)]
+    ids.insert(7, None)
+    times = [None, *(at + timedelta(seconds=n) for n in range(50))]
     rows = connection.execute(
-        "SELECT * FROM schedule_many(%s)", ([Jsonb(task) for task in wanted],)
+        "SELECT * FROM schedule_many('http', %s, %s, %s, 5, %s)",
+        (calls(51), times, ids, Jsonb({"priority": 3})),
     ).fetchall()
     names = [name for (name,) in rows]
     assert [f"n-{n}" for n in range(50)] == [*names[:7], *names[8:]]
-    for name in (names[7], "n-49"):
+    for name, due in ((names[7], at + timedelta(seconds=6)), ("n-49", times[-1])):
         action = await store.actions.get(name)
         assert action is not None
-        assert (7, Http(**CALL)) == (action.meta.guid.version, action.spec.action)
-    assert 51 == value_of(connection, "SELECT count(*) FROM scheduled_action")
+        assert (7, Http(**CALL), due) == (
+            action.meta.guid.version, action.spec.action, action.spec.start_at
+        )  # fmt: skip
+        assert (4, 3) == (action.spec.retry.max, action.spec.priority)
+    assert 51 == value_of(connection, "SELECT count(DISTINCT guid) FROM scheduled_action")
     queued = "SELECT count(*) FROM incoming_queue JOIN scheduled_action USING (shard_id, guid)"
     assert 51 == value_of(connection, queued)
     assert [(51, "create", "n-0")] == connection.execute(
@@ -188,50 +197,70 @@ async def test_many_are_stored_by_one_call(store: Store, connection: Connection)
     assert [] == list(await store.installation.doctor())
 
 
+def test_ids_that_it_makes_come_back_in_order(connection: Connection) -> None:
+    """Also beyond the bits that one digit of a guid holds."""
+    count = 5_000
+    payloads = [Jsonb(CALL | {"json": n}) for n in range(count)]
+    rows = connection.execute("SELECT * FROM schedule_many('http', %s)", (payloads,)).fetchall()
+    stored = connection.execute(
+        "SELECT id, (spec::jsonb #>> '{action,json}')::int FROM scheduled_action ORDER BY 2"
+    ).fetchall()
+    assert [(name, n) for n, (name,) in enumerate(rows)] == stored
+
+
 @pytest.mark.parametrize(
-    ("bad", "message"),
+    ("kind", "bad", "at", "name", "message"),
     [
-        (task(id="no good"), r"tasks\[2\]\.id: must be 1 to 200"),
-        (task(payload={"method": "GET"}), r"tasks\[2\]\.payload\.url: is required"),
-        (task(task_type=None), r"tasks\[2\]\.task_type: must be one of"),
-        (task(execute_at="soon"), r"tasks\[2\]\.execute_at: must be a time"),
-        (task(execute_at=True), r"tasks\[2\]\.execute_at: must be: string"),
-        (task(max_attempts=2.5), r"tasks\[2\]\.max_attempts: must be a whole number"),
-        (task(options={"timeout": "soon"}), r"tasks\[2\]\.options\.timeout: must be a duration"),
-        (task(options=[]), r"tasks\[2\]\.options: must be: object"),
-        (task(when="soon"), r"tasks\[2\]\.when: there is no such field"),
-        (7, r"tasks\[2\]: must be an object"),
+        ("http", CALL, None, "no good", r"tasks\[2\]\.id: must be 1 to 200"),
+        ("http", {"method": "GET"}, None, "n", r"tasks\[2\]\.payload\.url: is required"),
+        ("http", CALL, "1999-01-01Z", "n", r"tasks\[2\]\.execute_at: must not be more than 10"),
+        ("http", 7, None, "n", r"tasks\[2\]\.payload: must be an object"),
+        ("http", None, None, "n", r"tasks\[2\]\.payload: must be an object"),
+        ("ftp", CALL, None, "n", r"tasks\[0\]\.task_type: must be one of"),
     ],
 )
 def test_one_bad_task_is_named_and_none_is_stored(
-    connection: Connection, bad: object, message: str
+    connection: Connection, kind: str, bad: object, at: str | None, name: str, message: str
 ) -> None:
     """By its index, its field, the rule and the value."""
-    tasks = [Jsonb(each) for each in (task(id="a"), task(id="b"), bad, task(id="c"))]
+    payloads = [Jsonb(CALL), Jsonb(CALL), None if bad is None else Jsonb(bad), Jsonb(CALL)]
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
-        connection.execute("SELECT * FROM schedule_many(%s)", (tasks,))
+        connection.execute(
+            "SELECT * FROM schedule_many(%s, %s, %s::timestamptz[], %s)",
+            (kind, payloads, [None, None, at, None], ["a", "b", name, "c"]),
+        )
     assert 0 == value_of(connection, "SELECT count(*) FROM scheduled_action")
 
 
 @pytest.mark.parametrize(
-    ("tasks", "message"),
-    [(None, "tasks: must be an array of objects"), ([None], r"tasks\[0\]: must be an object")],
+    ("arguments", "message"),
+    [
+        ("'http', NULL", "payload: must be an array of objects"),
+        ("'http', ARRAY[%s], ARRAY[now(), now()]", "execute_at: must be as many.*got 2, not 1"),
+        ("'http', ARRAY[%s], id => '{}'", "id: must be as many.*got 0, not 1"),
+        ("NULL, ARRAY[%s]", r"tasks\[0\]\.task_type: must be one of"),
+        ("'http', ARRAY[%s], max_attempts => 0", r"max_attempts: must be a whole number"),
+        ("'http', ARRAY[%s], max_attempts => NULL", r"max_attempts: must be a whole number"),
+        ("'http', ARRAY[%s], options => '[]'", "options: must be an object"),
+        ("'http', ARRAY[%s], options => '{\"when\": 1}'", "options.when: there is no such field"),
+    ],
 )
-def test_many_must_be_an_array_of_objects(
-    connection: Connection, tasks: list[None] | None, message: str
+def test_wrong_arguments_of_many_are_told(
+    connection: Connection, arguments: str, message: str
 ) -> None:
-    """And says so."""
+    """What is said for all of them, and arrays that do not go together."""
+    args = (Jsonb(CALL),) if "%s" in arguments else ()
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
-        connection.execute("SELECT * FROM schedule_many(%s::jsonb[])", (tasks,))
+        connection.execute(f"SELECT * FROM schedule_many({arguments})", args)
+    assert 0 == value_of(connection, "SELECT count(*) FROM scheduled_action")
 
 
 def test_an_id_that_lives_or_stands_twice_refuses_all(connection: Connection) -> None:
     """With the SQLSTATE of a unique key, and the index of the second one."""
     value_of(connection, "SELECT schedule('http', %s, id => 'lives')", Jsonb(CALL))
     for ids, index in ((["a", "lives", "b"], 1), (["a", "b", "a"], 2)):
-        tasks = [Jsonb(task(id=name)) for name in ids]
         with pytest.raises(psycopg.errors.UniqueViolation, match=rf"tasks\[{index}\]\.id"):
-            connection.execute("SELECT * FROM schedule_many(%s)", (tasks,))
+            connection.execute(MANY, (calls(3), None, ids))
     assert 1 == value_of(connection, "SELECT count(*) FROM scheduled_action")
 
 
@@ -280,7 +309,7 @@ def test_a_role_can_do_this_and_nothing_else(
             value_of(connection, "SELECT grant_sql(%s)", role.as_string().strip('"'))
             connection.execute(sql.SQL("SET ROLE {}").format(role))
             value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
-            assert 0 == value_of(connection, "SELECT count(*) FROM schedule_many('{}')")
+            assert 0 == value_of(connection, "SELECT count(*) FROM schedule_many('http', '{}')")
             assert "http" == value_of(connection, "SELECT task_type FROM tasks")
             assert value_of(connection, "SELECT cancel('one')") is True
             for statement in (
@@ -362,5 +391,5 @@ def test_the_reference_page_names_what_there_is(
         "SELECT array_agg(attname::text) FROM pg_attribute "
         "WHERE attrelid = 'tasks'::regclass AND attnum > 0",
     )
-    assert 8 == len(names)
+    assert 13 == len(names)
     assert [] == [name for name in (*names, *columns) if f"`{name}`" not in page]

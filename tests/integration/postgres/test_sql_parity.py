@@ -189,7 +189,13 @@ def singly(connection: Connection, task: Task) -> Any:
 
 
 def in_bulk(connection: Connection, task: Task) -> Any:
-    return connection.execute("SELECT * FROM schedule_many(%s)", ([Jsonb(task)],)).fetchone()
+    return connection.execute(
+        "SELECT * FROM schedule_many(%s, %s, %s::timestamptz[], %s, %s, %s)",
+        (
+            task["task_type"], [Jsonb(task["payload"])], [task["execute_at"]], [task.get("id")],
+            task["max_attempts"], Jsonb(task["options"]),
+        ),
+    ).fetchone()  # fmt: skip
 
 
 COLUMNS = (

@@ -327,7 +327,8 @@ BEGIN
     EXECUTE format('GRANT SELECT ON %I.tasks TO %I', home, role_name);
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION %1$I.schedule(text, jsonb, timestamptz, text, int, jsonb), '
-        '%1$I.schedule_many(jsonb[]), %1$I.cancel(text), %1$I.spec_json(text) TO %2$I', home, role_name);
+        '%1$I.schedule_many(text, jsonb[], timestamptz[], text[], int, jsonb), '
+        '%1$I.cancel(text), %1$I.spec_json(text) TO %2$I', home, role_name);
 END
 $_$;
 CREATE FUNCTION gnomon.guid_head(time_ms bigint) RETURNS text
@@ -655,7 +656,7 @@ BEGIN
     RETURN name;
 END
 $$;
-CREATE FUNCTION gnomon.schedule_many(tasks jsonb[]) RETURNS SETOF text
+CREATE FUNCTION gnomon.schedule_many(task_type text, payload jsonb[], execute_at timestamp with time zone[] DEFAULT NULL::timestamp with time zone[], id text[] DEFAULT NULL::text[], max_attempts integer DEFAULT 3, options jsonb DEFAULT '{}'::jsonb) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET work_mem TO '64MB'
@@ -665,57 +666,25 @@ CREATE FUNCTION gnomon.schedule_many(tasks jsonb[]) RETURNS SETOF text
 DECLARE
     present timestamptz := clock_timestamp();
     head text := "gnomon".guid_head((extract(epoch FROM present) * 1000)::bigint);
+    tail text := substr(gen_random_uuid()::text, 24);
     shards int := (SELECT i.shard_count FROM "gnomon".installation AS i);
-    wanted int;
+    wanted int := cardinality(schedule_many.payload);
+    o record;
     stored int;
 BEGIN
-    IF tasks IS NULL THEN
-        PERFORM "gnomon".refuse('tasks', 'must be an array of objects', NULL);
+    IF wanted IS NULL THEN
+        PERFORM "gnomon".refuse('payload', 'must be an array of objects', NULL);
+    ELSIF wanted <> cardinality(schedule_many.execute_at) THEN
+        PERFORM "gnomon".refuse('execute_at', 'must be as many as there are payloads',
+            cardinality(schedule_many.execute_at) || ', not ' || wanted);
+    ELSIF wanted <> cardinality(schedule_many.id) THEN
+        PERFORM "gnomon".refuse('id', 'must be as many as there are payloads',
+            cardinality(schedule_many.id) || ', not ' || wanted);
     END IF;
-    wanted := cardinality(tasks);
+    o := "gnomon".options_of('', coalesce(schedule_many.options, '{}'));
     BEGIN
         RETURN QUERY
-        WITH known AS MATERIALIZED (
-            SELECT d.options, o.*
-            FROM (
-                SELECT DISTINCT coalesce(nullif(t.task -> 'options', 'null'), '{}') AS options
-                FROM (SELECT unnest(tasks) AS task) AS t
-            ) AS d
-            CROSS JOIN LATERAL "gnomon".options_of('', d.options) AS o
-        ), fitting AS MATERIALIZED (
-            SELECT
-                g.no, g.guid, coalesce(g.id, g.guid::text) AS name,
-                ("gnomon".shard_hash(coalesce(g.id, g.guid::text)) % shards)::int AS shard_id, g.starts,
-                "gnomon".spec_text(
-                    g.kind, g.payload_text, g.starts, g.max_attempts, k.retry_tail, k.tail) AS spec,
-                k.queue, k.priority, k.timeout_us, k.retention_us, k.ends
-            FROM (
-                SELECT
-                    n.no, n.guid, n.task ->> 'id' AS id,
-                    n.task ->> 'task_type' AS kind, n.task -> 'payload' AS payload,
-                    (n.task -> 'payload')::text AS payload_text,
-                    coalesce((n.task ->> 'execute_at')::timestamptz, present) AS starts,
-                    coalesce((n.task ->> 'max_attempts')::int, 3) AS max_attempts,
-                    coalesce(nullif(n.task -> 'options', 'null'), '{}') AS options,
-                    n.task - '{task_type,payload,execute_at,id,max_attempts,options}'::text[] AS rest
-                FROM (
-                    SELECT e.no, e.task, (
-                        head || lpad(to_hex(e.no * 4095 / wanted), 3, '0')
-                        || substr(gen_random_uuid()::text, 19)
-                    )::uuid AS guid
-                    FROM (
-                        SELECT
-                            unnest(tasks) AS task,
-                            generate_series(1::bigint, cardinality(tasks)) AS no
-                    ) AS e
-                ) AS n
-                OFFSET 0  -- so that each of these is computed once
-            ) AS g
-            JOIN known AS k ON k.options = g.options
-            WHERE CASE WHEN g.rest = '{}' THEN "gnomon".task_fits(
-                g.id, g.kind, g.payload, g.payload_text, g.starts, present, g.max_attempts, k.ends
-            ) ELSE false END
-        ), stored AS (
+        WITH stored AS (
             INSERT INTO "gnomon".scheduled_action (
                 shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
                 created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
@@ -723,22 +692,49 @@ BEGIN
                 consecutive_failures, consecutive_interruptions, occurrence_failures, creator
             )
             SELECT
-                f.shard_id, f.name, f.guid, f.spec, 'active', f.queue, f.priority, f.timeout_us,
-                f.retention_us, false, present, present, f.starts, 1, f.starts, f.ends,
-                0, 0, 0, 0, 0, 0, 0, NULL
-            FROM fitting AS f
+                ("gnomon".shard_hash(t.name) % shards)::int, t.name, t.guid,
+                "gnomon".spec_text(
+                    schedule_many.task_type, t.payload_text, t.starts, schedule_many.max_attempts,
+                    o.retry_tail, o.tail),
+                'active', o.queue, o.priority, o.timeout_us, o.retention_us, false, present, present,
+                t.starts, 1, t.starts, o.ends, 0, 0, 0, 0, 0, 0, 0, NULL
+            FROM (
+                SELECT
+                    n.guid, n.id, coalesce(n.id, n.guid::text) AS name, n.payload,
+                    n.payload::text AS payload_text, coalesce(n.execute_at, present) AS starts
+                FROM (
+                    SELECT
+                        e.payload, e.execute_at, e.id, (
+                            head || overlay(lpad(to_hex(e.no), 6, '0') PLACING '-8' FROM 4 FOR 0)
+                            || tail
+                        )::uuid AS guid
+                    FROM (
+                        SELECT
+                            generate_series(1, wanted) AS no,
+                            unnest(schedule_many.payload) AS payload,
+                            unnest(schedule_many.execute_at) AS execute_at,
+                            unnest(schedule_many.id) AS id
+                    ) AS e
+                    OFFSET 0  -- so that each of these is computed once
+                ) AS n
+                OFFSET 0
+            ) AS t
+            WHERE "gnomon".task_fits(
+                t.id, schedule_many.task_type, t.payload, t.payload_text, t.starts, present,
+                schedule_many.max_attempts, o.ends
+            )
+            RETURNING shard_id, guid, queue, priority, scheduled_at, id
         ), announced AS (
             INSERT INTO "gnomon".incoming_queue
                 (shard_id, created_at, guid, queue, priority, scheduled_at)
-            SELECT f.shard_id, present, f.guid, f.queue, f.priority, f.starts
-            FROM fitting AS f
+            SELECT s.shard_id, present, s.guid, s.queue, s.priority, s.scheduled_at
+            FROM stored AS s
         ), audited AS (
             INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id)
-            SELECT present, f.guid, f.shard_id, wanted, 'create', 'sql:' || session_user, f.name
-            FROM fitting AS f
-            WHERE f.no = 1
+            SELECT present, s.guid, s.shard_id, wanted, 'create', 'sql:' || session_user, s.id
+            FROM (SELECT f.guid, f.shard_id, f.id FROM stored AS f ORDER BY f.guid LIMIT 1) AS s
         )
-        SELECT f.name FROM fitting AS f ORDER BY f.no;
+        SELECT s.id FROM stored AS s ORDER BY s.guid;
         GET DIAGNOSTICS stored = ROW_COUNT;
         IF stored = wanted THEN
             RETURN;
@@ -747,7 +743,15 @@ BEGIN
     EXCEPTION WHEN data_exception OR unique_violation THEN
         NULL;  -- nothing of it is stored; what follows finds out why
     END;
-    PERFORM "gnomon".refuse_tasks(tasks);
+    PERFORM "gnomon".refuse_tasks(ARRAY(
+        SELECT jsonb_build_object(
+            'task_type', schedule_many.task_type, 'payload', e.payload, 'execute_at', e.execute_at,
+            'id', e.id, 'max_attempts', coalesce(schedule_many.max_attempts, 0),
+            'options', schedule_many.options)
+        FROM unnest(schedule_many.payload, schedule_many.execute_at, schedule_many.id)
+            WITH ORDINALITY AS e (payload, execute_at, id, no)
+        ORDER BY e.no
+    ));
 END
 $$;
 CREATE FUNCTION gnomon.seconds_of(field text, given jsonb, from_s numeric, to_s numeric) RETURNS numeric

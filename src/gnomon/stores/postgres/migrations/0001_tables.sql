@@ -842,66 +842,39 @@ BEGIN
 END
 $$;
 
--- Many at once, all or none: objects with the arguments of `schedule`. The ids, in order. A guid holds
--- twelve bits of its place among them, so that the indexes grow at their end.
-CREATE FUNCTION /*schema*/schedule_many(tasks jsonb[]) RETURNS SETOF text
+-- Many of one type at once, all or none: the arguments of `schedule`, of which payload, time and id
+-- are arrays. The ids, in order. A guid is the time, its place among them (24 bits: an array has no
+-- more) and 48 random bits that the call draws once: so the index grows at its end, and the order
+-- need not be kept beside.
+CREATE FUNCTION /*schema*/schedule_many(
+    task_type text, payload jsonb[], execute_at timestamptz[] DEFAULT NULL, id text[] DEFAULT NULL,
+    max_attempts int DEFAULT 3, options jsonb DEFAULT '{}'
+) RETURNS SETOF text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET work_mem = '64MB'
 SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     present timestamptz := clock_timestamp();
     head text := /*schema*/guid_head((extract(epoch FROM present) * 1000)::bigint);
+    tail text := substr(gen_random_uuid()::text, 24);
     shards int := (SELECT i.shard_count FROM /*schema*/installation AS i);
-    wanted int;
+    wanted int := cardinality(schedule_many.payload);
+    o record;
     stored int;
 BEGIN
-    IF tasks IS NULL THEN
-        PERFORM /*schema*/refuse('tasks', 'must be an array of objects', NULL);
+    IF wanted IS NULL THEN
+        PERFORM /*schema*/refuse('payload', 'must be an array of objects', NULL);
+    ELSIF wanted <> cardinality(schedule_many.execute_at) THEN
+        PERFORM /*schema*/refuse('execute_at', 'must be as many as there are payloads',
+            cardinality(schedule_many.execute_at) || ', not ' || wanted);
+    ELSIF wanted <> cardinality(schedule_many.id) THEN
+        PERFORM /*schema*/refuse('id', 'must be as many as there are payloads',
+            cardinality(schedule_many.id) || ', not ' || wanted);
     END IF;
-    wanted := cardinality(tasks);
+    o := /*schema*/options_of('', coalesce(schedule_many.options, '{}'));
     BEGIN
         RETURN QUERY
-        WITH known AS MATERIALIZED (
-            SELECT d.options, o.*
-            FROM (
-                SELECT DISTINCT coalesce(nullif(t.task -> 'options', 'null'), '{}') AS options
-                FROM (SELECT unnest(tasks) AS task) AS t
-            ) AS d
-            CROSS JOIN LATERAL /*schema*/options_of('', d.options) AS o
-        ), fitting AS MATERIALIZED (
-            SELECT
-                g.no, g.guid, coalesce(g.id, g.guid::text) AS name,
-                (/*schema*/shard_hash(coalesce(g.id, g.guid::text)) % shards)::int AS shard_id, g.starts,
-                /*schema*/spec_text(
-                    g.kind, g.payload_text, g.starts, g.max_attempts, k.retry_tail, k.tail) AS spec,
-                k.queue, k.priority, k.timeout_us, k.retention_us, k.ends
-            FROM (
-                SELECT
-                    n.no, n.guid, n.task ->> 'id' AS id,
-                    n.task ->> 'task_type' AS kind, n.task -> 'payload' AS payload,
-                    (n.task -> 'payload')::text AS payload_text,
-                    coalesce((n.task ->> 'execute_at')::timestamptz, present) AS starts,
-                    coalesce((n.task ->> 'max_attempts')::int, 3) AS max_attempts,
-                    coalesce(nullif(n.task -> 'options', 'null'), '{}') AS options,
-                    n.task - '{task_type,payload,execute_at,id,max_attempts,options}'::text[] AS rest
-                FROM (
-                    SELECT e.no, e.task, (
-                        head || lpad(to_hex(e.no * 4095 / wanted), 3, '0')
-                        || substr(gen_random_uuid()::text, 19)
-                    )::uuid AS guid
-                    FROM (
-                        SELECT
-                            unnest(tasks) AS task,
-                            generate_series(1::bigint, cardinality(tasks)) AS no
-                    ) AS e
-                ) AS n
-                OFFSET 0  -- so that each of these is computed once
-            ) AS g
-            JOIN known AS k ON k.options = g.options
-            WHERE CASE WHEN g.rest = '{}' THEN /*schema*/task_fits(
-                g.id, g.kind, g.payload, g.payload_text, g.starts, present, g.max_attempts, k.ends
-            ) ELSE false END
-        ), stored AS (
+        WITH stored AS (
             INSERT INTO /*schema*/scheduled_action (
                 shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
                 created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at,
@@ -909,22 +882,49 @@ BEGIN
                 consecutive_failures, consecutive_interruptions, occurrence_failures, creator
             )
             SELECT
-                f.shard_id, f.name, f.guid, f.spec, 'active', f.queue, f.priority, f.timeout_us,
-                f.retention_us, false, present, present, f.starts, 1, f.starts, f.ends,
-                0, 0, 0, 0, 0, 0, 0, NULL
-            FROM fitting AS f
+                (/*schema*/shard_hash(t.name) % shards)::int, t.name, t.guid,
+                /*schema*/spec_text(
+                    schedule_many.task_type, t.payload_text, t.starts, schedule_many.max_attempts,
+                    o.retry_tail, o.tail),
+                'active', o.queue, o.priority, o.timeout_us, o.retention_us, false, present, present,
+                t.starts, 1, t.starts, o.ends, 0, 0, 0, 0, 0, 0, 0, NULL
+            FROM (
+                SELECT
+                    n.guid, n.id, coalesce(n.id, n.guid::text) AS name, n.payload,
+                    n.payload::text AS payload_text, coalesce(n.execute_at, present) AS starts
+                FROM (
+                    SELECT
+                        e.payload, e.execute_at, e.id, (
+                            head || overlay(lpad(to_hex(e.no), 6, '0') PLACING '-8' FROM 4 FOR 0)
+                            || tail
+                        )::uuid AS guid
+                    FROM (
+                        SELECT
+                            generate_series(1, wanted) AS no,
+                            unnest(schedule_many.payload) AS payload,
+                            unnest(schedule_many.execute_at) AS execute_at,
+                            unnest(schedule_many.id) AS id
+                    ) AS e
+                    OFFSET 0  -- so that each of these is computed once
+                ) AS n
+                OFFSET 0
+            ) AS t
+            WHERE /*schema*/task_fits(
+                t.id, schedule_many.task_type, t.payload, t.payload_text, t.starts, present,
+                schedule_many.max_attempts, o.ends
+            )
+            RETURNING shard_id, guid, queue, priority, scheduled_at, id
         ), announced AS (
             INSERT INTO /*schema*/incoming_queue
                 (shard_id, created_at, guid, queue, priority, scheduled_at)
-            SELECT f.shard_id, present, f.guid, f.queue, f.priority, f.starts
-            FROM fitting AS f
+            SELECT s.shard_id, present, s.guid, s.queue, s.priority, s.scheduled_at
+            FROM stored AS s
         ), audited AS (
             INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
-            SELECT present, f.guid, f.shard_id, wanted, 'create', 'sql:' || session_user, f.name
-            FROM fitting AS f
-            WHERE f.no = 1
+            SELECT present, s.guid, s.shard_id, wanted, 'create', 'sql:' || session_user, s.id
+            FROM (SELECT f.guid, f.shard_id, f.id FROM stored AS f ORDER BY f.guid LIMIT 1) AS s
         )
-        SELECT f.name FROM fitting AS f ORDER BY f.no;
+        SELECT s.id FROM stored AS s ORDER BY s.guid;
         GET DIAGNOSTICS stored = ROW_COUNT;
         IF stored = wanted THEN
             RETURN;
@@ -933,7 +933,15 @@ BEGIN
     EXCEPTION WHEN data_exception OR unique_violation THEN
         NULL;  -- nothing of it is stored; what follows finds out why
     END;
-    PERFORM /*schema*/refuse_tasks(tasks);
+    PERFORM /*schema*/refuse_tasks(ARRAY(
+        SELECT jsonb_build_object(
+            'task_type', schedule_many.task_type, 'payload', e.payload, 'execute_at', e.execute_at,
+            'id', e.id, 'max_attempts', coalesce(schedule_many.max_attempts, 0),
+            'options', schedule_many.options)
+        FROM unnest(schedule_many.payload, schedule_many.execute_at, schedule_many.id)
+            WITH ORDINALITY AS e (payload, execute_at, id, no)
+        ORDER BY e.no
+    ));
 END
 $$;
 
@@ -1068,7 +1076,8 @@ BEGIN
     EXECUTE format('GRANT SELECT ON %I.tasks TO %I', home, role_name);
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION %1$I.schedule(text, jsonb, timestamptz, text, int, jsonb), '
-        '%1$I.schedule_many(jsonb[]), %1$I.cancel(text), %1$I.spec_json(text) TO %2$I', home, role_name);
+        '%1$I.schedule_many(text, jsonb[], timestamptz[], text[], int, jsonb), '
+        '%1$I.cancel(text), %1$I.spec_json(text) TO %2$I', home, role_name);
 END
 $$;
 
@@ -1084,7 +1093,8 @@ REVOKE ALL ON FUNCTION
     /*schema*/check_task(text, jsonb), /*schema*/guid_head(bigint),
     /*schema*/spec_text(text, text, timestamptz, int, text, text),
     /*schema*/schedule(text, jsonb, timestamptz, text, int, jsonb), /*schema*/refuse_tasks(jsonb[]),
-    /*schema*/schedule_many(jsonb[]), /*schema*/cancel(text), /*schema*/grant_sql(name)
+    /*schema*/schedule_many(text, jsonb[], timestamptz[], text[], int, jsonb),
+    /*schema*/cancel(text), /*schema*/grant_sql(name)
 FROM PUBLIC;
 
 -- The last occurrence of an action whose SQL effect is committed, written by the effect's own
