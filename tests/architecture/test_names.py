@@ -16,6 +16,10 @@ BANNED_WORDS = frozenset({"job", "jobs"})
 BANNED_FILE_NAMES = frozenset(
     {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 )
+# They say that something was looked for, or that there are several; not what it is.
+EMPTY_NAMES = frozenset({"found", "each"})
+# `found` is a field of the errors that callers see, beside `expected`.
+FOUND_IS_A_FIELD = "gnomon.model.errors"
 PYTHON_FOLDERS = ("src", "tests", "benchmarks", "examples")
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md")
 QUERIES = ("src/**/*.sql", "proto/**/*.proto")
@@ -44,7 +48,7 @@ def identifiers_of(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
                 yield name, node
             case ast.Attribute(attr=name, ctx=ast.Store()):
                 yield name, node
-            case ast.alias(asname=str(name)):
+            case ast.alias(asname=str(name)) | ast.MatchAs(name=str(name)):
                 yield name, node
 
 
@@ -53,6 +57,14 @@ def identifier_findings(module: Module) -> list[str]:
         f"{module.where(node)}: {name}"
         for name, node in identifiers_of(module.tree)
         if words_of(name) & BANNED_WORDS
+    ]
+
+
+def empty_name_findings(module: Module) -> list[str]:
+    return [
+        f"{module.where(node)}: {name}"
+        for name, node in identifiers_of(module.tree)
+        if name in EMPTY_NAMES and module.name != FOUND_IS_A_FIELD
     ]
 
 
@@ -83,6 +95,12 @@ def files(*patterns: str) -> list[Path]:
 def test_identifiers_use_our_words() -> None:
     """No name in the source carries another system's word."""
     assert [] == [finding for module in source_modules() for finding in identifier_findings(module)]
+
+
+def test_locals_say_what_they_hold() -> None:
+    """A row is `row` and a stage is `stage`, not what was found nor each of some."""
+    modules = source_modules()
+    assert [] == [finding for module in modules for finding in empty_name_findings(module)]
 
 
 def test_pages_and_queries_use_our_words() -> None:
@@ -116,6 +134,22 @@ def test_file_names_say_what_is_inside() -> None:
 )
 def test_identifier_rule_can_fail(text: str, count: int) -> None:
     assert count == len(identifier_findings(Module.of_text("gnomon.worker.leases", text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("def f():\n    found = g()", 1),
+        ("x = [each.id for each in rows]", 1),
+        ("x = sorted(rows, key=lambda each: each.id)", 1),
+        ("def f(found): ...", 1),
+        ("match x:\n    case [found]: ...", 1),
+        ("x = found(each.id)", 0),
+        ("founder = [row.id for row in rows]", 0),
+    ],
+)
+def test_empty_name_rule_can_fail(text: str, count: int) -> None:
+    assert count == len(empty_name_findings(Module.of_text("gnomon.worker.leases", text)))
 
 
 @pytest.mark.parametrize(

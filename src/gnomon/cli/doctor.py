@@ -94,7 +94,7 @@ def relay_differs(
     from gnomon.contracts.store.outbox import RELAY_SINK
     from gnomon.stages.attendance import UNSERVED_AFTER
 
-    relays = [each for each in register if each.name == RELAY_SINK]
+    relays = [record for record in register if record.name == RELAY_SINK]
     if configured is not None and not relays:
         detail = (
             f"stages.relay is {configured} here, and no save goes there: start a worker with it"

@@ -118,10 +118,10 @@ def read_document(body: bytes) -> dict[str, Any]:
 def read_documents(body: bytes) -> dict[str, dict[str, Any]]:
     """`{"entities": {"<id>": {…}, …}}`; a bad one names itself. Errors: InvalidRequest."""
     value = parse_json(body, bytes_max=DOCUMENTS_BYTES_MAX, keys_max=DOCUMENTS_KEYS_MAX)
-    found = value.get("entities") if isinstance(value, dict) and len(value) == 1 else None
-    if not isinstance(found, dict):
+    documents = value.get("entities") if isinstance(value, dict) and len(value) == 1 else None
+    if not isinstance(documents, dict):
         raise InvalidSpec("body", 'must be an object with one field: {"entities": {"<id>": {…}}}')
-    return check_documents(found)
+    return check_documents(documents)
 
 
 def check_documents(documents: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -146,7 +146,7 @@ def read_merge_patch(body: bytes) -> MergePatch:
 def read_json_patch(body: bytes) -> JsonPatch:
     """Errors: InvalidRequest."""
     value = parse_json(body, bytes_max=DOCUMENT_BYTES_MAX, keys_max=DOCUMENT_KEYS_MAX)
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+    if not isinstance(value, list) or not all(isinstance(operation, dict) for operation in value):
         raise InvalidSpec("json_patch", "must be a JSON list of operations")
     return value
 
@@ -235,7 +235,7 @@ async def swap_state(
 
 def conflict_of(swap: StateSwap, entity: Entity, current: StageState | None) -> VersionConflict:
     """Why a state was not stored."""
-    found = 0 if current is None else current.version
+    version = 0 if current is None else current.version
     if swap.epoch is not None and swap.epoch != entity.epoch:
         return VersionConflict(str(swap.key), expected=f"{swap.epoch}.", found=f"{entity.epoch}.")
-    return VersionConflict(swap.stage, expected=swap.version, found=found, kind="state of")
+    return VersionConflict(swap.stage, expected=swap.version, found=version, kind="state of")

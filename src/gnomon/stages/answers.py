@@ -73,7 +73,7 @@ def stray(error: asyncio.CancelledError) -> Exception:
 
 
 def _check_patch(patch: object) -> None:
-    is_list = isinstance(patch, list | tuple) and all(isinstance(each, Mapping) for each in patch)
+    is_list = isinstance(patch, list | tuple) and all(isinstance(op, Mapping) for op in patch)
     if not is_list and not isinstance(patch, Mapping):
         raise WrongAnswerError(
             f"Update.patch must be a mapping, or a list of JSON patch operations, "

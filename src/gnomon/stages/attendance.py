@@ -62,7 +62,7 @@ class StageShards:
     def trusted(self) -> list[HeldShard]:
         """The shards that this process owns."""
         held = self._ownership.trusted()
-        return [each for each in held if each.lease_guid in self._attended]
+        return [shard for shard in held if shard.lease_guid in self._attended]
 
     def holding(self, shard: int) -> HeldShard | None:
         """One of them."""
@@ -125,28 +125,28 @@ class AttendanceWatch:
     @property
     def is_due(self) -> bool:
         """Whether it is time again: there is a lease under which nothing was read yet."""
-        held = {each.lease_guid for each in self._ownership.trusted()}
+        held = {shard.lease_guid for shard in self._ownership.trusted()}
         return self._clock.monotonic() >= self._at or not held <= self._leases
 
     async def attend(self) -> bool:
         """Say what is served here and learn the rest; True if the register is another one."""
         started, held = self._clock.monotonic(), self._ownership.trusted()
-        found = await self._store.attend(
+        attendance = await self._store.attend(
             self._ownership.worker, serves=self._serves, holdings=held, alive_for=ALIVE_FOR
         )
         self._at = started + ATTEND_EVERY_S
-        self._leases = frozenset(each.lease_guid for each in held)
-        served = frozenset(stage for stage, workers in found.servers.items() if workers)
+        self._leases = frozenset(shard.lease_guid for shard in held)
+        served = frozenset(stage for stage, workers in attendance.servers.items() if workers)
         self._shards.note(served | self._serves, self._leases)
-        self._shards.be_guest(self._guests(found), started + TRUST_S)
-        self._tell_unserved(found, served | self._serves)
-        self._tell_relay(found.register)
-        return self._learn(found.register)
+        self._shards.be_guest(self._guests(attendance), started + TRUST_S)
+        self._tell_unserved(attendance, served | self._serves)
+        self._tell_relay(attendance.register)
+        return self._learn(attendance.register)
 
-    def _guests(self, found: StageAttendance) -> Mapping[str, Mapping[int, HeldShard]]:
+    def _guests(self, attendance: StageAttendance) -> Mapping[str, Mapping[int, HeldShard]]:
         guests: defaultdict[str, dict[int, HeldShard]] = defaultdict(dict)
-        for stage, shard, lease_guid in found.openings:
-            servers = found.servers.get(stage, frozenset()) | {self._ownership.worker}
+        for stage, shard, lease_guid in attendance.openings:
+            servers = attendance.servers.get(stage, frozenset()) | {self._ownership.worker}
             if (
                 lease_guid not in self._leases
                 and chosen_guest(stage, shard, servers) == self._ownership.worker
@@ -169,7 +169,7 @@ class AttendanceWatch:
         if is_new:
             now = self._clock.monotonic()
             revisions = [(record.name, record.revision) for record in register]
-            self._seen_at = {each: self._seen_at.get(each, now) for each in revisions}
+            self._seen_at = {revision: self._seen_at.get(revision, now) for revision in revisions}
             self.elsewhere = {
                 record.name: StageInfo(
                     name=record.name,
@@ -182,8 +182,8 @@ class AttendanceWatch:
             }
         return is_new
 
-    def _tell_unserved(self, found: StageAttendance, served: frozenset[str]) -> None:
-        unserved = unserved_stages(found.register, served, found.now)
+    def _tell_unserved(self, attendance: StageAttendance, served: frozenset[str]) -> None:
+        unserved = unserved_stages(attendance.register, served, attendance.now)
         self._observer.gauge("stages_unserved", float(len(unserved)))
         if unserved and self._clock.monotonic() >= self._tell_at:
             self._tell_at = self._clock.monotonic() + TELL_EVERY_S

@@ -82,7 +82,7 @@ class StageClaims:
     def in_order(self) -> None:
         """The pipelines by the rank of their stages."""
         rank = self._router.graph.rank
-        ordered = sorted(self.pipelines.items(), key=lambda each: rank[each[0]])
+        ordered = sorted(self.pipelines.items(), key=lambda item: rank[item[0]])
         self.pipelines.clear()
         self.pipelines.update(ordered)
 
@@ -133,11 +133,11 @@ class StageClaims:
     ) -> None:
         """The stages were asked about these, and rows were made for what they want."""
         now, followers = self._moment(), list[ClaimedEntity]()
-        for each, answer, rows in zip(changed, answers, made, strict=True):
+        for change, answer, rows in zip(changed, answers, made, strict=True):
             if rows is None:
                 continue
-            claims = claims_after_asking(each, answer.enqueues, rows)
-            is_busy = each.entity.key in self._busy
+            claims = claims_after_asking(change, answer.enqueues, rows)
+            is_busy = change.entity.key in self._busy
             followers += self._followers(claims, answer.enqueues, now, is_busy=is_busy)
         self._follow(followers, now)
 
@@ -180,7 +180,8 @@ class StageClaims:
             elif not is_busy and self._comes_first(pipeline, claim):
                 chosen[name], is_busy = claim, True
         if len(chosen) < len(enqueues):
-            self._note_enqueues([each for each in enqueues if each.stage not in chosen], now.time)
+            others = [enqueue for enqueue in enqueues if enqueue.stage not in chosen]
+            self._note_enqueues(others, now.time)
         return list(chosen.values())
 
     def _is_ours_alone(self, claim: ClaimedEntity) -> bool:
@@ -230,11 +231,11 @@ class StageClaims:
                 claims.append(self._claim(pipeline))
             elif pipeline.is_waiting and pipeline.capacity.is_short:
                 self.tell_starved()
-        found = await asyncio.gather(*claims, return_exceptions=True)
-        for each in found:
-            if isinstance(each, BaseException):
-                raise each
-        return any(found)
+        results = await asyncio.gather(*claims, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return any(results)
 
     async def _claim(self, pipeline: StagePipeline) -> bool:
         """Load entities for a stage, of both lanes."""
@@ -327,8 +328,8 @@ class StageClaims:
         """In turn: the background lanes may have to share one call, and none shall starve."""
         pipelines = list(self.pipelines.values())
         place = pipelines.index(pipeline) + 1
-        for each in (*pipelines[place:], *pipelines[:place]):
-            self._start(each)
+        for follower in (*pipelines[place:], *pipelines[:place]):
+            self._start(follower)
 
     async def _perform(self, pipeline: StagePipeline, claims: list[ClaimedEntity]) -> None:
         stage = pipeline.stage.info.name

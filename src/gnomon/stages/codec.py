@@ -176,5 +176,5 @@ def declared_types(stage: type[Stage[Any, Any]]) -> tuple[Any, Any]:
         for base in getattr(kind, "__orig_bases__", ()):
             if get_origin(base) is Stage:
                 given = get_args(base)
-                return tuple(Any if isinstance(each, TypeVar) else each for each in given)  # type: ignore[return-value]
+                return tuple(Any if isinstance(arg, TypeVar) else arg for arg in given)  # type: ignore[return-value]
     return (Any, Any)

@@ -79,7 +79,8 @@ class Batcher(Generic[Q, A]):
     ) -> None:
         answers: Sequence[A] = ()
         with AttemptBoundary() as attempt:  # handed on to all who wait
-            answers = await self._send([each for questions, _ in batch for each in questions])
+            asked = [question for questions, _ in batch for question in questions]
+            answers = await self._send(asked)
         if attempt.error is not None:
             for _, future in batch:
                 if not future.done():

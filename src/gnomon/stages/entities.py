@@ -140,7 +140,7 @@ class Entities:
     async def put_many(self, kind: str, documents: Mapping[str, object], *, by: str = USER) -> int:
         """Create or replace many of one kind; how many were changed by it."""
         entity_kind(kind)  # also if there are no documents
-        sent = {str(entity_key(kind, each)): document for each, document in documents.items()}
+        sent = {str(entity_key(kind, entity_id)): doc for entity_id, doc in documents.items()}
         left: Mapping[str, int] = {key: self._shard(key) for key in sent}
         writes: list[EntityWrite] = []
         while left:  # what is there is loaded a batch at a time: the documents may be large
@@ -314,7 +314,7 @@ class Entities:
 
     async def stages(self) -> Sequence[StageRecord]:
         """All stages the register knows, with what is in their queues."""
-        return [each for each in await self._register.stages() if each.name != RELAY_SINK]
+        return [record for record in await self._register.stages() if record.name != RELAY_SINK]
 
     async def backfill_stage(
         self, stage: str, *, unless_within: timedelta | None = None, by: str = USER

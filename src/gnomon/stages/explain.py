@@ -49,7 +49,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         key, at = EntityKey(self.kind, self.id), f"{self.changed_at:%Y-%m-%d %H:%M:%S}"
         lines = [f"{key} v{self.version}, changed {at}"]
-        lines += [_line(each) for each in self.stages] or ["  in no queue, no timers"]
+        lines += [_line(stage) for stage in self.stages] or ["  in no queue, no timers"]
         for note in self.changes[:10]:
             shown = ", ".join(path or "everything" for path in note.paths[:5])
             who = note.author.removeprefix("stage:")
@@ -102,7 +102,7 @@ def explained(
     now: datetime,
 ) -> Explanation:
     """Put together what the store knows."""
-    served = {each.name: each for each in register if now - each.last_seen_at < ORPHAN_AFTER}
+    served = {stage.name: stage for stage in register if now - stage.last_seen_at < ORPHAN_AFTER}
     return Explanation(
         kind=entity.kind,
         id=entity.id,
@@ -180,9 +180,9 @@ def _span(at: datetime | None, now: datetime) -> str:
     return str(timedelta(seconds=int(left.total_seconds())))
 
 
-def _line(each: StageExplanation) -> str:
-    why = "; ".join(each.reasons) or "no reason noted"
-    chain = f" [{' → '.join(each.chain)}, depth {each.depth}]" if each.chain else ""
-    error = f"; last error: {each.last_error}" if each.last_error else ""
-    tries = f", {each.attempts} failures" if each.attempts else ""
-    return f"  {each.stage}: {each.status}, waits for {each.waits_for}{tries}: {why}{chain}{error}"
+def _line(row: StageExplanation) -> str:
+    why = "; ".join(row.reasons) or "no reason noted"
+    chain = f" [{' → '.join(row.chain)}, depth {row.depth}]" if row.chain else ""
+    error = f"; last error: {row.last_error}" if row.last_error else ""
+    tries = f", {row.attempts} failures" if row.attempts else ""
+    return f"  {row.stage}: {row.status}, waits for {row.waits_for}{tries}: {why}{chain}{error}"

@@ -142,16 +142,16 @@ class FusedPasses:
         build: Build,
     ) -> list[PendingCommit]:
         """Carry on what stages made of entities; one commit for each."""
-        passes = [_Pass(*each, self._steps_of(each[0])) for each in begun]
+        passes = [_Pass(*start, self._steps_of(start[0])) for start in begun]
         while groups := self._next(passes):
             for name, chosen in groups.items():
                 pipeline = self._pipelines[name]
                 for some in _batches(chosen, pipeline.stage.info.batch):
                     await self._step(pipeline, some, call, build)
-        for each in passes:
-            if each.noted:
-                self._note(each)
-        return [each.pending() for each in passes]
+        for fused in passes:
+            if fused.noted:
+                self._note(fused)
+        return [fused.pending() for fused in passes]
 
     def _steps_of(self, claim: ClaimedEntity) -> Steps:
         return self._chains.steps(claim.entity.key, claim.row.root)
@@ -165,22 +165,22 @@ class FusedPasses:
     def _next(self, passes: Iterable[_Pass]) -> dict[str, list[_Pass]]:
         """Which stages may follow now, and in which passes."""
         groups: dict[str, list[_Pass]] = {}
-        for each in passes:
-            name = self._follower(each) if each.enqueues else None
+        for fused in passes:
+            name = self._follower(fused) if fused.enqueues else None
             if name is not None:
-                groups.setdefault(name, []).append(each)
+                groups.setdefault(name, []).append(fused)
         return groups
 
-    def _follower(self, each: _Pass) -> str | None:
+    def _follower(self, fused: _Pass) -> str | None:
         """The first that may follow: none that can wake it is to come yet."""
-        enqueues = each.enqueues
-        waiting = each.waiting.union([enqueue.stage for enqueue in enqueues if enqueue.ready])
+        enqueues = fused.enqueues
+        waiting = fused.waiting.union([enqueue.stage for enqueue in enqueues if enqueue.ready])
         for enqueue in enqueues:
             name = enqueue.stage
             if (
-                name not in each.tried
-                and name not in each.waiting
-                and name not in each.claim.held_back
+                name not in fused.tried
+                and name not in fused.waiting
+                and name not in fused.claim.held_back
                 and all(other.is_at_once for other in enqueues if other.stage == name)
                 and self._may_follow(name)
                 and waiting.isdisjoint(self._router.graph.before[name])
@@ -201,13 +201,13 @@ class FusedPasses:
         """One call of a stage; without room for it these passes go on without the stage."""
         stage = pipeline.stage
         name = stage.info.name
-        for each in chosen:
-            each.tried.add(name)
+        for fused in chosen:
+            fused.tried.add(name)
         now = self._clock.monotonic()
         chosen = chosen[: pipeline.capacity.ahead(now, len(chosen))]
         if not chosen or not pipeline.capacity.free(now):
             return
-        claims = [each.claim_for(name) for each in chosen]
+        claims = [fused.claim_for(name) for fused in chosen]
         pipeline.capacity.began(len(claims))
         try:
             answers = await call(stage, claims)
@@ -217,21 +217,21 @@ class FusedPasses:
         finally:
             pipeline.capacity.ended()
         pipeline.capacity.went_well()
-        for each, claim, answer in zip(chosen, claims, answers, strict=True):
+        for fused, claim, answer in zip(chosen, claims, answers, strict=True):
             if isinstance(answer, Exception):
                 continue  # it fails again in its own name, and then that counts
-            self._note(each)
-            pending = build(stage, claim, each.held, answer)
+            self._note(fused)
+            pending = build(stage, claim, fused.held, answer)
             if pending is not None:
-                each.add(claim, pending)
+                fused.add(claim, pending)
 
-    def _note(self, each: _Pass) -> None:
+    def _note(self, fused: _Pass) -> None:
         """The next part may close a circle with those before it."""
-        for part in each.parts[each.noted :]:
+        for part in fused.parts[fused.noted :]:
             if part.digest is not None:
                 commit = part.commit
                 self._chains.note(commit.entity_key, commit.root, part.digest, commit.stage)
-        each.noted = len(each.parts)
+        fused.noted = len(fused.parts)
 
 
 def _batches(passes: Sequence[_Pass], size: int) -> Iterable[Sequence[_Pass]]:

@@ -205,13 +205,13 @@ class Reconciler:
             return False
         did = await self._fire(holdings)
         # Side by side, for most of the time is spent waiting for the store.
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             self._ask(holdings), self.claims.claim_all(), return_exceptions=True
         )
-        for each in found:
-            if isinstance(each, BaseException):
-                raise each
-            did = did or each
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            did = did or result
         self._start_backfills()
         is_late = self._clock.monotonic() >= self._survey_at  # also when there is always something
         if is_late or (not did and self.claims.is_stale):
@@ -226,7 +226,7 @@ class Reconciler:
 
     def _note_holdings(self, holdings: Sequence[HeldShard]) -> None:
         guests = self.shards.guests()
-        held = frozenset(each.shard for each in holdings).union(*guests.values())
+        held = frozenset(holding.shard for holding in holdings).union(*guests.values())
         if held != self._held:
             self._held = held
             self.claims.is_stale = self._has_changes = True
@@ -298,9 +298,9 @@ class Reconciler:
         survey = self._survey = await self._surveyed(holdings)
         self.time.observe(survey.now)
         self._has_changes = self._has_changes or survey.has_changes
-        for each in survey.ready:
-            if each.stage in self._pipelines:
-                self._pipelines[each.stage].note(each.lane, each.at)
+        for ready in survey.ready:
+            if ready.stage in self._pipelines:
+                self._pipelines[ready.stage].note(ready.lane, ready.at)
         now = self._clock.monotonic()
         is_due = any(at <= survey.now for at in self._open_times(now))
         is_fired = survey.timer_at is not None and survey.timer_at <= survey.now
@@ -309,10 +309,9 @@ class Reconciler:
 
     async def _surveyed(self, holdings: Sequence[HeldShard]) -> NextWork:
         """What there is in the shards held here; and, of the stages that are guests, elsewhere."""
-        found = await self._queues.next_work(holdings)
-        survey = replace(
-            found, backfills=[each for each in found.backfills if each[0] in self._pipelines]
-        )
+        here = await self._queues.next_work(holdings)
+        ours = [(stage, shard) for stage, shard in here.backfills if stage in self._pipelines]
+        survey = replace(here, backfills=ours)
         guests = self.shards.guests()
         shards = {shard: held for at in guests.values() for shard, held in at.items()}
         if not shards:
@@ -320,7 +319,7 @@ class Reconciler:
         there = await self._queues.next_work(list(shards.values()))
         return replace(
             survey,
-            ready=[*survey.ready, *(each for each in there.ready if each.stage in guests)],
+            ready=[*survey.ready, *(lane for lane in there.ready if lane.stage in guests)],
             backfills=[*survey.backfills, *(
                 (stage, shard) for stage, shard in there.backfills
                 if shard in guests.get(stage, ()) and self.attendance.may_backfill(stage)
@@ -353,18 +352,18 @@ class Reconciler:
         except Unavailable:
             self._has_changes = True
             raise
-        size = sum(size_of(each.entity, each.states) for each in changed)
+        size = sum(size_of(change.entity, change.states) for change in changed)
         self._has_changes = (
             self._has_changes or len(changed) >= FEED_BATCH or size >= BATCH_BYTES_MAX
         )
         if not changed:
             return False
-        held = [(each, self.shards.holding(each.entity.shard)) for each in changed]
+        held = [(change, self.shards.holding(change.entity.shard)) for change in changed]
         now = self.time.now()
-        ours = [(each, holding) for each, holding in held if holding]
-        answers = [self.router.route(each, holding, now) for each, holding in ours]
+        ours = [(change, holding) for change, holding in held if holding]
+        answers = [self.router.route(change, holding, now) for change, holding in ours]
         stored = await self._queues.route(answers)
-        self.claims.asked([each for each, _ in ours], answers, stored)
+        self.claims.asked([change for change, _ in ours], answers, stored)
         return True
 
     def _start_backfills(self) -> None:

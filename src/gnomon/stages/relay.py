@@ -102,18 +102,18 @@ class Relay:
         self._waiting = await self._survey()
         away = [sink for sink, sender in self._senders.items() if sender.is_away]
         self._ages.note(self._waiting, away=away)
-        due = (each.sink for each in self._waiting if each.due_in <= NOTHING)
+        due = (queue.sink for queue in self._waiting if queue.due_in <= NOTHING)
         return [self._senders[sink] for sink in due if sink in self._senders]
 
     async def _survey(self) -> list[SinkQueue]:
         """What waits in the shards held here; and, of sinks served here, in those of others."""
         holdings = self._ownership.trusted()
-        found = list(await self._outbox.waiting_sinks(holdings)) if holdings else []
+        waiting = list(await self._outbox.waiting_sinks(holdings)) if holdings else []
         guests = {sink: at for sink, at in self._guests().items() if sink in self._senders}
         for sink, at in guests.items():
             there = await self._outbox.waiting_sinks(list(at.values()))
-            found += [each for each in there if each.sink == sink]
-        return found
+            waiting += [queue for queue in there if queue.sink == sink]
+        return waiting
 
     # -- for those who own the time ---------------------------------------------------------------
 
@@ -128,9 +128,9 @@ class Relay:
     def next_at(self) -> datetime | None:
         """When something is due next, as of the last look."""
         times = [
-            max(each.due_in, timedelta(seconds=self._senders[each.sink].pause_s))
-            for each in self._waiting
-            if each.sink in self._senders
+            max(queue.due_in, timedelta(seconds=self._senders[queue.sink].pause_s))
+            for queue in self._waiting
+            if queue.sink in self._senders
         ]
         return self._clock.now() + min(times) if times else None
 

@@ -176,33 +176,33 @@ class StageRunner:
 
     async def _see_through(self, stage: BoundStage, runs: Sequence[StageRun]) -> None:
         """Save them together; those in conflict begin again, each by itself."""
-        pending = [self._decide(stage, run.claim, run.held, run.answer) for run in runs]
-        set_backs = [each for each in pending if isinstance(each, ReturnedClaim)]
-        saves = [(run, each) for run, each in zip(runs, pending, strict=True)
-                 if isinstance(each, PendingCommit)]  # fmt: skip
+        decisions = [self._decide(stage, run.claim, run.held, run.answer) for run in runs]
+        set_backs = [decision for decision in decisions if isinstance(decision, ReturnedClaim)]
+        saves = [(run, decision) for run, decision in zip(runs, decisions, strict=True)
+                 if isinstance(decision, PendingCommit)]  # fmt: skip
         if set_backs:
             await self._returns.put_all(set_backs)
         if self._passes.has_any:
             saves = await self._carry_on(saves)
         open_runs = []
         outcomes: Counter[tuple[str, str]] = Counter()
-        for (run, each), committed in zip(saves, await self._commit(saves), strict=True):
+        for (run, pending), committed in zip(saves, await self._commit(saves), strict=True):
             if committed.kind in CONFLICTS:
                 open_runs.append((run, committed))
             else:
-                outcomes.update(self._ended(run, each, committed))
+                outcomes.update(self._ended(run, pending, committed))
         for (name, outcome), count in outcomes.items():
             self._observer.count("stage_runs", count, stage=name, outcome=outcome)
         if open_runs:
-            await asyncio.gather(*(self._again(stage, *each) for each in open_runs))
+            await asyncio.gather(*(self._again(stage, *begun) for begun in open_runs))
 
     async def _carry_on(
         self, saves: Sequence[tuple[StageRun, PendingCommit]]
     ) -> list[tuple[StageRun, PendingCommit]]:
         """Let other stages have what was made, before it is saved."""
-        begun = [(run.claim, run.held, each) for run, each in saves]
+        begun = [(run.claim, run.held, commit) for run, commit in saves]
         pending = await self._passes.go_on(begun, self._call_timed, self._follow)
-        return [(run, each) for (run, _), each in zip(saves, pending, strict=True)]
+        return [(run, commit) for (run, _), commit in zip(saves, pending, strict=True)]
 
     def _follow(
         self, stage: BoundStage, claim: ClaimedEntity, held: HeldShard, result: StageResult
@@ -217,12 +217,12 @@ class StageRunner:
     ) -> Sequence[CommitResult]:
         answers: Sequence[CommitResult] = ()
         try:
-            answers = await self._commits.put_all([each.commit for _, each in saves])
+            answers = await self._commits.put_all([pending.commit for _, pending in saves])
         finally:
             kinds = [answer.kind for answer in answers] or [CommitKind.LOST] * len(saves)
-            for (_, each), kind in zip(saves, kinds, strict=True):
+            for (_, pending), kind in zip(saves, kinds, strict=True):
                 if kind is not CommitKind.SAVED:
-                    self._passes.take_back(each)
+                    self._passes.take_back(pending)
         return answers
 
     async def _again(self, stage: BoundStage, run: StageRun, committed: CommitResult) -> None:

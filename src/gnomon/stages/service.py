@@ -308,8 +308,8 @@ class StageWorker:
             group.create_task(self.relay.keep_relaying(), name="relay")
             group.create_task(self.limits.keep_asking(), name="stage-limits")
             group.create_task(self._keep_purging(), name="entity-janitor")
-            for each in self._distant():
-                describing = each.keep_described(self._observer, self.reconciler.redescribed)
+            for stage in self._distant():
+                describing = stage.keep_described(self._observer, self.reconciler.redescribed)
                 group.create_task(describing, name="describer")
 
     async def _keep_purging(self) -> None:
@@ -334,11 +334,11 @@ class StageWorker:
             return False
 
     def _distant(self) -> list[RemoteStage]:
-        return [each for each in self._stages if isinstance(each, RemoteStage)]
+        return [stage for stage in self._stages if isinstance(stage, RemoteStage)]
 
     async def drain(self, within: timedelta) -> None:
         await self.reconciler.claims.drain(within)
         await self.reconciler.attendance.leave()
         await self.limits.limiter.leave()
-        for each in self._distant():
-            await each.close()
+        for stage in self._distant():
+            await stage.close()

@@ -43,11 +43,11 @@ class SinkAges:
 
     def note(self, waiting: Sequence[SinkQueue], *, away: Collection[str]) -> None:
         """Take in what a survey found; `away`: sinks that take nothing at present."""
-        ages = {each.sink: each.age for each in waiting}
+        ages = {queue.sink: queue.age for queue in waiting}
         self._seen.update(ages)
         for sink in sorted(self._seen):
             self._note_age(sink, ages.get(sink, NOTHING))
-        behind = [label_of(each.sink) for each in waiting if self._is_behind(each, away)]
+        behind = [label_of(queue.sink) for queue in waiting if self._is_behind(queue, away)]
         if bool(behind) != self.is_behind:
             self.is_behind = bool(behind)
             name = "background_held" if behind else "background_resumed"

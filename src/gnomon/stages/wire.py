@@ -247,7 +247,7 @@ def write_refusal(key: str, error: Exception) -> pb.Refusal:
 
 def read_refusals(message: pb.AfterSaveResponse) -> dict[str, Exception]:
     """Why saves were not accepted, by their keys."""
-    return {each.key: _read_failure(each.failure) for each in message.refused}
+    return {refusal.key: _read_failure(refusal.failure) for refusal in message.refused}
 
 
 def read_outcomes(

@@ -12,8 +12,8 @@ DELETE = "delete_entity"
 
 def audited(stored: Iterable[EntityWrite]) -> dict[tuple[str, str], list[EntityWrite]]:
     """Writes by (author, verb): one entry for each."""
-    found: dict[tuple[str, str], list[EntityWrite]] = {}
+    entries: dict[tuple[str, str], list[EntityWrite]] = {}
     for write in stored:
         verb = DELETE if write.doc is None else PUT
-        found.setdefault((write.author, verb), []).append(write)
-    return found
+        entries.setdefault((write.author, verb), []).append(write)
+    return entries

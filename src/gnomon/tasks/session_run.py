@@ -219,9 +219,9 @@ class SessionRun:
         return None
 
     def _next_first(self) -> None:
-        found = self._admission.another(self._slot, self._tenure.now())
-        if found is not None:
-            self._row = found.id
+        task = self._admission.another(self._slot, self._tenure.now())
+        if task is not None:
+            self._row = task.id
             self._around.used(self._key)
 
     async def _take(self, task_id: int) -> Task | None:
@@ -259,9 +259,9 @@ class SessionRun:
         """What this session performs next, if anything."""
         if not self._tenure.may_take:
             return
-        found = self._admission.reuse(self._slot, ended, self._tenure.now())
-        if found is not None:
-            self._following = found.id
+        task = self._admission.reuse(self._slot, ended, self._tenure.now())
+        if task is not None:
+            self._following = task.id
             self._around.used(self._key)
 
     # -- what became of the row -------------------------------------------------------------------

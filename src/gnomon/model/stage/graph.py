@@ -56,10 +56,8 @@ def build_graph(stages: Mapping[str, Reach]) -> Graph:
         for name in names
     }
     components = _components(names, wakes)  # in reverse order: who is woken comes first
-    rank = {
-        name: place for place, component in enumerate(reversed(components)) for name in component
-    }
-    circles = tuple(tuple(sorted(each)) for each in reversed(components) if len(each) > 1)
+    rank = {name: place for place, part in enumerate(reversed(components)) for name in part}
+    circles = tuple(tuple(sorted(part)) for part in reversed(components) if len(part) > 1)
     return Graph(
         rank=rank,
         before={name: _before(name, wakes, rank) for name in names},
@@ -78,14 +76,14 @@ def build_graph(stages: Mapping[str, Reach]) -> Graph:
 def _before(
     name: str, wakes: Mapping[str, Sequence[str]], rank: Mapping[str, int]
 ) -> frozenset[str]:
-    found: set[str] = set()
+    upstream: set[str] = set()
     waiting = [name]
     while waiting:
         woken = waiting.pop()
-        wakers = {each for each in wakes if woken in wakes[each]} - found
-        found |= wakers
+        wakers = {waker for waker in wakes if woken in wakes[waker]} - upstream
+        upstream |= wakers
         waiting += wakers
-    return frozenset(each for each in found if rank[each] < rank[name])
+    return frozenset(waker for waker in upstream if rank[waker] < rank[name])
 
 
 def _components(names: Sequence[str], wakes: Mapping[str, Sequence[str]]) -> list[list[str]]:
@@ -93,7 +91,7 @@ def _components(names: Sequence[str], wakes: Mapping[str, Sequence[str]]) -> lis
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
-    found: list[list[str]] = []
+    components: list[list[str]] = []
     for start in names:
         if start in index:
             continue
@@ -116,6 +114,6 @@ def _components(names: Sequence[str], wakes: Mapping[str, Sequence[str]]) -> lis
                     low[way[-1][0]] = min(low[way[-1][0]], low[name])
                 if low[name] == index[name]:
                     place = stack.index(name)
-                    found.append(stack[place:])
+                    components.append(stack[place:])
                     del stack[place:]
-    return found
+    return components

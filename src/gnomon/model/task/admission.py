@@ -77,13 +77,13 @@ class _Group:
 
     def first(self, kinds: Iterable[_Kind]) -> _Kind | None:
         """The lane whose first row is next: of those with the highest `max`, the lowest id."""
-        found: _Kind | None = None
+        first: _Kind | None = None
         for kind in kinds:
-            if found is not None and kind.allowed_beside < found.allowed_beside:
+            if first is not None and kind.allowed_beside < first.allowed_beside:
                 break
-            if found is None or self.lanes[kind][0] < self.lanes[found][0]:
-                found = kind
-        return found
+            if first is None or self.lanes[kind][0] < self.lanes[first][0]:
+                first = kind
+        return first
 
     def next_start(self) -> _Kind | None:
         """The lane of the row that may start now, on a session of its own."""
@@ -178,23 +178,23 @@ class Admission:
         while not self.is_full and self._turns:
             key = next(iter(self._turns))
             del self._turns[key]
-            found = self._next_start(self._groups[key])
-            if found is None:
+            task = self._next_start(self._groups[key])
+            if task is None:
                 continue
             self._groups[key].slots += 1
             self.slot_count += 1
             self._turns[key] = None  # again, after the others
-            yield Slot(key=key, opened_at=now, first_max=found.max), found
+            yield Slot(key=key, opened_at=now, first_max=task.max), task
 
     def another(self, slot: Slot, now: float) -> DueTask | None:
         """A new session's first row was not to be had: the next one, on the same slot."""
         group = self._groups[slot.key]
         group.slots -= 1
-        found = self._next_start(group)
+        task = self._next_start(group)
         group.slots += 1
-        if found is not None:
-            slot.first_max, slot.opened_at = found.max, now
-        return found
+        if task is not None:
+            slot.first_max, slot.opened_at = task.max, now
+        return task
 
     def reuse(self, slot: Slot, ended: Task, now: float) -> DueTask | None:
         """What the session of a task that ends performs next; None: its session ends with it."""
@@ -248,10 +248,10 @@ class Admission:
         return False
 
     def _group(self, key: GroupKey) -> _Group:
-        found = self._groups.get(key)
-        if found is None:
-            found = self._groups[key] = _Group()
-        return found
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group()
+        return group
 
     def _note(self, key: GroupKey) -> None:
         """Something changed in a group: it may have something to start, or be over."""

@@ -86,7 +86,7 @@ def read_entries(text: str | bytes, *, data: str, user: str) -> tuple[TaskEntry,
 
 
 def _entry(written: _Written, path: str, data: str, user: str) -> TaskEntry:
-    found = TaskEntry(
+    entry = TaskEntry(
         data=written.data or written.user or data,
         user=written.user or written.data or user,
         schema=written.schema,
@@ -101,11 +101,11 @@ def _entry(written: _Written, path: str, data: str, user: str) -> TaskEntry:
     )
     if written.spi:
         raise ConfigurationError(f"{path}.spi", "is not there: tasks are performed by connections")
-    if found.name and not NAME_PATTERN.fullmatch(found.name):
+    if entry.name and not NAME_PATTERN.fullmatch(entry.name):
         raise ConfigurationError(f"{path}.name", f"must match {NAME_PATTERN.pattern}")
     for key in ("data", "user", "schema", "table"):
-        _check_name(getattr(found, key), f"{path}.{key}")
-    return found
+        _check_name(getattr(entry, key), f"{path}.{key}")
+    return entry
 
 
 def _check_name(name: str, path: str) -> None:
@@ -121,12 +121,12 @@ def _between(value: int, least: int, most: int, path: str) -> int:
 
 def _reset(value: str | float, path: str) -> timedelta:
     try:
-        found = parse_interval(value)
+        interval = parse_interval(value)
     except InvalidSpec as exc:
         raise ConfigurationError(path, exc.problem) from None
-    if found <= timedelta(0):
+    if interval <= timedelta(0):
         raise ConfigurationError(path, "must be above 0")
-    return found
+    return interval
 
 
 def _remote(value: str | list[str], path: str) -> RemotePolicy:
@@ -151,10 +151,10 @@ def _listed(patterns: tuple[str, ...], path: str) -> tuple[str, ...]:
 
 def _distinct(entries: Sequence[TaskEntry]) -> tuple[TaskEntry, ...]:
     """One entry for each table: of those that are alike in it, the last."""
-    found = {entry.identity: entry for entry in entries}
+    distinct = {entry.identity: entry for entry in entries}
     tables: dict[tuple[str, str, str], TaskEntry] = {}
     titles: dict[str, TaskEntry] = {}
-    for entry in found.values():
+    for entry in distinct.values():
         other = tables.setdefault((entry.data, entry.schema, entry.table), entry)
         if other is not entry:
             raise ConfigurationError(
@@ -162,4 +162,4 @@ def _distinct(entries: Sequence[TaskEntry]) -> tuple[TaskEntry, ...]:
             )
         if titles.setdefault(entry.title, entry) is not entry:
             raise ConfigurationError(PATH, f"two tables are called {entry.title!r}")
-    return tuple(found.values())
+    return tuple(distinct.values())

@@ -107,16 +107,15 @@ def read_interval(value: str | float) -> Interval:
     try:
         if len(text) > TEXT_CHARS_MAX:
             raise ValueError
-        found = _from_iso(text) if text.startswith("P") else _from_words(text)
+        interval = _from_iso(text) if text.startswith("P") else _from_words(text)
     except (ValueError, OverflowError):
         raise InvalidSpec(
             "interval", "must be an interval such as 90, '5 min' or '1 hour 30 min'", got=value
         ) from None
-    if abs(found.months) > MONTHS_MAX or abs(found.days) + abs(found.micros) // _US_PER_DAY > (
-        DAYS_MAX
-    ):
+    days = abs(interval.days) + abs(interval.micros) // _US_PER_DAY
+    if abs(interval.months) > MONTHS_MAX or days > DAYS_MAX:
         raise InvalidSpec("interval", "is longer than the calendar", got=value)
-    return found
+    return interval
 
 
 class _Sum:
@@ -152,33 +151,33 @@ def _from_words(text: str) -> Interval:
     if words.lower().endswith(" ago"):
         words, is_ago = words[:-4], True
     words = words.rstrip()
-    found, at = _Sum(), 0
+    amounts, at = _Sum(), 0
     if not words:
         raise ValueError
     while at < len(words):
         part = _PART.match(words, at)
         if part is None or part.end() == at:
             raise ValueError
-        _add_part(found, part, is_last=part.end() == len(words))
+        _add_part(amounts, part, is_last=part.end() == len(words))
         at = part.end()
-    return found.total(sign=-1 if is_ago else 1)
+    return amounts.total(sign=-1 if is_ago else 1)
 
 
-def _add_part(found: _Sum, part: re.Match[str], *, is_last: bool) -> None:
+def _add_part(amounts: _Sum, part: re.Match[str], *, is_last: bool) -> None:
     if part["number"] is None:
         sign = part["sign"]
         if int(part["minutes"]) > 59 or float(part["seconds"] or 0) >= 60:
             raise ValueError
-        found.add(sign + part["hours"], "hours")
-        found.add(sign + part["minutes"], "minutes")
-        found.add(sign + (part["seconds"] or "0"), "seconds")
+        amounts.add(sign + part["hours"], "hours")
+        amounts.add(sign + part["minutes"], "minutes")
+        amounts.add(sign + (part["seconds"] or "0"), "seconds")
     elif part["unit"]:
         unit = _UNITS.get(part["unit"].lower())
         if unit is None:
             raise ValueError
-        found.add(part["number"], unit)
+        amounts.add(part["number"], unit)
     elif is_last:
-        found.add(part["number"], "seconds")
+        amounts.add(part["number"], "seconds")
     else:
         raise ValueError
 
@@ -187,9 +186,9 @@ def _from_iso(text: str) -> Interval:
     whole = _ISO.fullmatch(text)
     if whole is None or not (whole["date"] or whole["time"]):
         raise ValueError
-    found = _Sum()
+    amounts = _Sum()
     for number, letter in _ISO_PART.findall(whole["date"]):
-        found.add(number, _ISO_UNITS[letter])
+        amounts.add(number, _ISO_UNITS[letter])
     for number, letter in _ISO_PART.findall(whole["time"] or ""):
-        found.add(number, _ISO_TIME_UNITS[letter])
-    return found.total()
+        amounts.add(number, _ISO_TIME_UNITS[letter])
+    return amounts.total()

@@ -95,11 +95,11 @@ class AttemptFinisher:
             applied |= await self._ending(ending)
         if going_on:
             applied |= await self._going_on(going_on)
-        found = dict.fromkeys(applied, Recorded.APPLIED)
+        recorded = dict.fromkeys(applied, Recorded.APPLIED)
         refused = [one for one in finishes if one.attempt_id not in applied]
         if refused:
-            found |= await self._refused(refused)
-        return found
+            recorded |= await self._refused(refused)
+        return recorded
 
     async def _plain(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         told: Sequence[str | None] = [None] * len(finishes)
@@ -152,8 +152,8 @@ class AttemptFinisher:
         rows = await self._session.fetch("finish_held", *_keys(finishes), HELD_FOR, *self._shards)
         held = {row["attempt_id"] for row in rows}
         left = [one for one in finishes if one.attempt_id not in held]
-        found = await self._fenced_off(left) if left else {}
-        return found | dict.fromkeys(held, Recorded.HELD)
+        recorded = await self._fenced_off(left) if left else {}
+        return recorded | dict.fromkeys(held, Recorded.HELD)
 
     async def _fenced_off(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
         """What no fence let through: recorded before, or too late and only written down."""

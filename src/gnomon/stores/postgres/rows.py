@@ -27,14 +27,14 @@ class Decoder:
         self._specs: dict[str, Spec] = {}
 
     def spec(self, text: str) -> Spec:
-        found = self._specs.get(text)
-        if found is None:
-            found = read_spec(text)
+        spec = self._specs.get(text)
+        if spec is None:
+            spec = read_spec(text)
             if len(text) <= SPEC_CHARS_CACHED:
                 if len(self._specs) >= SPECS_CACHED:
                     self._specs.clear()
-                self._specs[text] = found
-        return found
+                self._specs[text] = spec
+        return spec
 
     def action_of(self, row: Row) -> Action:
         """Live or finished: the columns of `get_live`, `get_finished` and the listing."""

@@ -281,7 +281,7 @@ class PostgresWork:
     ) -> dict[Lane, datetime]:
         """Where the next look goes on; behind rows of one moment, if they are all it looked at."""
         counts = [demand.limit + _looked_at(demand) for demand in blocked]
-        rows = await self._per_lane("begin_reached", blocked, many=counts, each=counts)
+        rows = await self._per_lane("begin_reached", blocked, many=counts, by_lane=counts)
         return {
             demand.lane: max(row["reached_at"], (demand.since or left.refused[demand.lane]) + TICK)
             for demand, row in zip(blocked, rows, strict=True)
@@ -303,21 +303,26 @@ class PostgresWork:
         if not asked:
             return left
         moments = [MOMENT] * len(asked)
-        next_rows = await self._per_lane("begin_next_due", asked, many=MOMENT, each=moments)
+        next_rows = await self._per_lane("begin_next_due", asked, many=MOMENT, by_lane=moments)
         for demand, row in zip(asked, next_rows, strict=True):
             left.add(demand.lane, row, is_short=given[demand.lane] < demand.limit)
         return left._replace(looked_at=next_rows[0]["now"])
 
     async def _per_lane(
-        self, query: str, demands: Sequence[BeginRequest], *, many: object, each: Sequence[object]
+        self,
+        query: str,
+        demands: Sequence[BeginRequest],
+        *,
+        many: object,
+        by_lane: Sequence[object],
     ) -> Sequence[Row]:
         """One row for each lane, about what lies in it from `since` on. The last parameter is
-        `many` for all lanes at once, or its part of `each` for one after the other."""
+        `many` for all lanes at once, or its part of `by_lane` for one after the other."""
         if len(demands) > 1 and self._database.many_shards:
             sinces = [demand.since for demand in demands]
             return await self._database.fetch(query, *lane_columns(demands), sinces, many)
         rows: list[Row] = []
-        for demand, value in zip(demands, each, strict=True):
+        for demand, value in zip(demands, by_lane, strict=True):
             rows += await self._database.fetch(f"{query}_lane", *demand.lane, demand.since, value)
         return rows
 
@@ -404,10 +409,10 @@ class PostgresWork:
         return sorted(orphans, key=lambda orphan: orphan.guid)[:limit]
 
     async def settle(self, settlements: Sequence[SettleRequest]) -> int:
-        unique = {settlement.lapsed.guid: settlement for settlement in settlements}
+        unique = {row.lapsed.guid: row for row in settlements}
         ordered = [unique[guid] for guid in sorted(unique)]
         count = 0
-        for chosen, only in self._database.split(ordered, lambda each: each.lapsed.shard):
+        for chosen, only in self._database.split(ordered, lambda row: row.lapsed.shard):
             async with self._database.transaction("settle") as session:
                 count += await settle_rows(session, chosen, only)
         return count

@@ -92,5 +92,5 @@ def _connect_timeout(options: Mapping[str, str]) -> float:
 
 def _without_place(words: str) -> str:
     """Without `connection to server at "…", port … failed: `, which the original leaves out."""
-    place, found, rest = words.partition(" failed: ")
-    return rest if found and place.startswith("connection to server") else words
+    place, separator, rest = words.partition(" failed: ")
+    return rest if separator and place.startswith("connection to server") else words

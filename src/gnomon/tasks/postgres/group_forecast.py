@@ -33,6 +33,6 @@ class GroupForecast:
     def take(self, key: GroupKey, task_id: int) -> bytes | None:
         """The input of a row, once."""
         group = self._inputs.get(key)
-        found = None if group is None else group.pop(task_id, None)
-        self._count -= found is not None
-        return found
+        task_input = None if group is None else group.pop(task_id, None)
+        self._count -= task_input is not None
+        return task_input

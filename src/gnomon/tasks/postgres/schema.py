@@ -170,7 +170,7 @@ class DatabaseMaker:
         self._place = place
         self._options = options
 
-    async def found(self) -> Sequence[str]:
+    async def make(self) -> Sequence[str]:
         """What was made. Errors: ConfigurationError, Unavailable."""
         entry = self._place.entry
         wire = await self._connect()

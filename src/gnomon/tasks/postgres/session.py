@@ -186,12 +186,12 @@ class LocalSession:
 
     def _foreseen(self, end: AttemptEnd, then: int) -> bytes | None:
         """The input of what follows, where it may be sent before that is known to follow."""
-        found = self._place.foreseen.take(self._key, then)
-        if found is None or not (end.is_plain and end.shares and self._is_light):
+        task_input = self._place.foreseen.take(self._key, then)
+        if task_input is None or not (end.is_plain and end.shares and self._is_light):
             return None
-        if end.taken.task.save or self._is_time_to_plan() or not self._shares(text_of(found)):
+        if end.taken.task.save or self._is_time_to_plan() or not self._shares(text_of(task_input)):
             return None
-        return found
+        return task_input
 
     async def _record_ahead(
         self, end: AttemptEnd, following: NextTask

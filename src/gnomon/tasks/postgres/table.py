@@ -81,7 +81,7 @@ class PostgresTaskTable:
     # -- making it --------------------------------------------------------------------------------
 
     async def prepare(self) -> Sequence[str]:
-        done = list(await DatabaseMaker(self._place, self._login_options()).found())
+        done = list(await DatabaseMaker(self._place, self._login_options()).make())
         return [*done, *await TableMaker(self._place, self._control).make()]
 
     def _login_options(self) -> dict[str, str]:

@@ -118,37 +118,41 @@ class TableAccess:
 
     def options(self) -> dict[str, str]:
         """How the table's login connects."""
-        found = {**read_dsn(self._dsn.reveal()), "dbname": self.entry.data, "user": self.entry.user}
+        options = {
+            **read_dsn(self._dsn.reveal()),
+            "dbname": self.entry.data,
+            "user": self.entry.user,
+        }
         if self.entry.password is not None:
-            found["password"] = self.entry.password.reveal()
-        found["client_encoding"] = "UTF8"
-        found.setdefault("gssencmode", "disable")  # asking for it costs a round trip
-        return found
+            options["password"] = self.entry.password.reveal()
+        options["client_encoding"] = "UTF8"
+        options.setdefault("gssencmode", "disable")  # asking for it costs a round trip
+        return options
 
     def control_options(self) -> dict[str, str]:
         """The same for statements of ours."""
-        found = self.options()
-        found["application_name"] = f"gnomon tasks {self.entry.schema}.{self.entry.table}"
-        found["options"] = _joined(found.get("options"), PLANNER, WRITING)
-        return found
+        options = self.options()
+        options["application_name"] = f"gnomon tasks {self.entry.schema}.{self.entry.table}"
+        options["options"] = _joined(options.get("options"), PLANNER, WRITING)
+        return options
 
     def results_options(self) -> dict[str, str]:
         """The same for what many tasks share: none of them waits long for a row's lock."""
-        found = self.control_options()
-        found["options"] = _joined(found["options"], f"-c lock_timeout={LOCK_MS}")
-        return found
+        options = self.control_options()
+        options["options"] = _joined(options["options"], f"-c lock_timeout={LOCK_MS}")
+        return options
 
     def session_options(self, group: str | None) -> dict[str, str]:
         """The same for tasks: the server ends a task whose client is gone."""
-        found = self.options()
-        found["application_name"] = self.application_name(group or "")
-        found["options"] = _joined(
-            found.get("options"),
+        options = self.options()
+        options["application_name"] = self.application_name(group or "")
+        options["options"] = _joined(
+            options.get("options"),
             "-c client_connection_check_interval=1000",
             self._default_options(),
             self.task_options(group),
         )
-        return found
+        return options
 
     def _default_options(self) -> str:
         """The original's settings with their values, where neither role nor database has them."""

@@ -39,35 +39,35 @@ class PostgresTaskRows:
     async def page(
         self, *, states: Sequence[str], group: str | None, after: int, limit: int
     ) -> Sequence[TaskSummary]:
-        [found] = await self._together(
+        [texts] = await self._together(
             ("task_page", after, ",".join(states) or None, group, limit, TEXT_CHARS_SHOWN)
         )
-        return [_shown(msgspec.json.decode(text, type=TaskSummary)) for text in found]
+        return [_shown(msgspec.json.decode(text, type=TaskSummary)) for text in texts]
 
     async def get(self, task_id: int) -> TaskDetail | None:
-        [found] = await self._together(("task_detail", task_id))
-        return _detail(found)
+        [texts] = await self._together(("task_detail", task_id))
+        return _detail(texts)
 
     async def live_count(self, *, limit: int) -> int:
-        [found] = await self._together(("live_tasks", limit))
-        return int(found[0])
+        [texts] = await self._together(("live_tasks", limit))
+        return int(texts[0])
 
     async def insert(self, draft: TaskDraft) -> TaskDetail:
         text = msgspec.json.encode(draft).decode()
-        *_, found = await self._together(
+        *_, texts = await self._together(
             ("insert_task", text), ("fill_task", text), ("task_detail", None)
         )
-        detail = _detail(found)
+        detail = _detail(texts)
         assert detail is not None
         return detail
 
     async def stop(self, task_id: int) -> TaskDetail | None:
-        *_, found = await self._together(("stop_task", task_id), ("task_detail", task_id))
-        return _detail(found)
+        *_, texts = await self._together(("stop_task", task_id), ("task_detail", task_id))
+        return _detail(texts)
 
     async def plan(self, task_id: int) -> TaskDetail | None:
-        *_, found = await self._together(("plan_task", task_id), ("task_detail", task_id))
-        return _detail(found)
+        *_, texts = await self._together(("plan_task", task_id), ("task_detail", task_id))
+        return _detail(texts)
 
     async def close(self) -> None:
         self._control.close()
@@ -94,8 +94,8 @@ def _parameter(value: object) -> bytes | None:
     return None if value is None else str(value).encode()
 
 
-def _detail(found: Sequence[bytes]) -> TaskDetail | None:
-    return _shown(msgspec.json.decode(found[0], type=TaskDetail)) if found else None
+def _detail(texts: Sequence[bytes]) -> TaskDetail | None:
+    return _shown(msgspec.json.decode(texts[0], type=TaskDetail)) if texts else None
 
 
 def _shown(task: T) -> T:

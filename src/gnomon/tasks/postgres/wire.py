@@ -173,7 +173,7 @@ class Wire:
 
     async def results(self, count: int) -> list[Result]:
         """Of the next statements in the pipeline. Errors: WireLost."""
-        found, is_busy, pending = [], self._connection.is_busy, self._pending
+        results, is_busy, pending = [], self._connection.is_busy, self._pending
         for _ in range(count):
             parts = pending.popleft()
             while is_busy():
@@ -188,8 +188,8 @@ class Wire:
                 await self._end_of_pieces()
             if result.status in BAD_STATUSES or (parts > 1 and result.status == ABORTED):
                 self.forget_prepared()  # whether it has been prepared is not known
-            found.append(result)
-        return found
+            results.append(result)
+        return results
 
     def _next_in_pipeline(self) -> Result:
         result = self._received(self._connection.get_result())
@@ -386,8 +386,8 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 
 def _readable_bytes(fd: int) -> int:
-    found: int = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\x00" * 4))[0]
-    return found
+    count: int = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\x00" * 4))[0]
+    return count
 
 
 def _resident_bytes() -> int:

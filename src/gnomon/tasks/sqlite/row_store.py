@@ -127,13 +127,13 @@ class TaskRowStore:
         at = {"now": text_of(now)}
         if mark is None:
             named = {"after": None if after is None else bytes_of(after), "limit": GROUPS_MAX}
-            found = box.ask(self.sql["due_groups"], **at, **named)
-            rest = found[-1][0] if len(found) == GROUPS_MAX else None
-            return [name for name, is_due in found if is_due], rest, False
+            rows = box.ask(self.sql["due_groups"], **at, **named)
+            rest = rows[-1][0] if len(rows) == GROUPS_MAX else None
+            return [name for name, is_due in rows if is_due], rest, False
         since = {"plan": text_of(mark.plan), "limit": NEWS_MAX}
-        found = box.ask(self.sql["new_groups"], **at, **since, id=mark.id)
+        rows = box.ask(self.sql["new_groups"], **at, **since, id=mark.id)
         [(ripe,)] = box.ask(self.sql["ripe_count"], **at, **since)
-        return [name for (name,) in found], None, max(ripe, last_id - mark.id) >= NEWS_MAX
+        return [name for (name,) in rows], None, max(ripe, last_id - mark.id) >= NEWS_MAX
 
     def _next_expiry(self, box: TaskSandbox, now: datetime) -> datetime | None:
         lengths = box.ask(self.sql["first_to_expire"], limit=LENGTHS_MAX, after=b"")
@@ -155,8 +155,8 @@ class TaskRowStore:
         few = max(FEW_ROWS, limit)
         rows = [WindowRow(*row) for row in box.ask(self.sql["window_due"], **wanted, limit=few)]
         if has_more := len(rows) >= few:
-            found = box.ask(self.sql["window_ordered"], **wanted, limit=LOOKED_AT * limit)
-            rows = [WindowRow(*row) for row in found]
+            ordered = box.ask(self.sql["window_ordered"], **wanted, limit=LOOKED_AT * limit)
+            rows = [WindowRow(*row) for row in ordered]
         firsts = {row.id: first for row in rows if (first := row.first) is not None}
         waiting = [row.waiting for row in rows if row.id not in firsts and row.is_lasting(now)]
         waiting.sort(key=lambda row: (-row.allowed_beside, row.id))
@@ -171,10 +171,10 @@ class TaskRowStore:
 
     def take(self, box: TaskSandbox, task_id: int, *, pid: int) -> Task | None:
         """TAKE or due PLAN becomes WORK. A row that cannot be read ends at once."""
-        found = box.ask(self.sql["row"], id=task_id)
-        if not found:
+        rows = box.ask(self.sql["row"], id=task_id)
+        if not rows:
             return None
-        now, row = self._clock.now(), TaskRow(*found[0])
+        now, row = self._clock.now(), TaskRow(*rows[0])
         try:
             if not row.is_due(now):
                 return None
@@ -219,8 +219,8 @@ class TaskRowStore:
 
     def fence(self, box: TaskSandbox, task_id: int) -> tuple[str, int | None, str | None] | None:
         """The state of a row, and whose attempt it says it is; None if it is gone."""
-        found = box.ask(self.sql["repetition"], id=task_id)
-        return None if not found else RepetitionRow(*found[0])[:3]
+        rows = box.ask(self.sql["repetition"], id=task_id)
+        return None if not rows else RepetitionRow(*rows[0])[:3]
 
     @staticmethod
     def attempt(task: Task, pid: int) -> tuple[int, str]:
@@ -243,9 +243,9 @@ class TaskRowStore:
     def _end(
         self, box: TaskSandbox, task_id: int, outcome: Outcome, now: datetime, *, statement: str
     ) -> None:
-        [found] = box.ask(self.sql["repetition"], id=task_id)
+        [row] = box.ask(self.sql["repetition"], id=task_id)
         try:
-            ending = settle(RepetitionRow(*found).repetition(), outcome, now=now)
+            ending = settle(RepetitionRow(*row).repetition(), outcome, now=now)
         except InvalidColumn as exc:  # the task itself wrote it
             error = outcome.error or plain_error(str(exc), statement=statement)
             outcome = Outcome(output=outcome.output or "", error=error)
@@ -312,8 +312,8 @@ class TaskRowStore:
 
     def _expire(self, box: TaskSandbox, task_id: int, now: datetime) -> bool:
         """Whether it is gone: what waits for the first time of its `cron` is planned for that."""
-        [found] = box.ask(self.sql["repetition"], id=task_id)
-        row = RepetitionRow(*found)
+        [values] = box.ask(self.sql["repetition"], id=task_id)
+        row = RepetitionRow(*values)
         if row.first is not None:
             self.plan_first(box, {task_id: row.first})
             return False

@@ -27,8 +27,8 @@ def moment_of(text: str) -> datetime:
     """A stored time; one before our calendar is the beginning of it."""
     if text.startswith("0000-"):
         return FIRST
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def interval_of(text: str) -> Interval:

@@ -54,8 +54,8 @@ def _prepared(connection: sqlite3.Connection, path: Path, table: str) -> list[st
     for name in SCHEMA:
         if _defined(sql[name]) not in before:
             connection.execute(sql[name])
-    found = {name for (name,) in connection.execute(sql["table_columns"], {"table_name": table})}
-    if missing := sorted(NEEDED - found):
+    columns = {name for (name,) in connection.execute(sql["table_columns"], {"table_name": table})}
+    if missing := sorted(NEEDED - columns):
         connection.execute("ROLLBACK")
         raise ConfigurationError(
             SETTING, f"the table {table} of {path} has no columns {', '.join(missing)}"
@@ -83,6 +83,6 @@ def _objects(connection: sqlite3.Connection, sql: str) -> frozenset[str]:
 
 def _defined(statement: str) -> str:
     """The name of what a statement creates."""
-    found = _CREATED.search(statement)
-    assert found is not None
-    return found["quoted"].replace('""', '"') if found["quoted"] else found["plain"]
+    match = _CREATED.search(statement)
+    assert match is not None
+    return match["quoted"].replace('""', '"') if match["quoted"] else match["plain"]

@@ -88,14 +88,14 @@ class _Open:
 def split(text: str) -> Iterator[ParsedStatement]:
     """The statements of an input, without what is only space and comment."""
     current = _Open(0)
-    for found in _TOKEN.finditer(text):
-        kind, piece = found.lastgroup, found[0]
+    for token in _TOKEN.finditer(text):
+        kind, piece = token.lastgroup, token[0]
         if kind == "space":
             continue
         if piece == ";" and current.ends_here:
             if not current.is_empty:
-                yield current.closed(text[current.start : found.start()].strip())
-            current = _Open(found.end())
+                yield current.closed(text[current.start : token.start()].strip())
+            current = _Open(token.end())
         else:
             current.add(piece, is_word=kind == "word")
     if not current.is_empty:

@@ -133,10 +133,10 @@ class SqliteTaskTable:
         books = self._books
         if key.remote is not None:
             return GroupWindow([], has_more=False)
-        found, firsts = await self._read(lambda box: books.window(box, key.group, limit))
+        window, firsts = await self._read(lambda box: books.window(box, key.group, limit))
         if firsts:
             await self._owning(lease_guid, lambda box: books.plan_first(box, firsts), None)
-        return found
+        return window
 
     async def listen(self, callback: Callable[[], None]) -> None:
         loop, stop = asyncio.get_running_loop(), threading.Event()
@@ -161,10 +161,10 @@ class SqliteTaskTable:
                 with closing(self._new_box()) as box:
                     box.open()
                     while not stop.wait(LISTEN_S):
-                        found = box.data_version()
-                        if version is not None and found != version:
+                        seen = box.data_version()
+                        if version is not None and seen != version:
                             tell()
-                        version = found
+                        version = seen
             except BoxRefusal:
                 version = None
                 stop.wait(AGAIN_S)

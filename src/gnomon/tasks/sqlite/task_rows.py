@@ -41,8 +41,8 @@ class SqliteTaskRows:
         }
 
         def call(connection: sqlite3.Connection) -> list[TaskSummary]:
-            found = connection.execute(self._sql["task_page"], values).fetchall()
-            return [msgspec.convert(_values(row), TaskSummary) for row in found]
+            rows = connection.execute(self._sql["task_page"], values).fetchall()
+            return [msgspec.convert(_values(row), TaskSummary) for row in rows]
 
         return await self._call(call)
 
@@ -108,11 +108,11 @@ class SqliteTaskRows:
 
 
 def _values(row: sqlite3.Row) -> Mapping[str, Any]:
-    found = dict(row)
+    values = dict(row)
     for name in _MOMENTS:
-        if found.get(name) is not None:
-            found[name] = moment_of(found[name])
+        if values.get(name) is not None:
+            values[name] = moment_of(values[name])
     for name in _FLAGS:
-        if name in found:
-            found[name] = bool(found[name])
-    return found
+        if name in values:
+            values[name] = bool(values[name])
+    return values

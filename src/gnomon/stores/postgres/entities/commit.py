@@ -106,7 +106,7 @@ async def _save(
     session: Session, passes: Sequence[Sequence[CommitPart]], only: tuple[int, ...]
 ) -> RowsMade:
     """All under the lock of the entities; what goes out has the states as they are by then."""
-    saves = [save for each in passes for save in each]
+    saves = [save for parts in passes for save in parts]
     now, has_relay = saves[0].facts.now, saves[0].facts.has_relay
     await save_states(session, states_of([save.commit for save in saves]), only)
     await _write(session, passes, now, only, has_relay=has_relay)
@@ -134,9 +134,9 @@ async def _write(
     """What entities are now, with its notes and what goes out."""
     counted = [
         (parts, facts.entity_row)
-        for each in passes
-        if (parts := [part for part, _ in each if counts(part)])
-        for facts in [each[0].facts]
+        for fused in passes
+        if (parts := [part for part, _ in fused if counts(part)])
+        for facts in [fused[0].facts]
     ]
     if not counted:
         return
@@ -152,6 +152,6 @@ async def _write(
     noted = [part for parts, _ in counted for part in parts if part.doc is not None]
     await write_notes(session, [note_of(part, now) for part in noted], only)
     outgoing = [
-        each for parts, _ in counted for each in publications_of(parts, now, has_relay=has_relay)
+        entry for parts, _ in counted for entry in publications_of(parts, now, has_relay=has_relay)
     ]
     await publish(session, outgoing, only)

@@ -28,10 +28,10 @@ async def make_offers(
 ) -> RowsMade:
     """One statement for each kind of offer, unless one (entity, stage) has several."""
     made: RowsMade = {}
-    batches = list(apart(offered, lambda each: (each.key, each.offer.stage)))
+    batches = list(apart(offered, lambda row: (row.key, row.offer.stage)))
     for batch in batches:
-        await _arm(session, [each for each in batch if each.offer.wake is not None], only)
-        await _park(session, [each for each in batch if each.offer.looping is not None], only)
+        await _arm(session, [row for row in batch if row.offer.wake is not None], only)
+        await _park(session, [row for row in batch if row.offer.looping is not None], only)
         for kind, ready in _ready_kinds(batch).items():
             for row in await _ready(session, kind, ready, only):
                 if row["is_new"] and len(batches) == 1:  # else it may have been merged since
@@ -53,10 +53,10 @@ class EnqueueBatch(NamedTuple):
 
 def _ready_kinds(offered: Sequence[EnqueueRow]) -> dict[EnqueueBatch, list[EnqueueRow]]:
     kinds: dict[EnqueueBatch, list[EnqueueRow]] = {}
-    for each in offered:
-        offer = each.offer
+    for row in offered:
+        offer = row.offer
         if offer.ready and offer.looping is None:
-            kinds.setdefault(EnqueueBatch(offer.frees, offer.debounce), []).append(each)
+            kinds.setdefault(EnqueueBatch(offer.frees, offer.debounce), []).append(row)
     return kinds
 
 
@@ -65,13 +65,13 @@ async def _ready(
 ) -> Sequence[Row]:
     return await session.fetch(
         "enqueue_ready",
-        *columns([each.key for each in offered]),
-        [each.offer.stage for each in offered],
-        sparse([each.offer.lane or None for each in offered]),
-        sparse([max(each.offer.delay, kind.debounce) or None for each in offered]),
-        [each.offer.reason for each in offered],
-        [each.offer.root for each in offered],
-        [each.offer.depth for each in offered],
+        *columns([row.key for row in offered]),
+        [row.offer.stage for row in offered],
+        sparse([row.offer.lane or None for row in offered]),
+        sparse([max(row.offer.delay, kind.debounce) or None for row in offered]),
+        [row.offer.reason for row in offered],
+        [row.offer.root for row in offered],
+        [row.offer.depth for row in offered],
         kind.frees,
         BACKOFF_FLOOR,
         kind.debounce,
@@ -85,11 +85,11 @@ async def _arm(session: Session, offered: Sequence[EnqueueRow], only: tuple[int,
     if offered:
         await session.fetch(
             "enqueue_timer",
-            *columns([each.key for each in offered]),
-            [each.offer.stage for each in offered],
-            [each.offer.wake for each in offered],
-            [each.offer.root for each in offered],
-            [each.offer.depth for each in offered],
+            *columns([row.key for row in offered]),
+            [row.offer.stage for row in offered],
+            [row.offer.wake for row in offered],
+            [row.offer.root for row in offered],
+            [row.offer.depth for row in offered],
             *only,
         )
 
@@ -98,13 +98,13 @@ async def _park(session: Session, offered: Sequence[EnqueueRow], only: tuple[int
     if offered:
         await session.fetch(
             "enqueue_looping",
-            *columns([each.key for each in offered]),
-            [each.offer.stage for each in offered],
-            [each.offer.lane for each in offered],
-            [each.offer.reason for each in offered],
-            [each.offer.root for each in offered],
-            [each.offer.depth for each in offered],
-            [each.offer.looping for each in offered],
+            *columns([row.key for row in offered]),
+            [row.offer.stage for row in offered],
+            [row.offer.lane for row in offered],
+            [row.offer.reason for row in offered],
+            [row.offer.root for row in offered],
+            [row.offer.depth for row in offered],
+            [row.offer.looping for row in offered],
             REASONS_MAX,
             *only,
         )

@@ -47,20 +47,21 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
     if not places:
         return {}
     async with database.transaction("commit") as session:
-        rows = await session.fetch("commit_plain", *_arguments([commits[each] for each in places]))
+        candidates = [commits[place] for place in places]
+        rows = await session.fetch("commit_plain", *_arguments(candidates))
         saved = sorted(places[row["place"] - 1] for row in rows if row["place"] is not None)
         made = {row["entity_key"]: new_row_of(row) for row in rows if row["place"] is None}
         chosen = [commits[place] for place in saved]
         if rows and rows[0]["settled"] < len(saved):
             await _settle_others(session, chosen)
-        passes = [each for each in chosen if each.then]
+        passes = [commit for commit in chosen if commit.then]
         timers = await _write_rest(session, passes, rows[0]) if passes else []
         others = await make_offers(session, [*_offers_left(chosen, made), *timers], ())
-        fed = [each for each in chosen if each.doc is not None and each.unrouted]
+        fed = [commit for commit in chosen if commit.doc is not None and commit.unrouted]
         if fed:
-            keys = columns([key_of(each) for each in fed])
-            epochs = [each.epoch for each in fed]
-            await session.fetch("save_changed", *keys, epochs, [each.version for each in fed])
+            keys = columns([key_of(commit) for commit in fed])
+            epochs = [commit.epoch for commit in fed]
+            await session.fetch("save_changed", *keys, epochs, [commit.version for commit in fed])
     answers = {}
     for place in saved:
         key = commits[place].entity_key
@@ -83,12 +84,12 @@ async def _write_rest(session: Session, passes: Sequence[Commit], told_of: Row) 
     """What further stages made in the same passes, whose entities and notes are saved: all but
     that. Timers are left for those that have no row."""
     now, has_relay = told_of["now"], told_of["has_relay"]
-    then = [part for each in passes for part in each.then]
+    then = [part for commit in passes for part in commit.then]
     await save_states(session, states_of(then), ())
     outgoing = [
-        each
+        entry
         for commit in passes
-        for each in publications_of(commit.parts, now, has_relay=has_relay)
+        for entry in publications_of(commit.parts, now, has_relay=has_relay)
     ]
     await publish(session, outgoing, ())
     told = [part for part in then if part.note or not isinstance(part.wake, Unchanged)]
@@ -98,8 +99,8 @@ async def _write_rest(session: Session, passes: Sequence[Commit], told_of: Row) 
     await settle_commits(session, list(zip(told, facts, strict=True)), ())
     return [
         EnqueueRow(key_of(part), timer_alone(part))
-        for part, each in zip(told, facts, strict=True)
-        if each.queue_row is None and isinstance(part.wake, datetime)
+        for part, claim_facts in zip(told, facts, strict=True)
+        if claim_facts.queue_row is None and isinstance(part.wake, datetime)
     ]
 
 
@@ -123,35 +124,36 @@ def _is_plain(commit: Commit) -> bool:
 
 
 def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
-    offers = [_plain_offer(each) for each in commits]
-    states = [each.state if isinstance(each.state, StateWrite) else None for each in commits]
-    alone = [None if each.then else each for each in commits]  # what goes out of a pass comes later
-    outgoing = [each if each and counts(each) else None for each in alone]
+    offers = [_plain_offer(commit) for commit in commits]
+    states = [commit.state if isinstance(commit.state, StateWrite) else None for commit in commits]
+    # What goes out of a pass comes later.
+    alone = [None if commit.then else commit for commit in commits]
+    outgoing = [commit if commit and counts(commit) else None for commit in alone]
     return (
-        [each.shard for each in commits],
-        [each.lease_guid for each in commits],
-        [each.entity_key for each in commits],
-        [each.stage for each in commits],
-        [each.seq for each in commits],
-        [each.epoch for each in commits],
-        [each.version for each in commits],
-        sparse([each.state_version or None for each in commits]),
-        sparse([last_doc(each.parts) if each.then else each.doc for each in commits]),
-        [write_texts(each.paths) for each in commits],
-        [each.root for each in commits],
-        [each.depth for each in commits],
-        sparse([None if isinstance(each.wake, Unchanged) else True for each in commits]),
-        sparse([None if isinstance(each.wake, Unchanged) else each.wake for each in commits]),
-        sparse([each.note or None for each in commits]),
-        sparse([None if each is None else save_key_of(each) for each in outgoing]),
-        sparse([None if each is None else each.after_save or None for each in outgoing]),
+        [commit.shard for commit in commits],
+        [commit.lease_guid for commit in commits],
+        [commit.entity_key for commit in commits],
+        [commit.stage for commit in commits],
+        [commit.seq for commit in commits],
+        [commit.epoch for commit in commits],
+        [commit.version for commit in commits],
+        sparse([commit.state_version or None for commit in commits]),
+        sparse([last_doc(commit.parts) if commit.then else commit.doc for commit in commits]),
+        [write_texts(commit.paths) for commit in commits],
+        [commit.root for commit in commits],
+        [commit.depth for commit in commits],
+        sparse([None if isinstance(commit.wake, Unchanged) else True for commit in commits]),
+        sparse([None if isinstance(commit.wake, Unchanged) else commit.wake for commit in commits]),
+        sparse([commit.note or None for commit in commits]),
+        sparse([None if commit is None else save_key_of(commit) for commit in outgoing]),
+        sparse([None if commit is None else commit.after_save or None for commit in outgoing]),
         sparse([None if state is None else state.revision for state in states]),
         sparse([None if state is None else state.type for state in states]),
         sparse([None if state is None else state.body for state in states]),
         sparse([None if offer is None else offer.stage for offer in offers]),
         sparse([None if offer is None else offer.reason for offer in offers]),
-        sparse([version_count(each.then) or None for each in commits]),
-        sparse([sum(map(counts, each.then)) or None for each in commits]),
+        sparse([version_count(commit.then) or None for commit in commits]),
+        sparse([sum(map(counts, commit.then)) or None for commit in commits]),
         *_then(commits),
     )
 

@@ -170,11 +170,11 @@ async def _note_owner(database: Database, worker: UUID, holdings: Sequence[HeldS
     """Only what is not known yet: leases are kept for long."""
     rows = await database.fetch("attend_owners", worker)
     known = {(shard, lease_guid) for shard, lease_guid in rows}
-    new = [each for each in holdings if (each.shard, each.lease_guid) not in known]
+    new = [holding for holding in holdings if (holding.shard, holding.lease_guid) not in known]
     if new:
-        new.sort(key=lambda each: each.shard)
-        leases = [each.lease_guid for each in new]
-        await database.fetch("attend_own", worker, [each.shard for each in new], leases)
+        new.sort(key=lambda holding: holding.shard)
+        leases = [holding.lease_guid for holding in new]
+        await database.fetch("attend_own", worker, [holding.shard for holding in new], leases)
 
 
 def _count_of(status: str, lane: int) -> str:

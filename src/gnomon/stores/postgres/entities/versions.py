@@ -166,17 +166,17 @@ async def publish(
     if publications:
         await session.fetch(
             "save_publish",
-            *columns([each.key for each in publications]),
-            [each.sink for each in publications],
-            [each.stage for each in publications],
-            [each.author for each in publications],
-            [each.root for each in publications],
-            [write_texts(each.paths) for each in publications],
-            [each.save_key for each in publications],
-            [each.at for each in publications],
-            sparse([each.doc for each in publications]),
-            sparse([each.versions_after or None for each in publications]),
-            sparse([each.saves_after or None for each in publications]),
+            *columns([entry.key for entry in publications]),
+            [entry.sink for entry in publications],
+            [entry.stage for entry in publications],
+            [entry.author for entry in publications],
+            [entry.root for entry in publications],
+            [write_texts(entry.paths) for entry in publications],
+            [entry.save_key for entry in publications],
+            [entry.at for entry in publications],
+            sparse([entry.doc for entry in publications]),
+            sparse([entry.versions_after or None for entry in publications]),
+            sparse([entry.saves_after or None for entry in publications]),
             *only,
         )
 

@@ -61,14 +61,14 @@ class CompletedWrite(NamedTuple):
 
 async def write(database: Database, writes: Sequence[EntityWrite]) -> list[Entity | None]:
     answers: list[Entity | None] = [None] * len(writes)
-    for group in database.groups(each.shard for each in writes):
+    for group in database.groups(write.shard for write in writes):
         async with database.transaction("write") as session:
             stored: list[CompletedWrite] = []
             for places in apart(group.places, lambda place: _key(writes[place])):
                 stored += await _write(session, writes, places, group.shards)
             await _audit_writes(session, stored)
-        for each in stored:
-            answers[each.put.place] = _entity(each)
+        for done in stored:
+            answers[done.put.place] = _entity(done)
     return answers
 
 
@@ -77,7 +77,7 @@ async def _audit_writes(session: Session, stored: Sequence[CompletedWrite]) -> N
     if not stored:
         return
     at = stored[0].at
-    for (author, verb), some in audited(each.put.write for each in stored).items():
+    for (author, verb), some in audited(done.put.write for done in stored).items():
         first = some[0]
         await session.fetch(
             "write_audit_entry", at, first.root, first.shard, len(some), verb, author, first.key
@@ -151,17 +151,17 @@ async def _follow(
     session: Session, stored: Sequence[CompletedWrite], only: tuple[int, ...]
 ) -> None:
     """All that comes with a new version: its note, rows that go, who is to be asked and told."""
-    notes = [_note(each) for each in stored]
+    notes = [_note(done) for done in stored]
     await write_notes(session, notes, only)
-    gone = [each for each in stored if each.put.write.doc is None]
-    publications = [_publication(each, RELAY) for each in stored if each.has_relay]
+    gone = [done for done in stored if done.put.write.doc is None]
+    publications = [_publication(done, RELAY) for done in stored if done.has_relay]
     if gone:
         publications += await _clear(session, gone, only)
-    revived = [each.put.key for each in stored if each.put.epoch > 1 and each.put.version == 1]
+    revived = [done.put.key for done in stored if done.put.epoch > 1 and done.put.version == 1]
     if revived:
         await session.fetch("save_drop_states", *columns(revived), *only)
     living = [
-        note for note, each in zip(notes, stored, strict=True) if each.put.write.doc is not None
+        note for note, done in zip(notes, stored, strict=True) if done.put.write.doc is not None
     ]
     await add_to_feed(session, living, only)
     await publish(session, publications, only)
@@ -171,7 +171,7 @@ async def _clear(
     session: Session, gone: Sequence[CompletedWrite], only: tuple[int, ...]
 ) -> list[OutboxEntry]:
     """Entities leave all queues; their stages that have a state are to be told."""
-    keys = columns([each.put.key for each in gone])
+    keys = columns([done.put.key for done in gone])
     rows = await session.fetch("write_lock_rows", *keys, *only)
     if rows:
         await session.fetch("row_remove", [row["row_id"] for row in rows], *only)

@@ -69,8 +69,8 @@ def freeing(stage: str, reason: str, root: UUID, lane: StageLane) -> Enqueue:
 
 def load_row(connection: Connection, shard: int, entity_key: str, stage: str) -> StoredRow | None:
     wanted = {"shard": shard, "entity_key": entity_key, "stage": stage}
-    found = read_rows(connection, "rows_of_stage", wanted)
-    return found[0] if found else None
+    rows = read_rows(connection, "rows_of_stage", wanted)
+    return rows[0] if rows else None
 
 
 def replace_row(connection: Connection, before: StoredRow | None, after: StoredRow | None) -> None:

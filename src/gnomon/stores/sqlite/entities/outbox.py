@@ -107,27 +107,27 @@ class SqliteOutbox(EntityVerbs):
 
 def _load(connection: Connection, sink: str, keys: Sequence[tuple[str, int]]) -> list[OutboxRow]:
     """Up to the bound: the cursor is lazy."""
-    found: list[OutboxRow] = []
+    saves: list[OutboxRow] = []
     size = 0
     cursor = connection.execute(SQL["due_saves_load"], {"sink": sink, "keys": encode_ids(keys)})
     for row in cursor:
-        found.append(_outgoing_of(row))
-        size += found[-1].size
+        saves.append(_outgoing_of(row))
+        size += saves[-1].size
         if size >= BATCH_BYTES_MAX:
             break
     cursor.close()
-    return found
+    return saves
 
 
 def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[SinkQueue]:
     """The earliest of each sink in all of the shards."""
-    found: dict[str, tuple[int, int]] = {}
+    times: dict[str, tuple[int, int]] = {}
     for shard in shards:
         wanted: Parameters = {"shard": shard, "sink": ""}
         while row := connection.execute(SQL["waiting_sinks"], wanted).fetchone():
             sink, ready_at, oldest_at = row
-            known_ready_at, known_oldest_at = found.get(sink, (ready_at, oldest_at))
-            found[sink] = (min(ready_at, known_ready_at), min(oldest_at, known_oldest_at))
+            known_ready_at, known_oldest_at = times.get(sink, (ready_at, oldest_at))
+            times[sink] = (min(ready_at, known_ready_at), min(oldest_at, known_oldest_at))
             wanted["sink"] = sink + _NEXT
     return [
         SinkQueue(
@@ -135,7 +135,7 @@ def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[
             age=timedelta(microseconds=now_us - oldest_at),
             due_in=timedelta(microseconds=ready_at - now_us),
         )
-        for sink, (ready_at, oldest_at) in sorted(found.items())
+        for sink, (ready_at, oldest_at) in sorted(times.items())
     ]
 
 

@@ -63,13 +63,13 @@ class SqliteOwner(EntityVerbs):
     def _survey(self, connection: Connection, holdings: Sequence[HeldShard]) -> NextWork:
         shards = [holding.shard for holding in holdings]
         wanted = {"shards": encode_ids(shards)}
-        found = connection.execute(SQL["next_work_times"], wanted).fetchall()
-        timers = [timer_at for timer_at, _ in found if timer_at is not None]
+        times = connection.execute(SQL["next_work_times"], wanted).fetchall()
+        timers = [timer_at for timer_at, _ in times if timer_at is not None]
         return NextWork(
             now=self._clock.now(),
             ready=_lanes(connection, shards),
             timer_at=moment_or_none(min(timers, default=None)),
-            has_changes=any(is_fed for _, is_fed in found),
+            has_changes=any(is_fed for _, is_fed in times),
             backfills=connection.execute(SQL["next_work_backfills"], wanted).fetchall(),
         )
 
@@ -152,8 +152,8 @@ class SqliteOwner(EntityVerbs):
         """Claims of those that are ready for the stage, and how many of the keys were looked at."""
         now = self._clock.now()
         loaded = load(connection, keys)
-        found = (_claim(loaded, entity_key, stage, now) for entity_key in keys[: loaded.looked_at])
-        return [claim for claim in found if claim is not None], loaded.looked_at
+        claims = (_claim(loaded, entity_key, stage, now) for entity_key in keys[: loaded.looked_at])
+        return [claim for claim in claims if claim is not None], loaded.looked_at
 
 
 def load(connection: Connection, keys: Sequence[str]) -> LoadedEntities:
@@ -254,10 +254,10 @@ def _answer_feed(connection: Connection, answers: Sequence[Routing]) -> None:
 def _feed(
     connection: Connection, shards: Sequence[int], limit: int, skip: Collection[str]
 ) -> list[ChangedEntity]:
-    found = first_of(connection, "changed_entities", shards, limit=limit, skip=skip)
-    loaded = load(connection, [entity_key for _, entity_key, *_ in found])
+    rows = first_of(connection, "changed_entities", shards, limit=limit, skip=skip)
+    loaded = load(connection, [entity_key for _, entity_key, *_ in rows])
     fed = []
-    for _, entity_key, epoch, since, seq, _ in found[: loaded.looked_at]:
+    for _, entity_key, epoch, since, seq, _ in rows[: loaded.looked_at]:
         wanted = {"entity_key": entity_key, "epoch": epoch, "since": since}
         changes = tuple(note_of(row) for row in connection.execute(SQL["changes_since"], wanted))
         if entity_key in loaded.entities:

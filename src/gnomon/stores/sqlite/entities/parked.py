@@ -75,8 +75,9 @@ def _free_saves(connection: Connection, entity_key: str, stage: str | None, now_
     """Let undelivered saves of one stage or of all go out; of how many stages."""
     undelivered = read_rows(connection, "rows_undelivered", {"entity_key": entity_key})
     stages = [row.stage for row in undelivered if stage in (None, row.stage)]
-    for each in stages:
+    for name in stages:
         connection.execute(
-            SQL["release_saves"], {"entity_key": entity_key, "stage": each, "now": now_us}
+            SQL["release_saves"],
+            {"entity_key": entity_key, "stage": name, "now": now_us},
         )
     return len(stages)

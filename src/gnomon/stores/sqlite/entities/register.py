@@ -178,9 +178,9 @@ def _note_worker(
         SQL["attend_drop_servers"], {**mine, "stages": encode_ids(serves), "long_ago": long_ago}
     )
     leases = GoodLeases(connection)
-    for each in holdings:
-        if leases.holds(each.shard, each.lease_guid):
-            row = {**mine, "shard": each.shard, "lease_guid": each.lease_guid.bytes}
+    for holding in holdings:
+        if leases.holds(holding.shard, holding.lease_guid):
+            row = {**mine, "shard": holding.shard, "lease_guid": holding.lease_guid.bytes}
             connection.execute(SQL["attend_own"], row)
 
 

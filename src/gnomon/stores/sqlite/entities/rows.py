@@ -134,20 +134,20 @@ class GoodLeases:
         key = (shard, lease_guid.bytes)
         if key not in self._known:
             wanted = {"shard": shard, "lease_guid": key[1]}
-            found = self._connection.execute(SQL["holds_lease"], wanted).fetchone()
-            self._known[key] = found is not None
+            row = self._connection.execute(SQL["holds_lease"], wanted).fetchone()
+            self._known[key] = row is not None
         return self._known[key]
 
 
 def has_relay(connection: Connection) -> bool:
     """Whether the register knows a relay: then every save goes there."""
-    (found,) = connection.execute(SQL["save_has_relay"]).fetchone()
-    return bool(found)
+    (is_known,) = connection.execute(SQL["save_has_relay"]).fetchone()
+    return bool(is_known)
 
 
 def held_shards(connection: Connection, holdings: Sequence[HeldShard]) -> list[int]:
     leases = GoodLeases(connection)
-    return [each.shard for each in holdings if leases.holds(each.shard, each.lease_guid)]
+    return [held.shard for held in holdings if leases.holds(held.shard, held.lease_guid)]
 
 
 def first_of(
@@ -167,14 +167,14 @@ def first_of(
     """
     skipped = frozenset(skip)
     cursors = [connection.execute(SQL[query], {**parameters, "shard": shard}) for shard in shards]
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for row in merge(*cursors):
-        if len(found) >= limit:
+        if len(rows) >= limit:
             break
         if row[1] not in skipped:
-            found.append(row)
+            rows.append(row)
             if until is not None and row[0] > until:
                 break
     for cursor in cursors:  # what is open here would be in the way of what is written next
         cursor.close()
-    return found
+    return rows

@@ -87,10 +87,10 @@ class CommitSnapshot:
         self, offers: Sequence[Enqueue], *, shard: int, entity_key: str
     ) -> tuple[NewRow, ...]:
         """The same with several; a row that two of them met is not all that one says."""
-        made = [self.offer(each, shard=shard, entity_key=entity_key) for each in offers]
-        if len({each.stage for each in offers}) < len(offers):
+        made = [self.offer(offer, shard=shard, entity_key=entity_key) for offer in offers]
+        if len({offer.stage for offer in offers}) < len(offers):
             return ()
-        return tuple(each for each in made if each is not None)
+        return tuple(row for row in made if row is not None)
 
     def change(self, commit: Commit, doc: str) -> None:
         """Make a new version, and let the shard's owner ask about it if wanted."""
@@ -180,5 +180,5 @@ class CommitSnapshot:
 
 
 def _states(connection: Connection, keys: Iterable[Key]) -> dict[Key, StageState]:
-    found = connection.execute(SQL["load_states_of"], {"keys": encode_ids(keys)})
-    return {(entity_key, stage): state_of(*state) for entity_key, stage, *state in found}
+    rows = connection.execute(SQL["load_states_of"], {"keys": encode_ids(keys)})
+    return {(entity_key, stage): state_of(*state) for entity_key, stage, *state in rows}

@@ -49,5 +49,5 @@ def write_entry(
 
 def load_entity(connection: Connection, entity_key: str) -> Entity | None:
     """The entity or its tombstone."""
-    found = connection.execute(SQL["get_entity"], {"entity_key": entity_key}).fetchone()
-    return None if found is None else EntityRow._make(found).entity()
+    row = connection.execute(SQL["get_entity"], {"entity_key": entity_key}).fetchone()
+    return None if row is None else EntityRow._make(row).entity()

@@ -124,10 +124,10 @@ class SqliteWrites(EntityVerbs):
 
         def call(connection: Connection) -> StageState | None:
             picture = CommitSnapshot(connection, [key], now_us=self._now_us(), seq=self._new_seq())
-            entity, found = picture.entities.get(entity_key), picture.states.get(key)
+            entity, current = picture.entities.get(entity_key), picture.states.get(key)
             if entity is None or entity.epoch != epoch:
                 return None
-            if version != (0 if found is None else found.version):
+            if version != (0 if current is None else current.version):
                 return None
             picture.put_state(state, key, shard=shard)
             if enqueue is not None:
@@ -151,9 +151,9 @@ class SqliteWrites(EntityVerbs):
                 "deleted_before": deleted_before,
                 "limit": min(TOMBSTONES_AT_ONCE, limit - emptied),
             }
-            found, states = await self._runner.write(partial(_empty, tombstones=tombstones))
-            emptied, gone = emptied + found, gone + states
-            if found < tombstones["limit"]:
+            count, states = await self._runner.write(partial(_empty, tombstones=tombstones))
+            emptied, gone = emptied + count, gone + states
+            if count < tombstones["limit"]:
                 break
         return gone
 
@@ -177,18 +177,18 @@ def _get_many(connection: Connection, entity_keys: Mapping[str, int]) -> EntityB
 
 def _empty(connection: Connection, tombstones: Parameters) -> tuple[int, int]:
     """Of how many tombstones how many states went."""
-    found = connection.execute(SQL["purge_tombstones"], tombstones).fetchall()
+    rows = connection.execute(SQL["purge_tombstones"], tombstones).fetchall()
     gone = 0
-    for (entity_key,) in found:
+    for (entity_key,) in rows:
         gone += connection.execute(SQL["save_drop_states"], {"entity_key": entity_key}).rowcount
         connection.execute(SQL["purge_emptied"], {"entity_key": entity_key})
-    return len(found), gone
+    return len(rows), gone
 
 
 def _state(connection: Connection, entity_key: str, stage: str) -> StageState | None:
     wanted = {"entity_key": entity_key, "stage": stage}
-    found = connection.execute(SQL["state"], wanted).fetchone()
-    return None if found is None else state_of(*found)
+    row = connection.execute(SQL["state"], wanted).fetchone()
+    return None if row is None else state_of(*row)
 
 
 def _write(connection: Connection, write: EntityWrite, now_us: int, seq: int) -> Entity | None:
@@ -248,11 +248,11 @@ def _compare_and_set(
     if write.base is None:
         if write.doc is None:
             return None
-        found = connection.execute(SQL["write_create"], row).fetchall()
+        rows = connection.execute(SQL["write_create"], row).fetchall()
     else:
         row["epoch"], row["version"] = write.base
-        found = connection.execute(SQL["write_change"], row).fetchall()
-    return StoredWrite._make(found[0]) if found else None
+        rows = connection.execute(SQL["write_change"], row).fetchall()
+    return StoredWrite._make(rows[0]) if rows else None
 
 
 def _change_row(write: EntityWrite, written: StoredWrite, now_us: int, seq: int) -> Parameters:

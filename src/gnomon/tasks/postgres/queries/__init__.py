@@ -98,11 +98,11 @@ def statements(names: TableNames) -> Mapping[str, Statement]:
 
 def render(sql: str, names: TableNames) -> str:
     """One statement for one table."""
-    sql = _INCLUDE.sub(lambda found: QUERIES[found[1]].sql.rstrip(";"), sql)
+    sql = _INCLUDE.sub(lambda match: QUERIES[match[1]].sql.rstrip(";"), sql)
     sql = _COMMENT.sub("", sql)  # the server keeps the text
     sql = _KEY.sub(_key, sql)
-    sql = _EXPIRY.sub(lambda found: EXPIRY.format(of=_of(found[1])), sql)
-    sql = _NAME.sub(lambda found: quoted(names.table + found[1]), sql)
+    sql = _EXPIRY.sub(lambda match: EXPIRY.format(of=_of(match[1])), sql)
+    sql = _NAME.sub(lambda match: quoted(names.table + match[1]), sql)
     return (
         sql.replace("/*task*/task", names.qualified)
         .replace("/*owner*/gnomon_task_owner", f"{quoted(names.schema)}.gnomon_task_owner")
@@ -117,8 +117,8 @@ def render(sql: str, names: TableNames) -> str:
     )
 
 
-def _key(found: re.Match[str]) -> str:
-    alias = (found[1] or "").strip()
+def _key(match: re.Match[str]) -> str:
+    alias = (match[1] or "").strip()
     if not alias:
         return KEY.format(group="$1::text", remote="$2::text")
     return KEY.format(group=f'{_of(alias)}"group"', remote=f"{_of(alias)}remote")

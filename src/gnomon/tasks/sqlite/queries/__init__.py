@@ -26,7 +26,7 @@ def queries_for(table: str) -> Mapping[str, str]:
     text = "'" + table.replace("'", "''") + "'"
     return {
         query.name: _TABLE.sub(
-            lambda found: quoted(table + found[1]), query.sql.replace("/*name*/'task'", text)
+            lambda match: quoted(table + match[1]), query.sql.replace("/*name*/'task'", text)
         )
         for query in _QUERIES.values()
     }
