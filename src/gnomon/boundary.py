@@ -1,48 +1,42 @@
-"""Where an unexpected error ends. Nobody else catches all exceptions but the gateways' boundary.
+"""Where an unexpected error ends. Three places catch all exceptions, and nobody else:
 
-* The attempt boundary: one attempt, one answer of a stage or one call of somebody else's code may
-  fail in any way. It fails alone, and what it raised becomes its result.
-* The service-loop boundary: one round of a loop may fail; that is told and counted, and the loop
-  goes on with the next. A worker that ends takes all its shards' actions with it, and the next one
-  meets the same row. What says that this worker is in the wrong database is not survived.
+* The attempt boundary (`model.attempt_boundary`): one attempt, one answer of a stage or one call of
+  somebody else's code may fail in any way. It fails alone, and what it raised becomes its result.
+* The service-loop boundary, here: one round of a loop may fail; that is told and counted, and the
+  loop goes on with the next. A worker that ends takes all its shards' actions with it, and the next
+  one meets the same row. What says that this worker is in the wrong database is not survived.
+* The boundary of the gateways (`gateways.boundary`): a request fails, and its caller is told.
 """
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import Any, TypeVar
 
 from gnomon.contracts.observer import Observer
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import IdentityMismatch, SchemaMismatch, Unavailable
 
+T = TypeVar("T")
 
-class AttemptBoundary:
-    """Keeps what was raised inside: `with AttemptBoundary() as attempt: …`, then `attempt.error`.
 
-    Exceptions of the classes in `passing`, and what is no `Exception`, go through.
-    """
+def performed(function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """What it returned and what it raised: for a thread, to hand on to who waits for the answer."""
+    with AttemptBoundary(BaseException) as attempt:
+        return function(), None
+    return None, attempt.release()
 
-    def __init__(self, passing: tuple[type[Exception], ...] = ()) -> None:
-        self._passing = passing
-        self.error: Exception | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _: type[BaseException] | None, exc: BaseException | None, __: TracebackType | None
-    ) -> bool:
-        if not isinstance(exc, Exception) or isinstance(exc, self._passing):
-            return False
-        self.error = exc
-        return True
-
-    @property
-    def failure(self) -> Exception:
-        """The error, where it is known that there is one."""
-        assert self.error is not None
-        return self.error
+def hand_on(future: Future[Any], function: Callable[[], object]) -> None:
+    """Perform it and give what it returned or raised to the future."""
+    result, error = performed(function)
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 class Round:

@@ -11,7 +11,10 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Generic, TypeVar
+
+from gnomon.boundary import hand_on
 
 T = TypeVar("T")
 
@@ -27,12 +30,7 @@ class _Call(Generic[T]):
     def perform(self) -> None:
         if not self.future.set_running_or_notify_cancel():
             return
-        try:
-            result = self._context.run(self._function)
-        except BaseException as exc:  # noqa: BLE001 - the caller's, through the future
-            self.future.set_exception(exc)
-        else:
-            self.future.set_result(result)
+        hand_on(self.future, partial(self._context.run, self._function))
 
 
 class DaemonThreads:

@@ -20,12 +20,12 @@ from google.protobuf.internal import api_implementation
 from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors._target import no_target
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN, NAME_RULE
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
@@ -102,7 +102,7 @@ class GrpcExecutor:
         target = self._targets.get(effect.target)
         if target is None:
             return no_target("grpc", effect.target)
-        with AttemptBoundary() as attempt:
+        with AttemptBoundary(Exception) as attempt:
             async with asyncio.timeout(order.timeout_s) as limit, self._turns[target.name]:
                 return await self._call(order, effect, target, limit)
         error = attempt.failure

@@ -17,7 +17,6 @@ from typing import Literal
 
 import msgspec
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
@@ -30,6 +29,7 @@ from gnomon.executors._kafka_client import (
     Refusal,
 )
 from gnomon.executors._target import TlsTarget, no_target
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.effects import validate_record
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret
@@ -115,7 +115,7 @@ class KafkaExecutor:
         if link is None:
             return no_target("kafka", effect.target)
         limit = asyncio.timeout(order.timeout_s)
-        with AttemptBoundary() as attempt:
+        with AttemptBoundary(Exception) as attempt:
             async with limit:
                 validate_record(effect)  # it may have come into the store by way of SQL
                 record = record_of(order, effect, self._clock.now())

@@ -18,12 +18,12 @@ import aiohttp
 import msgspec
 
 from gnomon import __version__
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors._target import Target, no_target
 from gnomon.executors.http.answer import patience_of, read_beginning
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret, hide
 from gnomon.model.spec import Push
@@ -87,7 +87,7 @@ class PushExecutor:
             return no_target("push", effect.target)
         if self._clock.now() >= order.scheduled_at + effect.ttl:
             return Failed(error="expired before it could be sent", retryable=False)
-        with AttemptBoundary() as attempt:
+        with AttemptBoundary(Exception) as attempt:
             async with asyncio.timeout(order.timeout_s) as limit:
                 return await self._send(order, effect, target, limit)
         error = attempt.failure

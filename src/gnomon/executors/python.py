@@ -27,11 +27,11 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors._threads import DaemonThreads
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.effects import json_problem
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
@@ -191,13 +191,10 @@ class PythonExecutor:
         )
         if not entry.is_async:
             return await self._in_thread(order, entry, attempt, effect)
-        try:
+        with AttemptBoundary((Exception, SystemExit, asyncio.CancelledError)) as boundary:
             result = await entry.function(attempt, *effect.args, **effect.kwargs)
             return _NO_ANSWER if result is None else _answered(result)
-        except asyncio.CancelledError as exc:
-            return self._cancelled(order, exc)
-        except (Exception, SystemExit) as exc:  # noqa: BLE001 - the attempt boundary
-            return self._failed(order, exc)
+        return self._raised(order, boundary.release())
 
     async def close(self) -> None:
         self._threads.close()
@@ -226,14 +223,13 @@ class PythonExecutor:
         self, order: AttemptRequest, entry: _Entry, attempt: AttemptContext, effect: Python
     ) -> Outcome:
         """In the thread. Returns values only: some exceptions cannot cross into a coroutine."""
-        try:
+        with AttemptBoundary(BaseException) as boundary:
             result = entry.function(attempt, *effect.args, **effect.kwargs)
             if inspect.iscoroutine(result):
                 result.close()
                 return Failed(error="the function returned a coroutine: register it as `async def`")
             return _NO_ANSWER if result is None else _answered(result)
-        except BaseException as exc:  # noqa: BLE001 - the attempt boundary
-            return self._failed(order, exc)
+        return self._failed(order, boundary.release())
 
     def _abandon(self, order: AttemptRequest, future: Future[Outcome]) -> bool:
         """Give a call up; whether it had begun. One that began keeps its thread, as stuck."""
@@ -271,11 +267,11 @@ class PythonExecutor:
             error=cut(f"no function {short(name)} here; this worker knows {listed}{more}")
         )
 
-    def _cancelled(self, order: AttemptRequest, exc: asyncio.CancelledError) -> Outcome:
+    def _raised(self, order: AttemptRequest, exc: BaseException) -> Outcome:
         current = asyncio.current_task()
-        if current is None or current.cancelling():
+        if isinstance(exc, asyncio.CancelledError) and (current is None or current.cancelling()):
             raise exc
-        return self._failed(order, exc)  # the function awaited something that others cancelled
+        return self._failed(order, exc)  # also if it awaited something that others cancelled
 
     def _failed(self, order: AttemptRequest, exc: BaseException) -> Outcome:
         match exc:
@@ -307,6 +303,6 @@ def _answered(result: object) -> Succeeded:
 
 
 def _text(value: object) -> str:
-    with AttemptBoundary():  # a broken __str__ of the user's must not hide the failure
+    with AttemptBoundary(Exception):  # a broken __str__ of the user's must not hide the failure
         return str(value)
     return "(cannot be shown)"

@@ -38,11 +38,11 @@ from aio_pika.exceptions import (
 )
 from aiormq.exceptions import ChannelAccessRefused
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors._target import TlsTarget, no_target
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.effects import validate_message
 from gnomon.model.errors import short
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
@@ -112,7 +112,7 @@ class RabbitmqExecutor:
         if link is None:
             return no_target("rabbitmq", effect.target)
         limit = asyncio.timeout(order.timeout_s)
-        with AttemptBoundary() as attempt:
+        with AttemptBoundary(Exception) as attempt:
             async with limit:
                 validate_message(effect)  # it may have come into the store by way of SQL
                 message = message_of(order, effect, self._clock.now(), link.target.expiration)

@@ -25,7 +25,6 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
@@ -33,6 +32,7 @@ from gnomon.executors._bounded_loop import BoundedLoop
 from gnomon.executors._sql_target import SqlTarget, check_own
 from gnomon.executors._sqlite import DONE_BEFORE, UNKNOWN_COMMIT, SqliteStatement, SqliteTargets
 from gnomon.executors._target import no_target
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, cut
 from gnomon.model.spec import Sql
 
@@ -106,7 +106,7 @@ class SqlExecutor:
         if target is None:
             return no_target("sql", effect.target)
         attempt = _Attempt(order, effect, target)
-        with AttemptBoundary() as boundary:
+        with AttemptBoundary(Exception) as boundary:
             # Ahead of the worker's own limit: only here it is known whether a commit was under way.
             within_s = max(order.timeout_s - 0.5, order.timeout_s * 0.9)
             if target.is_sqlite:

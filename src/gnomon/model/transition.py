@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from gnomon.model.action import State, Status
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.backoff import retry_delay
 from gnomon.model.duration import DURATION_MAX
 from gnomon.model.ids import fraction_of
@@ -89,11 +90,11 @@ def decide(
     event is counted, and the action ends with the reason. No exception: it would end the worker, or
     leave the attempt unrecorded and repeat its effect for ever.
     """
-    try:
+    with AttemptBoundary(Exception) as attempt:
         return transition(spec, status, event, guid=guid, now=now)
-    except Exception as exc:  # noqa: BLE001 - the boundary of a decision: one action, never a worker
-        reason = cut(f"{UNDECIDABLE}: {type(exc).__name__}: {exc}")
-        return _verdict(status, State.DEAD, reason, **_count_of(event))
+    error = attempt.failure
+    reason = cut(f"{UNDECIDABLE}: {type(error).__name__}: {error}")
+    return _verdict(status, State.DEAD, reason, **_count_of(event))
 
 
 def _count_of(event: Outcome | MissedOccurrences) -> dict[str, Any]:

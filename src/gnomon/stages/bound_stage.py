@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store.entities import Entity, StageState, StateWrite
 from gnomon.contracts.store.outbox import OutboxRow
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.ids import EntityKey
 from gnomon.stages.answers import WrongAnswerError, check_ask, check_done
@@ -121,7 +121,7 @@ class LocalStage:
     async def ask_many(self, views: Sequence[StageInput]) -> Sequence[bool | Wake | Exception]:
         answers: list[bool | Wake | Exception] = []
         for view in views:
-            with AttemptBoundary() as attempt:
+            with AttemptBoundary(Exception) as attempt:
                 answers.append(self.ask(view))
             if attempt.error is not None:
                 answers.append(attempt.error)
@@ -131,7 +131,7 @@ class LocalStage:
     async def process(self, views: Sequence[StageInput]) -> Sequence[Answer]:
         items: list[EntityView[Any, Any] | Exception] = []
         for view in views:
-            with AttemptBoundary() as attempt:  # `migrate` is the user's
+            with AttemptBoundary(Exception) as attempt:  # `migrate` is the user's
                 entity = view.loaded.to_process(self.info.name, self._entities)
                 items.append(self._view(view, entity))
             if attempt.error is not None:
@@ -149,7 +149,7 @@ class LocalStage:
         if not items:
             return []
         if not self._batched and len(items) == 1:
-            with AttemptBoundary() as attempt:
+            with AttemptBoundary(Exception) as attempt:
                 return [await self._stage.process(items[0])]
             return [attempt.failure]
         answers: object = await self._stage.process_many(items)
@@ -159,7 +159,7 @@ class LocalStage:
         return answers
 
     def _result_of(self, answer: object) -> Answer:
-        with AttemptBoundary() as attempt:
+        with AttemptBoundary(Exception) as attempt:
             done = check_done(answer)
             if isinstance(done, Exception):
                 return done

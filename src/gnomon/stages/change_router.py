@@ -18,10 +18,10 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.queues import ChangedEntity, Enqueue, Routing, StageLane
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import Buckets
 from gnomon.model.stage.graph import build_graph
@@ -194,7 +194,7 @@ class ChangeRouter:
         name = info.name
         breaker, began = self._breakers[name], self._clock.monotonic()
         answer: bool | Wake = False
-        with AttemptBoundary() as attempt:
+        with AttemptBoundary(Exception) as attempt:
             answer = self._here[name].ask(view)
         if attempt.error is not None:  # queued anyway
             breaker.count(began, failed=True)

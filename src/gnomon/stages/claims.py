@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.clock import DatabaseClock
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
@@ -26,6 +25,7 @@ from gnomon.contracts.store.queues import (
     Routing,
     StageLane,
 )
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import Unavailable
 from gnomon.stages.attendance import StageShards
 from gnomon.stages.bound_stage import OutageError
@@ -337,7 +337,7 @@ class StageClaims:
         ours = [(claim, holding) for claim, holding in held if holding is not None]
         saved: list[SavedRun] = []
         try:
-            with AttemptBoundary() as attempt:  # its rows are still there
+            with AttemptBoundary(Exception) as attempt:  # its rows are still there
                 await self._call(pipeline, ours, saved)
             if attempt.error is not None:
                 await self._blame(pipeline, ours, attempt.error)

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX, bytes_of
 from gnomon.contracts.store.entities import StateWrite
 from gnomon.contracts.store.queues import Commit
+from gnomon.model.attempt_boundary import AttemptBoundary
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -78,7 +78,7 @@ class Batcher(Generic[Q, A]):
         self, batch: list[tuple[Sequence[Q], asyncio.Future[Sequence[A]]]]
     ) -> None:
         answers: Sequence[A] = ()
-        with AttemptBoundary() as attempt:  # handed on to all who wait
+        with AttemptBoundary(Exception) as attempt:  # handed on to all who wait
             asked = [question for questions, _ in batch for question in questions]
             answers = await self._send(asked)
         if attempt.error is not None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.store.outbox import OutboxRow
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.ids import EntityKey
 from gnomon.stages.answers import stray
 from gnomon.stages.stage import SavedVersion
@@ -55,7 +55,7 @@ async def deliver_in_order(
                 if failed:
                     answers[place] = HeldBackError("an earlier save of it has not arrived")
                     continue
-                with AttemptBoundary() as attempt:
+                with AttemptBoundary(Exception) as attempt:
                     try:
                         await deliver(rows[place])
                     except asyncio.CancelledError as exc:

@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.entities import StateWrite
@@ -27,6 +26,7 @@ from gnomon.contracts.store.queues import (
     ReturnedClaim,
     RowStatus,
 )
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import UNSEEN, Chains, digest_of
@@ -161,7 +161,7 @@ class StageRunner:
 
     async def _call(self, stage: BoundStage, views: Sequence[StageInput]) -> Sequence[Answer]:
         """Call the stage; a failing batch is halved until the culprit is alone."""
-        with AttemptBoundary(passing=(OutageError,)) as attempt:
+        with AttemptBoundary(Exception, passing=(OutageError,)) as attempt:
             try:
                 async with asyncio.timeout(self._config.call_timeout.total_seconds()):
                     return await stage.process(views)
@@ -208,7 +208,7 @@ class StageRunner:
         self, stage: BoundStage, claim: ClaimedEntity, held: HeldShard, result: StageResult
     ) -> PendingCommit | None:
         """A further part of a pass; None if it is not valid."""
-        with AttemptBoundary():  # the stage is called again, and fails in its own name
+        with AttemptBoundary(Exception):  # the stage is called again, and fails in its own name
             return self._commit_of(stage, claim, held, result, is_part=True)
         return None
 

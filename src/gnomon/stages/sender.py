@@ -15,10 +15,10 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.env import Env
 from gnomon.contracts.leased_service import Ownership
 from gnomon.contracts.store.outbox import RELAY_SINK, OutboxRow, OutboxStore
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import Unavailable
 from gnomon.model.outcome import cut
 from gnomon.stages.attendance import Guests
@@ -165,7 +165,7 @@ class Sender:
         return bool(sent)
 
     async def _tell(self, rows: list[OutboxRow]) -> Sequence[Exception | None]:
-        with AttemptBoundary(passing=(OutageError,)) as attempt:
+        with AttemptBoundary(Exception, passing=(OutageError,)) as attempt:
             return await self._sink.tell(rows)
         raise OutageError(_text_of(attempt.failure)) from attempt.failure
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.contracts.store.queues import Unchanged as Keep
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.stage.patch import Patch
 
 E = TypeVar("E")
@@ -137,7 +137,7 @@ class Stage(Generic[E, S]):
         """Several at once, answers by position; an exception in a place fails that entity alone."""
         answers: list[Update[S] | Exception | None] = []
         for it in its:
-            with AttemptBoundary() as attempt:
+            with AttemptBoundary(Exception) as attempt:
                 answers.append(await self.process(it))
             if attempt.error is not None:
                 answers.append(attempt.error)

@@ -16,9 +16,9 @@ from typing import Any
 
 import grpc
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.ids import entity_kind
 from gnomon.model.secret import Secret
@@ -141,7 +141,7 @@ class StageServer:
     ) -> grpc.RpcMethodHandler[Any, Any]:
         async def handle(request: Any, context: Context) -> Any:
             await self._check(request.stage, context)
-            with AttemptBoundary() as attempt:
+            with AttemptBoundary(Exception) as attempt:
                 return await answer(request)
             error = attempt.failure
             if isinstance(error, OutageError):

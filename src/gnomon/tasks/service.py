@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.task_table import TaskTable
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import ConfigurationError, Unavailable
 from gnomon.model.task.conf import TaskEntry
 from gnomon.tasks.config import TasksConfig
@@ -157,7 +157,7 @@ class _ServedTable:
         while not self.stop.is_set():
             table = self._open_table(self.entry)
             try:
-                with AttemptBoundary() as attempt:
+                with AttemptBoundary(Exception) as attempt:
                     if await self._prepare(table):
                         await self._own(table)
                 if attempt.error is not None:

@@ -17,6 +17,7 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.executor import AttemptRequest, Executor
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import BegunAttempt, FinishRequest
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.ids import delivery_key
 from gnomon.model.outcome import (
     Abandoned,
@@ -65,14 +66,15 @@ class AttemptRunner:
     ) -> FinishRequest:
         """Execute the attempt. `asked_at`: the monotonic time at which its begin was asked for."""
         gate = self._gates.get(getattr(begun.spec.action, "target", "")) if self._gates else None
-        try:
+        outcome: Outcome
+        with AttemptBoundary((Exception, SystemExit)) as attempt:  # some bug
             if gate is None:
                 outcome = await self._outcome(begun, asked_at, guard)
             else:
                 outcome = await self._outcome_within(gate, begun, asked_at, guard)
-        except (Exception, SystemExit) as exc:  # noqa: BLE001 - the attempt boundary: some bug
-            self._observer.event("executor_raised", action=begun.id, error=repr(exc))
-            outcome = Failed(error=cut(f"{type(exc).__name__}: {exc}"))
+        if attempt.error is not None:
+            self._observer.event("executor_raised", action=begun.id, error=repr(attempt.error))
+            outcome = Failed(error=cut(f"{type(attempt.error).__name__}: {attempt.error}"))
         elapsed = timedelta(seconds=self._clock.monotonic() - asked_at)
         return finish_of(begun, outcome, ended_after=elapsed)
 

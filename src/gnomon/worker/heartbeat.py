@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 
+from gnomon.boundary import hand_on
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import HeartbeatResult, Store
 from gnomon.model.errors import Unavailable
@@ -60,14 +61,12 @@ class Heartbeat:
         stop = threading.Event()
 
         def body() -> None:
-            try:
-                asyncio.run(self._thread_body(open_store, loop, stop))
-            except BaseException as exc:  # noqa: BLE001 - the thread's end: told to who waits for it
-                beating.set_exception(exc)
-            else:
-                beating.set_result(None)
+            asyncio.run(self._thread_body(open_store, loop, stop))
 
-        threading.Thread(target=body, name="gnomon-heart", daemon=True).start()
+        thread = threading.Thread(
+            target=hand_on, args=(beating, body), name="gnomon-heart", daemon=True
+        )
+        thread.start()
         ended = asyncio.wrap_future(beating)
         try:
             await asyncio.shield(ended)

@@ -16,9 +16,10 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 from uuid import UUID
 
-from gnomon.boundary import AttemptBoundary, tell_bug
+from gnomon.boundary import tell_bug
 from gnomon.contracts.observer import Observer
 from gnomon.contracts.store import FinishRequest, Recorded, WorkStore
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import Unavailable
 
 FLUSH_AFTER_S = 0.002  # results of a few milliseconds share a transaction
@@ -126,7 +127,7 @@ class ResultRecorder:
 
     async def _flush(self, batch: list[FinishRequest]) -> None:
         results: Sequence[Recorded] = ()
-        with AttemptBoundary() as attempt:  # one result may be lost, never all
+        with AttemptBoundary(Exception) as attempt:  # one result may be lost, never all
             results = await self._written(batch)
         if attempt.error is not None:
             await self._flush_apart(batch, attempt.error)

@@ -19,7 +19,6 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from gnomon.boundary import AttemptBoundary
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
@@ -38,6 +37,7 @@ from gnomon.executors.http.request import (
     SecretRefusedError,
 )
 from gnomon.executors.http.targets import HttpTarget, SigningKeys
+from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.effects import validate_call, validate_url
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
@@ -82,7 +82,7 @@ class HttpExecutor:
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Http)
-        with AttemptBoundary() as attempt:
+        with AttemptBoundary(Exception) as attempt:
             async with asyncio.timeout(order.timeout_s) as limit:
                 return await self._call(order, effect, limit)
         error = attempt.failure

@@ -17,9 +17,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from gnomon.boundary import performed
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import InvalidRequest, StoreUnavailable
@@ -366,14 +368,11 @@ class _Writer(_SqlThread):
 
 
 def _answered(request: _Request, perform: Callable[[Call[Any]], Any]) -> _Answer:
-    try:
-        return _Answer(request, perform(request.call), None)
-    except sqlite3.Error as exc:
-        error = translated(exc)
-        error.__cause__ = exc
-        return _Answer(request, None, error)
-    except Exception as exc:  # noqa: BLE001 - the loop's boundary: it belongs to who waits for it
-        return _Answer(request, None, exc)
+    result, error = performed(partial(perform, request.call))
+    if isinstance(error, sqlite3.Error):
+        cause, error = error, translated(error)
+        error.__cause__ = cause
+    return _Answer(request, result, error)
 
 
 def _deliver(answers: list[_Answer]) -> None:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
+from gnomon.boundary import performed
+
 T = TypeVar("T")
 
 
@@ -40,11 +42,7 @@ class OwnThread:
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
-            result, error = None, None
-            try:
-                result = call.function()
-            except BaseException as exc:  # noqa: BLE001 - it belongs to who waits for it
-                error = exc
+            result, error = performed(call.function)
             with suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 call.loop.call_soon_threadsafe(_resolve, call.future, result, error)
             del call, result, error  # none is to live on until the next call
