@@ -12,6 +12,8 @@ class AttemptBoundary(Generic[E]):
     """Keeps what was raised inside: `with AttemptBoundary(Exception) as attempt: …`, then look at
     `attempt.error`. Classes in `passing`, and what is none of the `kept` ones, go through."""
 
+    __slots__ = ("_kept", "_passing", "error")  # there is one for each attempt
+
     def __init__(
         self, kept: type[E] | tuple[type[E], ...], *, passing: tuple[type[Exception], ...] = ()
     ) -> None:
@@ -25,7 +27,7 @@ class AttemptBoundary(Generic[E]):
     def __exit__(
         self, _: type[BaseException] | None, exc: BaseException | None, __: TracebackType | None
     ) -> bool:
-        if not isinstance(exc, self._kept) or isinstance(exc, self._passing):
+        if exc is None or not isinstance(exc, self._kept) or isinstance(exc, self._passing):
             return False
         self.error = exc
         return True
