@@ -49,7 +49,11 @@ def _split(file: str, text: str) -> list[Query]:
     return queries
 
 
+def quoted(name: str) -> str:
+    """A name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def in_schema(sql: str, schema: str) -> str:
     """Put the quoted schema where the mark is."""
-    quoted = '"' + schema.replace('"', '""') + '".' if schema else ""
-    return sql.replace("/*schema*/", quoted)
+    return sql.replace("/*schema*/", f"{quoted(schema)}." if schema else "")

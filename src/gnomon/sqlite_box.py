@@ -24,6 +24,8 @@ from urllib.parse import quote
 from gnomon.contracts.clock import Clock
 
 OWNER_ONLY = 0o600
+WAL_TRIES_MAX = 50
+WAL_TRY_S = 0.1
 STEPS_BETWEEN_LOOKS = 1_000  # of SQLite's machine: some hundred looks at the clock a second
 MIB = 1024 * 1024
 ROWS_KEPT_MAX = 200
@@ -87,6 +89,24 @@ def make_private(path: str | Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
 
 
+def use_wal(connection: sqlite3.Connection) -> None:
+    """Two processes may do this at once on a new file, and the busy handler does not cover it."""
+    for left in reversed(range(WAL_TRIES_MAX)):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if not left:
+                raise
+            threading.Event().wait(WAL_TRY_S)
+        else:
+            return
+
+
+def lenient_text(stored: bytes) -> str:
+    """What others wrote need not be UTF-8; one such row must not spoil those beside it."""
+    return stored.decode("utf-8", "replace")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxTerms:
     """What a box allows."""
@@ -148,7 +168,7 @@ class SqliteBox:
             )
             with self._lock:
                 self._connection = connection
-            connection.text_factory = _text
+            connection.text_factory = lenient_text
             connection.set_progress_handler(self._is_over, STEPS_BETWEEN_LOOKS)
             self._bound(connection)
 
@@ -301,7 +321,3 @@ class _Given(dict[str, object]):
     def __getitem__(self, number: str) -> object:
         self.used.add(number)
         return super().__getitem__(number)
-
-
-def _text(stored: bytes) -> str:
-    return stored.decode("utf-8", "replace")

@@ -24,12 +24,12 @@ from gnomon.gateways.grpc.conversion import (
     write_action,
     write_problem,
     write_spec,
-    write_time,
 )
 from gnomon.model.action import Action, Attempt, Meta, State, Status
 from gnomon.model.codec import build_spec, decode_spec, encode_spec, parse_json
 from gnomon.model.errors import InvalidSpec, NotFound
 from gnomon.model.spec import CatchUp, Cron, Effect, Http, Mock, Once, Periodic, Push, Retry, Spec
+from gnomon.stages.wire import write_time
 from gnomon.v1 import action_pb2
 
 KINDS: dict[str, type[Any]] = {kind.__struct_config__.tag: kind for kind in get_args(Effect)}

@@ -12,7 +12,7 @@ from gnomon.config import FILE_DEFAULT, FILE_VARIABLE, FOLDER_VARIABLE, SECTIONS
 from gnomon.config.secrets import OPTIONS, SecretSource
 from gnomon.config.targets import target_options
 from gnomon.config.values import field_type, show_kind, show_value
-from gnomon.executors.targets import KINDS, is_available, target_class
+from gnomon.executors.targets import KINDS, target_class
 from gnomon.model.constant import is_setting
 
 _HEAD = f"""# Configuration
@@ -45,7 +45,7 @@ def configuration_page() -> str:
 
 
 def _targets() -> str:
-    """One table of options for each kind that this version has."""
+    """One table of options for each kind."""
     head = """
 ## targets
 
@@ -54,8 +54,7 @@ in the file only. Effects name a target and never give an address or a password.
 secret takes a text or `secret://NAME`; others do not take secrets, for they are shown. See
 [targets](../howto/targets.md).
 """
-    kinds = [kind for kind in KINDS if is_available(kind)]
-    return head + "".join(_kind(kind) for kind in kinds)
+    return head + "".join(_kind(kind) for kind in KINDS)
 
 
 def _kind(kind: str) -> str:

@@ -35,6 +35,7 @@ from gnomon.executors._target import no_target
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, cut
 from gnomon.model.spec import Sql
+from gnomon.queries import quoted
 
 __all__ = ["SqlExecutor", "SqlTarget", "check_own"]
 
@@ -82,9 +83,8 @@ class SqlExecutor:
         """`is_bounded`: SQLite's memory in this process is, for good, if there are such targets."""
         self._targets = targets
         self._observer = observer or SilentObserver()
-        quoted = schema.replace('"', '""')
-        self._is_done = f'SELECT "{quoted}".effect_done($1, $2)'
-        self._finish = f'SELECT "{quoted}".finish_ok($1, $2, $3)'
+        self._is_done = f"SELECT {quoted(schema)}.effect_done($1, $2)"
+        self._finish = f"SELECT {quoted(schema)}.finish_ok($1, $2, $3)"
         self._turns = {
             name: asyncio.Semaphore(target.in_flight_max) for name, target in targets.items()
         }

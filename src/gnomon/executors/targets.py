@@ -7,7 +7,6 @@ in its executor's module, which is loaded when a target of the kind is configure
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -59,8 +58,6 @@ def target_class(kind: object, *, path: str) -> type[Any]:
         close = get_close_matches(str(kind), KINDS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(KINDS)}"
         raise ConfigurationError(path, f"there is no kind {short(kind)} of targets{hint}")
-    if not is_available(kind):
-        raise ConfigurationError(path, f"this version of Gnomon has no {kind} executor yet")
     try:
         module = importlib.import_module(_module_of(kind))
     except ModuleNotFoundError as exc:
@@ -74,11 +71,6 @@ def executor_class(kind: str) -> type[Any]:
     module = importlib.import_module(_module_of(kind))
     cls: type[Any] = getattr(module, KINDS[kind].replace("Target", "Executor"))
     return cls
-
-
-def is_available(kind: str) -> bool:
-    """Whether this version has an executor of the kind."""
-    return importlib.util.find_spec(_module_of(kind)) is not None
 
 
 def _module_of(kind: str) -> str:

@@ -100,6 +100,11 @@ def delivery_key(installation: UUID, name: str, series: UUID, occurrence_no: int
     return "act_" + hashlib.sha256(named).hexdigest()[:32]
 
 
+def author_of(stage: str) -> str:
+    """How a stage signs its changes."""
+    return f"stage:{stage}"
+
+
 def save_key(
     entity_key: str, epoch: int, version: int, *, state: tuple[str, int] | None = None
 ) -> str:

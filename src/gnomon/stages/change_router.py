@@ -22,6 +22,7 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.queues import ChangedEntity, Enqueue, Routing, StageLane
 from gnomon.model.attempt_boundary import AttemptBoundary
+from gnomon.model.ids import author_of
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import Buckets
 from gnomon.model.stage.graph import build_graph
@@ -276,11 +277,6 @@ def routing_of(changed: ChangedEntity, held: HeldShard, enqueues: tuple[Enqueue,
         version=changed.entity.version,
         enqueues=enqueues,
     )
-
-
-def author_of(stage: str) -> str:
-    """How a stage signs its changes."""
-    return f"stage:{stage}"
 
 
 def reason_of(version: int, author: str, paths: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.store import LimitRequest, LimitStore, LimitTable
 from gnomon.limiter import AskPace, Limiter
 from gnomon.model.errors import Unavailable
+from gnomon.model.ids import author_of
 from gnomon.model.limits import Limit, LimitKey, LimitKind
 from gnomon.stages.pipeline import StagePipeline
 
@@ -80,7 +81,7 @@ class StageLimits:
     async def _set(self, limit: Limit) -> bool:
         try:
             guid = self._entropy.guid()
-            await self._store.set(limit, guid=guid, actor=f"stage:{limit.name}")
+            await self._store.set(limit, guid=guid, actor=author_of(limit.name))
         except Unavailable as exc:
             self._observer.count("store_errors", operation="set_limit")
             self._observer.event("share_failed", error=str(exc))

@@ -28,6 +28,7 @@ from gnomon.contracts.store.queues import (
 )
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import InvalidRequest
+from gnomon.model.ids import author_of
 from gnomon.model.outcome import cut
 from gnomon.model.stage.chain import UNSEEN, Chains, digest_of
 from gnomon.stages.answers import WrongAnswerError, stray
@@ -35,7 +36,6 @@ from gnomon.stages.bound_stage import Answer, BoundStage, OutageError, StageInpu
 from gnomon.stages.change_router import (
     ChangeRouter,
     EntityChange,
-    author_of,
     reason_of,
 )
 from gnomon.stages.codec import UndecodableError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from gnomon.contracts.store import LimitRequest
-from gnomon.model.limits import Claimant, LimitKey, Share, share_of
+from gnomon.contracts.store import LimitRequest, LimitUse
+from gnomon.model.limits import Claimant, Limit, LimitKey, LimitKind, Share, share_of
 
 SHOWN_FOR = timedelta(seconds=15)  # a listing knows no lease: this outlasts the usual one
 
@@ -101,3 +101,15 @@ def _granted(
     shards_all = sum(present.shards.values())
     share = share_of(parallel, asker, others, shards_all=shards_all, now=present.now)
     return Grant(key, worker, claim.wanted, share, present.now)
+
+
+def use_of(row: Any) -> LimitUse:
+    """A row of `list_limits`, of either engine: read by the names of its columns."""
+    limit = Limit(
+        kind=LimitKind(row["kind"]),
+        name=row["name"],
+        parallel=row["parallel"],
+        rate=row["rate"],
+        burst=row["burst"],
+    )
+    return LimitUse(limit=limit, granted=row["granted"], wanted=row["wanted"])

@@ -15,8 +15,8 @@ import pytest
 
 from gnomon.app import App
 from gnomon.gateways.config import ServerConfig
-from gnomon.gateways.grpc.conversion import write_time
 from gnomon.gateways.grpc.server import GrpcServer
+from gnomon.stages.wire import write_time
 from gnomon.v1 import action_pb2, scheduler_pb2, scheduler_pb2_grpc
 from tests.conformance.gateway.recorder import Recorder
 from tests.fixtures.postgres import PostgresSchema

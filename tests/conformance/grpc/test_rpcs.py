@@ -13,10 +13,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.grpc import service as service_module
 from gnomon.gateways.grpc.boundary import SERVICE
-from gnomon.gateways.grpc.conversion import write_time
 from gnomon.gateways.grpc.server import GrpcServer, require_upb
 from gnomon.gateways.grpc.service import SchedulerRpcs
 from gnomon.model.errors import ConfigurationError, StoreUnavailable
+from gnomon.stages.wire import write_time
 from gnomon.v1 import action_pb2 as actions
 from gnomon.v1 import scheduler_pb2 as pb
 from gnomon.v1 import scheduler_pb2_grpc

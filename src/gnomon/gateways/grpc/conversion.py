@@ -27,10 +27,10 @@ from gnomon.model.codec import KEYS_MAX, build_spec, parse_json
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.limits import Limit, limit_key
 from gnomon.model.spec import Spec
+from gnomon.stages.wire import write_duration, write_time
 from gnomon.v1 import action_pb2, scheduler_pb2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 # The JSON form's names to the messages' names.
 ARMS = {"push": "send_technical_push"}
@@ -221,7 +221,7 @@ def write_fields(message: Any, values: Mapping[str, Any]) -> None:
             case datetime():
                 getattr(message, name).CopyFrom(write_time(value))
             case timedelta():
-                getattr(message, name).CopyFrom(_write_duration(value))
+                getattr(message, name).CopyFrom(write_duration(value))
             case _ if field.type == FieldDescriptor.TYPE_BYTES:
                 setattr(message, name, msgspec.json.encode(value))
             case UUID():
@@ -246,18 +246,6 @@ def _write_items(messages: Any, items: Sequence[Any]) -> None:
             write_fields(messages.add(), msgspec.structs.asdict(item))
         else:
             messages.append(item)
-
-
-def write_time(moment: datetime) -> Timestamp:
-    """A time as a message."""
-    micros = (moment - _EPOCH) // _MICROSECOND
-    seconds, rest = divmod(micros, 1_000_000)
-    return Timestamp(seconds=seconds, nanos=rest * 1000)
-
-
-def _write_duration(value: timedelta) -> Duration:
-    seconds, rest = divmod(value // _MICROSECOND, 1_000_000)
-    return Duration(seconds=seconds, nanos=rest * 1000)
 
 
 def _prefix(kind: EnumDescriptor) -> str:

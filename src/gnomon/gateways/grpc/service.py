@@ -25,13 +25,13 @@ from gnomon.gateways.grpc.conversion import (
     write_limit_use,
     write_meta,
     write_problem,
-    write_time,
 )
 from gnomon.gateways.watchers import Watchers
 from gnomon.model.action import State
 from gnomon.model.errors import GnomonError, InvalidSpec
 from gnomon.model.ids import action_id
 from gnomon.scheduler import Request, Scheduler
+from gnomon.stages.wire import write_time
 from gnomon.v1 import action_pb2
 from gnomon.v1 import scheduler_pb2 as pb
 

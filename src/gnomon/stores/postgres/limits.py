@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.store import LOCAL, LimitRequest, LimitTable, LimitUse
+from gnomon.contracts.store import LOCAL, LimitRequest, LimitTable
 from gnomon.model.limits import Limit, LimitKey, LimitKind, Share
-from gnomon.stores._limit_shares import SHOWN_FOR, Grant, SharingMoment, share_out
+from gnomon.stores._limit_shares import SHOWN_FOR, Grant, SharingMoment, share_out, use_of
 from gnomon.stores.postgres.connection import Database, Row, Session, read_now
 
 AUDIT_SHARD = 0  # a limit belongs to no shard; its entries lie together
@@ -41,7 +41,7 @@ class PostgresLimits:
         # The version first: a change that comes between is read twice, and not missed.
         version = (await self._database.fetch("list_version"))[0]["limits_version"]
         rows = await self._database.fetch("list_limits", SHOWN_FOR)
-        return LimitTable(version=version, uses=[_use_of(row) for row in rows])
+        return LimitTable(version=version, uses=[use_of(row) for row in rows])
 
     async def share(
         self, worker: UUID, claims: Mapping[LimitKey, LimitRequest], *, alive_for: timedelta
@@ -106,14 +106,3 @@ def _grant_of(row: Row) -> Grant:
     share = Share(row["allowed"], row["counted"], row["is_waiting"], row["since"])
     key = LimitKey(LimitKind(row["kind"]), row["name"])
     return Grant(key, row["worker_id"], row["wanted"], share, row["asked_at"])
-
-
-def _use_of(row: Row) -> LimitUse:
-    limit = Limit(
-        kind=LimitKind(row["kind"]),
-        name=row["name"],
-        parallel=row["parallel"],
-        rate=row["rate"],
-        burst=row["burst"],
-    )
-    return LimitUse(limit=limit, granted=row["granted"], wanted=row["wanted"])

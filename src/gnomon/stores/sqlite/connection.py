@@ -25,7 +25,7 @@ from gnomon.boundary import performed
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import InvalidRequest, StoreUnavailable
-from gnomon.sqlite_box import make_private
+from gnomon.sqlite_box import lenient_text, make_private, use_wal
 from gnomon.stores.sqlite.errors import translated, translated_errors
 from gnomon.stores.sqlite.hub import Hub
 
@@ -41,8 +41,6 @@ STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once pe
 CACHE_KIB = 64 * 1024
 GROUP_VERBS_MAX = 256
 GROUP_S_MAX = 0.01  # the first of a group waits for the last: at most about this long
-WAL_TRIES_MAX = 50
-WAL_TRY_S = 0.1
 TURN, END = "turn", "end"
 
 
@@ -86,32 +84,14 @@ def connect(path: str) -> sqlite3.Connection:
             check_same_thread=False,
             cached_statements=STATEMENTS_CACHED,
         )
-        connection.text_factory = _text
+        connection.text_factory = lenient_text
         if path != MEMORY:
-            _use_wal(connection)
+            use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     return connection
-
-
-def _text(stored: bytes) -> str:
-    """What others wrote need not be UTF-8; one such row must not spoil those beside it."""
-    return stored.decode("utf-8", "replace")
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Two processes may do this at once on a new file, and the busy handler does not cover it."""
-    for left in reversed(range(WAL_TRIES_MAX)):
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if not left:
-                raise
-            threading.Event().wait(WAL_TRY_S)
-        else:
-            return
 
 
 def transact(connection: sqlite3.Connection, call: Call[T]) -> T:

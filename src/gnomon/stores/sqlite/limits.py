@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from gnomon.contracts.store import LOCAL, LimitRequest, LimitTable, LimitUse
-from gnomon.model.limits import Limit, LimitKey, LimitKind, Share
-from gnomon.stores._limit_shares import SHOWN_FOR, Grant, SharingMoment, share_out
+from gnomon.contracts.store import LOCAL, LimitRequest, LimitTable
+from gnomon.model.limits import Limit, LimitKey, Share
+from gnomon.stores._limit_shares import SHOWN_FOR, Grant, SharingMoment, share_out, use_of
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
-from gnomon.stores.sqlite.rows import Row, micros, moment
+from gnomon.stores.sqlite.rows import micros, moment
 from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, read, write
 
 
@@ -49,7 +49,7 @@ class SqliteLimits(SqliteVerbs):
         # The version first: a change that comes between is read twice, and not missed.
         (installation,) = fetch(connection, "list_version")
         shown = {"asked_since": micros(self._clock.now() - SHOWN_FOR)}
-        uses = [_use_of(row) for row in fetch(connection, "list_limits", shown)]
+        uses = [use_of(row) for row in fetch(connection, "list_limits", shown)]
         return LimitTable(version=installation["limits_version"], uses=uses)
 
     @write
@@ -116,14 +116,3 @@ def _row_of(grant: Grant) -> dict[str, Any]:
         "since": micros(share.since),
         "now": micros(grant.asked_at),
     }
-
-
-def _use_of(row: Row) -> LimitUse:
-    limit = Limit(
-        kind=LimitKind(row["kind"]),
-        name=row["name"],
-        parallel=row["parallel"],
-        rate=row["rate"],
-        burst=row["burst"],
-    )
-    return LimitUse(limit=limit, granted=row["granted"], wanted=row["wanted"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
 from gnomon.contracts.task_table import TaskFinishResult
@@ -12,14 +11,14 @@ from gnomon.model.task.text import ErrorFields, plain_error
 from gnomon.tasks.postgres.control import NO_PARAMS, StatementRefused
 from gnomon.tasks.postgres.execution import error_of, outcome_of, perform_input
 from gnomon.tasks.postgres.row_upkeep import is_lasting
-from gnomon.tasks.postgres.rows import TakenTask, as_bytes, pause_for, taken_from
+from gnomon.tasks.postgres.rows import as_bytes, pause_for, taken_from
 from gnomon.tasks.postgres.session import cron_problem, end_transaction, lost_error
 from gnomon.tasks.postgres.table_access import (
     AttemptEnd,
+    CurrentTask,
     FinishOutcome,
     NextTask,
     TableAccess,
-    present,
 )
 from gnomon.tasks.postgres.wire import Wire, WireLost, is_error
 
@@ -31,9 +30,7 @@ class RemoteSession:
         self._place = place
         self._wire = wire
         self._key = key
-        self._clock = place.env.clock
-        self._taken: TakenTask | None = None
-        self._taken_at = 0.0
+        self._current = CurrentTask(place.env.clock)
 
     @property
     def pid(self) -> int:
@@ -51,16 +48,11 @@ class RemoteSession:
             raise SessionLost(plain_error(exc.words)) from None
         except Unavailable as exc:
             raise SessionLost(plain_error(str(exc))) from None
-        return self._note_taken(taken_from(results[0], task_id))
-
-    def _note_taken(self, taken: TakenTask | None) -> Task | None:
-        self._taken = taken
-        self._taken_at = self._clock.monotonic()
-        return None if taken is None else taken.task
+        return self._current.note(taken_from(results[0], task_id))
 
     async def perform(self, task: Task) -> Outcome:
         """Whatever becomes of the connection is the task's own end: its server is not ours."""
-        taken = self._current(task)
+        taken = self._current.of(task)
         problem = cron_problem(taken)
         if problem is not None:
             return Outcome("", problem)
@@ -90,18 +82,18 @@ class RemoteSession:
     async def finish(
         self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
     ) -> TaskFinishResult:
-        taken = self._current(task)
+        taken = self._current.of(task)
         following = None
         if await self._reset(task) and then is not None:
             following = NextTask(then, self.pid, lease_guid)
-        end = AttemptEnd(taken, outcome, self.pid, self._now(task), shares=False)
+        end = AttemptEnd(taken, outcome, self.pid, self._current.now(task), shares=False)
         try:
             recorded = await self._place.finish_apart(end, following)
         except StatementRefused as exc:
             recorded = await self._finish_refused(end, exc)
         except Unavailable as exc:
             raise SessionLost(plain_error(str(exc))) from None
-        return TaskFinishResult(recorded.is_recorded, self._note_taken(recorded.next))
+        return TaskFinishResult(recorded.is_recorded, self._current.note(recorded.next))
 
     async def _finish_refused(self, end: AttemptEnd, refused: StatementRefused) -> FinishOutcome:
         """The end could not be written as it was: then the reason is the end, without a repeat,
@@ -134,12 +126,3 @@ class RemoteSession:
 
     async def close(self) -> None:
         self._wire.close()
-
-    def _current(self, task: Task) -> TakenTask:
-        taken = self._taken
-        assert taken is not None
-        assert taken.task.id == task.id
-        return taken
-
-    def _now(self, task: Task) -> datetime:
-        return present(task, self._clock.monotonic() - self._taken_at)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gnomon.model.errors import ConfigurationError, Unavailable
+from gnomon.queries import quoted
 from gnomon.tasks.postgres.connector import ConnectRefused, connect
 from gnomon.tasks.postgres.control import NO_PARAMS, ControlConnection, StatementRefused
-from gnomon.tasks.postgres.queries import QUERIES, literal, quoted, render
+from gnomon.tasks.postgres.queries import QUERIES, literal, render
 from gnomon.tasks.postgres.rows import as_bytes, is_true, text_of
 from gnomon.tasks.postgres.table_access import TableAccess
 from gnomon.tasks.postgres.wire import Statement, Wire

@@ -9,7 +9,6 @@ as long as nothing can have disturbed them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from uuid import UUID
 
 from gnomon.contracts.task_table import TaskFinishResult
@@ -39,11 +38,11 @@ from gnomon.tasks.postgres.statement import shares_transaction
 from gnomon.tasks.postgres.table_access import (
     NOT_RECORDED,
     AttemptEnd,
+    CurrentTask,
     FinishOutcome,
     NextTask,
     TableAccess,
     is_taken_over,
-    present,
     recorded_by,
 )
 from gnomon.tasks.postgres.wire import (
@@ -77,8 +76,7 @@ class LocalSession:
         self._key = key
         self._name = place.application_name(key.group).encode()
         self._clock = place.env.clock
-        self._taken: TakenTask | None = None
-        self._taken_at = 0.0
+        self._current = CurrentTask(place.env.clock)
         self._planned_at = self._clock.monotonic()
         self._is_light = True  # the input was one that leaves our prepared statements alone
         self._is_saved = False  # it has settings of a task that saved them
@@ -105,22 +103,17 @@ class LocalSession:
         failed = _first_error(results)
         if failed is not None:
             raise self._not_taken(error_fields(failed))
-        return self._note_taken(taken_from(results[len(before)], task_id))
+        return self._current.note(taken_from(results[len(before)], task_id))
 
     def _not_taken(self, fields: ErrorFields) -> Exception:
         """The server refused: for a reason that passes, or for one of this row or this login."""
         broken = self._broken(error_text(fields))
         return RowRefused(str(broken)) if is_lasting(fields.sqlstate) else broken
 
-    def _note_taken(self, taken: TakenTask | None) -> Task | None:
-        self._taken = taken
-        self._taken_at = self._clock.monotonic()
-        return None if taken is None else taken.task
-
     # -- perform ----------------------------------------------------------------------------------
 
     async def perform(self, task: Task) -> Outcome:
-        taken = self._current(task)
+        taken = self._current.of(task)
         problem = cron_problem(taken)
         if problem is not None:
             return Outcome("", problem)
@@ -164,11 +157,11 @@ class LocalSession:
     async def finish(
         self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
     ) -> TaskFinishResult:
-        taken = self._current(task)
+        taken = self._current.of(task)
         if not self._wire.is_open:
             return await self._finish_apart(taken, outcome)
         is_in_transaction = self._wire.transaction == TransactionStatus.INTRANS
-        end = AttemptEnd(taken, outcome, self._pid, self._now(task), is_in_transaction)
+        end = AttemptEnd(taken, outcome, self._pid, self._current.now(task), is_in_transaction)
         if then is None or then in self._place.suspects:
             following = None
         else:
@@ -179,7 +172,7 @@ class LocalSession:
             recorded = await self._record_ahead(end, following)
         if isinstance(recorded, ErrorFields):
             recorded = await self._record_again(end, recorded, following)
-        return TaskFinishResult(recorded.is_recorded, self._note_taken(recorded.next))
+        return TaskFinishResult(recorded.is_recorded, self._current.note(recorded.next))
 
     def _following(self, task_id: int, lease_guid: UUID, foreseen: bytes | None = None) -> NextTask:
         return NextTask(task_id, self._pid, lease_guid, self._name, foreseen)
@@ -343,12 +336,12 @@ class LocalSession:
         """The connection is gone, but the end of the task is known."""
         if self._is_performing:
             await self._place.terminate(self._pid)
-        end = AttemptEnd(taken, outcome, self._pid, self._now(taken.task), shares=False)
+        end = AttemptEnd(taken, outcome, self._pid, self._current.now(taken.task), shares=False)
         try:
             recorded = await self._place.finish_apart(end, None)
         except (Unavailable, StatementRefused) as exc:
             raise self._broken(plain_error(str(exc))) from None
-        self._taken = None
+        self._current.note(None)
         return TaskFinishResult(recorded.is_recorded, None)
 
     async def _discard(self, following: TakenTask | None = None) -> None:
@@ -375,15 +368,6 @@ class LocalSession:
         self._place.pids.discard(self._pid)
 
     # -- parts ------------------------------------------------------------------------------------
-
-    def _current(self, task: Task) -> TakenTask:
-        taken = self._taken
-        assert taken is not None
-        assert taken.task.id == task.id
-        return taken
-
-    def _now(self, task: Task) -> datetime:
-        return present(task, self._clock.monotonic() - self._taken_at)
 
     async def _pipeline(self, steps: list[Step]) -> list[Result]:
         if not self._wire.is_open:

@@ -9,12 +9,14 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from gnomon.contracts.clock import Clock
 from gnomon.contracts.env import Env
 from gnomon.model.errors import InvalidSpec, Unavailable
 from gnomon.model.secret import Secret
 from gnomon.model.task import Outcome, Task
 from gnomon.model.task.conf import TaskEntry
 from gnomon.model.task.repeat import next_cron, read_cron
+from gnomon.queries import quoted
 from gnomon.tasks.postgres.conninfo import read_dsn
 from gnomon.tasks.postgres.control import (
     BEGIN,
@@ -24,7 +26,7 @@ from gnomon.tasks.postgres.control import (
     StatementRefused,
 )
 from gnomon.tasks.postgres.group_forecast import GroupForecast
-from gnomon.tasks.postgres.queries import TableNames, quoted, statements
+from gnomon.tasks.postgres.queries import TableNames, statements
 from gnomon.tasks.postgres.rows import TakenTask, as_bytes, flag_of, pause_for, taken_from
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 
@@ -274,9 +276,29 @@ def next_cron_of(cron: str | None, after: datetime) -> bytes | None:
     return None if moment is None else as_bytes(moment.isoformat(" "))
 
 
-def present(task: Task, elapsed_s: float) -> datetime:
-    """The database's present, so long after the task was taken."""
-    return task.start + timedelta(seconds=elapsed_s)
+class CurrentTask:
+    """The task that a session has taken and not ended, and since when."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._taken: TakenTask | None = None
+        self._taken_at = 0.0
+
+    def note(self, taken: TakenTask | None) -> Task | None:
+        """The session has another one now, or none."""
+        self._taken = taken
+        self._taken_at = self._clock.monotonic()
+        return None if taken is None else taken.task
+
+    def of(self, task: Task) -> TakenTask:
+        """What the session knows of the task, which is the one that it has."""
+        assert self._taken is not None
+        assert self._taken.task.id == task.id
+        return self._taken
+
+    def now(self, task: Task) -> datetime:
+        """The database's present: reckoned from the moment at which the task was taken."""
+        return task.start + timedelta(seconds=self._clock.monotonic() - self._taken_at)
 
 
 def _joined(*options: str | None) -> str:

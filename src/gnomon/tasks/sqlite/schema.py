@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from gnomon.model.errors import ConfigurationError
-from gnomon.sqlite_box import make_private
+from gnomon.sqlite_box import make_private, use_wal
 from gnomon.tasks.sqlite.queries import SCHEMA, queries_for
 
 SETTING = "tasks.dsn"
@@ -19,8 +18,6 @@ _CREATED = re.compile(
 )
 SCHEDULERS = frozenset({"installation", "shard_lock", "scheduled_action"})
 LOCK_S = 10.0
-WAL_TRIES_MAX = 50
-WAL_TRY_S = 0.1
 NEEDED = frozenset(
     {
         "id", "parent", "plan", "start", "stop", "active", "live", "repeat", "timeout", "count",
@@ -48,7 +45,7 @@ def _prepared(connection: sqlite3.Connection, path: Path, table: str) -> list[st
     sql = queries_for(table)
     if _objects(connection, sql["objects"]) >= SCHEDULERS:
         raise ConfigurationError(SETTING, f"{path} is the scheduler's own file: tasks need another")
-    _use_wal(connection)
+    use_wal(connection)
     connection.execute("BEGIN IMMEDIATE")
     before = _objects(connection, sql["objects"])
     for name in SCHEMA:
@@ -62,19 +59,6 @@ def _prepared(connection: sqlite3.Connection, path: Path, table: str) -> list[st
         )
     connection.execute("COMMIT")
     return sorted(_objects(connection, sql["objects"]) - before)
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Two processes may do this at once on a new file, and SQLite does not wait here."""
-    for left in reversed(range(WAL_TRIES_MAX)):
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if not left:
-                raise
-            threading.Event().wait(WAL_TRY_S)
-        else:
-            return
 
 
 def _objects(connection: sqlite3.Connection, sql: str) -> frozenset[str]:

@@ -12,8 +12,9 @@ from gnomon.contracts.store.batches import first_within
 from gnomon.contracts.store.queues import BackfillPage, ChangedEntity, NewRow, Routing
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.enqueues import EnqueueRow, RowsMade, make_offers
+from gnomon.stores.postgres.entities.parts import key_of
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of, queue_rows_of, states_of
-from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, lock_entities
+from gnomon.stores.postgres.entities.versions import apart, columns, lock_entities
 from gnomon.stores.postgres.entities.views import first_rows
 
 
@@ -90,7 +91,7 @@ async def asked(database: Database, answers: Sequence[Routing]) -> list[tuple[Ne
             held = {(row["shard_id"], row["lease_guid"]) for row in rows}
             kept = [answer for answer in chosen if (answer.shard, answer.lease_guid) in held]
             made: RowsMade = {}
-            for batch in apart(kept, _key):
+            for batch in apart(kept, key_of):
                 made |= await _store_answers(session, batch, group.shards)
         for place in group.places:
             answer = answers[place]
@@ -102,14 +103,14 @@ async def asked(database: Database, answers: Sequence[Routing]) -> list[tuple[Ne
 async def _store_answers(
     session: Session, answers: list[Routing], only: tuple[int, ...]
 ) -> RowsMade:
-    answers.sort(key=_key)
-    locked = await lock_entities(session, [_key(answer) for answer in answers], only)
+    answers.sort(key=key_of)
+    locked = await lock_entities(session, [key_of(answer) for answer in answers], only)
     alive = [
         answer
         for answer, entity in zip(answers, locked, strict=True)
         if entity is not None and entity.lives and entity.epoch == answer.epoch
     ]
-    offered = [EnqueueRow(_key(answer), offer) for answer in alive for offer in answer.enqueues]
+    offered = [EnqueueRow(key_of(answer), offer) for answer in alive for offer in answer.enqueues]
     made = await make_offers(session, offered, only)
     fed = [answer for answer in alive if answer.seq]
     if fed:
@@ -118,17 +119,13 @@ async def _store_answers(
 
 
 async def _answer_feed(session: Session, fed: Sequence[Routing], only: tuple[int, ...]) -> None:
-    keys = columns([_key(answer) for answer in fed])
+    keys = columns([key_of(answer) for answer in fed])
     rows = await session.fetch("route_done", *keys, [answer.seq for answer in fed], *only)
     done = {row["entity_key"] for row in rows}
     left = [answer for answer in fed if answer.entity_key not in done]
     if left:
-        keys = columns([_key(answer) for answer in left])
+        keys = columns([key_of(answer) for answer in left])
         await session.fetch("route_since", *keys, [answer.version for answer in left], *only)
-
-
-def _key(answer: Routing) -> ShardedKey:
-    return ShardedKey(answer.shard, answer.entity_key)
 
 
 # -- walks ---------------------------------------------------------------------------------------
@@ -169,6 +166,6 @@ async def advance_backfill(
         rows = await session.fetch("advance_backfill", shard, lease, stage, started_at, cursor)
         if not rows:
             return False
-        for batch in apart(answers, _key):
+        for batch in apart(answers, key_of):
             await _store_answers(session, batch, database.only(shard))
     return True

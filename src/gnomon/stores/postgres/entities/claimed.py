@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeVar
 
 from gnomon.contracts.store.queues import Commit, ReturnedClaim, RowStatus, Unchanged
 from gnomon.stores.postgres.connection import Database, Session
-from gnomon.stores.postgres.entities.versions import RowId, ShardedKey, apart
+from gnomon.stores.postgres.entities.parts import key_of
+from gnomon.stores.postgres.entities.versions import RowId, apart
 
 A = TypeVar("A", Commit, ReturnedClaim)
 
@@ -101,8 +102,8 @@ async def set_back(database: Database, rows: Sequence[ReturnedClaim]) -> list[bo
     answers: dict[int, bool] = {}
     for group in database.groups(row.shard for row in rows):
         async with database.transaction("set_back") as session:
-            for places in apart(group.places, lambda place: _key(rows[place])):
-                places.sort(key=lambda place: _key(rows[place]))
+            for places in apart(group.places, lambda place: key_of(rows[place])):
+                places.sort(key=lambda place: key_of(rows[place]))
                 chosen = [rows[place] for place in places]
                 held = await _set_back(session, chosen, group.shards)
                 answers.update(zip(places, held, strict=True))
@@ -139,7 +140,3 @@ def _outcome(row: ReturnedClaim, facts: ClaimFacts, row_id: RowId) -> RemainingR
             return None
         return RemainingRow(row_id, RowStatus.SLEEPING, None, timer_at, 0)
     return RemainingRow(row_id, row.status, row.delay, timer_at, attempts, row.error)
-
-
-def _key(row: ReturnedClaim) -> ShardedKey:
-    return ShardedKey(row.shard, row.entity_key)

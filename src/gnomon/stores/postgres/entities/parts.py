@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from gnomon.contracts.store.entities import StateWrite
-from gnomon.contracts.store.queues import Commit, Enqueue
-from gnomon.model.ids import save_key
+from gnomon.contracts.store.queues import Commit, Enqueue, ReturnedClaim, Routing
+from gnomon.model.ids import author_of, save_key
 from gnomon.stores.postgres.entities.versions import (
     RELAY,
     OutboxEntry,
@@ -17,7 +17,7 @@ from gnomon.stores.postgres.entities.versions import (
 )
 
 
-def key_of(part: Commit) -> ShardedKey:
+def key_of(part: Commit | Routing | ReturnedClaim) -> ShardedKey:
     """Which entity it is about."""
     return ShardedKey(part.shard, part.entity_key)
 
@@ -40,7 +40,7 @@ def version_count(parts: Sequence[Commit]) -> int:
 def note_of(part: Commit, now: datetime) -> VersionRow:
     """The note of a new version."""
     return VersionRow(
-        key_of(part), part.epoch, part.version + 1, part.paths, _author(part), part.root,
+        key_of(part), part.epoch, part.version + 1, part.paths, author_of(part.stage), part.root,
         part.depth, now,
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ def publications_of(
             continue
         after = saves[place + 1 :]
         doc = last_doc(saves[: place + 1]) if after else None
-        key, author, save = key_of(part), _author(part), save_key_of(part)
+        key, author, save = key_of(part), author_of(part.stage), save_key_of(part)
         tail = (part.root, part.paths, save, now, doc, version_count(after), len(after))
         outgoing += [OutboxEntry(key, sink, part.stage, author, *tail) for sink in sinks]
     return outgoing
@@ -86,7 +86,3 @@ def timer_alone(part: Commit) -> Enqueue:
     return Enqueue(
         stage=part.stage, reason="", root=part.root, depth=part.depth, ready=False, wake=part.wake
     )
-
-
-def _author(part: Commit) -> str:
-    return f"stage:{part.stage}"

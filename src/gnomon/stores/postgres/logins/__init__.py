@@ -21,7 +21,7 @@ import asyncpg
 
 from gnomon.model.errors import ConfigurationError, InvalidRequest
 from gnomon.model.secret import Secret
-from gnomon.queries import load
+from gnomon.queries import load, quoted
 from gnomon.stores.postgres.errors import translated_errors
 from gnomon.stores.postgres.migrations import VERSION
 
@@ -58,14 +58,14 @@ def login_script(plan: LoginPlan) -> list[str]:
     """The whole set-up as a superuser would type it into psql, without the password."""
     lines = [_text("create_login", plan), *_bounds(plan)]
     if plan.password is not None:
-        lines.append(f"-- then its password: \\password {_name(plan.role)}")
+        lines.append(f"-- then its password: \\password {quoted(plan.role)}")
     late = _default(plan, "transaction_timeout", _ms(plan.statement_timeout))
     return [*lines, *_mighty_bounds(plan), f"-- from PostgreSQL 17 on: {late}", *_grants(plan)]
 
 
 def _bounds(plan: LoginPlan) -> Iterator[str]:
     yield _text("bound_login", plan, value=str(plan.connections_max))
-    path = ", ".join(_name(part.strip()) for part in f"{plan.search_path}, pg_temp".split(","))
+    path = ", ".join(quoted(part.strip()) for part in f"{plan.search_path}, pg_temp".split(","))
     yield _default(plan, "search_path", path)
     for setting in ("statement_timeout", "idle_in_transaction_session_timeout"):
         yield _default(plan, setting, _ms(plan.statement_timeout))
@@ -81,15 +81,15 @@ def _mighty_bounds(plan: LoginPlan) -> Iterator[str]:
 
 def _grants(plan: LoginPlan) -> Iterator[str]:
     if plan.schema is not None:
-        yield _text("grant_schema", plan, schema=_name(plan.schema))
-        yield _text("grant_effects", plan, schema=_name(plan.schema))
+        yield _text("grant_schema", plan, schema=quoted(plan.schema))
+        yield _text("grant_effects", plan, schema=quoted(plan.schema))
         marks = {"target": _literal(plan.target), "value": _literal(plan.role)}
-        yield _text("name_login", plan, schema=_name(plan.schema), **marks)
+        yield _text("name_login", plan, schema=quoted(plan.schema), **marks)
     if plan.inbox is not None:
-        inbox = ".".join(_name(part) for part in plan.inbox.split("."))
+        inbox = ".".join(quoted(part) for part in plan.inbox.split("."))
         yield _text("create_inbox", plan, inbox=inbox)
         if "." in plan.inbox:
-            yield _text("grant_schema", plan, schema=_name(plan.inbox.partition(".")[0]))
+            yield _text("grant_schema", plan, schema=quoted(plan.inbox.partition(".")[0]))
         yield _text("grant_inbox", plan, inbox=inbox)
 
 
@@ -98,15 +98,11 @@ def _default(plan: LoginPlan, setting: str, value: str) -> str:
 
 
 def _text(query: str, plan: LoginPlan, **marks: str) -> str:
-    marks |= {"role": _name(plan.role), "database": _name(plan.database)}
+    marks |= {"role": quoted(plan.role), "database": quoted(plan.database)}
     text = _QUERIES[query].sql
     for mark, value in marks.items():
         text = text.replace(f"/*{mark}*/", value)
     return text
-
-
-def _name(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
 
 
 def _literal(text: str) -> str:
@@ -158,7 +154,7 @@ async def _role_of(connection: Any, plan: LoginPlan) -> list[str]:
 
 async def grant_sql(owner_url: str, schema: str, roles: Sequence[str]) -> None:
     """Let roles use the functions of the SQL gateway. Errors: InvalidRequest for unknown ones."""
-    text = _QUERIES["grant_sql"].sql.replace("/*schema*/", _name(schema))
+    text = _QUERIES["grant_sql"].sql.replace("/*schema*/", quoted(schema))
     async with _connected(owner_url) as connection, connection.transaction():
         for role in roles:
             try:

@@ -15,7 +15,7 @@ from gnomon.contracts.store.queues import (
     RowStatus,
     Unchanged,
 )
-from gnomon.model.ids import save_key
+from gnomon.model.ids import author_of, save_key
 from gnomon.model.stage.queue_merge import READY, SLEEPING, earlier
 from gnomon.stores.sqlite.entities.enqueues import asleep, load_row, replace_row
 from gnomon.stores.sqlite.entities.outbox import OutboxSave
@@ -162,10 +162,6 @@ def _document(connection: Connection, picture: CommitSnapshot, commit: Commit) -
     picture.write_back()  # it may have been saved by this very batch
     entity = load_entity(connection, commit.entity_key)
     return None if entity is None else entity.doc
-
-
-def author_of(stage: str) -> str:
-    return f"stage:{stage}"
 
 
 # -- set back -------------------------------------------------------------------------------------

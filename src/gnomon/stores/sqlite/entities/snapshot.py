@@ -13,6 +13,7 @@ import msgspec
 
 from gnomon.contracts.store.entities import StageState, StateWrite
 from gnomon.contracts.store.queues import Commit, Enqueue, NewRow
+from gnomon.model.ids import author_of
 from gnomon.model.stage.queue_merge import READY
 from gnomon.stores._texts import write_texts
 from gnomon.stores.sqlite.entities.enqueues import offered
@@ -101,7 +102,7 @@ class CommitSnapshot:
         self._notes.append(
             (
                 commit.shard, name, epoch, version, commit.depth, self.now_us, commit.root.bytes,
-                f"stage:{commit.stage}", write_texts(commit.paths),
+                author_of(commit.stage), write_texts(commit.paths),
             )
         )  # fmt: skip
         if commit.unrouted:

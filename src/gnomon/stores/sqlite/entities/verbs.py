@@ -9,19 +9,15 @@ from gnomon.contracts.store.entities import Entity
 from gnomon.stores.sqlite.connection import Runner
 from gnomon.stores.sqlite.entities.rows import Connection, EntityRow
 from gnomon.stores.sqlite.queries import SQL
-from gnomon.stores.sqlite.rows import micros
+from gnomon.stores.sqlite.verbs import SqliteVerbs
 
 
-class EntityVerbs:
-    """The runner, the time, and where rows begin."""
+class EntityVerbs(SqliteVerbs):
+    """Besides: who did what, and where rows begin."""
 
     def __init__(self, runner: Runner, clock: Clock, entropy: Entropy) -> None:
-        self._runner = runner
-        self._clock = clock
+        super().__init__(runner, clock)
         self._entropy = entropy
-
-    def _now_us(self) -> int:
-        return micros(self._clock.now())
 
     def _audit(self, connection: Connection, verb: str, actor: str, name: str) -> None:
         """Who did what to an entity or a stage."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gnomon.queries import load
+from gnomon.queries import load, quoted
 from gnomon.tasks.postgres.wire import Statement
 
 QUERIES = load("gnomon.tasks.postgres.queries")
@@ -69,11 +69,6 @@ class TableNames(NamedTuple):
     def waiting(self) -> str:
         """The view that says why tasks wait, as SQL."""
         return f"{quoted(self.schema)}.{quoted(self.table + '_waiting')}"
-
-
-def quoted(name: str) -> str:
-    """An identifier, as SQL."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:

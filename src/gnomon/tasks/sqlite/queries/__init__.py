@@ -9,16 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gnomon.queries import load
+from gnomon.queries import load, quoted
 
 _QUERIES = load(__name__)
 _TABLE = re.compile(r"/\*table\*/task(\w*)")
 SCHEMA = tuple(query.name for query in _QUERIES.values() if query.mark == "schema")
-
-
-def quoted(name: str) -> str:
-    """A name as an identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def queries_for(table: str) -> Mapping[str, str]:
