@@ -308,7 +308,7 @@ class StageWorker:
             group.create_task(self.relay.keep_relaying(), name="relay")
             group.create_task(self.limits.keep_asking(), name="stage-limits")
             group.create_task(self._keep_purging(), name="entity-janitor")
-            for stage in self._distant():
+            for stage in self._remote_stages():
                 describing = stage.keep_described(self._observer, self.reconciler.redescribed)
                 group.create_task(describing, name="describer")
 
@@ -333,12 +333,12 @@ class StageWorker:
             self._observer.event("round_failed", loop="purge_entities", error=str(exc))
             return False
 
-    def _distant(self) -> list[RemoteStage]:
+    def _remote_stages(self) -> list[RemoteStage]:
         return [stage for stage in self._stages if isinstance(stage, RemoteStage)]
 
     async def drain(self, within: timedelta) -> None:
         await self.reconciler.claims.drain(within)
         await self.reconciler.attendance.leave()
         await self.limits.limiter.leave()
-        for stage in self._distant():
+        for stage in self._remote_stages():
             await stage.close()

@@ -33,12 +33,12 @@ EXPIRE_AGAIN_S = 1.0  # where nothing could expire: those rows are somebody's
 class Finder:
     """Keeps the admission supplied with due rows."""
 
-    def __init__(self, tenure: OwnedTable, *, on_found: Callable[[], None]) -> None:
-        self._tenure = tenure
-        self._table = tenure.table
-        self._admission = tenure.admission
+    def __init__(self, owned: OwnedTable, *, on_found: Callable[[], None]) -> None:
+        self._owned = owned
+        self._table = owned.table
+        self._admission = owned.admission
         self._on_found = on_found
-        self._clock = DatabaseClock(tenure.env.clock)
+        self._clock = DatabaseClock(owned.env.clock)
         self._woken = asyncio.Event()
         self._is_hinted = False
         self._mark: PollMark | None = None
@@ -85,7 +85,7 @@ class Finder:
         self._wanted.clear()
         self._refills.clear()
         while True:
-            if self._look_at() <= self._tenure.now():
+            if self._look_at() <= self._owned.now():
                 await self._look()
             await self._load()
             self._on_found()
@@ -95,7 +95,7 @@ class Finder:
         """When the next look is due."""
         if self._mark is None or (self._is_paging and len(self._wanted) < WANTED_MAX):
             return self._looked_at
-        due = self._looked_at + self._tenure.entry.sleep.total_seconds()
+        due = self._looked_at + self._owned.entry.sleep.total_seconds()
         if self._is_hinted:
             due = self._looked_at
         if self._next_plan is not None:
@@ -110,15 +110,15 @@ class Finder:
 
     def _at(self, moment: datetime) -> float:
         """A time of the database's, on our own clock."""
-        return self._tenure.now() + (moment - self._clock.now()).total_seconds()
+        return self._owned.now() + (moment - self._clock.now()).total_seconds()
 
     async def _look(self) -> None:
         is_hinted, self._is_hinted = self._is_hinted, False
-        if self._expiry_at() <= self._tenure.now():
+        if self._expiry_at() <= self._owned.now():
             await self._expire()
-        began = self._tenure.now()
+        began = self._owned.now()
         has_news = self._mark is not None and await self._poll(self._mark)
-        self._looked_at = self._tenure.now()
+        self._looked_at = self._owned.now()
         self._look_s = self._looked_at - began
         self._begin_paging(is_hinted=is_hinted and not has_news)
         if self._is_paging and len(self._wanted) < WANTED_MAX:
@@ -126,17 +126,17 @@ class Finder:
 
     def _begin_paging(self, *, is_hinted: bool) -> None:
         """Look at everything when it is time: what came is not always new by its id or plan."""
-        since_s = self._tenure.now() - self._full_at
-        least_s = 0.0 if is_hinted else self._tenure.entry.sleep.total_seconds()
+        since_s = self._owned.now() - self._full_at
+        least_s = 0.0 if is_hinted else self._owned.entry.sleep.total_seconds()
         every_s = min(FULL_EVERY_MAX_S, max(least_s, RARE * self._full_s))
         if not self._is_paging and (self._mark is None or since_s >= every_s):
             self._is_paging, self._is_page_hinted = True, is_hinted
             self._page, self._full_s = None, 0.0
 
     async def _look_at_page(self) -> None:
-        began = self._tenure.now()
+        began = self._owned.now()
         polled = await self._table.poll(None, after=self._page)
-        self._full_at = self._tenure.now()
+        self._full_at = self._owned.now()
         self._full_s += self._full_at - began
         self._page = polled.rest
         self._is_paging = polled.rest is not None
@@ -163,18 +163,18 @@ class Finder:
             self._want(key, rare=is_known and not self._is_page_hinted, recheck=is_known)
 
     async def _expire(self) -> None:
-        began = self._tenure.now()
-        expired = await self._table.expire(lease_guid=self._tenure.lease_guid)
-        ended = self._tenure.now()
+        began = self._owned.now()
+        expired = await self._table.expire(lease_guid=self._owned.lease_guid)
+        ended = self._owned.now()
         self._expire_not_before = ended + (ended - began)
         if not expired.count and not expired.has_more:
             self._expire_not_before = ended + EXPIRE_AGAIN_S
         elif expired.has_more:
             self._next_expiry = self._clock.now()
         if expired.count:
-            self._tenure.count("tasks_finished", expired.count, state="GONE")
+            self._owned.count("tasks_finished", expired.count, state="GONE")
         for task_id, problem in expired.troubles.items():
-            self._tenure.event("task_row_refused", id=task_id, problem=problem)
+            self._owned.event("task_row_refused", id=task_id, problem=problem)
 
     # -- rows of a group --------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Finder:
         wait_s = FULL_EVERY_MAX_S if rare else RARE * load_s
         not_before = loaded_at + min(FULL_EVERY_MAX_S, wait_s)
         if recheck and not rare:
-            self._recheck_at = max(self._tenure.now(), self._recheck_at + RARE * load_s)
+            self._recheck_at = max(self._owned.now(), self._recheck_at + RARE * load_s)
             not_before = min(loaded_at + FULL_EVERY_MAX_S, max(not_before, self._recheck_at))
         self._wanted[key] = min(not_before, self._wanted.get(key, not_before))
 
@@ -204,18 +204,16 @@ class Finder:
             return key
         if self._admission.ready_count >= RESERVE:
             return None
-        now = self._tenure.now()
+        now = self._owned.now()
         return next((key for key, not_before in self._wanted.items() if not_before <= now), None)
 
     async def _load_one(self, key: GroupKey) -> None:
-        began = self._tenure.now()
+        began = self._owned.now()
         self._wanted.pop(key, None)
         self._admission.asking(key)
-        window = await self._table.window(
-            key, limit=WINDOW_ROWS, lease_guid=self._tenure.lease_guid
-        )
+        window = await self._table.window(key, limit=WINDOW_ROWS, lease_guid=self._owned.lease_guid)
         self._admission.fill(key, window.rows, has_more=window.has_more)
-        ended = self._tenure.now()
+        ended = self._owned.now()
         self._note_load(key, ended, ended - began)
         if window.has_more and not window.rows:
             self._want(key, rare=False)  # all that was looked at is about to expire
@@ -235,7 +233,7 @@ class Finder:
     async def _rest(self) -> None:
         """Until a look or a load is due, or somebody wakes us."""
         self._woken.clear()
-        wait_s = min(self._look_at(), self._load_at()) - self._tenure.now()
+        wait_s = min(self._look_at(), self._load_at()) - self._owned.now()
         await wait_set(self._woken, max(0.0, wait_s))
 
     def _load_at(self) -> float:

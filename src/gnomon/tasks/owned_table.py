@@ -26,7 +26,7 @@ class OwnedTable:
         self.connecting_count = 0  # rows that are TAKE while a way to their `remote` is made
 
     def __repr__(self) -> str:
-        return f"Tenure({self.entry.title}, {'ours' if self.is_ours else 'not ours'})"
+        return f"OwnedTable({self.entry.title}, {'ours' if self.is_ours else 'not ours'})"
 
     @property
     def may_take(self) -> bool:

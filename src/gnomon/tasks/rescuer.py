@@ -41,9 +41,9 @@ class _Record(msgspec.Struct):
 class Rescuer:
     """Watches over rows that nobody performs."""
 
-    def __init__(self, tenure: OwnedTable, *, on_back: Callable[[GroupKey], None]) -> None:
-        self._tenure = tenure
-        self._table = tenure.table
+    def __init__(self, owned: OwnedTable, *, on_back: Callable[[GroupKey], None]) -> None:
+        self._owned = owned
+        self._table = owned.table
         self._on_back = on_back
         self._losses: dict[int, _Loss] = {}
         self._records: dict[int, _Record] = {}
@@ -73,12 +73,12 @@ class Rescuer:
 
         Errors: Unavailable.
         """
-        reset_at = self._tenure.now()  # the last time
+        reset_at = self._owned.now()  # the last time
         while True:
-            due_s = reset_at + self._tenure.entry.reset.total_seconds() - self._tenure.now()
+            due_s = reset_at + self._owned.entry.reset.total_seconds() - self._owned.now()
             is_reset = due_s <= 0 and self._takes_nothing()
             if is_reset:
-                reset_at = self._tenure.now()
+                reset_at = self._owned.now()
             rescued = await self._rescue(is_reset=is_reset)
             await self._rest(self._rest_s(rescued, max(AGAIN_S, due_s)))
 
@@ -89,7 +89,7 @@ class Rescuer:
 
     def _takes_nothing(self) -> bool:
         """Only rows that are sent away are TAKE for a while; with none of them, TAKE is stuck."""
-        return not self._tenure.connecting_count
+        return not self._owned.connecting_count
 
     async def _rest(self, seconds: float) -> None:
         await wait_set(self._woken, seconds)
@@ -97,11 +97,11 @@ class Rescuer:
     async def _rescue(self, *, is_reset: bool) -> RescueResult:
         self._woken.clear()
         losses = dict(self._losses)
-        rescued = await self._table.rescue(lease_guid=self._tenure.lease_guid, stale=is_reset)
-        self._tenure.admission.set_others(rescued.others)
+        rescued = await self._table.rescue(lease_guid=self._owned.lease_guid, stale=is_reset)
+        self._owned.admission.set_others(rescued.others)
         if rescued.count:
-            self._tenure.event("tasks_rescued", count=rescued.count)
-            self._tenure.count("tasks_rescued", rescued.count)
+            self._owned.event("tasks_rescued", count=rescued.count)
+            self._owned.count("tasks_rescued", rescued.count)
         is_together = self._is_server_lost or len(losses) > 1
         for task_id, loss in losses.items():
             if not rescued.others.get(loss.key) and task_id not in rescued.held:
@@ -113,13 +113,13 @@ class Rescuer:
     async def _settle(self, task_id: int, loss: _Loss, *, is_together: bool) -> None:
         """The backend is gone, so the row is PLAN again or has ended."""
         if loss.key.remote is not None:
-            lease_guid = self._tenure.lease_guid
+            lease_guid = self._owned.lease_guid
             if await self._table.untake([task_id], lease_guid=lease_guid):
                 return  # somebody has it locked: another time
         if loss.is_performed and self._note(task_id, is_together=is_together).is_enough:
             await self._fail(task_id, loss)
         del self._losses[task_id]
-        self._tenure.admission.release(loss.key, task_id)
+        self._owned.admission.release(loss.key, task_id)
         self._on_back(loss.key)
 
     def _note(self, task_id: int, *, is_together: bool) -> _Record:
@@ -133,20 +133,20 @@ class Rescuer:
         return record
 
     async def _fail(self, task_id: int, loss: _Loss) -> None:
-        lease_guid = self._tenure.lease_guid
+        lease_guid = self._owned.lease_guid
         try:
             if not await self._table.mark_taken([task_id], lease_guid=lease_guid):
                 return
             await self._table.refuse(task_id, loss.words, lease_guid=lease_guid)
         except RowRefused as exc:
-            self._tenure.event("task_row_refused", id=task_id, problem=str(exc))
+            self._owned.event("task_row_refused", id=task_id, problem=str(exc))
             return
-        self._tenure.count("tasks_finished", state="FAIL")
-        self._tenure.event("task_broke_sessions", id=task_id, problem=loss.words)
+        self._owned.count("tasks_finished", state="FAIL")
+        self._owned.event("task_broke_sessions", id=task_id, problem=loss.words)
         self._records.pop(task_id, None)
 
     def forget(self) -> None:
         """The table is another's now: so are its rows."""
         for task_id, loss in self._losses.items():
-            self._tenure.admission.release(loss.key, task_id)
+            self._owned.admission.release(loss.key, task_id)
         self._losses.clear()

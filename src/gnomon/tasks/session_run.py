@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from gnomon.contracts.task_table import TaskSession
 from gnomon.model.errors import Unavailable
 from gnomon.model.task import (
     DueTask,
-    GroupKey,
     Outcome,
     RemoteRefused,
     RowRefused,
@@ -22,48 +21,21 @@ from gnomon.model.task import (
 from gnomon.model.task.admission import Slot
 from gnomon.tasks.owned_table import OwnedTable
 
+if TYPE_CHECKING:
+    from gnomon.tasks.sessions import Sessions
+
 LOCKED_FIRST_S = 0.05
 LOCKED_MAX_S = 1.0
-
-
-class SessionContext(Protocol):
-    """Whom a session tells what happens to its rows."""
-
-    def used(self, key: GroupKey) -> None:
-        """A row that waited was started."""
-        ...
-
-    def lost(self, key: GroupKey, task_id: int, words: str, *, is_performed: bool) -> None:
-        """The connection broke while it had this row."""
-        ...
-
-    def give_back(self, key: GroupKey, task_id: int) -> None:
-        """The row was not begun: it waits as before."""
-        ...
-
-    def ended(self, task: Task) -> None:
-        """A task was performed to its end."""
-        ...
-
-    def set_aside(self, key: GroupKey, task_id: int, words: str) -> None:
-        """The row cannot be changed, and why not."""
-        ...
-
-    def unavailable(self, trouble: Unavailable) -> None:
-        """No connection could be made, through nobody's fault."""
-        ...
 
 
 class SessionRun:
     """A session, from the row that it is opened for to its end."""
 
-    def __init__(
-        self, tenure: OwnedTable, around: SessionContext, slot: Slot, row: DueTask
-    ) -> None:
-        self._tenure = tenure
-        self._table = tenure.table
-        self._admission = tenure.admission
-        self._around = around
+    def __init__(self, owned: OwnedTable, sessions: Sessions, slot: Slot, row: DueTask) -> None:
+        self._owned = owned
+        self._table = owned.table
+        self._admission = owned.admission
+        self._sessions = sessions
         self._slot = slot
         self._key = slot.key
         self._row: int | None = row.id  # that it has now
@@ -111,17 +83,17 @@ class SessionRun:
             self._set_aside(str(exc))
             return False
         except Unavailable as exc:
-            self._around.unavailable(exc)
+            self._sessions.unavailable(exc)
             await self._give_back()
             return False
-        self._slot.opened_at = self._tenure.now()
+        self._slot.opened_at = self._owned.now()
         return True
 
     async def _mark(self) -> bool:
         """The way to a `remote` may be long, so its row says TAKE meanwhile; False if no row of the
         group is to be had: stopped, planned for later, expired."""
         while self.is_remote and self._row is not None:
-            lease_guid = self._tenure.lease_guid
+            lease_guid = self._owned.lease_guid
             if await self._table.mark_taken([self._row], lease_guid=lease_guid):
                 break
             self._release()
@@ -131,21 +103,21 @@ class SessionRun:
     async def _open(self) -> TaskSession:
         if not self.is_remote:
             return await self._table.open(self._key)
-        self._tenure.connecting_count += 1
+        self._owned.connecting_count += 1
         try:
             return await self._table.open(self._key)
         finally:
-            self._tenure.connecting_count -= 1
+            self._owned.connecting_count -= 1
 
     async def _refuse(self, error: str) -> None:
         """No way to where the row wants to be sent, or to take it: that is the task's own error."""
-        row, lease_guid = self._row, self._tenure.lease_guid
+        row, lease_guid = self._row, self._owned.lease_guid
         assert row is not None
         try:
             await self._insist(
                 lambda: self._table.refuse(row, error, lease_guid=lease_guid), lease_guid
             )
-            self._tenure.count("tasks_finished", state="FAIL")
+            self._owned.count("tasks_finished", state="FAIL")
             self._release()
         except RowRefused as exc:
             self._set_aside(str(exc))
@@ -154,19 +126,19 @@ class SessionRun:
 
     def _set_aside(self, words: str) -> None:
         assert self._row is not None
-        self._around.set_aside(self._key, self._row, words)
+        self._sessions.set_aside(self._key, self._row, words)
         self._row = None
 
     async def _insist(self, call: Callable[[], Awaitable[bool]], lease_guid: UUID) -> None:
         """Again while somebody has the row locked, and as long as the table is ours."""
-        wait_s, tenure = LOCKED_FIRST_S, self._tenure
-        while not await call() and tenure.is_ours and tenure.lease_guid == lease_guid:
+        wait_s, owned = LOCKED_FIRST_S, self._owned
+        while not await call() and owned.is_ours and owned.lease_guid == lease_guid:
             await asyncio.sleep(wait_s)
             wait_s = min(LOCKED_MAX_S, wait_s * 2)
 
     async def _put_back(self) -> None:
         """The row is PLAN again; where that cannot be now, after a rescue."""
-        row, lease_guid = self._row, self._tenure.lease_guid
+        row, lease_guid = self._row, self._owned.lease_guid
         assert row is not None
 
         async def untaken() -> bool:
@@ -198,7 +170,7 @@ class SessionRun:
     async def _refuse_taken(self, words: str) -> None:
         """The row cannot be taken for a reason that is its own, or its login's: so it fails."""
         assert self._row is not None
-        self._tenure.event("task_row_refused", id=self._row, problem=words)
+        self._owned.event("task_row_refused", id=self._row, problem=words)
         await self._refuse(words)
 
     async def _perform(self, task: Task) -> Outcome:
@@ -208,7 +180,7 @@ class SessionRun:
     async def _take_first(self) -> Task | None:
         """The first row of the group that is still to be had."""
         while self._row is not None:
-            if not self._tenure.may_take:
+            if not self._owned.may_take:
                 await self._give_back()
                 return None
             task = await self._take(self._row)
@@ -219,14 +191,14 @@ class SessionRun:
         return None
 
     def _next_first(self) -> None:
-        task = self._admission.another(self._slot, self._tenure.now())
+        task = self._admission.another(self._slot, self._owned.now())
         if task is not None:
             self._row = task.id
-            self._around.used(self._key)
+            self._sessions.used(self._key)
 
     async def _take(self, task_id: int) -> Task | None:
         assert self._session is not None
-        return await self._session.take(task_id, lease_guid=self._tenure.lease_guid)
+        return await self._session.take(task_id, lease_guid=self._owned.lease_guid)
 
     async def _finish(self, task: Task, outcome: Outcome) -> Task | None:
         """Record it and take what follows, in one step if it is still there."""
@@ -234,7 +206,7 @@ class SessionRun:
         self._slot.done += 1
         self._choose(task)
         finished = await self._session.finish(
-            task, outcome, then=self._following, lease_guid=self._tenure.lease_guid
+            task, outcome, then=self._following, lease_guid=self._owned.lease_guid
         )
         self._note_end(task, outcome, recorded=finished.recorded)
         self._release()
@@ -257,12 +229,12 @@ class SessionRun:
 
     def _choose(self, ended: Task) -> None:
         """What this session performs next, if anything."""
-        if not self._tenure.may_take:
+        if not self._owned.may_take:
             return
-        task = self._admission.reuse(self._slot, ended, self._tenure.now())
+        task = self._admission.reuse(self._slot, ended, self._owned.now())
         if task is not None:
             self._following = task.id
-            self._around.used(self._key)
+            self._sessions.used(self._key)
 
     # -- what became of the row -------------------------------------------------------------------
 
@@ -275,7 +247,7 @@ class SessionRun:
         assert self._row is not None
         if self.is_remote:
             await self._put_back()
-        self._around.give_back(self._key, self._row)
+        self._sessions.give_back(self._key, self._row)
         self._row = None
 
     async def _untake(self) -> None:
@@ -289,17 +261,17 @@ class SessionRun:
         for task_id in (self._row, self._following):
             if task_id is not None:
                 is_own = is_performed and task_id == self._row and not self._is_given_up
-                self._around.lost(self._key, task_id, words, is_performed=is_own)
+                self._sessions.lost(self._key, task_id, words, is_performed=is_own)
         self._row = self._following = None
 
     def _note_start(self, task: Task) -> None:
         late_s = (task.start - task.plan).total_seconds()
-        self._tenure.observe("task_lateness_seconds", max(0.0, late_s))
+        self._owned.observe("task_lateness_seconds", max(0.0, late_s))
 
     def _note_end(self, task: Task, outcome: Outcome, *, recorded: bool) -> None:
-        tenure = self._tenure
-        self._around.ended(task)
+        owned = self._owned
+        self._sessions.ended(task)
         if not recorded:
-            tenure.event("task_result_dropped", id=task.id)
+            owned.event("task_result_dropped", id=task.id)
             return
-        tenure.count("tasks_finished", state="DONE" if outcome.error is None else "FAIL")
+        owned.count("tasks_finished", state="DONE" if outcome.error is None else "FAIL")

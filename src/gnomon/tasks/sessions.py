@@ -28,12 +28,12 @@ ASIDE_KNOWN_MAX = 10_000
 class Sessions:
     """Starts sessions, and hears what becomes of their rows."""
 
-    def __init__(self, tenure: OwnedTable, *, on_failure: Callable[[BaseException], None]) -> None:
-        self._tenure = tenure
-        self._admission = tenure.admission
+    def __init__(self, owned: OwnedTable, *, on_failure: Callable[[BaseException], None]) -> None:
+        self._owned = owned
+        self._admission = owned.admission
         self._on_failure = on_failure
-        self.finder = Finder(tenure, on_found=self.start)
-        self.rescuer = Rescuer(tenure, on_back=self.finder.want)
+        self.finder = Finder(owned, on_found=self.start)
+        self.rescuer = Rescuer(owned, on_back=self.finder.want)
         self._open: dict[asyncio.Task[None], SessionRun] = {}
         self._trouble_s = 0.0
         self._not_before = 0.0  # the server is away or full: no session until then
@@ -47,11 +47,11 @@ class Sessions:
 
     def start(self) -> None:
         """Start all that may start now."""
-        tenure, now = self._tenure, self._tenure.now()
-        if not tenure.may_take or now < self._not_before:
+        owned, now = self._owned, self._owned.now()
+        if not owned.may_take or now < self._not_before:
             return
         for slot, row in self._admission.starts(now):
-            serving = SessionRun(tenure, self, slot, row)
+            serving = SessionRun(owned, self, slot, row)
             task = asyncio.get_running_loop().create_task(serving.serve())
             self._open[task] = serving
             task.add_done_callback(self._over)
@@ -59,8 +59,8 @@ class Sessions:
 
     def show(self) -> None:
         """Tell how much there is."""
-        self._tenure.gauge("tasks_running", self._admission.slot_count)
-        self._tenure.gauge("tasks_waiting", self._admission.waiting_count)
+        self._owned.gauge("tasks_running", self._admission.slot_count)
+        self._owned.gauge("tasks_waiting", self._admission.waiting_count)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         del self._open[task]
@@ -68,12 +68,14 @@ class Sessions:
             self._on_failure(error)
         self.start()
 
-    # -- what sessions tell (serving.Surroundings) ------------------------------------------------
+    # -- what sessions tell -----------------------------------------------------------------------
 
     def used(self, key: GroupKey) -> None:
+        """A row that waited was started."""
         self.finder.used(key)
 
     def ended(self, task: Task) -> None:
+        """A task was performed to its end."""
         self._trouble_s = 0.0
         self._aside.pop(task.id, None)
         self.rescuer.ended(task.id)
@@ -82,21 +84,23 @@ class Sessions:
             self.finder.hint()
 
     def lost(self, key: GroupKey, task_id: int, words: str, *, is_performed: bool) -> None:
-        self._tenure.event("task_session_lost", id=task_id, problem=words)
+        """The connection broke while it had this row."""
+        self._owned.event("task_session_lost", id=task_id, problem=words)
         if not is_performed:
             self._wait_out()
-        if self._tenure.is_ours:
+        if self._owned.is_ours:
             self.rescuer.lost(key, task_id, words, is_performed=is_performed)
         else:
             self._admission.release(key, task_id)
 
     def give_back(self, key: GroupKey, task_id: int) -> None:
+        """The row was not begun: it waits as before."""
         self._admission.release(key, task_id)
         self.finder.want(key)
 
     def set_aside(self, key: GroupKey, task_id: int, words: str) -> None:
         """Leave a row alone that cannot be changed, for longer each time; the others go on."""
-        self._tenure.event("task_row_refused", id=task_id, problem=words)
+        self._owned.event("task_row_refused", id=task_id, problem=words)
         if len(self._aside) >= ASIDE_KNOWN_MAX:
             self._aside.clear()
         wait_s = min(ASIDE_MAX_S, max(ASIDE_FIRST_S, 2 * self._aside.get(task_id, 0.0)))
@@ -106,16 +110,16 @@ class Sessions:
     def unavailable(self, trouble: Unavailable) -> None:
         """No connection could be made."""
         if self._wait_out():
-            self._tenure.event("task_session_unavailable", problem=str(trouble))
+            self._owned.event("task_session_unavailable", problem=str(trouble))
 
     def _wait_out(self) -> bool:
         """Wait for what is nobody's fault: a server that is away, or has no connection left.
 
         Whether that is news."""
-        if self._tenure.now() < self._not_before:
+        if self._owned.now() < self._not_before:
             return False
         self._trouble_s = min(TROUBLE_MAX_S, max(TROUBLE_FIRST_S, self._trouble_s * 2))
-        self._not_before = self._tenure.now() + self._trouble_s
+        self._not_before = self._owned.now() + self._trouble_s
         asyncio.get_running_loop().call_later(self._trouble_s, self.start)
         return True
 
@@ -123,14 +127,14 @@ class Sessions:
 
     async def drain(self, within: Drain) -> None:
         """Let what is performed end; what takes longer is given up and goes back to PLAN."""
-        began = self._tenure.now()
+        began = self._owned.now()
         while self._open:
             limit = within()
             left_s = (
-                math.inf if limit is None else began + limit.total_seconds() - self._tenure.now()
+                math.inf if limit is None else began + limit.total_seconds() - self._owned.now()
             )
             if left_s <= 0:
-                self._tenure.event("drain_timed_out", running=len(self._open))
+                self._owned.event("drain_timed_out", running=len(self._open))
                 await self.give_up(self._open.values())
                 return
             await asyncio.wait(list(self._open), timeout=min(left_s, DRAIN_LOOK_S))

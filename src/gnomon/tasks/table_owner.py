@@ -38,27 +38,27 @@ class TableOwner:
         self._env = env
         self._owner = owner
         self._watch = LockWatch()
-        self._tenure = OwnedTable(table, entry, env=env)
-        self._sessions = Sessions(self._tenure, on_failure=self._note_failure)
+        self._owned = OwnedTable(table, entry, env=env)
+        self._sessions = Sessions(self._owned, on_failure=self._note_failure)
         self._trusted_until = 0.0
         self._failure: BaseException | None = None
         self._failed = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"Owner({self._tenure!r})"
+        return f"Owner({self._owned!r})"
 
     @property
     def entry(self) -> TaskEntry:
-        return self._tenure.entry
+        return self._owned.entry
 
     @property
     def is_ours(self) -> bool:
         """Whether the table is this process's at the moment."""
-        return self._tenure.is_ours
+        return self._owned.is_ours
 
     def change(self, entry: TaskEntry) -> None:
         """Other settings for the same table, from now on."""
-        self._tenure.change(entry)
+        self._owned.change(entry)
         self._sessions.finder.hint()
         self._sessions.rescuer.wake()
         self._sessions.start()
@@ -79,18 +79,18 @@ class TableOwner:
                     await wait_set(stop, again_s)
                     again_s = min(AGAIN_MAX_S, again_s * 2)
         finally:
-            self._tenure.is_closing = True
+            self._owned.is_closing = True
             await self._sessions.drain(drain)
 
     def _note_trouble(self, problem: Unavailable) -> None:
         self._lose()
         self._sessions.rescuer.server_lost()
-        self._tenure.event("task_table_unavailable", problem=str(problem))
+        self._owned.event("task_table_unavailable", problem=str(problem))
 
     # -- the lease --------------------------------------------------------------------------------
 
     async def _acquire(self) -> bool:
-        lock, asked_at = await self._free_lock(), self._tenure.now()
+        lock, asked_at = await self._free_lock(), self._owned.now()
         if lock is None:
             return False
         lease_guid = self._watch.ask(lock, self._env.entropy.token)
@@ -103,10 +103,10 @@ class TableOwner:
         )
         if not is_ours:
             return False
-        self._tenure.lease_guid = lease_guid
-        self._tenure.is_ours = True
+        self._owned.lease_guid = lease_guid
+        self._owned.is_ours = True
         self._trusted_until = self._terms.trusted_until(asked_at)
-        self._tenure.event("task_table_owned")
+        self._owned.event("task_table_owned")
         return True
 
     async def _free_lock(self) -> TableLock | None:
@@ -116,9 +116,9 @@ class TableOwner:
             lock.process, lock.silent_for, self._env.processes
         ):
             await self._table.release(lock.lease_guid)
-            self._tenure.event("task_table_freed", owner=lock.owner)
+            self._owned.event("task_table_freed", owner=lock.owner)
             lock = await self._table.lock()
-        self._watch.see(lock, now := self._tenure.now())
+        self._watch.see(lock, now := self._owned.now())
         return lock if self._watch.is_free(lock, self._terms.lease, now) else None
 
     async def _beat(self) -> None:
@@ -126,13 +126,13 @@ class TableOwner:
         while True:
             await asyncio.sleep(self._terms.beat.total_seconds())
             self._sessions.show()
-            asked_at = self._tenure.now()
+            asked_at = self._owned.now()
             try:
                 async with asyncio.timeout(max(0.0, self._trusted_until - asked_at)):
-                    if not await self._table.beat(self._tenure.lease_guid):
+                    if not await self._table.beat(self._owned.lease_guid):
                         return
             except Unavailable:
-                if self._tenure.now() >= self._trusted_until:
+                if self._owned.now() >= self._trusted_until:
                     return
                 continue
             except TimeoutError:
@@ -140,11 +140,11 @@ class TableOwner:
             self._trusted_until = self._terms.trusted_until(asked_at)
 
     def _lose(self) -> None:
-        if self._tenure.is_ours:
-            self._tenure.is_ours = False
-            self._tenure.admission.clear()
+        if self._owned.is_ours:
+            self._owned.is_ours = False
+            self._owned.admission.clear()
             self._sessions.rescuer.forget()
-            self._tenure.event("task_table_lost")
+            self._owned.event("task_table_lost")
 
     # -- owning -----------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class TableOwner:
         try:
             await asyncio.wait([*loops, *others[1:]], return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set() and self._failure is None:
-                self._tenure.is_closing = True
+                self._owned.is_closing = True
                 await self._sessions.drain(drain)
                 await self._release()
                 return
@@ -173,9 +173,9 @@ class TableOwner:
     async def _release(self) -> None:
         """Let the next owner begin at once."""
         with suppress(Unavailable):  # else it ends by itself
-            await self._table.release(self._tenure.lease_guid)
+            await self._table.release(self._owned.lease_guid)
         self._watch.forget()
-        self._tenure.is_ours = False
+        self._owned.is_ours = False
 
     def _raise_failure(self, loops: Sequence[asyncio.Task[Any]]) -> None:
         """Whatever ended a loop or a session, if it was an error."""

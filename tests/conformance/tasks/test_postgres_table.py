@@ -389,7 +389,7 @@ async def test_a_window_is_in_the_order_of_starting(driver: Driver) -> None:
 
 def plan_of(driver: Driver, statement: str, *params: object) -> str:
     """How the owner's connection would find its rows."""
-    text = driver.table._place.statements[statement].sql.decode().rstrip().rstrip(";")
+    text = driver.table._access.statements[statement].sql.decode().rstrip().rstrip(";")
     options = "-c enable_seqscan=off -c enable_bitmapscan=off -c jit=off"
     with psycopg.connect(driver.dsn, autocommit=True, options=options) as owner:
         literals = ", ".join(sql.Literal(param).as_string(owner) for param in params)

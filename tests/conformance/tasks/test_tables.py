@@ -13,7 +13,7 @@ import pytest
 from gnomon.contracts.task_table import PollMark, TaskTable
 from gnomon.model.task import GroupKey
 from gnomon.tasks.postgres import table as postgres_table
-from gnomon.tasks.sqlite import row_store as sqlite_books
+from gnomon.tasks.sqlite import row_store as sqlite_rows
 from tests.conformance.tasks.driving import acquire
 from tests.conformance.tasks.sqlite_driving import Bench
 
@@ -289,7 +289,7 @@ async def test_a_look_at_everything_comes_in_pages(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every group is in one of them; a group that has nothing due does not end them."""
-    for module in (postgres_table, sqlite_books):
+    for module in (postgres_table, sqlite_rows):
         monkeypatch.setattr(module, "GROUPS_MAX", 3)
     names = {f"group {number}" for number in range(8)}
     for name in names:
@@ -310,7 +310,7 @@ async def test_too_much_news_is_said_to_be_that(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New rows, or rows that have come due: what one poll does not look at is looked for."""
-    for module in (postgres_table, sqlite_books):
+    for module in (postgres_table, sqlite_rows):
         monkeypatch.setattr(module, "NEWS_MAX", 3)
     mark = (await bench.table.poll(None)).mark
     for number in range(4):

@@ -1,4 +1,4 @@
-"""What an offer makes of a row that waits in a stage's queue: the one rule, for every engine.
+"""What an enqueue makes of a row that waits in a stage's queue: the one rule, for every engine.
 
 SQLite calls it; what PostgreSQL does in SQL is compared with it by the store suite. Times are in
 microseconds.
@@ -21,7 +21,7 @@ _FLOOR_US = BACKOFF_FLOOR // timedelta(microseconds=1)
 
 
 class QueuedEntity(NamedTuple):
-    """A queue row, as far as offers change it."""
+    """A queue row, as far as enqueues change it."""
 
     lane: int
     status: str
@@ -37,7 +37,7 @@ class QueuedEntity(NamedTuple):
 
 
 class EnqueueRule(NamedTuple):
-    """An offer: see `contracts.store.entities.Offer`."""
+    """An enqueue: see `contracts.store.queues.Enqueue`."""
 
     reason: str
     root: UUID
@@ -51,37 +51,37 @@ class EnqueueRule(NamedTuple):
     looping: str | None
 
 
-def made(offer: EnqueueRule, now: int, seq: int) -> QueuedEntity | None:
-    """The row that an offer makes where there is none; None if it wants nothing."""
-    if not offer.ready and offer.looping is None and offer.wake is None:
+def made(enqueue: EnqueueRule, now: int, seq: int) -> QueuedEntity | None:
+    """The row that an enqueue makes where there is none; None if it wants nothing."""
+    if not enqueue.ready and enqueue.looping is None and enqueue.wake is None:
         return None
-    status = LOOPING if offer.looping is not None else READY if offer.ready else SLEEPING
+    status = LOOPING if enqueue.looping is not None else READY if enqueue.ready else SLEEPING
     return QueuedEntity(
-        lane=offer.lane,
+        lane=enqueue.lane,
         status=status,
-        ready_at=now + offer.delay if status == READY else None,
-        timer_at=offer.wake,
+        ready_at=now + enqueue.delay if status == READY else None,
+        timer_at=enqueue.wake,
         first_at=now,
         seq=seq,
         attempts=0,
-        reasons=() if status == SLEEPING else (offer.reason,),
-        root=offer.root,
-        depth=offer.depth,
-        error=offer.looping,
+        reasons=() if status == SLEEPING else (enqueue.reason,),
+        root=enqueue.root,
+        depth=enqueue.depth,
+        error=enqueue.looping,
     )
 
 
-def merged(row: QueuedEntity, offer: EnqueueRule, now: int) -> QueuedEntity:
-    """What an offer makes of a row that is there."""
-    row = row._replace(timer_at=earlier(row.timer_at, offer.wake))
-    if offer.looping is not None:
-        return row if row.status == READY else _looping(row, offer)
-    if not offer.ready:
+def merged(row: QueuedEntity, enqueue: EnqueueRule, now: int) -> QueuedEntity:
+    """What an enqueue makes of a row that is there."""
+    row = row._replace(timer_at=earlier(row.timer_at, enqueue.wake))
+    if enqueue.looping is not None:
+        return row if row.status == READY else _looping(row, enqueue)
+    if not enqueue.ready:
         return row
     if row.status == READY:
-        return _joined(row, offer, now)
-    is_readied = row.status == SLEEPING or _is_freed(row, offer)
-    return _readied(row, offer, now) if is_readied else row
+        return _joined(row, enqueue, now)
+    is_readied = row.status == SLEEPING or _is_freed(row, enqueue)
+    return _readied(row, enqueue, now) if is_readied else row
 
 
 def earlier(first: int | None, second: int | None) -> int | None:
@@ -91,43 +91,43 @@ def earlier(first: int | None, second: int | None) -> int | None:
     return min(first, second)
 
 
-def _is_freed(row: QueuedEntity, offer: EnqueueRule) -> bool:
+def _is_freed(row: QueuedEntity, enqueue: EnqueueRule) -> bool:
     """What stages cause does not free what loops: it may be the loop itself."""
-    return offer.frees and (row.status != LOOPING or offer.depth == 0)
+    return enqueue.frees and (row.status != LOOPING or enqueue.depth == 0)
 
 
-def _joined(row: QueuedEntity, offer: EnqueueRule, now: int) -> QueuedEntity:
+def _joined(row: QueuedEntity, enqueue: EnqueueRule, now: int) -> QueuedEntity:
     """It waits already, and waits on for one reason more."""
     assert row.ready_at is not None
-    offered_at = now + offer.delay
+    wanted_at = now + enqueue.delay
     if row.attempts:
-        offered_at = max(offered_at, now + _FLOOR_US)
-    ready_at = min(row.ready_at, offered_at)
+        wanted_at = max(wanted_at, now + _FLOOR_US)
+    ready_at = min(row.ready_at, wanted_at)
     if row.ready_at > now:  # until it is quiet long enough, or has waited for that long enough
-        debounced_at = min(now + offer.debounce, row.first_at + DEBOUNCES_MAX * offer.debounce)
+        debounced_at = min(now + enqueue.debounce, row.first_at + DEBOUNCES_MAX * enqueue.debounce)
         ready_at = max(ready_at, debounced_at)
-    if offer.lane < row.lane:
+    if enqueue.lane < row.lane:
         ready_at = max(ready_at, now)
-    return _told(row, offer)._replace(lane=min(row.lane, offer.lane), ready_at=ready_at)
+    return _told(row, enqueue)._replace(lane=min(row.lane, enqueue.lane), ready_at=ready_at)
 
 
-def _readied(row: QueuedEntity, offer: EnqueueRule, now: int) -> QueuedEntity:
+def _readied(row: QueuedEntity, enqueue: EnqueueRule, now: int) -> QueuedEntity:
     """It slept or was parked, and is ready as if new."""
-    return _told(row, offer)._replace(
-        status=READY, lane=offer.lane, ready_at=now + offer.delay, first_at=now, attempts=0
+    return _told(row, enqueue)._replace(
+        status=READY, lane=enqueue.lane, ready_at=now + enqueue.delay, first_at=now, attempts=0
     )
 
 
-def _looping(row: QueuedEntity, offer: EnqueueRule) -> QueuedEntity:
-    return _told(row, offer)._replace(status=LOOPING, ready_at=None, error=offer.looping)
+def _looping(row: QueuedEntity, enqueue: EnqueueRule) -> QueuedEntity:
+    return _told(row, enqueue)._replace(status=LOOPING, ready_at=None, error=enqueue.looping)
 
 
-def _told(row: QueuedEntity, offer: EnqueueRule) -> QueuedEntity:
-    """With the offer's reason as the newest, and in its chain."""
-    others = [known for known in row.reasons if known != offer.reason]
+def _told(row: QueuedEntity, enqueue: EnqueueRule) -> QueuedEntity:
+    """With the enqueue's reason as the newest, and in its chain."""
+    others = [known for known in row.reasons if known != enqueue.reason]
     return row._replace(
         seq=row.seq + 1,
-        reasons=tuple([*others, offer.reason][-REASONS_MAX:]),
-        root=offer.root,
-        depth=offer.depth,
+        reasons=tuple([*others, enqueue.reason][-REASONS_MAX:]),
+        root=enqueue.root,
+        depth=enqueue.depth,
     )

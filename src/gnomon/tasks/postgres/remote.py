@@ -26,11 +26,11 @@ from gnomon.tasks.postgres.wire import Wire, WireLost, is_error
 class RemoteSession:
     """One connection to where a group's `remote` leads."""
 
-    def __init__(self, place: TableAccess, wire: Wire, key: GroupKey) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, wire: Wire, key: GroupKey) -> None:
+        self._access = access
         self._wire = wire
         self._key = key
-        self._current = CurrentTask(place.env.clock)
+        self._current = CurrentTask(access.env.clock)
 
     @property
     def pid(self) -> int:
@@ -39,9 +39,9 @@ class RemoteSession:
     async def take(self, task_id: int, *, lease_guid: UUID) -> Task | None:
         if not self._wire.is_open:
             raise SessionLost(plain_error("the session has ended"))
-        step = self._place.take_step(NextTask(task_id, self.pid, lease_guid), alone=True)
+        step = self._access.take_step(NextTask(task_id, self.pid, lease_guid), alone=True)
         try:
-            results = await self._place.insist([step])
+            results = await self._access.insist([step])
         except StatementRefused as exc:
             if is_lasting(exc.sqlstate):
                 raise RowRefused(plain_error(exc.words)) from None
@@ -60,7 +60,7 @@ class RemoteSession:
             await pause_for(task.input)
             await self._tell(task)
             ended = await perform_input(
-                self._wire, taken, shares=False, bytes_max=self._place.result_bytes_max
+                self._wire, taken, shares=False, bytes_max=self._access.result_bytes_max
             )
             if ended.is_farewell:
                 self._wire.close()
@@ -75,9 +75,9 @@ class RemoteSession:
 
     async def _tell(self, task: Task) -> None:
         """What the task can ask about itself."""
-        name = self._place.application_name(self._key.group)
+        name = self._access.application_name(self._key.group)
         params = (as_bytes(task.id), as_bytes(self._key.group), as_bytes(name))
-        await self._wire.pipeline([(self._place.statements["set_id"], params)])
+        await self._wire.pipeline([(self._access.statements["set_id"], params)])
 
     async def finish(
         self, task: Task, outcome: Outcome, *, then: int | None = None, lease_guid: UUID
@@ -88,7 +88,7 @@ class RemoteSession:
             following = NextTask(then, self.pid, lease_guid)
         end = AttemptEnd(taken, outcome, self.pid, self._current.now(task), shares=False)
         try:
-            recorded = await self._place.finish_apart(end, following)
+            recorded = await self._access.finish_apart(end, following)
         except StatementRefused as exc:
             recorded = await self._finish_refused(end, exc)
         except Unavailable as exc:
@@ -102,7 +102,7 @@ class RemoteSession:
         outcome = Outcome("", error_of(end.taken, fields))
         end = end._replace(outcome=outcome, is_last=True)
         try:
-            return await self._place.finish_apart(end, None)
+            return await self._access.finish_apart(end, None)
         except (Unavailable, StatementRefused) as exc:
             raise SessionLost(plain_error(str(exc))) from None
 
@@ -113,7 +113,7 @@ class RemoteSession:
         if task.save:
             return True
         try:
-            (result,) = await self._wire.pipeline([(self._place.statements["discard"], NO_PARAMS)])
+            (result,) = await self._wire.pipeline([(self._access.statements["discard"], NO_PARAMS)])
         except WireLost:
             return False
         self._wire.forget_prepared()

@@ -55,15 +55,15 @@ NOR_FROM_16_ON = {"require_auth": "password,md5,scram-sha-256", "sslcertmode": "
 BEFORE_16 = {"sslcert": NO_FILE, "sslkey": NO_FILE}
 
 
-async def reach(place: TableAccess, key: GroupKey) -> Wire:
+async def reach(access: TableAccess, key: GroupKey) -> Wire:
     """A connection to where a group is sent. Errors: RemoteRefused."""
     assert key.remote is not None
-    options = admitted(place, key.remote)
+    options = admitted(access, key.remote)
     # Whatever it calls itself, its server is to see whose task it is.
     options.pop("fallback_application_name", None)
-    options["application_name"] = place.application_name(key.group)
+    options["application_name"] = access.application_name(key.group)
     options["client_encoding"] = "UTF8"
-    options["options"] = f"{options.get('options', '')} {place.task_options(key.group)}".strip()
+    options["options"] = f"{options.get('options', '')} {access.task_options(key.group)}".strip()
     options.setdefault("gssencmode", "disable")
     try:
         wire = await connect(options)
@@ -71,29 +71,29 @@ async def reach(place: TableAccess, key: GroupKey) -> Wire:
         if UNMET in exc.detail:
             raise RemoteRefused(NOT_ASKED) from None
         raise RemoteRefused(plain_error(exc.step, exc.detail)) from None
-    if not wire.used_password and not place.entry.superuser:
+    if not wire.used_password and not access.entry.superuser:
         wire.close()
         raise RemoteRefused(NOT_ASKED)
     return wire
 
 
-def admitted(place: TableAccess, remote: str) -> dict[str, str]:
+def admitted(access: TableAccess, remote: str) -> dict[str, str]:
     """The options of a `remote` that is allowed. Errors: RemoteRefused."""
-    policy = place.entry.remote
+    policy = access.entry.remote
     if policy == "off":
         raise RemoteRefused(plain_error(OFF))
     try:
         given = read_conninfo(remote)
     except ConninfoRefused as exc:
         raise RemoteRefused(plain_error("PQconninfoParse failed", str(exc))) from None
-    if place.entry.superuser:
+    if access.entry.superuser:
         own: dict[str, str] = {"passfile": NO_FILE}
     elif not given.get("password"):
         raise RemoteRefused(NO_PASSWORD)
     else:
         own = {**NOTHING_OF_OURS, **(NOR_FROM_16_ON if pq.version() >= 160_000 else BEFORE_16)}
     if policy == "free":
-        return {**_free(given, is_trusted=place.entry.superuser), **own}
+        return {**_free(given, is_trusted=access.entry.superuser), **own}
     assert isinstance(policy, tuple)
     return {**_listed(given, policy), **own}
 

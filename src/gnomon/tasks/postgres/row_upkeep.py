@@ -59,8 +59,8 @@ class RowUpkeep:
     """Expires, rescues and refuses rows of one table. Errors of all: Unavailable,
     StatementRefused."""
 
-    def __init__(self, place: TableAccess, control: ControlConnection) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, control: ControlConnection) -> None:
+        self._access = access
         self._control = control
         self._floor: bytes | None = None  # where in the index to go on, while many rows expire
         self._aside: dict[int, float] = {}  # rows that could not expire, and until when
@@ -71,7 +71,7 @@ class RowUpkeep:
         return self._floor
 
     async def _rows(self, name: str, *params: bytes | None) -> list[Row]:
-        return await self._control.rows(self._place.statements[name], *params)
+        return await self._control.rows(self._access.statements[name], *params)
 
     # -- one row ----------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class RowUpkeep:
         return [number_of(row["id"]) for row in rows]
 
     async def untake(self, task_ids: Sequence[int], lease_guid: UUID) -> Sequence[int]:
-        known, ids = self._place.statements, array_of(list(task_ids))
+        known, ids = self._access.statements, array_of(list(task_ids))
         steps: list[Step] = [
             (known["untake"], (ids, as_bytes(lease_guid))), (known["busy_of"], (ids,)),
         ]  # fmt: skip
@@ -109,7 +109,7 @@ class RowUpkeep:
             raise RowRefused(plain_error(exc.words)) from None
 
     async def _refuse(self, task_id: int, params: tuple[bytes | None, ...]) -> bool:
-        known = self._place.statements
+        known = self._access.statements
         done, left = await self._control.together(
             [(known["refuse"], params), (known["refusable"], (as_bytes(task_id),))]
         )
@@ -128,7 +128,7 @@ class RowUpkeep:
     # -- expiry -----------------------------------------------------------------------------------
 
     async def expire(self, lease_guid: UUID) -> ExpiryResult:
-        now = self._place.env.clock.monotonic()
+        now = self._access.env.clock.monotonic()
         self._aside = {task_id: until for task_id, until in self._aside.items() if until > now}
         place = (self._floor, array_of(list(self._aside)), as_bytes(EXPIRED_MAX))
         try:
@@ -185,7 +185,7 @@ class RowUpkeep:
 
     def _set_aside(self, task_id: int, words: str) -> ExpiryResult:
         if len(self._aside) < ASIDE_MAX:
-            self._aside[task_id] = self._place.env.clock.monotonic() + ASIDE_S
+            self._aside[task_id] = self._access.env.clock.monotonic() + ASIDE_S
         return ExpiryResult(0, troubles={task_id: words})
 
     # -- rescue -----------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class RowUpkeep:
                 raise
             count = await self._rescue_each(flags, lease_guid)
         held = [number_of(row["id"]) for row in await self._rows("stuck", *flags)]
-        rows = await self._rows("others", array_of(self._place.pids), array_of(held))
+        rows = await self._rows("others", array_of(self._access.pids), array_of(held))
         others = {GroupKey(text_of(row["group"])): number_of(row["count"]) for row in rows}
         return RescueResult(count, others, frozenset(held))
 

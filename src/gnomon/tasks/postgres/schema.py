@@ -31,8 +31,8 @@ COLUMNS = (
 class TableMaker:
     """Makes what is missing of one table."""
 
-    def __init__(self, place: TableAccess, control: ControlConnection) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, control: ControlConnection) -> None:
+        self._access = access
         self._control = control
         self._done: list[str] = []
 
@@ -45,7 +45,7 @@ class TableMaker:
             except StatementRefused as exc:
                 if exc.sqlstate not in MADE_MEANWHILE or trial == TRIES_MAX - 1:
                     raise ConfigurationError(
-                        f"tasks {self._place.entry.title}", f"cannot be made: {exc.words}"
+                        f"tasks {self._access.entry.title}", f"cannot be made: {exc.words}"
                     ) from None
         return self._done
 
@@ -53,31 +53,31 @@ class TableMaker:
         await self._check_login()
         there = await self._look()
         if not there["schema"]:
-            await self._do("create_schema", f"schema {self._place.entry.schema}")
+            await self._do("create_schema", f"schema {self._access.entry.schema}")
         if not there["task"]:
             if not there["state"]:
                 await self._do("create_type", "type state")
-            await self._do("create_table", f"table {self._place.entry.table}")
+            await self._do("create_table", f"table {self._access.entry.table}")
         await self._make_columns()
         await self._make_parts()
         if not there["owner"]:
             await self._do("create_owner", "table gnomon_task_owner")
         if not there["waiting"]:
-            await self._do("create_waiting", f"view {self._place.entry.table}_waiting")
+            await self._do("create_waiting", f"view {self._access.entry.table}_waiting")
 
     async def _check_login(self) -> None:
         wire = await self._control.wire()
-        if wire.parameter("is_superuser") == "on" and not self._place.entry.superuser:
+        if wire.parameter("is_superuser") == "on" and not self._access.entry.superuser:
             raise ConfigurationError(
-                f"tasks {self._place.entry.title}",
-                f"the user {self._place.entry.user} is a superuser, and so would be everybody who "
+                f"tasks {self._access.entry.title}",
+                f"the user {self._access.entry.user} is a superuser, and so would be everybody who "
                 'may insert a task: give another user, or say "superuser": true',
             )
 
     async def _look(self) -> Mapping[str, bool]:
-        names = self._place.names
+        names = self._access.names
         (row,) = await self._control.rows(
-            self._place.statements["look"],
+            self._access.statements["look"],
             as_bytes(names.qualified),
             as_bytes(f"{quoted(names.schema)}.gnomon_task_owner"),
             as_bytes(quoted(names.schema)),
@@ -86,7 +86,7 @@ class TableMaker:
         )
         if row["kind"] is not None and row["kind"] not in TABLE_KINDS:
             problem = f"{names.qualified} is there, and is not a table"
-            raise ConfigurationError(f"tasks {self._place.entry.title}", problem)
+            raise ConfigurationError(f"tasks {self._access.entry.title}", problem)
         return {part: is_true(value) for part, value in row.items()}
 
     async def _make_columns(self) -> None:
@@ -99,20 +99,20 @@ class TableMaker:
             await self._do("set_defaults", "defaults")
 
     async def _columns(self) -> Mapping[str, str]:
-        """The columns with their defaults; the place learns of the type of one."""
-        place = self._place
+        """The columns with their defaults; the access learns of the type of one."""
+        access = self._access
         rows = await self._control.rows(
-            place.statements["look_columns"], as_bytes(place.names.qualified)
+            access.statements["look_columns"], as_bytes(access.names.qualified)
         )
         for row in rows:
             if row["attname"] == b"state":
-                place.know(text_of(row["type"]))
+                access.know(text_of(row["type"]))
         return {text_of(row["attname"]): text_of(row["written_default"]) for row in rows}
 
     async def _make_parts(self) -> None:
-        names = self._place.names
+        names = self._access.names
         rows = await self._control.rows(
-            self._place.statements["look_parts"],
+            self._access.statements["look_parts"],
             as_bytes(names.qualified),
             as_bytes(quoted(names.schema)),
         )
@@ -138,11 +138,11 @@ class TableMaker:
             self._done.append("no hint: inserts are found by polling")
 
     async def _triggers(self) -> set[str]:
-        rows = await self._control.rows(self._place.statements["listen_channel"])
+        rows = await self._control.rows(self._access.statements["listen_channel"])
         return {"gnomon_task_hint"} if rows else set()
 
     async def _do(self, name: str, what: str) -> None:
-        sql = render(QUERIES[name].sql, self._place.names)
+        sql = render(QUERIES[name].sql, self._access.names)
         try:
             await self._control.together([(Statement(b"", sql.encode()), NO_PARAMS)])
         except StatementRefused as exc:
@@ -152,7 +152,7 @@ class TableMaker:
         self._done.append(f"created {what}" if name != "set_defaults" else "mended defaults")
 
     def _not_allowed(self, what: str, words: str) -> ConfigurationError:
-        entry = self._place.entry
+        entry = self._access.entry
         return ConfigurationError(
             f"tasks {entry.title}",
             f"the user {entry.user} may not create {what} in database {entry.data}: {words}",
@@ -167,18 +167,18 @@ def _is_unusable(written: str) -> bool:
 class DatabaseMaker:
     """Makes a missing database, user and schema, with the login that was given for that."""
 
-    def __init__(self, place: TableAccess, options: Mapping[str, str]) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, options: Mapping[str, str]) -> None:
+        self._access = access
         self._options = options
 
     async def make(self) -> Sequence[str]:
         """What was made. Errors: ConfigurationError, Unavailable."""
-        entry = self._place.entry
+        entry = self._access.entry
         wire = await self._connect()
         control = ControlConnection(lambda: self._options, wire=wire)
         try:
             (row,) = await control.rows(
-                self._place.statements["look_role"], as_bytes(entry.user), as_bytes(entry.data)
+                self._access.statements["look_role"], as_bytes(entry.user), as_bytes(entry.data)
             )
             done = []
             if not is_true(row["role"]):
@@ -207,16 +207,16 @@ class DatabaseMaker:
         raise Unavailable(f"no connection to the server of the task table: {refused.detail}")
 
     def _role_sql(self, wire: Wire) -> str:
-        password = self._place.entry.password
+        password = self._access.entry.password
         if password is None:
             return self._with_role(QUERIES["create_role"].sql)
         # Only its verifier is sent: statements are logged.
-        verifier = wire.encrypted(password.reveal(), self._place.entry.user)
+        verifier = wire.encrypted(password.reveal(), self._access.entry.user)
         sql = QUERIES["create_role_with_password"].sql.replace("/*password*/''", literal(verifier))
         return self._with_role(sql)
 
     def _with_role(self, sql: str) -> str:
-        return sql.replace("/*role*/task", quoted(self._place.entry.user))
+        return sql.replace("/*role*/task", quoted(self._access.entry.user))
 
     async def _do(self, control: ControlConnection, sql: str, what: str) -> None:
         try:
@@ -226,6 +226,6 @@ class DatabaseMaker:
                 return
             login = self._options.get("user", "the login")
             raise ConfigurationError(
-                f"tasks {self._place.entry.title}",
+                f"tasks {self._access.entry.title}",
                 f"{what} is missing, and {login} may not create it: {exc.words}",
             ) from None

@@ -68,22 +68,22 @@ SUSPECTS_MAX = 1_000
 class LocalSession:
     """One connection of the table's login."""
 
-    def __init__(self, place: TableAccess, wire: Wire, key: GroupKey) -> None:
-        self._place = place
+    def __init__(self, access: TableAccess, wire: Wire, key: GroupKey) -> None:
+        self._access = access
         self._wire = wire
         self._pid = wire.pid
         self._login = wire.parameter(LOGIN)
         self._key = key
-        self._name = place.application_name(key.group).encode()
-        self._clock = place.env.clock
-        self._current = CurrentTask(place.env.clock)
+        self._name = access.application_name(key.group).encode()
+        self._clock = access.env.clock
+        self._current = CurrentTask(access.env.clock)
         self._planned_at = self._clock.monotonic()
         self._is_light = True  # the input was one that leaves our prepared statements alone
         self._is_saved = False  # it has settings of a task that saved them
         self._is_performing = False
         self._is_untidy = False  # a task has ended on it, and what it left behind is still there
         self._is_ahead = False  # the input of the task that was taken is on its way already
-        place.pids.add(self._pid)
+        access.pids.add(self._pid)
 
     @property
     def pid(self) -> int:
@@ -96,7 +96,7 @@ class LocalSession:
             await self._discard()
             self._is_untidy = False
         following = self._following(task_id, lease_guid)
-        step = self._place.take_step(following, alone=True)
+        step = self._access.take_step(following, alone=True)
         before = ["begin", *OWN] if self._is_saved else []
         after = ["commit"] if self._is_saved else []
         results = await self._pipeline([*self._named(before), step, *self._named(after)])
@@ -127,7 +127,7 @@ class LocalSession:
                 wire,
                 taken,
                 shares=shares,
-                bytes_max=self._place.result_bytes_max,
+                bytes_max=self._access.result_bytes_max,
                 is_sent=is_sent,
             )
             if ended.is_farewell:
@@ -162,7 +162,7 @@ class LocalSession:
             return await self._finish_apart(taken, outcome)
         is_in_transaction = self._wire.transaction == TransactionStatus.INTRANS
         end = AttemptEnd(taken, outcome, self._pid, self._current.now(task), is_in_transaction)
-        if then is None or then in self._place.suspects:
+        if then is None or then in self._access.suspects:
             following = None
         else:
             following = self._following(then, lease_guid, self._foreseen(end, then))
@@ -179,7 +179,7 @@ class LocalSession:
 
     def _foreseen(self, end: AttemptEnd, then: int) -> bytes | None:
         """The input of what follows, where it may be sent before that is known to follow."""
-        task_input = self._place.foreseen.take(self._key, then)
+        task_input = self._access.foreseen.take(self._key, then)
         if task_input is None or not (end.is_plain and end.shares and self._is_light):
             return None
         if end.taken.task.save or self._is_time_to_plan() or not self._shares(text_of(task_input)):
@@ -190,10 +190,10 @@ class LocalSession:
         self, end: AttemptEnd, following: NextTask
     ) -> FinishOutcome | ErrorFields:
         """As `_record`, with the next input in the same round trip."""
-        known, before = self._place.statements, self._named(CLEAN)
+        known, before = self._access.statements, self._named(CLEAN)
         steps = [
             *before,
-            *await self._place.finish_steps(end, following),
+            *await self._access.finish_steps(end, following),
             (known["commit_and_begin"], NO_PARAMS),
             (known["discard_sequences"], NO_PARAMS),
             (known["go_ahead"], (b"%d" % following.id,)),
@@ -236,7 +236,7 @@ class LocalSession:
         before = self._steps_before(task, shares=end.shares)
         if is_another:
             before = [*self._named(["reset_login"]), *before]
-        steps = [*before, *await self._place.finish_steps(end, following)]
+        steps = [*before, *await self._access.finish_steps(end, following)]
         commit_at = len(steps)
         steps += self._steps_after(task, is_last=following is None)
         results = await self._pipeline(steps)
@@ -279,12 +279,12 @@ class LocalSession:
         return self._clock.monotonic() - self._planned_at > PLANS_FOR_S
 
     def _named(self, names: Sequence[str]) -> list[Step]:
-        return [(self._place.statements[name], NO_PARAMS) for name in names]
+        return [(self._access.statements[name], NO_PARAMS) for name in names]
 
     async def _after_refusal(self, fields: ErrorFields) -> FinishOutcome | ErrorFields:
         """Nothing was written: back to a session that can begin again."""
         if self._wire.transaction != TransactionStatus.IDLE:
-            await self._pipeline([(self._place.statements["rollback"], NO_PARAMS)])
+            await self._pipeline([(self._access.statements["rollback"], NO_PARAMS)])
         if is_taken_over(fields.sqlstate, fields.message):
             await self._discard()
             return NOT_RECORDED
@@ -327,7 +327,7 @@ class LocalSession:
         return recorded
 
     def _suspect(self, task_id: int) -> None:
-        suspects = self._place.suspects
+        suspects = self._access.suspects
         if len(suspects) >= SUSPECTS_MAX:
             suspects.clear()
         suspects.add(task_id)
@@ -335,10 +335,10 @@ class LocalSession:
     async def _finish_apart(self, taken: TakenTask, outcome: Outcome) -> TaskFinishResult:
         """The connection is gone, but the end of the task is known."""
         if self._is_performing:
-            await self._place.terminate(self._pid)
+            await self._access.terminate(self._pid)
         end = AttemptEnd(taken, outcome, self._pid, self._current.now(taken.task), shares=False)
         try:
-            recorded = await self._place.finish_apart(end, None)
+            recorded = await self._access.finish_apart(end, None)
         except (Unavailable, StatementRefused) as exc:
             raise self._broken(plain_error(str(exc))) from None
         self._current.note(None)
@@ -346,7 +346,7 @@ class LocalSession:
 
     async def _discard(self, following: TakenTask | None = None) -> None:
         """Remove all that a session can have, our prepared statements too."""
-        known = self._place.statements
+        known = self._access.statements
         (result,) = await self._pipeline([(known["discard"], NO_PARAMS)])
         if is_error(result):
             raise self._broken(error_text(error_fields(result)))
@@ -363,9 +363,9 @@ class LocalSession:
 
     async def close(self) -> None:
         if self._is_performing:
-            await self._place.terminate(self._pid)
+            await self._access.terminate(self._pid)
         self._wire.close()
-        self._place.pids.discard(self._pid)
+        self._access.pids.discard(self._pid)
 
     # -- parts ------------------------------------------------------------------------------------
 

@@ -33,9 +33,9 @@ class SpareSessions:
     """The reserve of one table."""
 
     def __init__(
-        self, place: TableAccess, settings: Callable[[], Awaitable[frozenset[bytes]]]
+        self, access: TableAccess, settings: Callable[[], Awaitable[frozenset[bytes]]]
     ) -> None:
-        self._place = place
+        self._access = access
         self._settings = settings  # what role and database set now
         self._ready: deque[asyncio.Task[SpareSession]] = deque()
         self._idle: asyncio.TimerHandle | None = None
@@ -45,9 +45,9 @@ class SpareSessions:
         """A session for a group; the reserve is made up again meanwhile. Errors: Unavailable."""
         wire = await self._reserved()
         if wire is None:
-            self._place.learn(await self._settings())
-            wire = await connected(self._place, group)
-        self.fill(len(self._place.pids) + 1)
+            self._access.learn(await self._settings())
+            wire = await connected(self._access, group)
+        self.fill(len(self._access.pids) + 1)
         return wire
 
     def fill(self, number: int) -> None:
@@ -88,10 +88,10 @@ class SpareSessions:
 
     async def _open(self) -> SpareSession:
         settings = await self._settings()
-        self._place.learn(settings)
-        wire = await connected(self._place, None)
+        self._access.learn(settings)
+        wire = await connected(self._access, None)
         try:
-            await warm(wire, self._place.statements)
+            await warm(wire, self._access.statements)
         except WireLost as exc:
             wire.close()
             raise Unavailable(f"no session for a task: {exc}") from None
@@ -109,10 +109,10 @@ class SpareSessions:
         await asyncio.gather(*ending, return_exceptions=True)
 
 
-async def connected(place: TableAccess, group: str | None) -> Wire:
+async def connected(access: TableAccess, group: str | None) -> Wire:
     """A new session. Errors: Unavailable."""
     try:
-        return await connect(place.session_options(group))
+        return await connect(access.session_options(group))
     except ConnectRefused as exc:
         raise Unavailable(f"no session for a task: {exc.detail}") from None
 

@@ -63,26 +63,26 @@ class PostgresTaskTable:
     lease is kept."""
 
     def __init__(self, dsn: Secret, entry: TaskEntry, *, env: Env, result_bytes_max: int) -> None:
-        self._place = TableAccess(dsn, entry, env=env, result_bytes_max=result_bytes_max)
+        self._access = TableAccess(dsn, entry, env=env, result_bytes_max=result_bytes_max)
         self._dsn = dsn
         self._control = ControlConnection(
-            self._place.control_options, clock=env.clock, on_connect=self._on_connect
+            self._access.control_options, clock=env.clock, on_connect=self._on_connect
         )
-        self._beats = ControlConnection(self._place.control_options)
-        self._keeper = RowUpkeep(self._place, self._control)
+        self._beats = ControlConnection(self._access.control_options)
+        self._keeper = RowUpkeep(self._access, self._control)
         self._callback: Callable[[], None] | None = None
-        self._spares = SpareSessions(self._place, self._settings)
+        self._spares = SpareSessions(self._access, self._settings)
 
     @property
     def name(self) -> str:
-        entry = self._place.entry
+        entry = self._access.entry
         return f"{entry.data}.{entry.schema}.{entry.table}"
 
     # -- making it --------------------------------------------------------------------------------
 
     async def prepare(self) -> Sequence[str]:
-        done = list(await DatabaseMaker(self._place, self._login_options()).make())
-        return [*done, *await TableMaker(self._place, self._control).make()]
+        done = list(await DatabaseMaker(self._access, self._login_options()).make())
+        return [*done, *await TableMaker(self._access, self._control).make()]
 
     def _login_options(self) -> dict[str, str]:
         return {**read_dsn(self._dsn.reveal()), "gssencmode": "disable", "client_encoding": "UTF8"}
@@ -129,7 +129,7 @@ class PostgresTaskTable:
 
     async def beat(self, lease_guid: UUID) -> bool:
         with self._in_trouble():
-            beat = self._place.statements["beat"]
+            beat = self._access.statements["beat"]
             return bool(await self._beats.rows(beat, as_bytes(lease_guid)))
 
     async def release(self, lease_guid: UUID) -> None:
@@ -138,7 +138,7 @@ class PostgresTaskTable:
     # -- finding work -----------------------------------------------------------------------------
 
     async def poll(self, mark: PollMark | None, *, after: str | None = None) -> TaskPoll:
-        known = self._place.statements
+        known = self._access.statements
         # The mark before the rows: what comes in between is found twice, and never missed.
         steps: list[Step] = [(known["poll_mark"], (self._keeper.floor,))]
         if mark is None:
@@ -178,7 +178,7 @@ class PostgresTaskTable:
         ready = [row for row in rows if number_of(row["id"]) not in ids]
         if key.remote is None:
             inputs = {number_of(row["id"]): sent for row in ready if (sent := row["input"])}
-            self._place.foreseen.note(key, inputs)
+            self._access.foreseen.note(key, inputs)
         return GroupWindow([_due_task(row) for row in ready], has_more or len(rows) >= limit)
 
     # -- changing rows ----------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class PostgresTaskTable:
     async def _on_connect(self, wire: Wire) -> None:
         if self._callback is None:
             return
-        (result,) = await wire.pipeline([(self._place.statements["listen_channel"], NO_PARAMS)])
+        (result,) = await wire.pipeline([(self._access.statements["listen_channel"], NO_PARAMS)])
         for row in rows_of(result):
             await wire.pipeline([(_listen_to(row), NO_PARAMS)])
             wire.on_notify = self._tell
@@ -245,24 +245,24 @@ class PostgresTaskTable:
 
     async def open(self, key: GroupKey) -> TaskSession:
         if key.remote is not None:
-            return RemoteSession(self._place, await reach(self._place, key), key)
-        return LocalSession(self._place, await self._spares.take(key.group), key)
+            return RemoteSession(self._access, await reach(self._access, key), key)
+        return LocalSession(self._access, await self._spares.take(key.group), key)
 
     async def _settings(self) -> frozenset[bytes]:
         with self._in_trouble():
-            rows = await self._beats.rows(self._place.statements["settings"])
+            rows = await self._beats.rows(self._access.statements["settings"])
         return frozenset(entry for row in rows if (entry := row["entry"]) is not None)
 
     async def close(self) -> None:
         await self._spares.close()
         self._beats.close()
         self._control.close()
-        self._place.results.close()
+        self._access.results.close()
 
     # -- statements -------------------------------------------------------------------------------
 
     async def _rows(self, name: str, *params: bytes | None) -> list[Row]:
-        (result,) = await self._together([(self._place.statements[name], params)])
+        (result,) = await self._together([(self._access.statements[name], params)])
         return rows_of(result)
 
     async def _together(self, steps: Sequence[Step]) -> list[Result]:

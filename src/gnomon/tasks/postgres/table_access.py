@@ -220,7 +220,7 @@ class TableAccess:
         return steps
 
     async def finish_apart(self, end: AttemptEnd, following: NextTask | None) -> FinishOutcome:
-        """Record a task that its session cannot record itself. Errors: Unavailable, Refused."""
+        """Record what its session cannot record itself. Errors: Unavailable, StatementRefused."""
         steps = await self.finish_steps(end, following)
         try:
             results = await self.insist([(BEGIN, NO_PARAMS), *steps, (COMMIT, NO_PARAMS)])
@@ -232,7 +232,10 @@ class TableAccess:
 
     async def insist(self, steps: Sequence[Step]) -> list[Result]:
         """Statements on the connection that all remote tasks share: a row that somebody has locked
-        is tried again, and does not keep the others waiting. Errors: Unavailable, Refused."""
+        is tried again, and does not keep the others waiting.
+
+        Errors: Unavailable, StatementRefused.
+        """
         wait_s = LOCKED_FIRST_S
         while True:
             try:

@@ -32,7 +32,7 @@ def moment_of(text: str) -> datetime:
 
 
 def interval_of(text: str) -> Interval:
-    """A stored interval. Errors: Misread."""
+    """A stored interval. Errors: InvalidColumn."""
     try:
         return read_interval(text)
     except InvalidSpec:
@@ -76,7 +76,7 @@ class TaskRow(NamedTuple):
     cron: str | None
 
     def is_due(self, now: datetime) -> bool:
-        """Whether it may be performed: taken already, or due and not expired. Errors: Misread."""
+        """Whether it is taken already, or due and not expired. Errors: InvalidColumn."""
         if self.state == "TAKE":
             return True
         if self.state != "PLAN" or moment_of(self.plan) > now:
@@ -84,7 +84,7 @@ class TaskRow(NamedTuple):
         return self.max < 0 or not is_expired(self.plan, interval_of(self.active), now=now)
 
     def task(self, start: datetime) -> Task:
-        """The row in WORK. Errors: Misread, also for what is needed only at its end."""
+        """The row in WORK. Errors: InvalidColumn, also for what is needed only at its end."""
         for text in (self.group, self.input, self.null, self.delimiter, self.quote, self.escape):
             if not is_text(text):
                 raise InvalidColumn('invalid byte sequence for encoding "UTF8"')
@@ -164,7 +164,7 @@ class RepetitionRow(NamedTuple):
         return first_of(self.cron, self.plan, self.since)
 
     def repetition(self) -> Repetition:
-        """Errors: Misread."""
+        """Errors: InvalidColumn."""
         return Repetition(
             plan=moment_of(self.plan),
             repeat=interval_of(self.repeat),
@@ -177,7 +177,7 @@ class RepetitionRow(NamedTuple):
 
 
 def cron_of(text: str | None) -> str | None:
-    """Errors: Misread."""
+    """Errors: InvalidColumn."""
     try:
         return read_cron(text)
     except InvalidSpec:

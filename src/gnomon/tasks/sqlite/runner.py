@@ -39,10 +39,10 @@ class TaskRunner:
     """One connection and the tasks on it. All but `stop` happens in the session's thread."""
 
     def __init__(
-        self, path: Path, books: TaskRowStore, *, result_bytes_max: int, clock: Clock
+        self, path: Path, store: TaskRowStore, *, result_bytes_max: int, clock: Clock
     ) -> None:
         self._path = path
-        self._books = books
+        self._store = store
         self._result_bytes_max = result_bytes_max
         self._clock = clock
         self._settings: dict[str, str] = {}
@@ -61,10 +61,10 @@ class TaskRunner:
         """Connect; the number of this thread, which stands in `pid`. Errors: BoxRefusal."""
         box = self._box
         box.open()
-        self._books.open(box)
+        self._store.open(box)
         box.define("current_setting", 1, self._setting)
         box.define("current_setting", 2, self._setting)
-        box.change(self._books.sql["inherit"])
+        box.change(self._store.sql["inherit"])
         self._pid = threading.get_native_id()
         return self._pid
 
@@ -99,10 +99,10 @@ class TaskRunner:
         return task
 
     def _take(self, task_id: int, lease_guid: UUID) -> Task | None:
-        if not self._books.holds(self._box, lease_guid):
+        if not self._store.holds(self._box, lease_guid):
             return None
         self._lease_guid = lease_guid
-        return self._books.take(self._box, task_id, pid=self._pid)
+        return self._store.take(self._box, task_id, pid=self._pid)
 
     # -- performing -------------------------------------------------------------------------------
 
@@ -113,11 +113,11 @@ class TaskRunner:
             "pg_task.id": str(task.id),
             "pg_task.group": task.key.group,
             "pg_task.schema": "main",
-            "pg_task.table": self._books.table,
+            "pg_task.table": self._store.table,
         }
 
     def perform(self, task: Task, *, writes: bool) -> Outcome:
-        """All statements of the input. Errors: WantsToWrite, SessionLost."""
+        """All statements of the input. Errors: WriteWanted, SessionLost."""
         self._box.is_writing = writes
         text = ResultText(task, bytes_max=self._result_bytes_max)
         try:
@@ -172,10 +172,10 @@ class TaskRunner:
 
     def _is_another(self, task: Task) -> bool:
         """Whether the row was given to somebody else; deleted or stopped it is still ours."""
-        if not self._books.holds(self._box, self._lease_guid):
+        if not self._store.holds(self._box, self._lease_guid):
             return True
-        fence = self._books.fence(self._box, task.id)
-        return fence is not None and fence[1:] != self._books.attempt(task, self._pid)
+        fence = self._store.fence(self._box, task.id)
+        return fence is not None and fence[1:] != self._store.attempt(task, self._pid)
 
     def _commit(self) -> None:
         if self._box.is_in_transaction:
@@ -250,14 +250,14 @@ class TaskRunner:
         is_joined: bool,
     ) -> TaskFinishResult:
         """Joined, only the input itself can have changed the row since it was looked at."""
-        box, books = self._box, self._books
-        fence = books.fence(box, task.id)
+        box, store = self._box, self._store
+        fence = store.fence(box, task.id)
         is_ours = fence is not None and fence[0] == "WORK"
         if is_ours and not is_joined:
-            is_ours = fence == ("WORK", *books.attempt(task, self._pid))
+            is_ours = fence == ("WORK", *store.attempt(task, self._pid))
         if is_ours:
-            books.end(box, task, outcome)
-        books.beat(box, lease_guid)
+            store.end(box, task, outcome)
+        store.beat(box, lease_guid)
         following = None if then is None else self._take(then, lease_guid)
         return TaskFinishResult(recorded=is_ours, next=following)
 

@@ -1,4 +1,4 @@
-"""A box for tasks: one after the other on one connection, which also keeps the books.
+"""A box for tasks: one after the other on one connection, which also keeps the store.
 
 Until it changes something an input only reads, so that it neither waits for others that write nor
 keeps them waiting. With the first change that it wants it is begun anew, as the one that writes.

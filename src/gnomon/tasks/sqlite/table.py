@@ -61,7 +61,7 @@ class SqliteTaskTable:
         self._table = table
         self._clock = clock
         self._result_bytes_max = result_bytes_max
-        self._books = TaskRowStore(table, clock=clock)
+        self._store = TaskRowStore(table, clock=clock)
         self._thread = OwnThread("gnomon-task-table")
         self._box: TaskSandbox | None = None
         self._turn = asyncio.Lock()
@@ -81,7 +81,7 @@ class SqliteTaskTable:
     # -- the lease --------------------------------------------------------------------------------
 
     async def lock(self) -> TableLock:
-        return await self._read(self._books.lock)
+        return await self._read(self._store.lock)
 
     async def acquire(
         self,
@@ -92,12 +92,12 @@ class SqliteTaskTable:
         lease_for: timedelta,
         process: str | None = None,
     ) -> bool:
-        books = self._books
+        store = self._store
 
         def call(box: TaskSandbox) -> bool:
-            if not _is_free(books.lock(box), lease_guid, seen, lease_for):
+            if not _is_free(store.lock(box), lease_guid, seen, lease_for):
                 return False
-            books.acquire(box, lease_guid, owner, process, performed=self._performed())
+            store.acquire(box, lease_guid, owner, process, performed=self._performed())
             return True
 
         try:
@@ -116,26 +116,26 @@ class SqliteTaskTable:
             except TimeoutError:
                 continue
             try:
-                return await self._write_now(lambda box: self._books.beat(box, lease_guid), LOCK_S)
+                return await self._write_now(lambda box: self._store.beat(box, lease_guid), LOCK_S)
             finally:
                 self._turn.release()
         return True
 
     async def release(self, lease_guid: UUID) -> None:
-        await self._write(lambda box: self._books.release(box, lease_guid))
+        await self._write(lambda box: self._store.release(box, lease_guid))
 
     # -- looking ----------------------------------------------------------------------------------
 
     async def poll(self, mark: PollMark | None, *, after: str | None = None) -> TaskPoll:
-        return await self._read(lambda box: self._books.poll(box, mark, after))
+        return await self._read(lambda box: self._store.poll(box, mark, after))
 
     async def window(self, key: GroupKey, *, limit: int, lease_guid: UUID) -> GroupWindow:
-        books = self._books
+        store = self._store
         if key.remote is not None:
             return GroupWindow([], has_more=False)
-        window, firsts = await self._read(lambda box: books.window(box, key.group, limit))
+        window, firsts = await self._read(lambda box: store.window(box, key.group, limit))
         if firsts:
-            await self._owning(lease_guid, lambda box: books.plan_first(box, firsts), None)
+            await self._owning(lease_guid, lambda box: store.plan_first(box, firsts), None)
         return window
 
     async def listen(self, callback: Callable[[], None]) -> None:
@@ -173,29 +173,29 @@ class SqliteTaskTable:
     # -- changing rows ----------------------------------------------------------------------------
 
     async def mark_taken(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
-        return await self._owning(lease_guid, lambda box: self._books.mark_taken(box, task_ids), [])
+        return await self._owning(lease_guid, lambda box: self._store.mark_taken(box, task_ids), [])
 
     async def untake(self, task_ids: Sequence[int], *, lease_guid: UUID) -> Sequence[int]:
-        await self._owning(lease_guid, lambda box: self._books.untake(box, task_ids), None)
+        await self._owning(lease_guid, lambda box: self._store.untake(box, task_ids), None)
         return []
 
     async def refuse(self, task_id: int, error: str, *, lease_guid: UUID) -> bool:
-        await self._owning(lease_guid, lambda box: self._books.refuse(box, task_id, error), None)
+        await self._owning(lease_guid, lambda box: self._store.refuse(box, task_id, error), None)
         return True
 
     async def expire(self, *, lease_guid: UUID) -> ExpiryResult:
-        return await self._owning(lease_guid, self._books.expire, ExpiryResult(0))
+        return await self._owning(lease_guid, self._store.expire, ExpiryResult(0))
 
     async def rescue(self, *, lease_guid: UUID, stale: bool = False) -> RescueResult:
         def call(box: TaskSandbox) -> int:
-            return self._books.free(box, self._performed(), stale=stale)
+            return self._store.free(box, self._performed(), stale=stale)
 
         return RescueResult(count=await self._owning(lease_guid, call, 0), others={})
 
     def _performed(self) -> set[tuple[int, str]]:
         """The attempts that the sessions of this process are at."""
         return {
-            self._books.attempt(session.task, session.pid)
+            self._store.attempt(session.task, session.pid)
             for session in list(self._sessions)
             if session.task is not None
         }
@@ -206,7 +206,7 @@ class SqliteTaskTable:
         if key.remote is not None:
             raise RemoteRefused(NO_REMOTE)
         performer = TaskRunner(
-            self._path, self._books, result_bytes_max=self._result_bytes_max, clock=self._clock
+            self._path, self._store, result_bytes_max=self._result_bytes_max, clock=self._clock
         )
         session = SqliteTaskSession(
             performer, self._turn, on_close=lambda: self._sessions.discard(session)
@@ -231,7 +231,7 @@ class SqliteTaskTable:
         """A change that only the owner may make."""
 
         def checked(box: TaskSandbox) -> T:
-            return call(box) if self._books.holds(box, lease_guid) else otherwise
+            return call(box) if self._store.holds(box, lease_guid) else otherwise
 
         return await self._write(checked)
 
@@ -278,7 +278,7 @@ class SqliteTaskTable:
         if self._box is None:
             box = self._new_box()
             box.open()
-            self._books.open(box)
+            self._store.open(box)
             self._box = box
         return self._box
 

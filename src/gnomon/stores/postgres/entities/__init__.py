@@ -94,7 +94,7 @@ class PostgresEntities:
             epoch=epoch,
             version=version,
             state=state,
-            offer=enqueue,
+            enqueue=enqueue,
             entry=self._entry("swap_state", actor, entity_key),
         )
 

@@ -11,7 +11,7 @@ from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.batches import first_within
 from gnomon.contracts.store.queues import BackfillPage, ChangedEntity, NewRow, Routing
 from gnomon.stores.postgres.connection import Database, Row, Session
-from gnomon.stores.postgres.entities.enqueues import EnqueueRow, RowsMade, make_offers
+from gnomon.stores.postgres.entities.enqueues import EnqueueRow, RowsMade, write_enqueues
 from gnomon.stores.postgres.entities.parts import key_of
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of, queue_rows_of, states_of
 from gnomon.stores.postgres.entities.versions import apart, columns, lock_entities
@@ -110,8 +110,8 @@ async def _store_answers(
         for answer, entity in zip(answers, locked, strict=True)
         if entity is not None and entity.lives and entity.epoch == answer.epoch
     ]
-    offered = [EnqueueRow(key_of(answer), offer) for answer in alive for offer in answer.enqueues]
-    made = await make_offers(session, offered, only)
+    rows = [EnqueueRow(key_of(answer), enqueue) for answer in alive for enqueue in answer.enqueues]
+    made = await write_enqueues(session, rows, only)
     fed = [answer for answer in alive if answer.seq]
     if fed:
         await _answer_feed(session, fed, only)

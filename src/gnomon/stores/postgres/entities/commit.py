@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gnomon.contracts.store.queues import Commit, CommitKind, CommitResult
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.claimed import ClaimFacts, lock_claims, settle_commits
-from gnomon.stores.postgres.entities.enqueues import EnqueueRow, RowsMade, make_offers
+from gnomon.stores.postgres.entities.enqueues import EnqueueRow, RowsMade, write_enqueues
 from gnomon.stores.postgres.entities.parts import (
     counts,
     key_of,
@@ -111,13 +111,13 @@ async def _save(
     await save_states(session, states_of([save.commit for save in saves]), only)
     await _write(session, passes, now, only, has_relay=has_relay)
     await settle_commits(session, saves, only)
-    offered = [EnqueueRow(key_of(part), offer) for part, _ in saves for offer in part.enqueues]
-    offered += [
+    rows = [EnqueueRow(key_of(part), enqueue) for part, _ in saves for enqueue in part.enqueues]
+    rows += [
         EnqueueRow(key_of(part), timer_alone(part))
         for part, facts in saves
         if facts.queue_row is None and isinstance(part.wake, datetime)
     ]
-    made = await make_offers(session, offered, only)
+    made = await write_enqueues(session, rows, only)
     fed = [part for part, _ in saves if part.doc is not None and part.unrouted]
     await add_to_feed(session, [note_of(part, now) for part in fed], only)
     return made

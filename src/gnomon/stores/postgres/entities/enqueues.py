@@ -14,24 +14,24 @@ from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns,
 
 
 class EnqueueRow(NamedTuple):
-    """An offer about an entity, which is locked and lives."""
+    """An enqueue about an entity, which is locked and lives."""
 
     key: ShardedKey
-    offer: Enqueue
+    enqueue: Enqueue
 
 
 RowsMade = dict[str, tuple[NewRow, ...]]  # by entity
 
 
-async def make_offers(
-    session: Session, offered: Sequence[EnqueueRow], only: tuple[int, ...]
+async def write_enqueues(
+    session: Session, rows: Sequence[EnqueueRow], only: tuple[int, ...]
 ) -> RowsMade:
-    """One statement for each kind of offer, unless one (entity, stage) has several."""
+    """One statement for each kind of enqueue, unless one (entity, stage) has several."""
     made: RowsMade = {}
-    batches = list(apart(offered, lambda row: (row.key, row.offer.stage)))
+    batches = list(apart(rows, lambda row: (row.key, row.enqueue.stage)))
     for batch in batches:
-        await _arm(session, [row for row in batch if row.offer.wake is not None], only)
-        await _park(session, [row for row in batch if row.offer.looping is not None], only)
+        await _arm(session, [row for row in batch if row.enqueue.wake is not None], only)
+        await _park(session, [row for row in batch if row.enqueue.looping is not None], only)
         for kind, ready in _ready_kinds(batch).items():
             for row in await _ready(session, kind, ready, only):
                 if row["is_new"] and len(batches) == 1:  # else it may have been merged since
@@ -45,33 +45,33 @@ def new_row_of(row: Row) -> NewRow:
 
 
 class EnqueueBatch(NamedTuple):
-    """What the offers of one statement have in common."""
+    """What the enqueues of one statement have in common."""
 
     frees: bool
     debounce: timedelta
 
 
-def _ready_kinds(offered: Sequence[EnqueueRow]) -> dict[EnqueueBatch, list[EnqueueRow]]:
+def _ready_kinds(rows: Sequence[EnqueueRow]) -> dict[EnqueueBatch, list[EnqueueRow]]:
     kinds: dict[EnqueueBatch, list[EnqueueRow]] = {}
-    for row in offered:
-        offer = row.offer
-        if offer.ready and offer.looping is None:
-            kinds.setdefault(EnqueueBatch(offer.frees, offer.debounce), []).append(row)
+    for row in rows:
+        enqueue = row.enqueue
+        if enqueue.ready and enqueue.looping is None:
+            kinds.setdefault(EnqueueBatch(enqueue.frees, enqueue.debounce), []).append(row)
     return kinds
 
 
 async def _ready(
-    session: Session, kind: EnqueueBatch, offered: Sequence[EnqueueRow], only: tuple[int, ...]
+    session: Session, kind: EnqueueBatch, rows: Sequence[EnqueueRow], only: tuple[int, ...]
 ) -> Sequence[Row]:
     return await session.fetch(
         "enqueue_ready",
-        *columns([row.key for row in offered]),
-        [row.offer.stage for row in offered],
-        sparse([row.offer.lane or None for row in offered]),
-        sparse([max(row.offer.delay, kind.debounce) or None for row in offered]),
-        [row.offer.reason for row in offered],
-        [row.offer.root for row in offered],
-        [row.offer.depth for row in offered],
+        *columns([row.key for row in rows]),
+        [row.enqueue.stage for row in rows],
+        sparse([row.enqueue.lane or None for row in rows]),
+        sparse([max(row.enqueue.delay, kind.debounce) or None for row in rows]),
+        [row.enqueue.reason for row in rows],
+        [row.enqueue.root for row in rows],
+        [row.enqueue.depth for row in rows],
         kind.frees,
         BACKOFF_FLOOR,
         kind.debounce,
@@ -81,30 +81,30 @@ async def _ready(
     )
 
 
-async def _arm(session: Session, offered: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
-    if offered:
+async def _arm(session: Session, rows: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
+    if rows:
         await session.fetch(
             "enqueue_timer",
-            *columns([row.key for row in offered]),
-            [row.offer.stage for row in offered],
-            [row.offer.wake for row in offered],
-            [row.offer.root for row in offered],
-            [row.offer.depth for row in offered],
+            *columns([row.key for row in rows]),
+            [row.enqueue.stage for row in rows],
+            [row.enqueue.wake for row in rows],
+            [row.enqueue.root for row in rows],
+            [row.enqueue.depth for row in rows],
             *only,
         )
 
 
-async def _park(session: Session, offered: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
-    if offered:
+async def _park(session: Session, rows: Sequence[EnqueueRow], only: tuple[int, ...]) -> None:
+    if rows:
         await session.fetch(
             "enqueue_looping",
-            *columns([row.key for row in offered]),
-            [row.offer.stage for row in offered],
-            [row.offer.lane for row in offered],
-            [row.offer.reason for row in offered],
-            [row.offer.root for row in offered],
-            [row.offer.depth for row in offered],
-            [row.offer.looping for row in offered],
+            *columns([row.key for row in rows]),
+            [row.enqueue.stage for row in rows],
+            [row.enqueue.lane for row in rows],
+            [row.enqueue.reason for row in rows],
+            [row.enqueue.root for row in rows],
+            [row.enqueue.depth for row in rows],
+            [row.enqueue.looping for row in rows],
             REASONS_MAX,
             *only,
         )

@@ -1,7 +1,7 @@
 """Commits that nobody is in the way of, which is nearly all of them: in one statement.
 
 It is for plain PostgreSQL, where a statement may write several tables and shards. What it leaves
-out is decided under locks, see `committing`, in a transaction of its own: within one transaction
+out is decided under locks, see `commit`, in a transaction of its own: within one transaction
 entities are locked in one order only.
 """
 
@@ -22,7 +22,7 @@ from gnomon.contracts.store.queues import (
 from gnomon.stores._texts import write_texts
 from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.claimed import lock_claims, settle_commits
-from gnomon.stores.postgres.entities.enqueues import EnqueueRow, make_offers, new_row_of
+from gnomon.stores.postgres.entities.enqueues import EnqueueRow, new_row_of, write_enqueues
 from gnomon.stores.postgres.entities.parts import (
     counts,
     key_of,
@@ -56,7 +56,7 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
             await _settle_others(session, chosen)
         passes = [commit for commit in chosen if commit.then]
         timers = await _write_rest(session, passes, rows[0]) if passes else []
-        others = await make_offers(session, [*_offers_left(chosen, made), *timers], ())
+        others = await write_enqueues(session, [*_enqueues_left(chosen, made), *timers], ())
         fed = [commit for commit in chosen if commit.doc is not None and commit.unrouted]
         if fed:
             keys = columns([key_of(commit) for commit in fed])
@@ -70,13 +70,13 @@ async def commit_plainly(database: Database, commits: Sequence[Commit]) -> dict[
     return answers
 
 
-def _offers_left(commits: Sequence[Commit], made: Mapping[str, NewRow]) -> list[EnqueueRow]:
-    """The offers that are not made yet: one more than the first, or not as plain, or others."""
+def _enqueues_left(commits: Sequence[Commit], made: Mapping[str, NewRow]) -> list[EnqueueRow]:
+    """The enqueues that are not made yet: one more than the first, or not as plain, or others."""
     return [
-        EnqueueRow(key_of(commit), offer)
+        EnqueueRow(key_of(commit), enqueue)
         for commit in commits
-        for offer in commit.enqueues
-        if commit.entity_key not in made or made[commit.entity_key].stage != offer.stage
+        for enqueue in commit.enqueues
+        if commit.entity_key not in made or made[commit.entity_key].stage != enqueue.stage
     ]
 
 
@@ -119,12 +119,12 @@ def _candidates(commits: Sequence[Commit]) -> list[int]:
 
 
 def _is_plain(commit: Commit) -> bool:
-    """An offer needs the entity locked; whoever changes nothing does not lock it."""
+    """An enqueue needs the entity locked; whoever changes nothing does not lock it."""
     return commit.doc is not None or isinstance(commit.state, StateWrite) or not commit.enqueues
 
 
 def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
-    offers = [_plain_offer(commit) for commit in commits]
+    enqueues = [_plain_enqueue(commit) for commit in commits]
     states = [commit.state if isinstance(commit.state, StateWrite) else None for commit in commits]
     # What goes out of a pass comes later.
     alone = [None if commit.then else commit for commit in commits]
@@ -150,8 +150,8 @@ def _arguments(commits: Sequence[Commit]) -> tuple[Sequence[object], ...]:
         sparse([None if state is None else state.revision for state in states]),
         sparse([None if state is None else state.type for state in states]),
         sparse([None if state is None else state.body for state in states]),
-        sparse([None if offer is None else offer.stage for offer in offers]),
-        sparse([None if offer is None else offer.reason for offer in offers]),
+        sparse([None if enqueue is None else enqueue.stage for enqueue in enqueues]),
+        sparse([None if enqueue is None else enqueue.reason for enqueue in enqueues]),
         sparse([version_count(commit.then) or None for commit in commits]),
         sparse([sum(map(counts, commit.then)) or None for commit in commits]),
         *_then(commits),
@@ -181,15 +181,15 @@ def _lines(texts: Iterable[str]) -> str | None:
     return "\n".join(texts) or None
 
 
-def _plain_offer(commit: Commit) -> Enqueue | None:
+def _plain_enqueue(commit: Commit) -> Enqueue | None:
     """The first one, if it says no more than that another stage is to see this very change."""
     if not commit.enqueues:
         return None
-    offer = commit.enqueues[0]
+    enqueue = commit.enqueues[0]
     is_plain = (
-        offer.is_at_once
-        and (offer.root, offer.depth) == (commit.root, commit.depth)
-        and offer.stage != commit.stage
-        and all(offer.stage != other.stage for other in commit.enqueues[1:])
+        enqueue.is_at_once
+        and (enqueue.root, enqueue.depth) == (commit.root, commit.depth)
+        and enqueue.stage != commit.stage
+        and all(enqueue.stage != other.stage for other in commit.enqueues[1:])
     )
-    return offer if is_plain else None
+    return enqueue if is_plain else None

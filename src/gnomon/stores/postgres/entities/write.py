@@ -18,7 +18,7 @@ from gnomon.model.ids import save_key
 from gnomon.model.stage.queue_merge import REASONS_MAX
 from gnomon.stores.entity_audit import audited
 from gnomon.stores.postgres.connection import Database, Session
-from gnomon.stores.postgres.entities.enqueues import EnqueueRow, make_offers
+from gnomon.stores.postgres.entities.enqueues import EnqueueRow, write_enqueues
 from gnomon.stores.postgres.entities.versions import (
     RELAY,
     AuditRow,
@@ -226,7 +226,7 @@ async def swap_state(
     epoch: int,
     version: int,
     state: StateWrite,
-    offer: Enqueue | None,
+    enqueue: Enqueue | None,
     entry: AuditRow,
 ) -> StageState | None:
     only = database.only(key.shard)
@@ -239,7 +239,7 @@ async def swap_state(
             return None
         await session.fetch("save_touch", [locked.row_id], *only)
         await save_states(session, [StateRow(key, stage, version + 1, state)], only)
-        await make_offers(session, [] if offer is None else [EnqueueRow(key, offer)], only)
+        await write_enqueues(session, [] if enqueue is None else [EnqueueRow(key, enqueue)], only)
         await write_entry(session, entry, key.shard)
     return StageState(
         version=version + 1, revision=state.revision, body=state.body, type=state.type

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gnomon.contracts.store import HeldShard
 from gnomon.contracts.store.queues import BackfillPage, Routing
-from gnomon.stores.sqlite.entities.owner import fed_of, load, store_offers
+from gnomon.stores.sqlite.entities.owner import fed_of, load, store_enqueues
 from gnomon.stores.sqlite.entities.rows import Connection, Parameters, held_shards
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
@@ -53,7 +53,7 @@ class SqliteBackfill(EntityVerbs):
                 return False
             if not connection.execute(SQL["advance_backfill"], place).rowcount:
                 return False
-            store_offers(connection, routings, now_us=self._now_us(), seq=self._new_seq())
+            store_enqueues(connection, routings, now_us=self._now_us(), seq=self._new_seq())
             return True
 
         return await self._runner.write(call)

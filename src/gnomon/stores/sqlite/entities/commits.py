@@ -35,14 +35,14 @@ class SqliteCommits(EntityVerbs):
     def _commit(self, connection: Connection, commits: Sequence[Commit]) -> list[CommitResult]:
         leases = GoodLeases(connection)
         keys = [(part.entity_key, part.stage) for commit in commits for part in commit.parts]
-        picture = CommitSnapshot(connection, keys, now_us=self._now_us(), seq=self._new_seq())
+        snapshot = CommitSnapshot(connection, keys, now_us=self._now_us(), seq=self._new_seq())
         answers = [
-            _commit(connection, picture, commit)
+            _commit(connection, snapshot, commit)
             if leases.holds(commit.shard, commit.lease_guid)
             else CommitResult(kind=CommitKind.LOST)
             for commit in commits
         ]
-        picture.write_back()
+        snapshot.write_back()
         return answers
 
     async def give_back(self, claims: Sequence[ReturnedClaim]) -> Sequence[bool]:
@@ -60,24 +60,24 @@ class SqliteCommits(EntityVerbs):
 # -- commit ---------------------------------------------------------------------------------------
 
 
-def _commit(connection: Connection, picture: CommitSnapshot, commit: Commit) -> CommitResult:
-    entity = picture.entities.get(commit.entity_key)
+def _commit(connection: Connection, snapshot: CommitSnapshot, commit: Commit) -> CommitResult:
+    entity = snapshot.entities.get(commit.entity_key)
     if entity is None or entity.epoch != commit.epoch:
         return CommitResult(kind=CommitKind.GONE)
     if entity.version != commit.version:
-        picture.write_back()  # it may have been moved by this very batch
+        snapshot.write_back()  # it may have been moved by this very batch
         return _moved(connection, commit)
-    if not all(_has_state(picture, part) for part in commit.parts):
+    if not all(_has_state(snapshot, part) for part in commit.parts):
         return CommitResult(kind=CommitKind.STATE_MOVED)
     for part in commit.parts:
-        _save(connection, picture, part)
-    made = picture.offer_all(commit.enqueues, shard=commit.shard, entity_key=commit.entity_key)
+        _save(connection, snapshot, part)
+    made = snapshot.enqueue_all(commit.enqueues, shard=commit.shard, entity_key=commit.entity_key)
     return CommitResult(kind=CommitKind.SAVED, made=made)
 
 
-def _has_state(picture: CommitSnapshot, commit: Commit) -> bool:
+def _has_state(snapshot: CommitSnapshot, commit: Commit) -> bool:
     """Whether the stage's state is still the one that was loaded."""
-    state = picture.states.get((commit.entity_key, commit.stage))
+    state = snapshot.states.get((commit.entity_key, commit.stage))
     return commit.state_version == (0 if state is None else state.version)
 
 
@@ -90,33 +90,33 @@ def _moved(connection: Connection, commit: Commit) -> CommitResult:
     return CommitResult(kind=CommitKind.MOVED, entity=entity, since=since)
 
 
-def _save(connection: Connection, picture: CommitSnapshot, commit: Commit) -> None:
+def _save(connection: Connection, snapshot: CommitSnapshot, commit: Commit) -> None:
     if commit.doc is not None:
-        picture.change(commit, commit.doc)
+        snapshot.change(commit, commit.doc)
     if not isinstance(commit.state, Unchanged):
         key = (commit.entity_key, commit.stage)
-        picture.put_state(commit.state, key, shard=commit.shard)
-    _finish_row(picture, commit)
-    sinks = [""] * picture.has_relay + [commit.stage] * commit.after_save
+        snapshot.put_state(commit.state, key, shard=commit.shard)
+    _finish_row(snapshot, commit)
+    sinks = [""] * snapshot.has_relay + [commit.stage] * commit.after_save
     if sinks and (commit.doc is not None or not isinstance(commit.state, Unchanged)):
-        picture.publish(_save_of(connection, picture, commit), sinks)
+        snapshot.publish(_save_of(connection, snapshot, commit), sinks)
 
 
-def _finish_row(picture: CommitSnapshot, commit: Commit) -> None:
+def _finish_row(snapshot: CommitSnapshot, commit: Commit) -> None:
     """The claimed row goes, or sleeps if a timer is left; but not if something came meanwhile. What
     sleeps anyway is as good as claimed."""
     key = (commit.entity_key, commit.stage)
-    row = picture.rows.get(key)
+    row = snapshot.rows.get(key)
     timer_at = _timer(commit.wake, None if row is None else row.timer_at)
     note = commit.note or None
     if row is None:
-        picture.offer(_timer_alone(commit), shard=commit.shard, entity_key=commit.entity_key)
+        snapshot.enqueue(_timer_alone(commit), shard=commit.shard, entity_key=commit.entity_key)
     elif row.seq != commit.seq and row.status != SLEEPING:
-        picture.put_row(row._replace(timer_at=timer_at, attempts=0, error=None, note=note))
+        snapshot.put_row(row._replace(timer_at=timer_at, attempts=0, error=None, note=note))
     elif timer_at is None:
-        del picture.rows[key]
+        del snapshot.rows[key]
     else:
-        picture.put_row(asleep(row)._replace(timer_at=timer_at, note=note))
+        snapshot.put_row(asleep(row)._replace(timer_at=timer_at, note=note))
 
 
 def _timer_alone(commit: Commit) -> Enqueue:
@@ -131,10 +131,10 @@ def _timer(wake: datetime | Unchanged | None, before: int | None) -> int | None:
     return before if isinstance(wake, Unchanged) else micros_or_none(wake)
 
 
-def _save_of(connection: Connection, picture: CommitSnapshot, commit: Commit) -> OutboxSave:
+def _save_of(connection: Connection, snapshot: CommitSnapshot, commit: Commit) -> OutboxSave:
     """What goes out: document and state as they are now."""
-    version = picture.entities[commit.entity_key].version
-    state = picture.states.get((commit.entity_key, commit.stage))
+    version = snapshot.entities[commit.entity_key].version
+    state = snapshot.states.get((commit.entity_key, commit.stage))
     is_new = state is not None and not isinstance(commit.state, Unchanged)
     return OutboxSave(
         shard=commit.shard,
@@ -145,7 +145,7 @@ def _save_of(connection: Connection, picture: CommitSnapshot, commit: Commit) ->
         author=author_of(commit.stage),
         root=commit.root,
         paths=commit.paths,
-        doc=_document(connection, picture, commit) if commit.doc is None else commit.doc,
+        doc=_document(connection, snapshot, commit) if commit.doc is None else commit.doc,
         state=state,
         key=save_key(
             commit.entity_key,
@@ -153,13 +153,13 @@ def _save_of(connection: Connection, picture: CommitSnapshot, commit: Commit) ->
             version,
             state=(commit.stage, state.version) if state is not None and is_new else None,
         ),
-        now_us=picture.now_us,
+        now_us=snapshot.now_us,
     )
 
 
-def _document(connection: Connection, picture: CommitSnapshot, commit: Commit) -> str | None:
+def _document(connection: Connection, snapshot: CommitSnapshot, commit: Commit) -> str | None:
     """The document that a commit left as it was."""
-    picture.write_back()  # it may have been saved by this very batch
+    snapshot.write_back()  # it may have been saved by this very batch
     entity = load_entity(connection, commit.entity_key)
     return None if entity is None else entity.doc
 

@@ -18,34 +18,34 @@ from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, micros_or_none
 
 
-def offered(
-    row: StoredRow | None, offer: Enqueue, *, shard: int, entity_key: str, now_us: int, seq: int
+def enqueued(
+    row: StoredRow | None, enqueue: Enqueue, *, shard: int, entity_key: str, now_us: int, seq: int
 ) -> StoredRow | None:
-    """What an offer makes of a row, or of none: then `seq` is the new one's."""
+    """What an enqueue makes of a row, or of none: then `seq` is the new one's."""
     if row is not None:
-        return merged(row, offer, now_us)
-    new = queue_merge.made(wanted_of(offer), now_us, seq)
-    return None if new is None else _stored((entity_key, offer.stage, shard), new, note=None)
+        return merged(row, enqueue, now_us)
+    new = queue_merge.made(wanted_of(enqueue), now_us, seq)
+    return None if new is None else _stored((entity_key, enqueue.stage, shard), new, note=None)
 
 
-def merged(row: StoredRow, offer: Enqueue, now_us: int) -> StoredRow:
-    """What an offer makes of a row that is there."""
+def merged(row: StoredRow, enqueue: Enqueue, now_us: int) -> StoredRow:
+    """What an enqueue makes of a row that is there."""
     was = QueuedEntity(*row[3:10], read_texts(row.reasons), row.root, row.depth, row.error)
-    return _stored(row.key(), queue_merge.merged(was, wanted_of(offer), now_us), note=row.note)
+    return _stored(row.key(), queue_merge.merged(was, wanted_of(enqueue), now_us), note=row.note)
 
 
-def wanted_of(offer: Enqueue) -> EnqueueRule:
+def wanted_of(enqueue: Enqueue) -> EnqueueRule:
     return EnqueueRule(
-        reason=offer.reason,
-        root=offer.root,
-        depth=offer.depth,
-        ready=offer.ready,
-        lane=offer.lane,
-        wake=micros_or_none(offer.wake),
-        delay=duration_us(max(offer.delay, offer.debounce)),
-        debounce=duration_us(offer.debounce),
-        frees=offer.frees,
-        looping=offer.looping,
+        reason=enqueue.reason,
+        root=enqueue.root,
+        depth=enqueue.depth,
+        ready=enqueue.ready,
+        lane=enqueue.lane,
+        wake=micros_or_none(enqueue.wake),
+        delay=duration_us(max(enqueue.delay, enqueue.debounce)),
+        debounce=duration_us(enqueue.debounce),
+        frees=enqueue.frees,
+        looping=enqueue.looping,
     )
 
 

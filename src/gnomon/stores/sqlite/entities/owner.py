@@ -81,12 +81,12 @@ class SqliteOwner(EntityVerbs):
             shards = held_shards(connection, holdings)
             due = first_of(connection, "fire_timers", shards, limit=limit, now=now_us)
             keys = [(entity_key, stage) for _, entity_key, stage, _ in due]
-            picture = CommitSnapshot(connection, keys, now_us=now_us, seq=self._new_seq())
+            snapshot = CommitSnapshot(connection, keys, now_us=now_us, seq=self._new_seq())
             for key in keys:
-                row = picture.rows[key]._replace(timer_at=None)
-                offer = Enqueue(stage=row.stage, reason=TIMER, root=self._entropy.token())
-                picture.put_row(merged(row, offer, now_us))
-            picture.write_back()
+                row = snapshot.rows[key]._replace(timer_at=None)
+                enqueue = Enqueue(stage=row.stage, reason=TIMER, root=self._entropy.token())
+                snapshot.put_row(merged(row, enqueue, now_us))
+            snapshot.write_back()
             return len(due)
 
         return await self._runner.write(call)
@@ -105,7 +105,7 @@ class SqliteOwner(EntityVerbs):
             leases = GoodLeases(connection)
             held = [leases.holds(answer.shard, answer.lease_guid) for answer in routings]
             told = [answer for answer, is_held in zip(routings, held, strict=True) if is_held]
-            stored = store_offers(connection, told, now_us=self._now_us(), seq=self._new_seq())
+            stored = store_enqueues(connection, told, now_us=self._now_us(), seq=self._new_seq())
             _answer_feed(connection, [told[place] for place in stored])
             made = iter([stored.get(place, ()) for place in range(len(told))])
             return [next(made) if is_held else None for is_held in held]
@@ -217,22 +217,22 @@ def _claim(
     )
 
 
-def store_offers(
+def store_enqueues(
     connection: Connection, answers: Sequence[Routing], *, now_us: int, seq: int
 ) -> dict[int, tuple[NewRow, ...]]:
     """Store what the stages want of the entities that are still those they were asked about; the
     rows made, by the places of these."""
     keys = [(answer.entity_key, "") for answer in answers]
-    picture = CommitSnapshot(connection, keys, now_us=now_us, seq=seq)
+    snapshot = CommitSnapshot(connection, keys, now_us=now_us, seq=seq)
     made: dict[int, tuple[NewRow, ...]] = {}
     for place, answer in enumerate(answers):
-        entity = picture.entities.get(answer.entity_key)
+        entity = snapshot.entities.get(answer.entity_key)
         if entity is None or entity.epoch != answer.epoch:
             continue
-        made[place] = picture.offer_all(
+        made[place] = snapshot.enqueue_all(
             answer.enqueues, shard=answer.shard, entity_key=answer.entity_key
         )
-    picture.write_back()
+    snapshot.write_back()
     return made
 
 

@@ -61,8 +61,8 @@ class SqliteParked(EntityVerbs):
             ]
             now_us = self._now_us()
             for row in parked:
-                offer = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
-                replace_row(connection, row, merged(row, offer, now_us))
+                enqueue = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
+                replace_row(connection, row, merged(row, enqueue, now_us))
             freed = len(parked) + _free_saves(connection, entity_key, stage, now_us)
             if freed:
                 self._audit(connection, "release_entity", actor, entity_key)

@@ -69,8 +69,8 @@ class SqliteRegister(EntityVerbs):
     def _free(self, connection: Connection, stage: str, reason: str, now_us: int) -> None:
         """What failed or looped did so under other code."""
         for row in read_rows(connection, "declare_parked", {"stage": stage}):
-            offer = freeing(stage, reason, self._entropy.token(), StageLane.BACKGROUND)
-            replace_row(connection, row, merged(row, offer, now_us))
+            enqueue = freeing(stage, reason, self._entropy.token(), StageLane.BACKGROUND)
+            replace_row(connection, row, merged(row, enqueue, now_us))
         connection.execute(SQL["declare_free_saves"], {"stage": stage, "now": now_us})
 
     async def stages(self) -> Sequence[StageRecord]:

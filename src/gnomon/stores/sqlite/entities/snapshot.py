@@ -16,7 +16,7 @@ from gnomon.contracts.store.queues import Commit, Enqueue, NewRow
 from gnomon.model.ids import author_of
 from gnomon.model.stage.queue_merge import READY
 from gnomon.stores._texts import write_texts
-from gnomon.stores.sqlite.entities.enqueues import offered
+from gnomon.stores.sqlite.entities.enqueues import enqueued
 from gnomon.stores.sqlite.entities.outbox import OutboxSave, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -71,11 +71,11 @@ class CommitSnapshot:
     def put_row(self, row: StoredRow) -> None:
         self.rows[row.entity_key, row.stage] = row
 
-    def offer(self, offer: Enqueue, *, shard: int, entity_key: str) -> NewRow | None:
-        """Make an offer for an entity that lives; the row if it made a ready one."""
-        before = self.rows.get((entity_key, offer.stage))
-        row = offered(
-            before, offer, shard=shard, entity_key=entity_key, now_us=self.now_us, seq=self._seq
+    def enqueue(self, enqueue: Enqueue, *, shard: int, entity_key: str) -> NewRow | None:
+        """Make an enqueue for an entity that lives; the row if it made a ready one."""
+        before = self.rows.get((entity_key, enqueue.stage))
+        row = enqueued(
+            before, enqueue, shard=shard, entity_key=entity_key, now_us=self.now_us, seq=self._seq
         )
         if row is None:
             return None
@@ -84,12 +84,12 @@ class CommitSnapshot:
             return None
         return NewRow(row.stage, row.seq, moment(row.first_at))
 
-    def offer_all(
-        self, offers: Sequence[Enqueue], *, shard: int, entity_key: str
+    def enqueue_all(
+        self, enqueues: Sequence[Enqueue], *, shard: int, entity_key: str
     ) -> tuple[NewRow, ...]:
         """The same with several; a row that two of them met is not all that one says."""
-        made = [self.offer(offer, shard=shard, entity_key=entity_key) for offer in offers]
-        if len({offer.stage for offer in offers}) < len(offers):
+        made = [self.enqueue(enqueue, shard=shard, entity_key=entity_key) for enqueue in enqueues]
+        if len({enqueue.stage for enqueue in enqueues}) < len(enqueues):
             return ()
         return tuple(row for row in made if row is not None)
 

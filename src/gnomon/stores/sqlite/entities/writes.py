@@ -123,18 +123,18 @@ class SqliteWrites(EntityVerbs):
         key = (entity_key, stage)
 
         def call(connection: Connection) -> StageState | None:
-            picture = CommitSnapshot(connection, [key], now_us=self._now_us(), seq=self._new_seq())
-            entity, current = picture.entities.get(entity_key), picture.states.get(key)
+            snapshot = CommitSnapshot(connection, [key], now_us=self._now_us(), seq=self._new_seq())
+            entity, current = snapshot.entities.get(entity_key), snapshot.states.get(key)
             if entity is None or entity.epoch != epoch:
                 return None
             if version != (0 if current is None else current.version):
                 return None
-            picture.put_state(state, key, shard=shard)
+            snapshot.put_state(state, key, shard=shard)
             if enqueue is not None:
-                picture.offer(enqueue, shard=shard, entity_key=entity_key)
-            picture.write_back()
+                snapshot.enqueue(enqueue, shard=shard, entity_key=entity_key)
+            snapshot.write_back()
             self._audit(connection, "swap_state", actor, entity_key)
-            return picture.states[key]
+            return snapshot.states[key]
 
         return await self._runner.write(call)
 
