@@ -11,8 +11,9 @@ from gnomon.contracts.store import ActionWrites, Capabilities, Store
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
 from gnomon.stores.postgres.connection import Database, open_database
-from gnomon.stores.postgres.entities import PostgresEntities, PostgresQueues, PostgresRegister
+from gnomon.stores.postgres.entities import PostgresEntities, PostgresQueues
 from gnomon.stores.postgres.entities.outbox import PostgresOutbox
+from gnomon.stores.postgres.entities.register import PostgresRegister
 from gnomon.stores.postgres.installation import PostgresInstallation
 from gnomon.stores.postgres.joined import JoinedActions, session_on
 from gnomon.stores.postgres.leases import PostgresLeases

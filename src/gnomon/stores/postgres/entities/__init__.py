@@ -31,14 +31,13 @@ from gnomon.contracts.store.queues import (
     Routing,
     StageLane,
 )
-from gnomon.contracts.store.register import StageAttendance, StageDeclaration, StageRecord
 from gnomon.stores.entity_pages import end_of, parked_page
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.entities import (
     changed,
     claimed,
     commit,
-    register,
+    upkeep,
     views,
     write,
 )
@@ -95,7 +94,7 @@ class PostgresEntities:
             version=version,
             state=state,
             enqueue=enqueue,
-            entry=self._entry("swap_state", actor, entity_key),
+            entry=AuditRow("swap_state", actor, entity_key, self._entropy.guid()),
         )
 
     async def changes(self, entity_key: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
@@ -103,10 +102,7 @@ class PostgresEntities:
         return [note_of(row) for row in rows]
 
     async def purge(self, *, limit: int) -> int:
-        return await register.purge(self._database, limit=limit)
-
-    def _entry(self, verb: str, actor: str, name: str) -> AuditRow:
-        return AuditRow(verb, actor, name, self._entropy.guid())
+        return await upkeep.purge(self._database, limit=limit)
 
 
 class PostgresQueues:
@@ -133,24 +129,24 @@ class PostgresQueues:
     async def release(
         self, entity_key: str, stage: str | None, *, shard: int, actor: str = LOCAL
     ) -> int:
-        root, entry = self._entropy.token(), self._entry("release_entity", actor, entity_key)
-        key = ShardedKey(shard, entity_key)
+        entry = AuditRow("release_entity", actor, entity_key, self._entropy.guid())
+        key, root = ShardedKey(shard, entity_key), self._entropy.token()
         return await write.release(self._database, key, stage, root=root, entry=entry)
 
     async def next_work(self, holdings: Sequence[HeldShard]) -> NextWork:
-        return await views.survey(self._work, holdings)
+        return await views.next_work(self._work, holdings)
 
     async def fire_timers(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         seed = self._entropy.token()
-        return await views.fire(self._work, holdings, limit=limit, seed=seed)
+        return await views.fire_timers(self._work, holdings, limit=limit, seed=seed)
 
     async def changed_entities(
         self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
     ) -> Sequence[ChangedEntity]:
-        return await changed.feed(self._work, holdings, limit=limit, skip=skip)
+        return await changed.changed_entities(self._work, holdings, limit=limit, skip=skip)
 
     async def route(self, routings: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
-        return await changed.asked(self._work, routings)
+        return await changed.route(self._work, routings)
 
     async def lane_head(
         self,
@@ -161,16 +157,16 @@ class PostgresQueues:
         limit: int,
         skip: Collection[str],
     ) -> LaneHead:
-        return await views.peek(self._work, holdings, stage, lane, limit=limit, skip=skip)
+        return await views.lane_head(self._work, holdings, stage, lane, limit=limit, skip=skip)
 
     async def claim(self, holding: HeldShard, entity_key: str, stage: str) -> ClaimedEntity | None:
-        return await views.claim_of(self._work, holding, entity_key, stage)
+        return await views.claim(self._work, holding, entity_key, stage)
 
     async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
         return await commit.commit(self._work, commits)
 
     async def give_back(self, claims: Sequence[ReturnedClaim]) -> Sequence[bool]:
-        return await claimed.set_back(self._work, claims)
+        return await claimed.give_back(self._work, claims)
 
     async def backfill_page(
         self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
@@ -196,55 +192,3 @@ class PostgresQueues:
             cursor=cursor,
             answers=routings,
         )
-
-    def _entry(self, verb: str, actor: str, name: str) -> AuditRow:
-        return AuditRow(verb, actor, name, self._entropy.guid())
-
-
-class PostgresRegister:
-    """The `StageRegister` of this engine."""
-
-    def __init__(self, database: Database, *, entropy: Entropy) -> None:
-        self._database = database
-        self._entropy = entropy
-
-    async def declare(self, stages: Sequence[StageDeclaration]) -> Mapping[str, int | None]:
-        return await register.declare(self._database, self._entropy, stages)
-
-    async def attend(
-        self,
-        worker: UUID,
-        *,
-        serves: Collection[str],
-        holdings: Sequence[HeldShard],
-        alive_for: timedelta,
-    ) -> StageAttendance:
-        return await register.attend(
-            self._database, worker, serves=serves, holdings=holdings, alive_for=alive_for
-        )
-
-    async def registered(self) -> Sequence[StageRecord]:
-        return await register.registered(self._database)
-
-    async def stages(self) -> Sequence[StageRecord]:
-        return await register.stages(self._database)
-
-    async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
-        entry = self._entry("forget_stage", actor, stage)
-        return await register.forget(self._database, stage, entry=entry)
-
-    async def begin_backfill(
-        self,
-        stage: str,
-        *,
-        reason: str,
-        unless_within: timedelta | None = None,
-        actor: str | None = None,
-    ) -> bool:
-        entry = None if actor is None else self._entry("backfill_stage", actor, stage)
-        return await register.begin_backfill(
-            self._database, stage, reason=reason, unless_within=unless_within, entry=entry
-        )
-
-    def _entry(self, verb: str, actor: str, name: str) -> AuditRow:
-        return AuditRow(verb, actor, name, self._entropy.guid())

@@ -18,7 +18,7 @@ from gnomon.stores.postgres.entities.versions import apart, columns, lock_entiti
 from gnomon.stores.postgres.entities.views import first_rows
 
 
-async def feed(
+async def changed_entities(
     database: Database, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
 ) -> list[ChangedEntity]:
     skipped = list(skip)
@@ -35,7 +35,7 @@ async def feed(
     fed: dict[int, ChangedEntity] = {}
     for group in database.groups(row["shard_id"] for row in rows):
         chosen = [ChangedRow.of(rows[place]) for place in group.places]
-        loaded = await _fed(database, chosen, leases, group.shards)
+        loaded = await _changed_entities(database, chosen, leases, group.shards)
         fed.update((group.places[place], changed) for place, changed in loaded.items())
     return [fed[place] for place in sorted(fed)]
 
@@ -54,7 +54,7 @@ class ChangedRow(NamedTuple):
         return cls(row["shard_id"], row["entity_key"], row["seq"], row["epoch"], row["since"])
 
 
-async def _fed(
+async def _changed_entities(
     session: Session, changed: Sequence[ChangedRow], leases: dict[int, UUID], only: tuple[int, ...]
 ) -> dict[int, ChangedEntity]:
     """Living entities of held shards by their place."""
@@ -80,7 +80,7 @@ def _fed_of(row: Row, seq: int) -> ChangedEntity:
     )
 
 
-async def asked(database: Database, answers: Sequence[Routing]) -> list[tuple[NewRow, ...] | None]:
+async def route(database: Database, answers: Sequence[Routing]) -> list[tuple[NewRow, ...] | None]:
     stored: dict[int, tuple[NewRow, ...] | None] = {}
     for group in database.groups(answer.shard for answer in answers):
         chosen = [answers[place] for place in group.places]
@@ -143,7 +143,11 @@ async def backfill_page(
         rows = await session.fetch("backfill_page_keys", shard, after, below, limit)
         keys = [row["entity_key"] for row in rows[: first_within(row["bytes"] for row in rows)]]
         walked = [ChangedRow(shard, key) for key in keys]
-        fed = await _fed(session, walked, {shard: lease}, database.only(shard)) if keys else {}
+        fed = (
+            await _changed_entities(session, walked, {shard: lease}, database.only(shard))
+            if keys
+            else {}
+        )
     return BackfillPage(
         entities=[fed[place] for place in sorted(fed)],
         cursor=None if len(keys) == len(rows) < limit else keys[-1],

@@ -98,19 +98,19 @@ async def _settle(
 # -- rows that are set back -----------------------------------------------------------------------
 
 
-async def set_back(database: Database, rows: Sequence[ReturnedClaim]) -> list[bool]:
+async def give_back(database: Database, rows: Sequence[ReturnedClaim]) -> list[bool]:
     answers: dict[int, bool] = {}
     for group in database.groups(row.shard for row in rows):
         async with database.transaction("set_back") as session:
             for places in apart(group.places, lambda place: key_of(rows[place])):
                 places.sort(key=lambda place: key_of(rows[place]))
                 chosen = [rows[place] for place in places]
-                held = await _set_back(session, chosen, group.shards)
+                held = await _give_back(session, chosen, group.shards)
                 answers.update(zip(places, held, strict=True))
     return [answers[place] for place in range(len(rows))]
 
 
-async def _set_back(
+async def _give_back(
     session: Session, rows: Sequence[ReturnedClaim], only: tuple[int, ...]
 ) -> list[bool]:
     locked = await lock_claims(session, rows, only)

@@ -1,4 +1,4 @@
-"""The register of stages, and the upkeep of what they leave behind."""
+"""The register of stages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import attrgetter
 from uuid import UUID
 
 from gnomon.contracts.clock import Entropy
-from gnomon.contracts.store import HeldShard
+from gnomon.contracts.store import LOCAL, HeldShard
 from gnomon.contracts.store.queues import RowStatus, StageLane
 from gnomon.contracts.store.register import (
     StageAttendance,
@@ -24,40 +24,110 @@ from gnomon.stores.postgres.connection import Database, Row, Session, read_now
 from gnomon.stores.postgres.entities.versions import (
     AuditRow,
     ShardedKey,
-    columns,
-    lock_entities,
     touch_entities,
     write_entry,
 )
 
-NOTES_KEPT_FOR = timedelta(hours=1)
-STATES_KEPT_FOR = timedelta(days=7)
 SERVERS_KEPT_FOR = timedelta(minutes=10)
 AUDIT_SHARD = 0  # of what belongs to no shard
 
 
-async def declare(
-    database: Database, entropy: Entropy, stages: Sequence[StageDeclaration]
-) -> dict[str, int | None]:
-    declared = {stage.name: stage for stage in sorted(stages, key=attrgetter("name"))}
-    async with database.transaction("declare") as session:
-        await _take_over(database, session, stages)
-        known = await _declare(session, list(declared.values()))
-        raised = [
-            name
-            for name, revision in known.items()
-            if revision is not None and revision < declared[name].revision
-        ]
-        await _free_saves(database, session, raised)
-        for name, stage in declared.items():
-            reason = f"backfill r{stage.revision}"
-            if known[name] is None and stage.backfill:
-                await session.fetch("begin_backfill", name, reason, None)
-            elif name in raised:
-                await session.fetch("declare_raise", name, stage.revision)
-                await session.fetch("begin_backfill", name, reason, None)
-                await session.fetch("declare_free_rows", name, reason, entropy.token(), REASONS_MAX)
-    return known
+class PostgresRegister:
+    """The `StageRegister` of this engine."""
+
+    def __init__(self, database: Database, *, entropy: Entropy) -> None:
+        self._database = database
+        self._entropy = entropy
+
+    async def declare(self, stages: Sequence[StageDeclaration]) -> Mapping[str, int | None]:
+        declared = {stage.name: stage for stage in sorted(stages, key=attrgetter("name"))}
+        async with self._database.transaction("declare") as session:
+            await _take_over(self._database, session, stages)
+            known = await _declare(session, list(declared.values()))
+            raised = [
+                name
+                for name, revision in known.items()
+                if revision is not None and revision < declared[name].revision
+            ]
+            await _free_saves(self._database, session, raised)
+            for name, stage in declared.items():
+                reason = f"backfill r{stage.revision}"
+                if known[name] is None and stage.backfill:
+                    await session.fetch("begin_backfill", name, reason, None)
+                elif name in raised:
+                    await session.fetch("declare_raise", name, stage.revision)
+                    await session.fetch("begin_backfill", name, reason, None)
+                    await session.fetch(
+                        "declare_free_rows", name, reason, self._entropy.token(), REASONS_MAX
+                    )
+        return known
+
+    async def attend(
+        self,
+        worker: UUID,
+        *,
+        serves: Collection[str],
+        holdings: Sequence[HeldShard],
+        alive_for: timedelta,
+    ) -> StageAttendance:
+        rows = await self._database.fetch("registered")
+        if not rows and not serves:  # there are no stages at all
+            now = await read_now(self._database)
+            return StageAttendance(now=now, register=(), servers={}, openings=())
+        mine = sorted(serves)
+        await self._database.fetch("attend_serve", worker, mine)
+        await self._database.fetch("attend_drop_servers", worker, mine, SERVERS_KEPT_FOR)
+        await _note_owner(self._database, worker, holdings)
+        servers: dict[str, set[UUID]] = defaultdict(set)
+        for stage, server in await self._database.fetch("attend_servers", alive_for):
+            servers[stage].add(server)
+        openings = await self._database.fetch("attend_openings", mine) if mine else ()
+        now = rows[0]["now"] if rows else await read_now(self._database)
+        return StageAttendance(
+            now=now,
+            register=[_record_of(row, {}) for row in rows],
+            servers={stage: frozenset(workers) for stage, workers in servers.items()},
+            openings=[UnservedShard(*row) for row in openings],
+        )
+
+    async def registered(self) -> Sequence[StageRecord]:
+        return [_record_of(row, {}) for row in await self._database.fetch("registered")]
+
+    async def stages(self) -> Sequence[StageRecord]:
+        rows = await self._database.fetch_wide("registered")
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for stage, status, lane, count in await self._database.fetch_wide("stages"):
+            counts[stage][_count_of(status, lane)] += count
+        return [_record_of(row, counts[row["name"]]) for row in rows]
+
+    async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
+        gone = 0
+        async with self._database.transaction("forget") as session:
+            for shard in range(await self._database.shard_count(session)):
+                gone += len(await session.fetch("forget_queue", shard, stage))
+                gone += len(await session.fetch("forget_states", shard, stage))
+                await session.fetch("forget_outbox", shard, stage)
+                await session.fetch("forget_backfill", shard, stage)
+            await session.fetch("forget_servers", stage)
+            await session.fetch("forget", stage)
+            entry = AuditRow("forget_stage", actor, stage, self._entropy.guid())
+            await write_entry(session, entry, AUDIT_SHARD)
+        return gone
+
+    async def begin_backfill(
+        self,
+        stage: str,
+        *,
+        reason: str,
+        unless_within: timedelta | None = None,
+        actor: str | None = None,
+    ) -> bool:
+        async with self._database.transaction("begin_backfill") as session:
+            began = bool(await session.fetch("begin_backfill", stage, reason, unless_within))
+            if began and actor is not None:
+                entry = AuditRow("backfill_stage", actor, stage, self._entropy.guid())
+                await write_entry(session, entry, AUDIT_SHARD)
+        return began
 
 
 async def _declare(session: Session, stages: Sequence[StageDeclaration]) -> dict[str, int | None]:
@@ -109,18 +179,6 @@ async def _take_over(
                 await session.fetch(f"declare_rename_{table}", shard, old, new)
 
 
-async def registered(database: Database) -> list[StageRecord]:
-    return [_record_of(row, {}) for row in await database.fetch("registered")]
-
-
-async def stages(database: Database) -> list[StageRecord]:
-    rows = await database.fetch_wide("registered")
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for stage, status, lane, count in await database.fetch_wide("stages"):
-        counts[stage][_count_of(status, lane)] += count
-    return [_record_of(row, counts[row["name"]]) for row in rows]
-
-
 def _record_of(row: Row, counts: Mapping[str, int]) -> StageRecord:
     reach = Reach(row["kind"], watch=read_texts(row["watch"]), writes=read_texts(row["writes"]))
     return StageRecord(
@@ -134,35 +192,6 @@ def _record_of(row: Row, counts: Mapping[str, int]) -> StageRecord:
         watch=reach.watch,
         writes=reach.writes,
         **counts,
-    )
-
-
-async def attend(
-    database: Database,
-    worker: UUID,
-    *,
-    serves: Collection[str],
-    holdings: Sequence[HeldShard],
-    alive_for: timedelta,
-) -> StageAttendance:
-    rows = await database.fetch("registered")
-    if not rows and not serves:  # there are no stages at all
-        now = await read_now(database)
-        return StageAttendance(now=now, register=(), servers={}, openings=())
-    mine = sorted(serves)
-    await database.fetch("attend_serve", worker, mine)
-    await database.fetch("attend_drop_servers", worker, mine, SERVERS_KEPT_FOR)
-    await _note_owner(database, worker, holdings)
-    servers: dict[str, set[UUID]] = defaultdict(set)
-    for stage, server in await database.fetch("attend_servers", alive_for):
-        servers[stage].add(server)
-    openings = await database.fetch("attend_openings", mine) if mine else ()
-    now = rows[0]["now"] if rows else await read_now(database)
-    return StageAttendance(
-        now=now,
-        register=[_record_of(row, {}) for row in rows],
-        servers={stage: frozenset(workers) for stage, workers in servers.items()},
-        openings=[UnservedShard(*row) for row in openings],
     )
 
 
@@ -181,63 +210,3 @@ def _count_of(status: str, lane: int) -> str:
     if status == RowStatus.READY:
         return "background" if lane == StageLane.BACKGROUND else "waiting"
     return "sleeping" if status == RowStatus.SLEEPING else "parked"
-
-
-async def forget(database: Database, stage: str, *, entry: AuditRow) -> int:
-    gone = 0
-    async with database.transaction("forget") as session:
-        for shard in range(await database.shard_count(session)):
-            gone += len(await session.fetch("forget_queue", shard, stage))
-            gone += len(await session.fetch("forget_states", shard, stage))
-            await session.fetch("forget_outbox", shard, stage)
-            await session.fetch("forget_backfill", shard, stage)
-        await session.fetch("forget_servers", stage)
-        await session.fetch("forget", stage)
-        await write_entry(session, entry, AUDIT_SHARD)
-    return gone
-
-
-async def begin_backfill(
-    database: Database,
-    stage: str,
-    *,
-    reason: str,
-    unless_within: timedelta | None,
-    entry: AuditRow | None,
-) -> bool:
-    async with database.transaction("begin_backfill") as session:
-        began = bool(await session.fetch("begin_backfill", stage, reason, unless_within))
-        if began and entry is not None:
-            await write_entry(session, entry, AUDIT_SHARD)
-    return began
-
-
-async def purge(database: Database, *, limit: int) -> int:
-    """Up to so many of each: a flood of notes must not keep the states for ever."""
-    notes = states = 0
-    for group in database.groups(range(await database.shard_count())):
-        if notes < limit:
-            rows = await database.fetch_wide(
-                "purge_changes", NOTES_KEPT_FOR, limit - notes, *group.shards
-            )
-            notes += len(rows)
-        if states < limit:
-            states += await _purge_states(database, limit - states, group.shards)
-    return notes + states
-
-
-async def _purge_states(database: Database, limit: int, only: tuple[int, ...]) -> int:
-    async with database.transaction("purge_entities") as session:
-        rows = await session.fetch("purge_tombstones", STATES_KEPT_FOR, limit, *only)
-        keys = [ShardedKey(*row) for row in rows]
-        if not keys:
-            return 0
-        locked = await lock_entities(session, keys, only)
-        tombstones = {
-            key: row.row_id
-            for key, row in zip(keys, locked, strict=True)
-            if row is not None and not row.lives
-        }
-        gone = await session.fetch("save_drop_states", *columns(list(tombstones)), *only)
-        await session.fetch("purge_emptied", list(tombstones.values()), *only)
-        return len(gone)

@@ -65,7 +65,7 @@ def _has_more(rows: Sequence[Row], limit: int, share: int) -> bool:
 # -- claims ---------------------------------------------------------------------------------------
 
 
-async def peek(
+async def lane_head(
     database: Database,
     holdings: Sequence[HeldShard],
     stage: str,
@@ -110,7 +110,7 @@ async def get_many(database: Database, entity_keys: Mapping[str, int]) -> Entity
     return EntityBatch(entities, left)
 
 
-async def claim_of(
+async def claim(
     database: Database, holding: HeldShard, entity_key: str, stage: str
 ) -> ClaimedEntity | None:
     claims = await _claims(database, [holding], [ShardedKey(holding.shard, entity_key)], stage)
@@ -145,7 +145,7 @@ def _claim_of(row: Row) -> ClaimedEntity:
 # -- when there is what to do ---------------------------------------------------------------------
 
 
-async def survey(database: Database, holdings: Sequence[HeldShard]) -> NextWork:
+async def next_work(database: Database, holdings: Sequence[HeldShard]) -> NextWork:
     rows: list[Row] = []
     for group in database.groups(holding.shard for holding in holdings):
         chosen = [holdings[place] for place in group.places]
@@ -170,7 +170,9 @@ def _earliest(rows: Sequence[Row], what: str) -> datetime | None:
     return min(times, default=None)
 
 
-async def fire(database: Database, holdings: Sequence[HeldShard], *, limit: int, seed: UUID) -> int:
+async def fire_timers(
+    database: Database, holdings: Sequence[HeldShard], *, limit: int, seed: UUID
+) -> int:
     count = 0
     for group in database.groups(holding.shard for holding in holdings):
         held = fence([holdings[place] for place in group.places])

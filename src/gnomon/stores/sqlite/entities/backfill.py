@@ -12,28 +12,31 @@ from gnomon.stores.sqlite.entities.rows import Connection, Parameters, held_shar
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros, moment
+from gnomon.stores.sqlite.verbs import read, write
 
 
 class SqliteBackfill(EntityVerbs):
     """The part of the `QueueStore` that backfills."""
 
-    async def backfill_page(
-        self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
-    ) -> BackfillPage | None:
-        wanted: Parameters = {
-            "shard": holding.shard,
-            "stage": stage,
-            "limit": limit,
-            "backlog_max": backlog_max,
-        }
-
-        def call(connection: Connection) -> BackfillPage | None:
-            return _page(connection, wanted) if held_shards(connection, [holding]) else None
-
-        return await self._runner.read(call)
-
-    async def advance_backfill(
+    @read
+    def backfill_page(
         self,
+        connection: Connection,
+        holding: HeldShard,
+        stage: str,
+        *,
+        limit: int,
+        backlog_max: int,
+    ) -> BackfillPage | None:
+        if not held_shards(connection, [holding]):
+            return None
+        place: Parameters = {"shard": holding.shard, "stage": stage}
+        return _page(connection, place | {"limit": limit, "backlog_max": backlog_max})
+
+    @write
+    def advance_backfill(
+        self,
+        connection: Connection,
         holding: HeldShard,
         stage: str,
         *,
@@ -41,22 +44,14 @@ class SqliteBackfill(EntityVerbs):
         cursor: str | None,
         routings: Sequence[Routing],
     ) -> bool:
-        place: Parameters = {
-            "shard": holding.shard,
-            "stage": stage,
-            "started_at": micros(started_at),
-            "cursor": cursor,
-        }
-
-        def call(connection: Connection) -> bool:
-            if not held_shards(connection, [holding]):
-                return False
-            if not connection.execute(SQL["advance_backfill"], place).rowcount:
-                return False
-            store_enqueues(connection, routings, now_us=self._now_us(), seq=self._new_seq())
-            return True
-
-        return await self._runner.write(call)
+        if not held_shards(connection, [holding]):
+            return False
+        place: Parameters = {"shard": holding.shard, "stage": stage}
+        place |= {"started_at": micros(started_at), "cursor": cursor}
+        if not connection.execute(SQL["advance_backfill"], place).rowcount:
+            return False
+        store_enqueues(connection, routings, now_us=self._now_us(), seq=self._new_seq())
+        return True
 
 
 def _page(connection: Connection, wanted: Parameters) -> BackfillPage | None:

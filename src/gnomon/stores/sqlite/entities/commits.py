@@ -1,4 +1,4 @@
-"""What becomes of claims: commits, and what is set back."""
+"""What becomes of claims: commits, and what is given back."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from gnomon.stores.sqlite.entities.snapshot import CommitSnapshot
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, micros_or_none
+from gnomon.stores.sqlite.verbs import write
 
 
 class SqliteCommits(EntityVerbs):
-    """The part of the `EntityStore` that writes what became of claims."""
+    """The part of the `QueueStore` that writes what became of claims."""
 
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
-        return await self._runner.write(lambda connection: self._commit(connection, commits))
-
-    def _commit(self, connection: Connection, commits: Sequence[Commit]) -> list[CommitResult]:
+    @write
+    def commit(self, connection: Connection, commits: Sequence[Commit]) -> Sequence[CommitResult]:
         leases = GoodLeases(connection)
         keys = [(part.entity_key, part.stage) for commit in commits for part in commit.parts]
         snapshot = CommitSnapshot(connection, keys, now_us=self._now_us(), seq=self._new_seq())
@@ -45,16 +44,14 @@ class SqliteCommits(EntityVerbs):
         snapshot.write_back()
         return answers
 
-    async def give_back(self, claims: Sequence[ReturnedClaim]) -> Sequence[bool]:
-        def call(connection: Connection) -> list[bool]:
-            leases = GoodLeases(connection)
-            now_us = self._now_us()
-            return [
-                leases.holds(row.shard, row.lease_guid) and _set_back(connection, row, now_us)
-                for row in claims
-            ]
-
-        return await self._runner.write(call)
+    @write
+    def give_back(self, connection: Connection, claims: Sequence[ReturnedClaim]) -> Sequence[bool]:
+        leases = GoodLeases(connection)
+        now_us = self._now_us()
+        return [
+            leases.holds(row.shard, row.lease_guid) and _give_back(connection, row, now_us)
+            for row in claims
+        ]
 
 
 # -- commit ---------------------------------------------------------------------------------------
@@ -164,10 +161,10 @@ def _document(connection: Connection, snapshot: CommitSnapshot, commit: Commit) 
     return None if entity is None else entity.doc
 
 
-# -- set back -------------------------------------------------------------------------------------
+# -- give back ------------------------------------------------------------------------------------
 
 
-def _set_back(connection: Connection, back: ReturnedClaim, now_us: int) -> bool:
+def _give_back(connection: Connection, back: ReturnedClaim, now_us: int) -> bool:
     row = load_row(connection, back.shard, back.entity_key, back.stage)
     if row is None:
         return False

@@ -24,6 +24,7 @@ from gnomon.stores.sqlite.entities.rows import (
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
+from gnomon.stores.sqlite.verbs import browse, read, write
 
 _NEXT = "\x01"  # less than whatever may follow in a stage's name
 
@@ -48,60 +49,53 @@ class OutboxSave(NamedTuple):
 class SqliteOutbox(EntityVerbs):
     """The `OutboxStore` of this engine."""
 
-    async def waiting_sinks(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
-        def call(connection: Connection) -> list[SinkQueue]:
-            return _survey(connection, held_shards(connection, holdings), self._now_us())
+    @read
+    def waiting_sinks(
+        self, connection: Connection, holdings: Sequence[HeldShard]
+    ) -> Sequence[SinkQueue]:
+        return _waiting_sinks(connection, held_shards(connection, holdings), self._now_us())
 
-        return await self._runner.read(call)
-
-    async def due_saves(
-        self, holdings: Sequence[HeldShard], sink: str, *, limit: int
+    @read
+    def due_saves(
+        self, connection: Connection, holdings: Sequence[HeldShard], sink: str, *, limit: int
     ) -> Sequence[OutboxRow]:
-        def call(connection: Connection) -> list[OutboxRow]:
-            shards, now = held_shards(connection, holdings), self._now_us()
-            rows = first_of(connection, "due_saves", shards, limit=limit, sink=sink, now=now)
-            return _load(connection, sink, [(entity_key, n) for _, n, entity_key in rows])
+        shards, now = held_shards(connection, holdings), self._now_us()
+        rows = first_of(connection, "due_saves", shards, limit=limit, sink=sink, now=now)
+        return _load(connection, sink, [(entity_key, n) for _, n, entity_key in rows])
 
-        return await self._runner.read(call)
+    @write
+    def remove(self, connection: Connection, rows: Sequence[OutboxRow]) -> None:
+        connection.executemany(SQL["remove_saves"], [_key(row) for row in rows])
 
-    async def remove(self, rows: Sequence[OutboxRow]) -> None:
-        gone = [_key(row) for row in rows]
-
-        def call(connection: Connection) -> None:  # a cursor must not leave the writer's thread
-            connection.executemany(SQL["remove_saves"], gone)
-
-        await self._runner.write(call)
-
-    async def put_off(
-        self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
+    @write
+    def put_off(
+        self,
+        connection: Connection,
+        rows: Sequence[OutboxRow],
+        *,
+        delay: timedelta,
+        error: str,
+        counts: bool,
     ) -> None:
-        def call(connection: Connection) -> None:
-            ready_at = self._now_us() + duration_us(delay)
-            for row in rows:
-                values = _key(row) | {"ready_at": ready_at, "error": error, "counts": int(counts)}
-                if connection.execute(SQL["put_off_count"], values).rowcount:
-                    connection.execute(SQL["put_off"], values)
-
-        await self._runner.write(call)
-
-    async def quarantine(self, row: OutboxRow, *, error: str) -> None:
-        values = _key(row) | {"error": error, "counts": 1}
-
-        def call(connection: Connection) -> None:
+        ready_at = self._now_us() + duration_us(delay)
+        for row in rows:
+            values = _key(row) | {"ready_at": ready_at, "error": error, "counts": int(counts)}
             if connection.execute(SQL["put_off_count"], values).rowcount:
-                connection.execute(SQL["quarantine"], values)
+                connection.execute(SQL["put_off"], values)
 
-        await self._runner.write(call)
+    @write
+    def quarantine(self, connection: Connection, row: OutboxRow, *, error: str) -> None:
+        values = _key(row) | {"error": error, "counts": 1}
+        if connection.execute(SQL["put_off_count"], values).rowcount:
+            connection.execute(SQL["quarantine"], values)
 
-    async def backlog(self) -> Sequence[SinkBacklog]:
-        rows = await self._runner.browse(
-            lambda connection: connection.execute(SQL["backlog"]).fetchall()
-        )
+    @browse
+    def backlog(self, connection: Connection) -> Sequence[SinkBacklog]:
         return [
             SinkBacklog(
                 sink=sink, count=count, oldest_at=moment(at), error=error, quarantined=quarantined
             )
-            for sink, count, at, error, quarantined in rows
+            for sink, count, at, error, quarantined in connection.execute(SQL["backlog"])
         ]
 
 
@@ -119,7 +113,7 @@ def _load(connection: Connection, sink: str, keys: Sequence[tuple[str, int]]) ->
     return saves
 
 
-def _survey(connection: Connection, shards: Sequence[int], now_us: int) -> list[SinkQueue]:
+def _waiting_sinks(connection: Connection, shards: Sequence[int], now_us: int) -> list[SinkQueue]:
     """The earliest of each sink in all of the shards."""
     times: dict[str, tuple[int, int]] = {}
     for shard in shards:

@@ -41,6 +41,7 @@ from gnomon.stores.sqlite.entities.snapshot import CommitSnapshot
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros, moment, moment_or_none
+from gnomon.stores.sqlite.verbs import read, write
 
 TIMER = "timer"
 
@@ -55,12 +56,10 @@ class LoadedEntities(NamedTuple):
 
 
 class SqliteOwner(EntityVerbs):
-    """The part of the `EntityStore` by which an owner finds its work."""
+    """The part of the `QueueStore` by which an owner finds its work."""
 
-    async def next_work(self, holdings: Sequence[HeldShard]) -> NextWork:
-        return await self._runner.read(lambda connection: self._survey(connection, holdings))
-
-    def _survey(self, connection: Connection, holdings: Sequence[HeldShard]) -> NextWork:
+    @read
+    def next_work(self, connection: Connection, holdings: Sequence[HeldShard]) -> NextWork:
         shards = [holding.shard for holding in holdings]
         wanted = {"shards": encode_ids(shards)}
         times = connection.execute(SQL["next_work_times"], wanted).fetchall()
@@ -75,47 +74,53 @@ class SqliteOwner(EntityVerbs):
 
     # -- timers -----------------------------------------------------------------------------------
 
-    async def fire_timers(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
-        def call(connection: Connection) -> int:
-            now_us = self._now_us()
-            shards = held_shards(connection, holdings)
-            due = first_of(connection, "fire_timers", shards, limit=limit, now=now_us)
-            keys = [(entity_key, stage) for _, entity_key, stage, _ in due]
-            snapshot = CommitSnapshot(connection, keys, now_us=now_us, seq=self._new_seq())
-            for key in keys:
-                row = snapshot.rows[key]._replace(timer_at=None)
-                enqueue = Enqueue(stage=row.stage, reason=TIMER, root=self._entropy.token())
-                snapshot.put_row(merged(row, enqueue, now_us))
-            snapshot.write_back()
-            return len(due)
-
-        return await self._runner.write(call)
+    @write
+    def fire_timers(
+        self, connection: Connection, holdings: Sequence[HeldShard], *, limit: int
+    ) -> int:
+        now_us = self._now_us()
+        shards = held_shards(connection, holdings)
+        due = first_of(connection, "fire_timers", shards, limit=limit, now=now_us)
+        keys = [(entity_key, stage) for _, entity_key, stage, _ in due]
+        snapshot = CommitSnapshot(connection, keys, now_us=now_us, seq=self._new_seq())
+        for key in keys:
+            row = snapshot.rows[key]._replace(timer_at=None)
+            enqueue = Enqueue(stage=row.stage, reason=TIMER, root=self._entropy.token())
+            snapshot.put_row(merged(row, enqueue, now_us))
+        snapshot.write_back()
+        return len(due)
 
     # -- feed -------------------------------------------------------------------------------------
 
-    async def changed_entities(
-        self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
+    @read
+    def changed_entities(
+        self,
+        connection: Connection,
+        holdings: Sequence[HeldShard],
+        *,
+        limit: int,
+        skip: Collection[str],
     ) -> Sequence[ChangedEntity]:
-        return await self._runner.read(
-            lambda connection: _feed(connection, held_shards(connection, holdings), limit, skip)
-        )
+        return _changed_entities(connection, held_shards(connection, holdings), limit, skip)
 
-    async def route(self, routings: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
-        def call(connection: Connection) -> list[tuple[NewRow, ...] | None]:
-            leases = GoodLeases(connection)
-            held = [leases.holds(answer.shard, answer.lease_guid) for answer in routings]
-            told = [answer for answer, is_held in zip(routings, held, strict=True) if is_held]
-            stored = store_enqueues(connection, told, now_us=self._now_us(), seq=self._new_seq())
-            _answer_feed(connection, [told[place] for place in stored])
-            made = iter([stored.get(place, ()) for place in range(len(told))])
-            return [next(made) if is_held else None for is_held in held]
-
-        return await self._runner.write(call)
+    @write
+    def route(
+        self, connection: Connection, routings: Sequence[Routing]
+    ) -> Sequence[tuple[NewRow, ...] | None]:
+        leases = GoodLeases(connection)
+        held = [leases.holds(answer.shard, answer.lease_guid) for answer in routings]
+        told = [answer for answer, is_held in zip(routings, held, strict=True) if is_held]
+        stored = store_enqueues(connection, told, now_us=self._now_us(), seq=self._new_seq())
+        _answer_feed(connection, [told[place] for place in stored])
+        made = iter([stored.get(place, ()) for place in range(len(told))])
+        return [next(made) if is_held else None for is_held in held]
 
     # -- claims -----------------------------------------------------------------------------------
 
-    async def lane_head(
+    @read
+    def lane_head(
         self,
+        connection: Connection,
         holdings: Sequence[HeldShard],
         stage: str,
         lane: StageLane,
@@ -123,28 +128,25 @@ class SqliteOwner(EntityVerbs):
         limit: int,
         skip: Collection[str],
     ) -> LaneHead:
-        def call(connection: Connection) -> LaneHead:
-            now_us = self._now_us()
-            heads = first_of(
-                connection, "lane_head", held_shards(connection, holdings), limit=limit, skip=skip,
-                until=now_us, stage=stage, lane=int(lane),
-            )  # fmt: skip
-            due = [entity_key for ready_at, entity_key, _ in heads if ready_at <= now_us]
-            claims, count = self._claims(connection, due, stage)
-            is_all = count == len(heads) < limit
-            next_at = None if is_all else moment(heads[min(count, len(heads) - 1)][0])
-            return LaneHead(claims, next_at)
+        now_us = self._now_us()
+        heads = first_of(
+            connection, "lane_head", held_shards(connection, holdings), limit=limit, skip=skip,
+            until=now_us, stage=stage, lane=int(lane),
+        )  # fmt: skip
+        due = [entity_key for ready_at, entity_key, _ in heads if ready_at <= now_us]
+        claims, count = self._claims(connection, due, stage)
+        is_all = count == len(heads) < limit
+        next_at = None if is_all else moment(heads[min(count, len(heads) - 1)][0])
+        return LaneHead(claims, next_at)
 
-        return await self._runner.read(call)
-
-    async def claim(self, holding: HeldShard, entity_key: str, stage: str) -> ClaimedEntity | None:
-        def call(connection: Connection) -> ClaimedEntity | None:
-            if not held_shards(connection, [holding]):
-                return None
-            claims, _ = self._claims(connection, [entity_key], stage)
-            return claims[0] if claims else None
-
-        return await self._runner.read(call)
+    @read
+    def claim(
+        self, connection: Connection, holding: HeldShard, entity_key: str, stage: str
+    ) -> ClaimedEntity | None:
+        if not held_shards(connection, [holding]):
+            return None
+        claims, _ = self._claims(connection, [entity_key], stage)
+        return claims[0] if claims else None
 
     def _claims(
         self, connection: Connection, keys: Sequence[str], stage: str
@@ -251,7 +253,7 @@ def _answer_feed(connection: Connection, answers: Sequence[Routing]) -> None:
     connection.executemany(SQL["route_since"], rows)
 
 
-def _feed(
+def _changed_entities(
     connection: Connection, shards: Sequence[int], limit: int, skip: Collection[str]
 ) -> list[ChangedEntity]:
     rows = first_of(connection, "changed_entities", shards, limit=limit, skip=skip)

@@ -11,6 +11,7 @@ from gnomon.stores.sqlite.entities.enqueues import freeing, merged, replace_row
 from gnomon.stores.sqlite.entities.rows import Connection, Parameters, read_rows
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.verbs import browse, read, write
 
 BY_HAND = "by hand"
 PARKED = ("quarantined", "looping")
@@ -19,18 +20,24 @@ PARKED = ("quarantined", "looping")
 class SqliteParked(EntityVerbs):
     """The part of the `QueueStore` that people use."""
 
-    async def rows(self, entity_key: str, *, shard: int) -> Sequence[QueueRow]:
+    @read
+    def rows(self, connection: Connection, entity_key: str, *, shard: int) -> Sequence[QueueRow]:
         wanted = {"shard": shard, "entity_key": entity_key}
-        return await self._runner.read(
-            lambda connection: [
-                row.queue_row()
-                for query in ("rows", "rows_undelivered")
-                for row in read_rows(connection, query, wanted)
-            ]
-        )
+        return [
+            row.queue_row()
+            for query in ("rows", "rows_undelivered")
+            for row in read_rows(connection, query, wanted)
+        ]
 
-    async def parked(
-        self, *, prefix: str, stage: str | None, after: tuple[str, str] | None, limit: int
+    @browse
+    def parked(
+        self,
+        connection: Connection,
+        *,
+        prefix: str,
+        stage: str | None,
+        after: tuple[str, str] | None,
+        limit: int,
     ) -> Sequence[QueueRow]:
         after_entity, after_stage = max(after or ("", ""), (prefix, ""))
         wanted: Parameters = {
@@ -40,35 +47,33 @@ class SqliteParked(EntityVerbs):
             "below": end_of(prefix),
             "limit": limit,
         }
+        queued = read_rows(connection, "parked", wanted)
+        undelivered = read_rows(connection, "parked_undelivered", wanted)
+        return parked_page([row.queue_row() for row in [*queued, *undelivered]], limit)
 
-        def call(connection: Connection) -> list[QueueRow]:
-            queued = read_rows(connection, "parked", wanted)
-            undelivered = read_rows(connection, "parked_undelivered", wanted)
-            return parked_page([row.queue_row() for row in [*queued, *undelivered]], limit)
-
-        return await self._runner.browse(call)
-
-    async def release(
-        self, entity_key: str, stage: str | None, *, shard: int, actor: str = LOCAL
+    @write
+    def release(
+        self,
+        connection: Connection,
+        entity_key: str,
+        stage: str | None,
+        *,
+        shard: int,
+        actor: str = LOCAL,
     ) -> int:
-        wanted = {"shard": shard, "entity_key": entity_key}
-
-        def call(connection: Connection) -> int:
-            parked = [
-                row
-                for row in read_rows(connection, "rows", wanted)
-                if row.status in PARKED and stage in (None, row.stage)
-            ]
-            now_us = self._now_us()
-            for row in parked:
-                enqueue = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
-                replace_row(connection, row, merged(row, enqueue, now_us))
-            freed = len(parked) + _free_saves(connection, entity_key, stage, now_us)
-            if freed:
-                self._audit(connection, "release_entity", actor, entity_key)
-            return freed
-
-        return await self._runner.write(call)
+        parked = [
+            row
+            for row in read_rows(connection, "rows", {"shard": shard, "entity_key": entity_key})
+            if row.status in PARKED and stage in (None, row.stage)
+        ]
+        now_us = self._now_us()
+        for row in parked:
+            enqueue = freeing(row.stage, BY_HAND, self._entropy.token(), StageLane.MAIN)
+            replace_row(connection, row, merged(row, enqueue, now_us))
+        freed = len(parked) + _free_saves(connection, entity_key, stage, now_us)
+        if freed:
+            self._audit(connection, "release_entity", actor, entity_key)
+        return freed
 
 
 def _free_saves(connection: Connection, entity_key: str, stage: str | None, now_us: int) -> int:

@@ -28,6 +28,7 @@ from gnomon.stores.sqlite.entities.rows import (
 from gnomon.stores.sqlite.entities.verbs import EntityVerbs
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
+from gnomon.stores.sqlite.verbs import browse, read, write
 
 SERVERS_KEPT_FOR = timedelta(minutes=10)
 RENAMED = ("stage", "queue", "states", "backfill", "outbox")
@@ -36,15 +37,15 @@ RENAMED = ("stage", "queue", "states", "backfill", "outbox")
 class SqliteRegister(EntityVerbs):
     """The `StageRegister` of this engine."""
 
-    async def declare(self, stages: Sequence[StageDeclaration]) -> Mapping[str, int | None]:
-        def call(connection: Connection) -> dict[str, int | None]:
-            now_us = self._now_us()
-            known = {stage.name: _known(connection, stage) for stage in stages}
-            for stage in stages:
-                self._declare(connection, stage, known[stage.name], now_us)
-            return known
-
-        return await self._runner.write(call)
+    @write
+    def declare(
+        self, connection: Connection, stages: Sequence[StageDeclaration]
+    ) -> Mapping[str, int | None]:
+        now_us = self._now_us()
+        known = {stage.name: _known(connection, stage) for stage in stages}
+        for stage in stages:
+            self._declare(connection, stage, known[stage.name], now_us)
+        return known
 
     def _declare(
         self, connection: Connection, stage: StageDeclaration, before: int | None, now_us: int
@@ -73,11 +74,13 @@ class SqliteRegister(EntityVerbs):
             replace_row(connection, row, merged(row, enqueue, now_us))
         connection.execute(SQL["declare_free_saves"], {"stage": stage, "now": now_us})
 
-    async def stages(self) -> Sequence[StageRecord]:
-        return await self._runner.browse(lambda connection: _records(connection, "stages"))
+    @browse
+    def stages(self, connection: Connection) -> Sequence[StageRecord]:
+        return _records(connection, "stages")
 
-    async def registered(self) -> Sequence[StageRecord]:
-        return await self._runner.read(lambda connection: _records(connection, "registered"))
+    @read
+    def registered(self, connection: Connection) -> Sequence[StageRecord]:
+        return _records(connection, "registered")
 
     async def attend(
         self,
@@ -90,48 +93,50 @@ class SqliteRegister(EntityVerbs):
         register = await self.registered()
         if not register and not serves:  # there are no stages at all
             return StageAttendance(now=self._clock.now(), register=(), servers={}, openings=())
+        return await self._attend(worker, serves, holdings, alive_for)
 
-        def call(connection: Connection) -> StageAttendance:
-            now_us = self._now_us()
-            _note_worker(connection, worker, serves, holdings, now_us)
-            return _attendance(connection, serves, now_us, alive_for)
-
-        return await self._runner.write(call)
-
-    async def begin_backfill(
+    @write
+    def _attend(
         self,
+        connection: Connection,
+        worker: UUID,
+        serves: Collection[str],
+        holdings: Sequence[HeldShard],
+        alive_for: timedelta,
+    ) -> StageAttendance:
+        now_us = self._now_us()
+        _note_worker(connection, worker, serves, holdings, now_us)
+        return _attendance(connection, serves, now_us, alive_for)
+
+    @write
+    def begin_backfill(
+        self,
+        connection: Connection,
         stage: str,
         *,
         reason: str,
         unless_within: timedelta | None = None,
         actor: str | None = None,
     ) -> bool:
-        def call(connection: Connection) -> bool:
-            now_us = self._now_us()
-            if unless_within is not None:
-                (began,) = connection.execute(
-                    SQL["begin_backfill_last"], {"stage": stage}
-                ).fetchone()
-                if began is not None and began > now_us - duration_us(unless_within):
-                    return False
-            start_backfill(connection, stage, reason, now_us)
-            if actor is not None:
-                self._audit(connection, "backfill_stage", actor, stage)
-            return True
+        now_us = self._now_us()
+        if unless_within is not None:
+            (began,) = connection.execute(SQL["begin_backfill_last"], {"stage": stage}).fetchone()
+            if began is not None and began > now_us - duration_us(unless_within):
+                return False
+        start_backfill(connection, stage, reason, now_us)
+        if actor is not None:
+            self._audit(connection, "backfill_stage", actor, stage)
+        return True
 
-        return await self._runner.write(call)
-
-    async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
-        def call(connection: Connection) -> int:
-            gone = {"stage": stage}
-            rows: int = connection.execute(SQL["forget_queue"], gone).rowcount
-            states: int = connection.execute(SQL["forget_states"], gone).rowcount
-            for query in ("forget_backfill", "forget_outbox", "forget_servers", "forget"):
-                connection.execute(SQL[query], gone)
-            self._audit(connection, "forget_stage", actor, stage)
-            return rows + states
-
-        return await self._runner.write(call)
+    @write
+    def forget(self, connection: Connection, stage: str, *, actor: str = LOCAL) -> int:
+        gone = {"stage": stage}
+        rows: int = connection.execute(SQL["forget_queue"], gone).rowcount
+        states: int = connection.execute(SQL["forget_states"], gone).rowcount
+        for query in ("forget_backfill", "forget_outbox", "forget_servers", "forget"):
+            connection.execute(SQL[query], gone)
+        self._audit(connection, "forget_stage", actor, stage)
+        return rows + states
 
 
 def start_backfill(connection: Connection, stage: str, reason: str, now_us: int) -> None:

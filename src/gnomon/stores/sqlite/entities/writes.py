@@ -22,6 +22,7 @@ from gnomon.model.ids import save_key
 from gnomon.stores._texts import write_texts
 from gnomon.stores.entity_audit import audited
 from gnomon.stores.entity_pages import end_of
+from gnomon.stores.sqlite import verbs
 from gnomon.stores.sqlite.entities.outbox import OutboxSave, outgoing_rows
 from gnomon.stores.sqlite.entities.rows import (
     Connection,
@@ -56,60 +57,60 @@ class SqliteWrites(EntityVerbs):
 
     # -- write ------------------------------------------------------------------------------------
 
-    async def write(self, writes: Sequence[EntityWrite]) -> Sequence[Entity | None]:
-        def call(connection: Connection) -> list[Entity | None]:
-            now_us, seq = self._now_us(), self._new_seq()
-            answers = [_write(connection, write, now_us, seq) for write in writes]
-            _audit_writes(connection, writes, answers, now_us)
-            return answers
-
-        return await self._runner.write(call)
+    @verbs.write
+    def write(
+        self, connection: Connection, writes: Sequence[EntityWrite]
+    ) -> Sequence[Entity | None]:
+        now_us, seq = self._now_us(), self._new_seq()
+        answers = [_write(connection, write, now_us, seq) for write in writes]
+        _audit_writes(connection, writes, answers, now_us)
+        return answers
 
     # -- read -------------------------------------------------------------------------------------
 
-    async def get(self, entity_key: str, *, shard: int) -> Entity | None:
+    @verbs.read
+    def get(self, connection: Connection, entity_key: str, *, shard: int) -> Entity | None:
         del shard  # it follows from the key
-        return await self._runner.read(lambda connection: load_entity(connection, entity_key))
+        return load_entity(connection, entity_key)
 
-    async def get_many(self, entity_keys: Mapping[str, int]) -> EntityBatch:
-        return await self._runner.read(lambda connection: _get_many(connection, entity_keys))
+    @verbs.read
+    def get_many(self, connection: Connection, entity_keys: Mapping[str, int]) -> EntityBatch:
+        return _get_many(connection, entity_keys)
 
-    async def list(self, *, after: str | None, prefix: str, limit: int) -> Sequence[Entity]:
+    @verbs.browse
+    def list(
+        self, connection: Connection, *, after: str | None, prefix: str, limit: int
+    ) -> Sequence[Entity]:
         wanted: Parameters = {
             "after": after or "",
             "since": max(after or "", prefix),
             "prefix_end": end_of(prefix),
             "limit": limit,
         }
-        return await self._runner.browse(
-            lambda connection: [
-                EntityRow._make(row).entity()
-                for row in connection.execute(SQL["list_entities"], wanted)
-            ]
-        )
+        rows = connection.execute(SQL["list_entities"], wanted)
+        return [EntityRow._make(row).entity() for row in rows]
 
-    async def changes(self, entity_key: str, *, shard: int, limit: int) -> Sequence[ChangeNote]:
+    @verbs.read
+    def changes(
+        self, connection: Connection, entity_key: str, *, shard: int, limit: int
+    ) -> Sequence[ChangeNote]:
         del shard
         wanted = {"entity_key": entity_key, "limit": limit}
-        return await self._runner.read(
-            lambda connection: [note_of(row) for row in connection.execute(SQL["changes"], wanted)]
-        )
+        return [note_of(row) for row in connection.execute(SQL["changes"], wanted)]
 
     # -- states -----------------------------------------------------------------------------------
 
-    async def state(
-        self, entity_key: str, stage: str, *, shard: int
+    @verbs.read
+    def state(
+        self, connection: Connection, entity_key: str, stage: str, *, shard: int
     ) -> tuple[Entity | None, StageState | None]:
         del shard
-        return await self._runner.read(
-            lambda connection: (
-                load_entity(connection, entity_key),
-                _state(connection, entity_key, stage),
-            )
-        )
+        return load_entity(connection, entity_key), _state(connection, entity_key, stage)
 
-    async def swap_state(
+    @verbs.write
+    def swap_state(  # noqa: PLR0913 - those of the contract, and the connection
         self,
+        connection: Connection,
         entity_key: str,
         stage: str,
         *,
@@ -121,22 +122,18 @@ class SqliteWrites(EntityVerbs):
         actor: str = LOCAL,
     ) -> StageState | None:
         key = (entity_key, stage)
-
-        def call(connection: Connection) -> StageState | None:
-            snapshot = CommitSnapshot(connection, [key], now_us=self._now_us(), seq=self._new_seq())
-            entity, current = snapshot.entities.get(entity_key), snapshot.states.get(key)
-            if entity is None or entity.epoch != epoch:
-                return None
-            if version != (0 if current is None else current.version):
-                return None
-            snapshot.put_state(state, key, shard=shard)
-            if enqueue is not None:
-                snapshot.enqueue(enqueue, shard=shard, entity_key=entity_key)
-            snapshot.write_back()
-            self._audit(connection, "swap_state", actor, entity_key)
-            return snapshot.states[key]
-
-        return await self._runner.write(call)
+        snapshot = CommitSnapshot(connection, [key], now_us=self._now_us(), seq=self._new_seq())
+        entity, current = snapshot.entities.get(entity_key), snapshot.states.get(key)
+        if entity is None or entity.epoch != epoch:
+            return None
+        if version != (0 if current is None else current.version):
+            return None
+        snapshot.put_state(state, key, shard=shard)
+        if enqueue is not None:
+            snapshot.enqueue(enqueue, shard=shard, entity_key=entity_key)
+        snapshot.write_back()
+        self._audit(connection, "swap_state", actor, entity_key)
+        return snapshot.states[key]
 
     # -- upkeep -----------------------------------------------------------------------------------
 
