@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
-from uuid import UUID
+from datetime import datetime
 
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import LOCAL, HeldShard
