@@ -24,6 +24,7 @@ from gnomon.contracts.observer import Observer
 from gnomon.model.errors import StoreUnavailable, check
 from gnomon.queries import Query, in_schema, load
 from gnomon.stores.postgres.errors import translated_errors
+from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
 
 STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
@@ -415,6 +416,7 @@ async def open_pool(dsn: str, settings: Mapping[str, str], *, size: int, prepare
         statement_cache_size=STATEMENTS_CACHED if prepared else 0,
         max_cached_statement_lifetime=0,
         server_settings=dict(settings) if prepared else {"application_name": "gnomon"},
+        connection_class=KnowingConnection,
     )
     return pool
 
