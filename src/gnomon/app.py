@@ -282,7 +282,8 @@ class App:
         return executors
 
     def _own_database(self) -> Mapping[str, Any]:
-        """Where effects and the note that they are done can share a transaction."""
+        """What the SQL executor is told of the installation's own database, in which an effect and
+        its result can be committed together."""
         database = self.settings.database
         return {"database_url": database.url, "schema": database.schema, "is_bounded": True}
 

@@ -251,6 +251,8 @@ class EntityClient:
 
 
 def _expected(version: int | None, epoch: int | None) -> dict[str, str]:
+    """The headers by which a write is refused unless the entity has this version; 0: unless there
+    is none."""
     if version is None:
         if epoch is not None:
             raise InvalidRequest("if_epoch: needs if_version, too")

@@ -107,7 +107,8 @@ class HttpError(GnomonError):
 
 
 def row_of(error: BaseException) -> ErrorRow:
-    """The row of an error; what is not ours is internal."""
+    """How an error is told to callers: its row of the table. What is no error of ours is
+    internal."""
     return TABLE[error.code if isinstance(error, GnomonError) else "internal"]
 
 

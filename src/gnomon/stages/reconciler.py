@@ -379,6 +379,7 @@ class Reconciler:
         self.claims.begin(self._run_backfills(self._survey.backfills), "stage-backfill")
 
     async def _run_backfills(self, backfills: Sequence[tuple[str, int]]) -> None:
+        """Advance these (stage, shard) by a page each, beside the other work."""
         try:
             if await self._backfiller.advance(backfills, self.time.now()):
                 self.claims.is_stale = True

@@ -309,6 +309,7 @@ def _read_json(raw: bytes, kind: Any, problem: str) -> Any:
 
 
 def _read_failure(failure: pb.Failure) -> Exception:
+    """What a remote stage raised: Quarantine, RetryLater, or a RemoteError."""
     text = failure.message[:MESSAGE_CHARS_MAX]
     if failure.kind == pb.FAILURE_KIND_QUARANTINE:
         return Quarantine(text)

@@ -78,7 +78,7 @@ class Finder:
     # -- the loop ---------------------------------------------------------------------------------
 
     async def find(self) -> None:
-        """Look and load, until cancelled. Errors: Unavailable."""
+        """Look for due groups and load their first rows, until cancelled. Errors: Unavailable."""
         self._mark = None
         self._full_at = -FULL_EVERY_MAX_S
         self._is_paging, self._page = False, None
@@ -87,32 +87,35 @@ class Finder:
         while True:
             if self._look_at() <= self._owned.now():
                 await self._look()
-            await self._load()
+            await self._load_wanted()
             self._on_found()
             await self._rest()
 
     def _look_at(self) -> float:
-        """When the next look is due."""
+        """When to look next: after a hint, at the next plan or expiry, or after the table's
+        `sleep`."""
         if self._mark is None or (self._is_paging and len(self._wanted) < WANTED_MAX):
             return self._looked_at
         due = self._looked_at + self._owned.entry.sleep.total_seconds()
         if self._is_hinted:
             due = self._looked_at
         if self._next_plan is not None:
-            due = min(due, self._at(self._next_plan))
+            due = min(due, self._own_time(self._next_plan))
         due = min(due, self._expiry_at())
         return max(due, self._looked_at + min(GAP_MAX_S, 2 * self._look_s))
 
     def _expiry_at(self) -> float:
+        """When rows that were not begun in time are to be ended next; never, if none is known."""
         if self._next_expiry is None:
             return math.inf
-        return max(self._at(self._next_expiry), self._expire_not_before)
+        return max(self._own_time(self._next_expiry), self._expire_not_before)
 
-    def _at(self, moment: datetime) -> float:
+    def _own_time(self, moment: datetime) -> float:
         """A time of the database's, on our own clock."""
         return self._owned.now() + (moment - self._clock.now()).total_seconds()
 
     async def _look(self) -> None:
+        """Ask for what is new since the last look, and when it is time for a page of everything."""
         is_hinted, self._is_hinted = self._is_hinted, False
         if self._expiry_at() <= self._owned.now():
             await self._expire()
@@ -125,7 +128,8 @@ class Finder:
             await self._look_at_page()
 
     def _begin_paging(self, *, is_hinted: bool) -> None:
-        """Look at everything when it is time: what came is not always new by its id or plan."""
+        """Begin a look at everything when it is time: what came is not always new by its id or
+        plan."""
         since_s = self._owned.now() - self._full_at
         least_s = 0.0 if is_hinted else self._owned.entry.sleep.total_seconds()
         every_s = min(FULL_EVERY_MAX_S, max(least_s, RARE * self._full_s))
@@ -134,23 +138,25 @@ class Finder:
             self._page, self._full_s = None, 0.0
 
     async def _look_at_page(self) -> None:
+        """Ask for the next page of a look at everything."""
         began = self._owned.now()
         polled = await self._table.poll(None, after=self._page)
         self._full_at = self._owned.now()
         self._full_s += self._full_at - began
         self._page = polled.rest
         self._is_paging = polled.rest is not None
-        self._note(polled, is_full=True)
+        self._note_poll(polled, is_full=True)
 
     async def _poll(self, mark: PollMark) -> bool:
-        """Whether there was something new."""
+        """Ask for what is new since the mark; whether there was something."""
         polled = await self._table.poll(mark)
-        self._note(polled, is_full=False)
+        self._note_poll(polled, is_full=False)
         if polled.is_cut:
             self._full_at = -FULL_EVERY_MAX_S
         return bool(polled.groups) and not polled.is_cut
 
-    def _note(self, polled: TaskPoll, *, is_full: bool) -> None:
+    def _note_poll(self, polled: TaskPoll, *, is_full: bool) -> None:
+        """Take in what a poll told: when to look again, and which groups to load."""
         self._clock.observe(polled.now)
         if not is_full or self._mark is None:
             self._mark = polled.mark  # of what came while pages were looked at none is passed over
@@ -163,6 +169,7 @@ class Finder:
             self._want(key, rare=is_known and not self._is_page_hinted, recheck=is_known)
 
     async def _expire(self) -> None:
+        """End rows that were not begun in time as GONE, as many as one statement takes."""
         began = self._owned.now()
         expired = await self._table.expire(lease_guid=self._owned.lease_guid)
         ended = self._owned.now()
@@ -179,8 +186,8 @@ class Finder:
     # -- rows of a group --------------------------------------------------------------------------
 
     def _want(self, key: GroupKey, *, rare: bool, recheck: bool = False) -> None:
-        """Load a group again: soon, or `rare`ly where only what nobody told of could be new. Those
-        of which nothing new is known take turns, for there may be many."""
+        """Have a group loaded: soon, or `rare`ly where only what nobody told of could be new. Those
+        of which nothing new is known (`recheck`) take turns, for there may be many."""
         loaded_at, load_s = self._loads.get(key, (-FULL_EVERY_MAX_S, 0.0))
         wait_s = FULL_EVERY_MAX_S if rare else RARE * load_s
         not_before = loaded_at + min(FULL_EVERY_MAX_S, wait_s)
@@ -189,7 +196,8 @@ class Finder:
             not_before = min(loaded_at + FULL_EVERY_MAX_S, max(not_before, self._recheck_at))
         self._wanted[key] = min(not_before, self._wanted.get(key, not_before))
 
-    async def _load(self) -> None:
+    async def _load_wanted(self) -> None:
+        """Load groups that want it, so many that the next look is not late."""
         for _ in range(LOADS_A_ROUND):
             key = self._next_wanted()
             if key is None:
@@ -198,6 +206,7 @@ class Finder:
             self._on_found()
 
     def _next_wanted(self) -> GroupKey | None:
+        """The group to load next: one whose known rows run out, else one that may have new rows."""
         if self._refills:
             key = next(iter(self._refills))
             del self._refills[key]
@@ -208,6 +217,7 @@ class Finder:
         return next((key for key, not_before in self._wanted.items() if not_before <= now), None)
 
     async def _load_one(self, key: GroupKey) -> None:
+        """Read the first due rows of a group into the admission."""
         began = self._owned.now()
         self._wanted.pop(key, None)
         self._admission.asking(key)
@@ -219,7 +229,8 @@ class Finder:
             self._want(key, rare=False)  # all that was looked at is about to expire
 
     def _note_load(self, key: GroupKey, ended: float, load_s: float) -> None:
-        """What is older than any wait can be is forgotten: groups come and go."""
+        """Note how long a load took: the group's next one waits accordingly. What is older than any
+        wait can be is forgotten, for groups come and go."""
         self._loads.pop(key, None)
         self._loads[key] = (ended, load_s)
         while self._loads:
@@ -237,6 +248,7 @@ class Finder:
         await wait_set(self._woken, max(0.0, wait_s))
 
     def _load_at(self) -> float:
+        """When the next load is due; never, while enough groups have something to start."""
         if self._refills:
             return 0.0
         if self._admission.ready_count >= RESERVE:

@@ -96,6 +96,8 @@ class AttemptRunner:
 
     @watched(lambda names: holder_of(names["begun"]))
     async def _outcome(self, begun: BegunAttempt, asked_at: float, guard: DeadlineGuard) -> Outcome:
+        """Call the executor, unless it is too late for that, and at most for the attempt's
+        timeout."""
         timeout_s = begun.spec.timeout.total_seconds()
         waited_s = self._clock.monotonic() - asked_at
         if waited_s > self._send_within_s or waited_s >= timeout_s:

@@ -265,4 +265,5 @@ class WorkerLeases:
         return watch.is_free(lock, self._config.lease, now)
 
     def _drop(self, shard: int) -> None:
+        """This worker has the shard no more."""
         self._held.pop(shard, None)

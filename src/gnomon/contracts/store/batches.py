@@ -20,7 +20,8 @@ def bytes_of(text: str | None) -> int:
 
 
 def first_within(sizes: Iterable[int]) -> int:
-    """How many make up one batch: those before which there is less than the bound."""
+    """How many of these, from the first, make one batch: it ends with the one that reaches
+    `BATCH_BYTES_MAX`."""
     count = total = 0
     for size in sizes:
         if total >= BATCH_BYTES_MAX:

@@ -73,6 +73,7 @@ class DnsLookups:
         return self._threads
 
     def _forget(self, question: Question, asked: asyncio.Task[Addresses]) -> None:
+        """A lookup has ended: the next question for the name is asked anew."""
         self._asked.pop(question, None)
         if not asked.cancelled():
             asked.exception()  # who waited has heard of it, unless all had left

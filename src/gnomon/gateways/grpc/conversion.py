@@ -96,7 +96,7 @@ def _read_policy(message: action_pb2.SendPolicy, plain: dict[str, Any]) -> None:
 
 
 def _read_fields(message: Message, path: str, leave_out: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields that are set, by name."""
+    """The fields of a message that are set, by name, as plain data."""
     return {
         field.name: _read(field, value, f"{path}.{field.name}")
         for field, value in message.ListFields()
@@ -116,6 +116,8 @@ def _read(field: FieldDescriptor, value: Any, path: str) -> Any:
 
 
 def _read_one(field: FieldDescriptor, value: Any, path: str) -> Any:
+    """A value of a message as plain data: a time, a duration, JSON, a word of an enum, or
+    fields."""
     match value:
         case Timestamp():
             return read_time(value, path)

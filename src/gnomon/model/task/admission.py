@@ -65,7 +65,8 @@ class _Group:
         return not (self.waiting or self.running or self.busy or self.touched is not None)
 
     def fill(self, rows: Iterable[DueTask]) -> None:
-        """Rows come ordered by id where they are alike."""
+        """Put these rows in place of those that waited, but for rows that were started meanwhile.
+        They come ordered by id where they are alike."""
         taken = self.busy | (self.touched or set())
         lanes: dict[_Kind, deque[int]] = {}
         for row in rows:
@@ -138,7 +139,8 @@ class Admission:
         self._group(key).touched = set()
 
     def fill(self, key: GroupKey, rows: Iterable[DueTask], *, has_more: bool) -> None:
-        """What was read replaces what was known."""
+        """The first due rows of a group were read: they replace what was known of it. `has_more`:
+        there are others behind them."""
         group = self._group(key)
         group.fill(rows)
         group.touched = None

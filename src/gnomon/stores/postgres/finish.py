@@ -66,7 +66,7 @@ def is_plain(one: FinishRequest) -> bool:
 
 
 class AttemptFinisher:
-    """Records results in one transaction."""
+    """Records results in one transaction, each by the statement that fits it."""
 
     def __init__(self, session: Session, owner: str, shards: tuple[int, ...]) -> None:
         self._session = session
@@ -75,36 +75,39 @@ class AttemptFinisher:
         self._now: datetime | None = None
 
     async def record(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
+        """Record results, of no two the same generation; by attempt id, what became of each."""
         plain: list[FinishRequest] = []
         ending: list[FinishRequest] = []
-        going_on: list[FinishRequest] = []
+        continuing: list[FinishRequest] = []
         for one in finishes:
             if not one.verdict.state.is_terminal:
-                going_on.append(one)
+                continuing.append(one)
             elif not self._shards and is_plain(one):
                 plain.append(one)
             else:
                 ending.append(one)
-        applied = await self._plain(plain) if plain else set()
-        others = [one.guid for one in (*ending, *going_on)]
+        applied = await self._finish_plain(plain) if plain else set()
+        others = [one.guid for one in (*ending, *continuing)]
         await move_begun(self._session, others, self._shards)
         free = await hold(self._session, others, self._shards)
         ending = [one for one in ending if one.guid in free]
-        going_on = [one for one in going_on if one.guid in free]
+        continuing = [one for one in continuing if one.guid in free]
         if ending:
-            applied |= await self._ending(ending)
-        if going_on:
-            applied |= await self._going_on(going_on)
+            applied |= await self._finish_ending(ending)
+        if continuing:
+            applied |= await self._finish_continuing(continuing)
         recorded = dict.fromkeys(applied, Recorded.APPLIED)
         refused = [one for one in finishes if one.attempt_id not in applied]
         if refused:
             recorded |= await self._refused(refused)
         return recorded
 
-    async def _plain(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
+    async def _finish_plain(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
+        """Record plain successes, each with the end of its action, in one statement; what was
+        applied."""
         told: Sequence[str | None] = [None] * len(finishes)
         if any(one.answer is not None for one in finishes):
-            now = await self._present()
+            now = await self._read_now()
             told = [self._told(one, now) for one in finishes]
         rows = await self._session.fetch("finish_plain", *_keys(finishes), told)
         applied = {row["attempt_id"] for row in rows}
@@ -116,18 +119,20 @@ class AttemptFinisher:
             if (one.attempt_no > 1 or one.attempt_id in swept) and one.attempt_id in applied
         ]
         if logged:
-            now = await self._present()
+            now = await self._read_now()
             results = [self._result(one, now) for one in logged]
             await log_attempts(self._session, results, now, self._shards)
         return applied
 
     def _told(self, one: FinishRequest, now: datetime) -> str | None:
-        """The attempt, if its finished row does not say it all."""
+        """The attempt as JSON, if its finished row does not say it all."""
         if one.answer is None:
             return None
         return encode_attempt(finished_attempt(one, self._owner, now))
 
-    async def _ending(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
+    async def _finish_ending(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
+        """Record results that end their actions: the queue row goes, and the action moves to the
+        finished ones; what was applied."""
         rows = await self._session.fetch("finish_take", *_keys(finishes), *self._shards)
         results, now = await self._accepted(finishes, _swept_by_attempt(rows))
         await end_actions(self._session, results, now, self._shards)
@@ -135,7 +140,9 @@ class AttemptFinisher:
         await log_attempts(self._session, logged, now, self._shards)
         return _attempt_ids(results)
 
-    async def _going_on(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
+    async def _finish_continuing(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
+        """Record results after which the action goes on, with a retry or its next occurrence: the
+        queue row stays and is due then; what was applied."""
         times = [one.verdict.scheduled_at for one in finishes]
         rows = await self._session.fetch("finish_keep", *_keys(finishes), times, *self._shards)
         swept = [row["guid"] for row in rows if row["swept"]]
@@ -147,7 +154,8 @@ class AttemptFinisher:
         return _attempt_ids(results)
 
     async def _refused(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
-        """What was not recorded: because somebody holds its action, or because of the fence."""
+        """What became of the results that were not applied: somebody holds the action, or the fence
+        refused them."""
         await move_begun(self._session, [one.guid for one in finishes], self._shards)
         rows = await self._session.fetch("finish_held", *_keys(finishes), HELD_FOR, *self._shards)
         held = {row["attempt_id"] for row in rows}
@@ -156,7 +164,8 @@ class AttemptFinisher:
         return recorded | dict.fromkeys(held, Recorded.HELD)
 
     async def _fenced_off(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
-        """What no fence let through: recorded before, or too late and only written down."""
+        """What became of results whose attempt the row does not carry: recorded before, or too
+        late. The late ones are written into the attempt log, and nowhere else."""
         rows = await self._session.fetch(
             "finish_recorded",
             *_keys(finishes),
@@ -169,7 +178,7 @@ class AttemptFinisher:
         repeated = {row["attempt_id"] for row in rows}
         late = [one for one in finishes if one.attempt_id not in repeated]
         if late:
-            now = await self._present()
+            now = await self._read_now()
             results = [self._result(one, now, outcome=f"late_{one.outcome}") for one in late]
             await log_attempts(self._session, results, now, self._shards)
             await self._session.fetch(
@@ -186,7 +195,9 @@ class AttemptFinisher:
     async def _accepted(
         self, finishes: Sequence[FinishRequest], swept: dict[UUID, bool]
     ) -> tuple[list[ResultRow], datetime]:
-        now = await self._present()
+        """The results whose attempt passed the fence, as rows to write, and the database's present.
+        `swept`: those attempts, and whether each was counted as interrupted before."""
+        now = await self._read_now()
         results = [
             self._result(one, now, taken_back=int(swept[one.attempt_id]))
             for one in finishes
@@ -194,7 +205,8 @@ class AttemptFinisher:
         ]
         return results, now
 
-    async def _present(self) -> datetime:
+    async def _read_now(self) -> datetime:
+        """The database's present, the same for all results of this transaction."""
         if self._now is None:
             self._now = await read_now(self._session)
         return self._now
@@ -202,6 +214,8 @@ class AttemptFinisher:
     def _result(
         self, one: FinishRequest, now: datetime, *, taken_back: int = 0, outcome: str | None = None
     ) -> ResultRow:
+        """A result as a row to write. `taken_back`: interruptions that were counted for this
+        attempt before it was known how it ended."""
         attempt = finished_attempt(one, self._owner, now, outcome=outcome)
         return ResultRow(
             one.shard, one.id, one.guid, one.verdict, attempt, is_final=True, taken_back=taken_back
@@ -222,6 +236,7 @@ def _is_told_by_its_row(result: ResultRow) -> bool:
 
 
 def _keys(finishes: Sequence[FinishRequest]) -> tuple[list[object], ...]:
+    """Guids and attempt ids as arrays: the fence of every statement here."""
     return (
         [one.guid for one in finishes],
         [one.attempt_id for one in finishes],
@@ -229,8 +244,10 @@ def _keys(finishes: Sequence[FinishRequest]) -> tuple[list[object], ...]:
 
 
 def _swept_by_attempt(rows: Iterable[Row]) -> dict[UUID, bool]:
+    """The attempts that passed the fence, and whether each was swept before."""
     return {row["attempt_id"]: row["swept"] for row in rows}
 
 
 def _attempt_ids(results: Sequence[ResultRow]) -> set[UUID]:
+    """Whose results these are."""
     return {result.attempt.attempt_id for result in results if result.attempt is not None}

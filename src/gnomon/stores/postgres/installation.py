@@ -193,6 +193,8 @@ class PostgresInstallation:
         )
 
     async def _identities(self) -> tuple[Identity, Identity]:
+        """The identity that the installation was made with, and that of the database it is in
+        now."""
         rows = await self._database.fetch("verify_identity")
         check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
         (row,) = rows

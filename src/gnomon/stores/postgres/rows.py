@@ -95,7 +95,7 @@ class Decoder:
         return begun
 
     def lapsed_of(self, row: Row) -> LapsedRow:
-        """The columns of `list_lapsed_running`, `list_orphans` and `adopt_overdue`."""
+        """A row of `list_lapsed_running`, `list_orphans` or `adopt_overdue`."""
         running: bool = row["running"]
         attempt = None
         if running:

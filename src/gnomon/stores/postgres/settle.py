@@ -28,17 +28,17 @@ async def settle_rows(
     settlements = [one for one in settlements if one.lapsed.guid in free]
     now = await read_now(session)
     ending = [one for one in settlements if one.verdict.state.is_terminal]
-    going_on = [one for one in settlements if not one.verdict.state.is_terminal]
+    continuing = [one for one in settlements if not one.verdict.state.is_terminal]
     done: list[ResultRow] = []
     if ending:
         rows = await session.fetch("settle_take", *_fence(ending), *shards)
         results = _accepted(ending, rows, now)
         await end_actions(session, results, now, shards)
         done += results
-    if going_on:
-        times = [one.verdict.scheduled_at for one in going_on]
-        rows = await session.fetch("settle_keep", *_fence(going_on), times, *shards)
-        results = _accepted(going_on, rows, now)
+    if continuing:
+        times = [one.verdict.scheduled_at for one in continuing]
+        rows = await session.fetch("settle_keep", *_fence(continuing), times, *shards)
+        results = _accepted(continuing, rows, now)
         await continue_actions(session, results, shards)
         done += results
     await log_attempts(session, done, now, shards)

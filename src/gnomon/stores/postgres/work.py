@@ -218,6 +218,8 @@ class PostgresWork:
         return await self._begin(demands, BeginParameters(batch, owner, grace, window, silent))
 
     async def _begin(self, demands: Sequence[BeginRequest], terms: BeginParameters) -> BeginResult:
+        """Begin the first due rows of the lanes. Where rows at the head cannot be begun, look
+        behind them too; what came due there must not wait for them."""
         rows = list(await self._begin_rows(demands, terms, newest=False))
         left = await self._left(demands, rows)
         reached: dict[Lane, datetime] = {}

@@ -106,6 +106,7 @@ def _grants(connection: Connection, key: LimitKey) -> list[Grant]:
 
 
 def _row_of(grant: Grant) -> dict[str, Any]:
+    """A grant as the parameters of a query."""
     share = grant.share
     return _named(grant.key) | {
         "worker": grant.worker.bytes,

@@ -102,6 +102,7 @@ def _revoke(connection: Connection, ids: Sequence[bytes], now: datetime) -> None
 
 
 def _stored(connection: Connection, draft: TokenDraft, now: datetime) -> Token:
+    """Insert the token of a draft."""
     expires_at = None if draft.lifetime is None else now + draft.lifetime
     row = {
         "token_id": draft.id.bytes,

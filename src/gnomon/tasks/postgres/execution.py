@@ -36,7 +36,7 @@ NO_COPY_IN = b"COPY FROM STDIN is not supported"
 
 
 class InputResult(NamedTuple):
-    """How an input ended."""
+    """How an input ended: its result text, and its error if it has one."""
 
     output: str | None
     error: ErrorFields | None
@@ -60,7 +60,7 @@ async def perform_input(
     wire.limit_unread(bytes_max + UNREAD_SLACK_BYTES)
     try:
         if timeout_s:
-            return await _within(wire, asyncio.ensure_future(collecting), timeout_s)
+            return await _within_timeout(wire, asyncio.ensure_future(collecting), timeout_s)
         return await collecting
     except TooManyBytes:
         wire.close()
@@ -69,15 +69,17 @@ async def perform_input(
         wire.limit_unread(0)
 
 
-def sharing_steps(text: bytes) -> list[Step]:
-    """An input that shares its transaction, for a pipeline of the session's."""
+def shared_input_steps(text: bytes) -> list[Step]:
+    """The steps of an input that shares its transaction with the writing of its end: the input, and
+    its deferred constraints, which are to fail before that is written."""
     return [(Statement(b"", text), None), (CONSTRAINTS, None)]
 
 
-async def _within(
+async def _within_timeout(
     wire: Wire, collecting: asyncio.Future[InputResult], timeout_s: float
 ) -> InputResult:
-    """The end of an input, or of the patience with it."""
+    """How an input ended that may take so long: then the server is asked to cancel it, and if that
+    does not help the connection is closed."""
     try:
         await asyncio.wait({collecting}, timeout=timeout_s)
         if collecting.done():
@@ -94,18 +96,19 @@ async def _within(
 
 
 def too_large(exc: ResultTooLarge) -> ErrorFields:
-    """The error of a task whose result is."""
+    """The error of a task whose result is larger than may be kept."""
     return ErrorFields(message=str(exc), sqlstate="54000")
 
 
 def _as_timed_out(ended: InputResult) -> InputResult:
+    """An input that ended by our cancelling, in the words of a timeout."""
     if ended.error is None or ended.error.sqlstate != CANCELLED_STATE:
         return ended
     return ended._replace(error=msgspec.structs.replace(ended.error, message=TIMED_OUT))
 
 
 async def outcome_of(taken: TakenTask, ended: InputResult) -> Outcome:
-    """What is written into the row."""
+    """The outcome that is written into the row: the result text, and the error text."""
     if ended.error is None:
         return Outcome(ended.output)
     await pause_for(taken.task.input)
@@ -113,12 +116,14 @@ async def outcome_of(taken: TakenTask, ended: InputResult) -> Outcome:
 
 
 def error_of(taken: TakenTask, fields: ErrorFields) -> str:
-    """The error text of a task."""
+    """The error text of a task, as verbose as its row asks for."""
     statement = taken.task.input if taken.has_statement else None
     return error_text(fields, statement=statement, verbosity=taken.verbosity)
 
 
 class _Execution:
+    """One input: what is sent, and the text that its results make."""
+
     def __init__(self, wire: Wire, taken: TakenTask, bytes_max: int) -> None:
         self._wire = wire
         self._input = as_bytes(taken.task.input)
@@ -129,17 +134,18 @@ class _Execution:
         self._excess: ResultTooLarge | None = None
 
     async def collect(self) -> InputResult:
-        """The input as it is: any number of statements."""
+        """Send the input as it is, any number of statements, and read its results."""
         await self._wire.send(self._input)
         self._wire.chunked(CHUNK_ROWS)
         await self._statement()
         return self._ended()
 
     async def collect_shared(self, *, is_sent: bool) -> InputResult:
-        """One statement, with its deferred constraints, in a transaction that stays open."""
+        """Send an input of one statement in a transaction, with its deferred constraints, and read
+        its results; the transaction stays open. With `is_sent` all that is under way already."""
         wire = self._wire
         if not is_sent:
-            await wire.send_pipeline([(BEGIN, None), *sharing_steps(self._input)])
+            await wire.send_pipeline([(BEGIN, None), *shared_input_steps(self._input)])
             self._note_error(*await wire.results(1))
             wire.chunked(CHUNK_ROWS)
         await self._statement()
@@ -151,15 +157,17 @@ class _Execution:
 
     @property
     def _is_farewell(self) -> bool:
+        """Whether the server ended the connection with the error."""
         return self._error is not None and is_farewell(self._error)
 
     def _note_error(self, result: Result) -> None:
+        """Keep an error, unless there was one before."""
         if self._error is None and is_error(result):
             self._error = result
             self._tag = None  # what failed in the end has no tag
 
     async def _statement(self) -> None:
-        """All results up to the end; what is too much is read and dropped."""
+        """Read all results up to the end; what is too much for the text is read and dropped."""
         while (result := await self._wire.next_result()) is not None:
             try:
                 await self._result(result)
@@ -170,6 +178,7 @@ class _Execution:
                 return  # nothing comes after it
 
     async def _result(self, result: Result) -> None:
+        """Add one result to the text, according to its kind."""
         self._add_tag()
         match result.status:
             case Status.TUPLES_CHUNK | Status.TUPLES_OK | Status.SINGLE_TUPLE:
@@ -186,12 +195,14 @@ class _Execution:
                 self._note_error(result)
 
     def _add_tag(self) -> None:
-        """A tag counts when the next result is there: the last one waits for the commit."""
+        """Add a command's tag to the text when the next result is there: the last one waits for the
+        commit."""
         if self._tag is not None and self._excess is None:
             self._text.tag(self._tag)
             self._tag = None
 
     async def _rows(self, result: Result) -> None:
+        """Add rows to the text; the first piece of a result brings the columns' names."""
         if self._excess is not None:
             return
         columns = range(result.nfields)
@@ -207,14 +218,16 @@ class _Execution:
             await asyncio.sleep(0)  # others have their turn between two chunks
 
     async def _copied_out(self) -> None:
-        await self._raw(b"")  # also a copy of nothing is a result
+        """Add what COPY TO STDOUT sends."""
+        await self._add_copied(b"")  # also a copy of nothing is a result
         while (data := await self._wire.copied_out()) is not None:
-            await self._raw(data)
+            await self._add_copied(data)
         result = await self._wire.next_result()  # the tag, which is not shown, or an error
         if result is not None:
             self._note_error(result)
 
-    async def _raw(self, data: bytes) -> None:
+    async def _add_copied(self, data: bytes) -> None:
+        """Add a piece of it as it is; one too many ends the copy."""
         if self._excess is None:
             try:
                 self._text.raw(data)
@@ -223,6 +236,7 @@ class _Execution:
                 await self._wire.cancel()
 
     def _ended(self) -> InputResult:
+        """How the input ended, by all that was read."""
         self._add_tag()
         if self._excess is not None:
             return InputResult("", too_large(self._excess))

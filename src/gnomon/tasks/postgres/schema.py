@@ -75,6 +75,8 @@ class TableMaker:
             )
 
     async def _look(self) -> Mapping[str, bool]:
+        """Which parts of the table are there, by name. Errors: ConfigurationError, if it is
+        none."""
         names = self._access.names
         (row,) = await self._control.rows(
             self._access.statements["look"],

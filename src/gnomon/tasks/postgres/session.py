@@ -30,7 +30,7 @@ from gnomon.tasks.postgres.execution import (
     error_of,
     outcome_of,
     perform_input,
-    sharing_steps,
+    shared_input_steps,
 )
 from gnomon.tasks.postgres.row_upkeep import is_lasting, is_of_row
 from gnomon.tasks.postgres.rows import TakenTask, as_bytes, is_true, pause_for, taken_from, text_of
@@ -106,7 +106,8 @@ class LocalSession:
         return self._current.note(taken_from(results[len(before)], task_id))
 
     def _not_taken(self, fields: ErrorFields) -> Exception:
-        """The server refused: for a reason that passes, or for one of this row or this login."""
+        """The error to raise if the server refused a take: RowRefused, if it would refuse this row
+        again; else the session is lost."""
         broken = self._broken(error_text(fields))
         return RowRefused(str(broken)) if is_lasting(fields.sqlstate) else broken
 
@@ -143,11 +144,13 @@ class LocalSession:
         return await outcome_of(taken, ended)
 
     def _shares(self, task_input: str) -> bool:
+        """Whether an input may be performed in one transaction with the writing of its end."""
         plain_strings = self._wire.parameter("standard_conforming_strings") != "off"
         return shares_transaction(task_input, plain_strings=plain_strings)
 
     async def _end_transaction(self, ended: InputResult, *, shares: bool) -> ErrorFields | None:
-        """Only what shares its transaction with a good result keeps it open."""
+        """Commit or roll back what an input left open; what shares its transaction with its end and
+        went well stays open for that. The commit's error, if it has one."""
         if not self._wire.is_open or (shares and ended.error is None):
             return None
         return await end_transaction(self._wire, keeps=ended.error is None)
@@ -175,10 +178,12 @@ class LocalSession:
         return TaskFinishResult(recorded.is_recorded, self._current.note(recorded.next))
 
     def _following(self, task_id: int, lease_guid: UUID, foreseen: bytes | None = None) -> NextTask:
+        """The row that this session is to take next."""
         return NextTask(task_id, self._pid, lease_guid, self._name, foreseen)
 
     def _foreseen(self, end: AttemptEnd, then: int) -> bytes | None:
-        """The input of what follows, where it may be sent before that is known to follow."""
+        """The input of the task that follows, if it may be sent along before the server has said
+        that the row is ours."""
         task_input = self._access.foreseen.take(self._key, then)
         if task_input is None or not (end.is_plain and end.shares and self._is_light):
             return None
@@ -189,7 +194,7 @@ class LocalSession:
     async def _record_ahead(
         self, end: AttemptEnd, following: NextTask
     ) -> FinishOutcome | ErrorFields:
-        """As `_record`, with the next input in the same round trip."""
+        """As `_record`, and the next task's input goes in the same round trip."""
         known, before = self._access.statements, self._named(CLEAN)
         steps = [
             *before,
@@ -210,11 +215,14 @@ class LocalSession:
         return recorded
 
     async def _send_ahead(self, steps: list[Step], following: NextTask) -> list[Result]:
-        """The results of these steps, while the input is performed, unless one of them failed."""
+        """Send these statements and the next input behind them. Their results come while the input
+        is performed already; if one of them failed, it is not performed."""
         assert following.foreseen is not None
         wire, count = self._wire, len(steps)
         try:
-            await wire.send_pipeline([*steps, *sharing_steps(following.foreseen)], told_after=count)
+            await wire.send_pipeline(
+                [*steps, *shared_input_steps(following.foreseen)], told_after=count
+            )
             results = await wire.results(count)
             self._is_ahead = self._is_performing = results[-1].status == Status.TUPLES_OK
             if self._is_ahead:
@@ -228,7 +236,8 @@ class LocalSession:
     async def _record(
         self, end: AttemptEnd, following: NextTask | None
     ) -> FinishOutcome | ErrorFields:
-        """Write the end of a task; what the server objected to, if it did."""
+        """Write how a task ended and take the one that follows; the server's error, if it refused
+        that."""
         task = end.taken.task
         is_another = end.shares and not self._is_light  # it is in a transaction of another login's
         if not self._is_light and not is_another:
@@ -252,13 +261,16 @@ class LocalSession:
         return recorded
 
     async def _clear(self, task: Task) -> None:
-        """After an input that may have done anything to its session."""
+        """Make the session fit for our statements after an input that may have done anything to
+        it."""
         if task.save:
             self._wire.forget_prepared()
         else:
             await self._discard()
 
     def _steps_before(self, task: Task, *, shares: bool) -> list[Step]:
+        """What comes before the end is written: the task's settings go, or, if it keeps them
+        (`save`), ours count for one transaction."""
         names = ["rollback"] if self._wire.transaction == TransactionStatus.INERROR else []
         if task.save:
             names += OWN if shares else ["begin", *OWN]
@@ -267,7 +279,8 @@ class LocalSession:
         return self._named(names)
 
     def _steps_after(self, task: Task, *, is_last: bool) -> list[Step]:
-        """Where no task follows, the session is likely to end: it is tidied up if one does."""
+        """The commit, and what tidies up behind the task. Where no task follows, the session is
+        likely to end: it is tidied up if one does."""
         self._is_untidy = is_last and not task.save
         names = ["commit"] if is_last or task.save else ["commit", "tidy", "discard_sequences"]
         if self._is_time_to_plan():
@@ -276,13 +289,17 @@ class LocalSession:
         return self._named(names)
 
     def _is_time_to_plan(self) -> bool:
+        """Whether the server's plans for our statements are so old that the table may have outgrown
+        them."""
         return self._clock.monotonic() - self._planned_at > PLANS_FOR_S
 
     def _named(self, names: Sequence[str]) -> list[Step]:
+        """Statements without parameters, as steps of a pipeline."""
         return [(self._access.statements[name], NO_PARAMS) for name in names]
 
     async def _after_refusal(self, fields: ErrorFields) -> FinishOutcome | ErrorFields:
-        """Nothing was written: back to a session that can begin again."""
+        """Roll back after the server refused to record an end; its error, or that the row is
+        another attempt's by now."""
         if self._wire.transaction != TransactionStatus.IDLE:
             await self._pipeline([(self._access.statements["rollback"], NO_PARAMS)])
         if is_taken_over(fields.sqlstate, fields.message):
@@ -317,7 +334,7 @@ class LocalSession:
         return recorded
 
     async def _record_last(self, end: AttemptEnd, fields: ErrorFields) -> FinishOutcome:
-        """Perhaps it is the next repeat that cannot be written: then there is none."""
+        """Record an end without the next repeat: perhaps that is what cannot be written."""
         outcome = Outcome("", error_of(end.taken, fields))
         if self._wire.transaction != TransactionStatus.IDLE:
             await self._pipeline(self._named(["rollback"]))
@@ -327,13 +344,15 @@ class LocalSession:
         return recorded
 
     def _suspect(self, task_id: int) -> None:
+        """Note a row that may have spoilt the record of the one before it: it is not taken together
+        with another's end again."""
         suspects = self._access.suspects
         if len(suspects) >= SUSPECTS_MAX:
             suspects.clear()
         suspects.add(task_id)
 
     async def _finish_apart(self, taken: TakenTask, outcome: Outcome) -> TaskFinishResult:
-        """The connection is gone, but the end of the task is known."""
+        """Record an end over another connection, for this session's is gone."""
         if self._is_performing:
             await self._access.terminate(self._pid)
         end = AttemptEnd(taken, outcome, self._pid, self._current.now(taken.task), shares=False)
@@ -345,7 +364,8 @@ class LocalSession:
         return TaskFinishResult(recorded.is_recorded, None)
 
     async def _discard(self, following: TakenTask | None = None) -> None:
-        """Remove all that a session can have, our prepared statements too."""
+        """Remove all that a session can have, our prepared statements too; then tell it again of
+        the task that it has taken (`following`)."""
         known = self._access.statements
         (result,) = await self._pipeline([(known["discard"], NO_PARAMS)])
         if is_error(result):
@@ -370,6 +390,7 @@ class LocalSession:
     # -- parts ------------------------------------------------------------------------------------
 
     async def _pipeline(self, steps: list[Step]) -> list[Result]:
+        """Perform these in one round trip. Errors: SessionLost."""
         if not self._wire.is_open:
             raise SessionLost(plain_error("the session has ended"))
         try:
@@ -378,21 +399,24 @@ class LocalSession:
             raise self._broken(plain_error("!PQconsumeInput", str(exc))) from None
 
     def _broken(self, words: str) -> SessionLost:
+        """Close the connection; the error to raise for it."""
         self._is_performing = False
         self._wire.close()
         return SessionLost(words)
 
 
 def _first_error(results: Sequence[Result]) -> Result | None:
+    """The first result that is an error."""
     return next((result for result in results if is_error(result)), None)
 
 
 def _is_dirty(result: Result) -> bool:
+    """Whether a task has left something behind in its session, as the statement `tidy` says."""
     return any(is_true(row["is_dirty"]) for row in rows_of(result))
 
 
 def cron_problem(taken: TakenTask) -> str | None:
-    """The error of a task whose `cron` says nothing: found before it is performed."""
+    """The error of a task whose `cron` cannot be read: known before it is performed."""
     try:
         read_cron(taken.cron)
     except InvalidSpec as exc:

@@ -1,4 +1,4 @@
-"""What the stages are to be asked about, by changes and by walks, and what they answered."""
+"""What the stages are to be asked about, by changes and by backfills, and what they answered."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ async def changed_entities(
     rows = await first_rows(database, holdings, limit, look, by="first_at")
     rows = rows[: first_within(row["bytes"] for row in rows)]
     leases = {holding.shard: holding.lease_guid for holding in holdings}
-    fed: dict[int, ChangedEntity] = {}
+    entities: dict[int, ChangedEntity] = {}
     for group in database.groups(row["shard_id"] for row in rows):
         chosen = [ChangedRow.of(rows[place]) for place in group.places]
         loaded = await _changed_entities(database, chosen, leases, group.shards)
-        fed.update((group.places[place], changed) for place, changed in loaded.items())
-    return [fed[place] for place in sorted(fed)]
+        entities.update((group.places[place], entity) for place, entity in loaded.items())
+    return [entities[place] for place in sorted(entities)]
 
 
 class ChangedRow(NamedTuple):
-    """An entity to ask about; a walk comes to it without changes."""
+    """An entity to ask the stages about; a backfill comes to it without changes."""
 
     shard: int
     entity_key: str
@@ -55,22 +55,23 @@ class ChangedRow(NamedTuple):
 
 
 async def _changed_entities(
-    session: Session, changed: Sequence[ChangedRow], leases: dict[int, UUID], only: tuple[int, ...]
+    session: Session, wanted: Sequence[ChangedRow], leases: dict[int, UUID], only: tuple[int, ...]
 ) -> dict[int, ChangedEntity]:
-    """Living entities of held shards by their place."""
+    """Load entities with all that stages are asked with, by the places of their rows. What was
+    deleted is missing, and so is what is in a shard that is not held any more."""
     rows = await session.fetch(
         "changed_entities_load",
-        [row.shard for row in changed],
-        [leases[row.shard] for row in changed],
-        [row.entity_key for row in changed],
-        [row.epoch for row in changed],
-        [row.since for row in changed],
+        [row.shard for row in wanted],
+        [leases[row.shard] for row in wanted],
+        [row.entity_key for row in wanted],
+        [row.epoch for row in wanted],
+        [row.since for row in wanted],
         *only,
     )
-    return {row["place"] - 1: _fed_of(row, changed[row["place"] - 1].seq) for row in rows}
+    return {row["place"] - 1: _changed_entity_of(row, wanted[row["place"] - 1].seq) for row in rows}
 
 
-def _fed_of(row: Row, seq: int) -> ChangedEntity:
+def _changed_entity_of(row: Row, seq: int) -> ChangedEntity:
     return ChangedEntity(
         entity=entity_of(row),
         seq=seq,
@@ -103,6 +104,8 @@ async def route(database: Database, answers: Sequence[Routing]) -> list[tuple[Ne
 async def _store_answers(
     session: Session, answers: list[Routing], only: tuple[int, ...]
 ) -> RowsMade:
+    """Write what stages want with entities that still live, in one batch that has no entity twice;
+    the queue rows that are new."""
     answers.sort(key=key_of)
     locked = await lock_entities(session, [key_of(answer) for answer in answers], only)
     alive = [
@@ -112,23 +115,25 @@ async def _store_answers(
     ]
     rows = [EnqueueRow(key_of(answer), enqueue) for answer in alive for enqueue in answer.enqueues]
     made = await write_enqueues(session, rows, only)
-    fed = [answer for answer in alive if answer.seq]
-    if fed:
-        await _answer_feed(session, fed, only)
+    asked = [answer for answer in alive if answer.seq]
+    if asked:
+        await _note_asked(session, asked, only)
     return made
 
 
-async def _answer_feed(session: Session, fed: Sequence[Routing], only: tuple[int, ...]) -> None:
-    keys = columns([key_of(answer) for answer in fed])
-    rows = await session.fetch("route_done", *keys, [answer.seq for answer in fed], *only)
+async def _note_asked(session: Session, asked: Sequence[Routing], only: tuple[int, ...]) -> None:
+    """Take entities from the list of changed ones. One that changed meanwhile stays, asked about up
+    to the version that the stages saw."""
+    keys = columns([key_of(answer) for answer in asked])
+    rows = await session.fetch("route_done", *keys, [answer.seq for answer in asked], *only)
     done = {row["entity_key"] for row in rows}
-    left = [answer for answer in fed if answer.entity_key not in done]
+    left = [answer for answer in asked if answer.entity_key not in done]
     if left:
         keys = columns([key_of(answer) for answer in left])
         await session.fetch("route_since", *keys, [answer.version for answer in left], *only)
 
 
-# -- walks ---------------------------------------------------------------------------------------
+# -- backfills ------------------------------------------------------------------------------------
 
 
 async def backfill_page(
@@ -136,20 +141,17 @@ async def backfill_page(
 ) -> BackfillPage | None:
     shard, lease = holding.shard, holding.lease_guid
     async with database.transaction("backfill_page") as session:
-        walks = await session.fetch("backfill_page", shard, lease, stage, backlog_max)
-        if not walks:
+        backfills = await session.fetch("backfill_page", shard, lease, stage, backlog_max)
+        if not backfills:
             return None
-        reason, started_at, after, below = walks[0]
+        reason, started_at, after, below = backfills[0]
         rows = await session.fetch("backfill_page_keys", shard, after, below, limit)
         keys = [row["entity_key"] for row in rows[: first_within(row["bytes"] for row in rows)]]
-        walked = [ChangedRow(shard, key) for key in keys]
-        fed = (
-            await _changed_entities(session, walked, {shard: lease}, database.only(shard))
-            if keys
-            else {}
-        )
+        wanted = [ChangedRow(shard, key) for key in keys]
+        only = database.only(shard)
+        loaded = await _changed_entities(session, wanted, {shard: lease}, only) if keys else {}
     return BackfillPage(
-        entities=[fed[place] for place in sorted(fed)],
+        entities=[loaded[place] for place in sorted(loaded)],
         cursor=None if len(keys) == len(rows) < limit else keys[-1],
         reason=reason,
         started_at=started_at,

@@ -64,6 +64,7 @@ def login_script(plan: LoginPlan) -> list[str]:
 
 
 def _bounds(plan: LoginPlan) -> Iterator[str]:
+    """What bounds the login: its number of connections, its search path and its time-outs."""
     yield _text("bound_login", plan, value=str(plan.connections_max))
     path = ", ".join(quoted(part.strip()) for part in f"{plan.search_path}, pg_temp".split(","))
     yield _default(plan, "search_path", path)

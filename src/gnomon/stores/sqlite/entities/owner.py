@@ -111,7 +111,7 @@ class SqliteOwner(EntityVerbs):
         held = [leases.holds(answer.shard, answer.lease_guid) for answer in routings]
         told = [answer for answer, is_held in zip(routings, held, strict=True) if is_held]
         stored = store_enqueues(connection, told, now_us=self._now_us(), seq=self._new_seq())
-        _answer_feed(connection, [told[place] for place in stored])
+        _note_asked(connection, [told[place] for place in stored])
         made = iter([stored.get(place, ()) for place in range(len(told))])
         return [next(made) if is_held else None for is_held in held]
 
@@ -238,7 +238,7 @@ def store_enqueues(
     return made
 
 
-def _answer_feed(connection: Connection, answers: Sequence[Routing]) -> None:
+def _note_asked(connection: Connection, answers: Sequence[Routing]) -> None:
     """Nothing is left to ask, or only what came after this version."""
     rows = [
         {

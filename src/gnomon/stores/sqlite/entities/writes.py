@@ -268,7 +268,8 @@ def _change_row(write: EntityWrite, written: StoredWrite, now_us: int, seq: int)
 
 
 def _bury(connection: Connection, write: EntityWrite, written: StoredWrite, now_us: int) -> None:
-    """Nothing waits for it any more; the stages that have a state there shall know."""
+    """A deleted entity leaves all queues; the stages that keep a state of it get a save that says
+    so."""
     gone = {"shard": write.shard, "entity_key": write.key}
     connection.execute(SQL["write_drop_rows"], gone)
     connection.execute(SQL["write_drop_changed"], gone)

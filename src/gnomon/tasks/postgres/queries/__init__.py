@@ -92,7 +92,7 @@ def statements(names: TableNames) -> Mapping[str, Statement]:
 
 
 def render(sql: str, names: TableNames) -> str:
-    """One statement for one table."""
+    """A statement with the names of one table where the marks are."""
     sql = _INCLUDE.sub(lambda match: QUERIES[match[1]].sql.rstrip(";"), sql)
     sql = _COMMENT.sub("", sql)  # the server keeps the text
     sql = _KEY.sub(_key, sql)
