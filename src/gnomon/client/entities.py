@@ -241,7 +241,7 @@ class EntityClient:
         return (await self._call("GET", "/v1/stages", _StagesAnswer)).stages
 
     async def backfill_stage(self, stage: str) -> None:
-        """Let a stage walk over all entities of its kind, in the background. Errors: NotFound."""
+        """Show a stage all entities of its kind once, in the background. Errors: NotFound."""
         await self._call("POST", f"/v1/stages/{_name(stage)}/backfill", dict[str, str])
 
     async def forget_stage(self, stage: str) -> int:

@@ -1,5 +1,5 @@
-"""What surrounds the core: its clock, its dice, who watches, and which processes there are beside
-it. A simulation owns all four."""
+"""What surrounds the core: its clock, its randomness, who watches, and the processes beside it. A
+simulation owns all four."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ class AttendanceWatch:
         return dict(guests)
 
     def may_backfill(self, stage: str) -> bool:
-        """Whether a walk may come by the shards of others: an owner that does not know the stage,
-        or what it watches by now, would not tell it of what changes behind the walk."""
+        """Whether a backfill may read the shards of others: an owner that does not know the stage,
+        or what it watches by now, would not tell it of what changes behind the backfill."""
         now = self._clock.monotonic()
         seen = [at for (name, _), at in self._seen_at.items() if name == stage]
         return bool(seen) and now - max(seen) >= BACKFILL_AFTER_S

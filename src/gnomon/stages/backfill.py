@@ -46,7 +46,7 @@ class Backfiller:
         self._turn = 0
 
     async def advance(self, backfills: Sequence[tuple[str, int]], now: datetime) -> bool:
-        """Go on with some of the walks by a page, in turn; True if any went on."""
+        """Advance some of the backfills by a page, in turn; True if any went on."""
         ours = [
             (self._pipelines[stage], held)
             for stage, shard in backfills
@@ -79,7 +79,7 @@ class Backfiller:
     async def _page(self, pipeline: StagePipeline, held: HeldShard, now: datetime) -> bool:
         info = pipeline.stage.info
         shards = max(1, len(self._shards.of(info.name)))
-        # The queue can never overflow: the walk stops while the stage has enough to do.
+        # The queue can never overflow: the backfill stops while the stage has enough to do.
         backlog_max = max(BACKLOG_MIN, 2 * info.batch * info.parallel // shards)
         size = PAGE if self._is_quiet else PAGE_BESIDE
         page = await self._store.backfill_page(held, info.name, limit=size, backlog_max=backlog_max)

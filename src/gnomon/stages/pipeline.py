@@ -23,7 +23,7 @@ BACKGROUND_PART = 8  # of what is claimed ahead of the main lane, at most so muc
 @dataclass(slots=True)
 class BackgroundShare:
     """What the stages of a process share about their background lanes. As long as the main lane of
-    any of them had something lately, there is one small call or page of a walk at a time, and a
+    any of them had something lately, there is one small call or page of a backfill at a time, and a
     rest after it, for they share the processor and the store: what is fresh would have to wait for
     them."""
 

@@ -1,4 +1,4 @@
-"""The owner's loop over entities: fire timers, ask about changes, claim, walk, then rest.
+"""The owner's loop over entities: fire timers, ask about changes, claim, backfill, then rest.
 
 Nothing here is needed for safety: the store's fences answer for whatever it does too early, too
 late or twice.
@@ -113,7 +113,7 @@ class Reconciler:
         self._announced = -1  # the description that the register and the log know
         self._has_changes = False
         self._is_backfilling = False
-        self._is_held = False  # the background lane, and walks with it
+        self._is_held = False  # the background lane, and backfills with it
         self._held: frozenset[int] = frozenset()
 
     # -- what others tell it ----------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Reconciler:
         self.claims.woken.set()
 
     def hold_background(self, *, held: bool) -> None:
-        """Let no walk go on and begin no background row, until it is said again."""
+        """Let no backfill go on and begin no background row, until it is said again."""
         self._is_held = held
         self.claims.hold_background(held=held)
 
@@ -367,7 +367,7 @@ class Reconciler:
         return True
 
     def _start_backfills(self) -> None:
-        """Let walks go on beside all this: what is fresh does not wait for them."""
+        """Let backfills go on beside all this: what is fresh does not wait for them."""
         if (
             self._survey is None
             or not self._survey.backfills

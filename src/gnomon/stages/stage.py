@@ -110,17 +110,17 @@ class Stage(Generic[E, S]):
     name: ClassVar[str]
     watch: ClassVar[tuple[str, ...]] = ()  # paths it reads; empty: everything
     writes: ClassVar[tuple[str, ...]] = ()  # paths it may change; `*`: everything
-    revision: ClassVar[int] = 1  # raise it to walk the whole base again
+    revision: ClassVar[int] = 1  # raise it to see all entities again
     parallel: ClassVar[int] = 16  # calls at once, whole installation
     rate: ClassVar[str | None] = None  # "50/s", whole installation
     batch: ClassVar[int] = 1  # > 1: process_many gets up to this many
     alongside: ClassVar[bool] = False  # may run while another stage works on the same entity
     fuse: ClassVar[bool] = False  # quick: may be called with what another stage has just made
-    backfill: ClassVar[bool] = True  # a new stage walks the whole base once
+    backfill: ClassVar[bool] = True  # a new stage sees all entities once
     formerly: ClassVar[str | None] = None  # the name it had before
     debounce: ClassVar[timedelta] = timedelta(0)  # after a change: wait until it is quiet so long
     spread: ClassVar[timedelta] = timedelta(0)  # timers get a stable delay of up to this
-    backfill_every: ClassVar[timedelta | None] = None  # walk the base again, so often
+    backfill_every: ClassVar[timedelta | None] = None  # see all of them again, so often
     latest: ClassVar[bool] = False  # after_save: only the newest of several saves
 
     def should_process(self, it: EntityView[E, S]) -> bool | Wake:  # noqa: ARG002 - for those who override

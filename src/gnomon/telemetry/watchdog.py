@@ -2,8 +2,8 @@
 
 Everything of a worker shares one loop. Code that blocks it (`time.sleep`, a slow computation, a
 client that is not asynchronous) delays all actions of the process, and costs it its shards after a
-while. The watchdog looks from the heart's thread: when the loop gave no sign of life for a second,
-it reads the loop thread's stack and names whom it finds there, once for each time.
+while. The watchdog looks from the heartbeat's thread: when the loop gave no sign of life for a
+second, it reads the loop thread's stack and names whom it finds there, once for each time.
 """
 
 from __future__ import annotations

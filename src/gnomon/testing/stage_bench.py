@@ -83,7 +83,7 @@ class Bench:
         self.clock = BenchClock(start if start.tzinfo else start.replace(tzinfo=UTC))
         self.env = Env(
             clock=self.clock,
-            entropy=SeededEntropy(random.Random(0)),  # the same dice for every bench
+            entropy=SeededEntropy(random.Random(0)),  # the same for every bench
             observer=observer or SilentObserver(),
         )
         self._runner = InlineRunner()
@@ -229,7 +229,7 @@ class Bench:
             self._ownership.holdings[held.shard] = held
         self._worker = StageWorker.of(self, self._ownership)
         await self._worker.reconciler.declare()
-        await self.settle()  # the walks of new stages over an empty base
+        await self.settle()  # the backfills of new stages, which find nothing yet
         return self._worker
 
 

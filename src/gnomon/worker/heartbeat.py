@@ -1,6 +1,6 @@
 """Where heartbeats come from: their own thread and connection, or, in simulation, the loop.
 
-User code may block the event loop for seconds. The heart goes on beating through that as long
+User code may block the event loop for seconds. The heartbeat goes on through that as long
 as the loop has ticked within a third of the lease; a loop that is stuck for longer loses its
 shards, as it should.
 """
@@ -54,7 +54,7 @@ class Heartbeat:
     async def beat_in_thread(self, open_store: OpenStore) -> None:
         """Beat in a thread of its own, with a store of its own, until cancelled.
 
-        Whatever ends the beating raises here: a worker must not live on without its heart.
+        Whatever ends the beating raises here: a worker must not live on without its heartbeat.
         """
         loop = asyncio.get_running_loop()
         beating: Future[None] = Future()
@@ -99,7 +99,7 @@ class Heartbeat:
             await store.close()
 
     async def _opened(self, open_store: OpenStore) -> Store:
-        """The heart's own store; one that is away is waited for, as everywhere else."""
+        """The heartbeat's own store; one that is away is waited for, as everywhere else."""
         while True:
             try:
                 return await open_store()

@@ -29,7 +29,7 @@ from gnomon.worker.config import WorkerConfig
 
 @dataclass(slots=True)
 class _Held:
-    """A shard held. The heart's thread writes into it too: into a dropped one without harm."""
+    """A shard held. The heartbeat's thread writes into it too: into a dropped one without harm."""
 
     holding: HeldShard
     trusted_until: float
@@ -64,7 +64,7 @@ class WorkerLeases:
         self._free: set[int] = set()  # at the last look for silent owners
         self._given_back: list[HeldShard] = []  # and not known to be released yet
         self._alive = 1
-        self._left = threading.Event()  # the heart looks at it from its own thread
+        self._left = threading.Event()  # the heartbeat looks at it from its own thread
         self.ticked_at = env.clock.monotonic()  # the loop's own sign of life, see `beat`
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class WorkerLeases:
             if held.trusted_until > now and held.taken_at >= since
         ]
 
-    # -- heartbeat (may be called from the heart's own thread) ------------------------------------
+    # -- heartbeat (may be called from its own thread) ------------------------------------
 
     async def beat(self, store: LeaseStore) -> HeartbeatResult | None:
         """One heartbeat. None if the loop is stuck: a zombie must not keep its shards."""

@@ -61,7 +61,7 @@ class Worker:
         env: Env,
         owner: str,
         config: WorkerConfig | None = None,
-        open_store: OpenStore | None = None,  # for the heart's own thread; None: beat in the loop
+        open_store: OpenStore | None = None,  # for the heartbeat's thread; None: beat in the loop
         companions: Sequence[Callable[[Ownership], LeasedService]] = (),
     ) -> None:
         worker = env.entropy.token()
@@ -119,7 +119,7 @@ class Worker:
             targets=targets,
             changed=self._shared,
         )
-        self._heart = Heartbeat(
+        self._heartbeat = Heartbeat(
             self.leases,
             interval_s=config.heartbeat.total_seconds(),
             observer=env.observer,
@@ -204,9 +204,9 @@ class Worker:
     def _lasting(self) -> Services:
         """What must go on until the last result is written."""
         beat = (
-            self._heart.beat_in_loop(self._store)
+            self._heartbeat.beat_in_loop(self._store)
             if self._open_store is None
-            else self._heart.beat_in_thread(self._open_store)
+            else self._heartbeat.beat_in_thread(self._open_store)
         )
         return [
             ("heart", beat),
@@ -258,7 +258,7 @@ class Worker:
     # -- services ---------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Show the heart that the loop is alive."""
+        """Show the heartbeat's thread that the loop is alive."""
         while True:
             self.leases.ticked_at = before = self._clock.monotonic()
             self._tell_ended()

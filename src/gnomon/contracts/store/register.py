@@ -22,7 +22,7 @@ class StageDeclaration(Value, frozen=True):
     revision: int
     reach: Reach
     formerly: str | None = None  # the name it had before
-    backfill: bool = False  # walk all entities if it is new
+    backfill: bool = False  # show it all entities if it is new
     debounce: timedelta = timedelta(0)
 
     def check_kind(self, known: str) -> None:
@@ -114,8 +114,8 @@ class StageRegister(Protocol):
         ...
 
     async def forget(self, stage: str, *, actor: str = LOCAL) -> int:
-        """Remove a stage's queue, timers, states, walks, outbox and register entry; how many rows
-        of queue and states went."""
+        """Remove a stage's queue, timers, states, backfills, outbox and register entry; how many
+        rows of queue and states went."""
         ...
 
     async def begin_backfill(
@@ -126,6 +126,6 @@ class StageRegister(Protocol):
         unless_within: timedelta | None = None,
         actor: str | None = None,
     ) -> bool:
-        """Start a walk over all entities of the stage's kind, from the beginning (a walk on its way
-        starts again); False, and nothing happens, if one began within that time."""
+        """Begin to show the stage all entities of its kind (a backfill on its way begins again);
+        False, and nothing happens, if one began within that time."""
         ...

@@ -316,7 +316,7 @@ class WorkStore(Protocol):
         ...
 
     async def settle(self, settlements: Sequence[SettleRequest]) -> int:
-        """Write what was decided about lapsed rows and orphans: the sweeper's and expirer's pen.
+        """Write what was decided about lapsed rows and orphans.
 
         Each is fenced by (guid, attempt id, running, scheduled_at) as read; those that changed
         meanwhile, or that somebody holds, are skipped. An interrupted attempt goes to the attempt

@@ -705,7 +705,7 @@ WHERE f.ctid = t.row_id /*one-shard: AND f.shard_id = $4*/;
 
 -- name: next_work shard-local
 -- What held shards have to do: the earliest of every lane, by leaping from lane to lane in the index;
--- the earliest timer; whether somebody is to be asked; the walks.
+-- the earliest timer; whether somebody is to be asked; the backfills.
 -- $1 shards, $2 lease guids
 WITH RECURSIVE held AS MATERIALIZED (
     SELECT n.shard_id
@@ -774,8 +774,8 @@ CROSS JOIN LATERAL (
 ) AS w;
 
 -- name: backfill_page shard-local
--- An unfinished walk of a held shard, unless the stage has enough to do there; between which keys it goes
--- on: `0` follows `/`.
+-- An unfinished backfill of a held shard, unless the stage has enough to do there; between which keys it
+-- goes on: `0` follows `/`.
 -- $1 shard, $2 lease guid, $3 stage, $4 ready rows at most
 SELECT w.reason, w.started_at, coalesce(w.cursor, s.kind || '/') AS after, s.kind || '0' AS below
 FROM /*schema*/stage_backfill AS w
@@ -813,8 +813,8 @@ FROM (
 ORDER BY t.entity_key;
 
 -- name: advance_backfill shard-local
--- Move a walk on, or end it, if it is still the one and the shard is still held.
--- $1 shard, $2 lease guid, $3 stage, $4 which walk, $5 cursor (NULL: the end)
+-- Move a backfill on, or end it, if it is still the one and the shard is still held.
+-- $1 shard, $2 lease guid, $3 stage, $4 which backfill, $5 cursor (NULL: the end)
 UPDATE /*schema*/stage_backfill AS w
 SET cursor = $5::text, ended = $5::text IS NULL
 WHERE w.shard_id = $1::int AND w.stage = $3::text AND w.started_at = $4::timestamptz AND NOT w.ended

@@ -1,4 +1,4 @@
--- The register of stages, and their walks over all entities.
+-- The register of stages, and their backfills.
 
 -- name: declare_known global
 -- $1 names
@@ -148,7 +148,7 @@ WHERE o.ready_at IS NULL
 GROUP BY o.sink;
 
 -- name: begin_backfill global
--- Walk over all shards from the beginning, unless a walk began a short while ago. No two walks of a
+-- Backfill all shards from the beginning, unless a backfill began a short while ago. No two of a
 -- stage begin at the same time.
 -- $1 stage, $2 reason, $3 unless within (NULL: in any case)
 INSERT INTO /*schema*/stage_backfill AS w (shard_id, stage, reason, cursor, started_at, ended)

@@ -113,7 +113,7 @@ DELETE FROM stage_backfill WHERE stage = :stage;
 DELETE FROM stage_outbox WHERE sink = :stage;
 
 -- name: begin_backfill
--- No two walks of a stage begin at the same time, even if the clock stands still.
+-- No two backfills of a stage begin at the same time, even if the clock stands still.
 INSERT INTO stage_backfill (shard_id, stage, started_at, ended, cursor, reason)
 SELECT l.shard_id, :stage, :now, 0, '', :reason FROM shard_lock AS l WHERE true
 ON CONFLICT (shard_id, stage) DO UPDATE SET
