@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ QUERIES = ("src/**/*.sql", "proto/**/*.proto")
 
 # `job` in code marks quotes another system's word, in a comparison or the glossary.
 QUOTED = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
+RAISED = re.compile(r"Errors: ((?:[A-Z]\w+(?:, )?)+)")  # in a docstring
 WORD_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -229,3 +231,32 @@ def test_noun_rule_can_fail() -> None:
         Module.of_text("gnomon.worker.leasing", "x = 1")
     )
     assert [] == gerund_findings(Module.of_text("gnomon.worker.leases", "x = 1"))
+
+
+def error_findings(module: Module, known: frozenset[str]) -> list[str]:
+    """Errors that a docstring promises and that are no class of ours or of Python's."""
+    return [
+        f"{module.where(node)}: {name}"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for names in RAISED.findall(" ".join((ast.get_docstring(node) or "").split()))
+        for name in names.strip(", ").split(", ")
+        if name not in known
+    ]
+
+
+def test_docstrings_name_errors_that_there_are() -> None:
+    """A class that was renamed is renamed where its raising is promised, too."""
+    modules = source_modules()
+    nodes = [node for module in modules for node in ast.walk(module.tree)]
+    ours = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    known = frozenset(ours | set(dir(builtins)))
+    assert [] == [finding for module in modules for finding in error_findings(module, known)]
+
+
+def test_error_rule_can_fail() -> None:
+    text = 'def f():\n    """Errors: ValueError,\n    Gone, for a bad one."""\n'
+    module = Module.of_text("gnomon.worker.leases", text)
+    assert ["src/gnomon/worker/leases.py:1: Gone"] == error_findings(
+        module, frozenset({"ValueError"})
+    )

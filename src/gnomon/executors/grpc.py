@@ -196,7 +196,7 @@ def request_of(order: AttemptRequest, effect: Grpc) -> HandleRequest:
 
 
 def _left_s(limit: asyncio.Timeout) -> float:
-    """The deadline that the handler learns: what waiting for a turn has left over."""
+    """What is left of the attempt's time: the deadline that the handler learns."""
     when = limit.when()
     assert when is not None
     return max(0.0, when - asyncio.get_running_loop().time())

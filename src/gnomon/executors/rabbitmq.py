@@ -218,7 +218,7 @@ class _RabbitmqLink:
 
     @asynccontextmanager
     async def exchange(self, name: str, key: str) -> AsyncIterator[aio_pika.abc.AbstractExchange]:
-        """The exchange, on a channel where no other message has this key."""
+        """An exchange to publish a message to, on a channel where no other message has this key."""
         channel = self._find(name, key)
         if channel is None:
             async with self._opening:
@@ -282,6 +282,7 @@ class _RabbitmqLink:
         return self._connection
 
     async def _connect(self) -> aio_pika.abc.AbstractConnection:
+        """A new connection, with a heartbeat of ours unless the URL has one."""
         url = self.target.url.reveal()
         options: dict[str, Any] = {}
         if "heartbeat" not in parse_qs(urlsplit(url).query):

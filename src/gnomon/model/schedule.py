@@ -79,6 +79,8 @@ def next_occurrence(
 def _after_missed(
     spec: Spec, following: datetime, now: datetime, missed_max: int
 ) -> tuple[datetime, int] | None:
+    """The first occurrence to fire after some were missed, `missed_max` of which may still be
+    fired, and how many are passed over (of a cron: 1 for any number)."""
     if isinstance(spec.policy, Periodic):
         missed = (now - following) // spec.policy.period + 1
         skipped = max(0, missed - missed_max)

@@ -98,6 +98,7 @@ def decide(
 
 
 def _count_of(event: Outcome | MissedOccurrences) -> dict[str, Any]:
+    """The counter of the verdict that an event counts in."""
     match event:
         case Succeeded() | Cancelled():
             return {"succeeded": 1}

@@ -105,6 +105,7 @@ class Backfiller:
         reason: str,
         now: datetime,
     ) -> Routing:
+        """What a stage wants with an entity that its backfill came to, as a routing."""
         entity = changed.entity
         assert entity.doc is not None
         enqueue = self._router.backfill_enqueue(

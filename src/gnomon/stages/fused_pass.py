@@ -226,7 +226,8 @@ class FusedPasses:
                 fused.add(claim, pending)
 
     def _note(self, fused: _Pass) -> None:
-        """The next part may close a circle with those before it."""
+        """Tell the chains what the parts of a pass made so far: the next one may close a loop with
+        them."""
         for part in fused.parts[fused.noted :]:
             if part.digest is not None:
                 commit = part.commit

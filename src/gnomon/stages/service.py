@@ -287,7 +287,7 @@ class StageWorker:
         )
 
     def _saved(self, commits: Sequence[Commit]) -> None:
-        """What goes out leaves at once."""
+        """Commits were saved: wake the senders of the sinks that they go to."""
         sinks: set[str] = set()
         for commit in commits:
             if commit.doc is not None or not isinstance(commit.state, Unchanged):

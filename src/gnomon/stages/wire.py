@@ -291,6 +291,7 @@ def _read_update(update: pb.Update, revision: int) -> StageResult:
 
 
 def _read_patch(update: pb.Update) -> Patch:
+    """The patch of an update: a merge patch or a JSON patch. Errors: RemoteError."""
     patch: Patch = {}
     match update.WhichOneof("patch"):
         case "merge_patch":

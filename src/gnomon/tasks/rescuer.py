@@ -28,13 +28,14 @@ class _Loss(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
-    """How often in a row a task lost its session."""
+    """How often a task lost its session in a row: alone, and together with others."""
 
     alone: int = 0
     together: int = 0
 
     @property
     def is_enough(self) -> bool:
+        """Whether the task itself must be what breaks its sessions."""
         return self.alone >= ALONE_MAX or self.alone + self.together >= TOGETHER_MAX
 
 
@@ -51,7 +52,7 @@ class Rescuer:
         self._is_server_lost = False
 
     def lost(self, key: GroupKey, task_id: int, words: str, *, is_performed: bool) -> None:
-        """A session broke while it had this row."""
+        """A session broke while it had this row; `is_performed`: while it performed it."""
         self._losses[task_id] = _Loss(key, words, is_performed)
         self._woken.set()
 
@@ -80,21 +81,21 @@ class Rescuer:
             if is_reset:
                 reset_at = self._owned.now()
             rescued = await self._rescue(is_reset=is_reset)
-            await self._rest(self._rest_s(rescued, max(AGAIN_S, due_s)))
+            await wait_set(self._woken, self._rest_s(rescued, max(AGAIN_S, due_s)))
 
     def _rest_s(self, rescued: RescueResult, due_s: float) -> float:
+        """How long to wait: not long while rows are locked by somebody, or backends still end."""
         if rescued.held:
             return min(HELD_AGAIN_S, due_s)
         return AGAIN_S if rescued.others or self._losses else due_s
 
     def _takes_nothing(self) -> bool:
-        """Only rows that are sent away are TAKE for a while; with none of them, TAKE is stuck."""
+        """Whether no row can be TAKE for good reason, as one is while a way to its `remote` is
+        made."""
         return not self._owned.connecting_count
 
-    async def _rest(self, seconds: float) -> None:
-        await wait_set(self._woken, seconds)
-
     async def _rescue(self, *, is_reset: bool) -> RescueResult:
+        """Put rows back to PLAN whose backend is gone, and settle the losses among them."""
         self._woken.clear()
         losses = dict(self._losses)
         rescued = await self._table.rescue(lease_guid=self._owned.lease_guid, stale=is_reset)
@@ -111,7 +112,8 @@ class Rescuer:
         return rescued
 
     async def _settle(self, task_id: int, loss: _Loss, *, is_together: bool) -> None:
-        """The backend is gone, so the row is PLAN again or has ended."""
+        """A lost row whose backend is gone is PLAN again; or it fails, if it broke one session too
+        many."""
         if loss.key.remote is not None:
             lease_guid = self._owned.lease_guid
             if await self._table.untake([task_id], lease_guid=lease_guid):
@@ -123,6 +125,7 @@ class Rescuer:
         self._on_back(loss.key)
 
     def _note(self, task_id: int, *, is_together: bool) -> _Record:
+        """Count one more session that the task lost."""
         if len(self._records) >= KNOWN_MAX:
             self._records.clear()
         record = self._records.setdefault(task_id, _Record())
@@ -133,6 +136,7 @@ class Rescuer:
         return record
 
     async def _fail(self, task_id: int, loss: _Loss) -> None:
+        """End a row as FAIL that breaks its sessions: it would do so for ever."""
         lease_guid = self._owned.lease_guid
         try:
             if not await self._table.mark_taken([task_id], lease_guid=lease_guid):

@@ -72,6 +72,8 @@ class SessionRun:
     # -- connecting -------------------------------------------------------------------------------
 
     async def _connect(self) -> bool:
+        """Open the session for its first row; False if that row, or the way to it, is not to be
+        had."""
         try:
             if not await self._mark():
                 return False
@@ -101,6 +103,8 @@ class SessionRun:
         return self._row is not None
 
     async def _open(self) -> TaskSession:
+        """Connect; while the way leads to a `remote`, that is counted, for its row is TAKE
+        meanwhile."""
         if not self.is_remote:
             return await self._table.open(self._key)
         self._owned.connecting_count += 1
@@ -110,7 +114,8 @@ class SessionRun:
             self._owned.connecting_count -= 1
 
     async def _refuse(self, error: str) -> None:
-        """No way to where the row wants to be sent, or to take it: that is the task's own error."""
+        """End the session's row as FAIL: it cannot be sent where it wants to be, or cannot be
+        taken. That is the task's own error."""
         row, lease_guid = self._row, self._owned.lease_guid
         assert row is not None
         try:
@@ -125,19 +130,20 @@ class SessionRun:
             await self._give_back()
 
     def _set_aside(self, words: str) -> None:
+        """The row cannot be changed at all: others go on without it."""
         assert self._row is not None
         self._sessions.set_aside(self._key, self._row, words)
         self._row = None
 
     async def _insist(self, call: Callable[[], Awaitable[bool]], lease_guid: UUID) -> None:
-        """Again while somebody has the row locked, and as long as the table is ours."""
+        """Call it again while somebody has the row locked, and as long as the table is ours."""
         wait_s, owned = LOCKED_FIRST_S, self._owned
         while not await call() and owned.is_ours and owned.lease_guid == lease_guid:
             await asyncio.sleep(wait_s)
             wait_s = min(LOCKED_MAX_S, wait_s * 2)
 
     async def _put_back(self) -> None:
-        """The row is PLAN again; where that cannot be now, after a rescue."""
+        """Make the row PLAN again; where that cannot be now, a rescue does it later."""
         row, lease_guid = self._row, self._owned.lease_guid
         assert row is not None
 
@@ -150,6 +156,7 @@ class SessionRun:
     # -- performing -------------------------------------------------------------------------------
 
     async def _perform_all(self) -> None:
+        """Perform the first row and all that follow on this session, and tell what breaks it."""
         is_performed = False
         try:
             task = await self._take_first()
@@ -178,7 +185,7 @@ class SessionRun:
         return await self._session.perform(task)
 
     async def _take_first(self) -> Task | None:
-        """The first row of the group that is still to be had."""
+        """Take the first row of the group that is still to be had."""
         while self._row is not None:
             if not self._owned.may_take:
                 await self._give_back()
@@ -191,17 +198,20 @@ class SessionRun:
         return None
 
     def _next_first(self) -> None:
+        """The session's first row was gone: let the admission name another one."""
         task = self._admission.another(self._slot, self._owned.now())
         if task is not None:
             self._row = task.id
             self._sessions.used(self._key)
 
     async def _take(self, task_id: int) -> Task | None:
+        """Take a row on this session; None if it is not to be had."""
         assert self._session is not None
         return await self._session.take(task_id, lease_guid=self._owned.lease_guid)
 
     async def _finish(self, task: Task, outcome: Outcome) -> Task | None:
-        """Record it and take what follows, in one step if it is still there."""
+        """Record how a task ended and take the one that follows, in one step if that is still
+        there."""
         assert self._session is not None
         self._slot.done += 1
         self._choose(task)
@@ -220,15 +230,17 @@ class SessionRun:
         return None
 
     def _advance(self) -> bool:
-        """The row that was to follow is the one that the session has."""
+        """The session is done with its row, and has the one that was to follow, if any; whether it
+        has."""
         self._row, self._following = self._following, None
         return self._row is not None
 
     async def _take_following(self) -> Task | None:
+        """Take the row that was chosen to follow, if any."""
         return None if self._following is None else await self._take(self._following)
 
     def _choose(self, ended: Task) -> None:
-        """What this session performs next, if anything."""
+        """Let the admission name the row that this session performs next, if any."""
         if not self._owned.may_take:
             return
         task = self._admission.reuse(self._slot, ended, self._owned.now())
@@ -239,11 +251,13 @@ class SessionRun:
     # -- what became of the row -------------------------------------------------------------------
 
     def _release(self) -> None:
+        """The row has ended or is gone: it counts no more against its group."""
         if self._row is not None:
             self._admission.release(self._key, self._row)
             self._row = None
 
     async def _give_back(self) -> None:
+        """The row was not begun: it is PLAN again, and waits as before."""
         assert self._row is not None
         if self.is_remote:
             await self._put_back()
@@ -251,6 +265,7 @@ class SessionRun:
         self._row = None
 
     async def _untake(self) -> None:
+        """What was performed is given up: end the connection, then put the row back."""
         assert self._row is not None
         assert self._session is not None
         await self._session.close()
@@ -258,6 +273,8 @@ class SessionRun:
         self._release()
 
     def _note_loss(self, words: str, *, is_performed: bool) -> None:
+        """The connection broke: the row that it had, and the one asked for with it, are to be
+        rescued."""
         for task_id in (self._row, self._following):
             if task_id is not None:
                 is_own = is_performed and task_id == self._row and not self._is_given_up
@@ -265,10 +282,13 @@ class SessionRun:
         self._row = self._following = None
 
     def _note_start(self, task: Task) -> None:
+        """Measure how late a task starts."""
         late_s = (task.start - task.plan).total_seconds()
         self._owned.observe("task_lateness_seconds", max(0.0, late_s))
 
     def _note_end(self, task: Task, outcome: Outcome, *, recorded: bool) -> None:
+        """Count a task that was performed to its end, or tell that its result was another's to
+        write."""
         owned = self._owned
         self._sessions.ended(task)
         if not recorded:

@@ -72,6 +72,7 @@ class AttemptLimits:
 
     @property
     def is_denied(self) -> bool:
+        """Whether some gate was told less of its limit than it wants."""
         return any(gate.is_denied for gate in self._gates())
 
     def limit_keys(self) -> Collection[LimitKey]:

@@ -261,8 +261,8 @@ class Database:
     def split(
         self, items: Sequence[T], shard_of: Callable[[T], int]
     ) -> Iterator[tuple[list[T], tuple[int, ...]]]:
-        """The same for things that know their shard: those of one transaction, and the last
-        arguments of its shard-local statements."""
+        """As `groups`, for things that know their shard: the things of each transaction, and the
+        last arguments of its shard-local statements."""
         for group in self.groups(map(shard_of, items)):
             yield [items[place] for place in group.places], group.shards
 

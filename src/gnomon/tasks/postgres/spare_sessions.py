@@ -87,6 +87,7 @@ class SpareSessions:
         return None
 
     async def _open(self) -> SpareSession:
+        """Connect a session and prepare what every task needs. Errors: Unavailable."""
         settings = await self._settings()
         self._access.learn(settings)
         wire = await connected(self._access, None)

@@ -158,7 +158,8 @@ class Wire:
         return b"gnomon %d %s" % (self._generation, statement.name)
 
     def _send(self, statement: Statement, params: Params) -> int:
-        """Put a statement into the pipeline; how many results it has."""
+        """Put a statement into the pipeline; how many results it will have (preparing it is
+        one)."""
         connection = self._connection
         if not statement.name:
             connection.send_query_params(statement.sql, params)
@@ -308,8 +309,8 @@ class Wire:
             self._while_idle()
 
     def _look(self) -> None:
-        """uvloop tells of a connection that was reset but once, and libpq then reads what came
-        before: the reset itself is only seen by whoever looks again."""
+        """Look at the connection once more. uvloop tells of one that was reset but once, and libpq
+        then reads what came before: the reset itself is only seen by whoever looks again."""
         self._looking = self._loop.call_later(LOOK_EVERY_S, self._look)
         self._on_readable()
 

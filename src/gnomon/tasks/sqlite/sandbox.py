@@ -146,7 +146,7 @@ class TaskSandbox(SqliteBox):
 
     def perform_input(self, statement: str, take_rows: TakeRows) -> BoxResult:
         """Perform one statement of an input; its rows are handed over. Errors: BoxRefusal,
-        WantsToWrite, and what `take_rows` raises."""
+        WriteWanted, and what `take_rows` raises."""
         self.wants_to_write = False
         self._take_rows = take_rows
         self._limit(VALUE_BYTES_MAX)

@@ -73,7 +73,7 @@ def publications_of(
 
 
 def save_key_of(part: Commit) -> str:
-    """The key of what it saves, on its way out."""
+    """The key under which a sink knows what this part saves."""
     version = part.version + (part.doc is not None)
     has_state = isinstance(part.state, StateWrite)
     state = (part.stage, part.state_version + 1) if has_state else None
