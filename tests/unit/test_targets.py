@@ -13,7 +13,6 @@ from gnomon.app import App
 from gnomon.config import Settings, load_settings, show_settings
 from gnomon.config.secrets import header_secrets
 from gnomon.config.targets import build_targets
-from gnomon.executors import targets as kinds
 from gnomon.executors.http import HttpTarget
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret, hide, secret_name
@@ -170,13 +169,6 @@ def test_a_header_must_be_sendable() -> None:
 def test_targets_are_written_in_the_file_only() -> None:
     with pytest.raises(ConfigurationError, match="in the file only"):
         load("", GNOMON_TARGETS__HOOKS="x")
-
-
-def test_a_kind_without_an_executor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clear word, and not as a kind that nobody has heard of."""
-    monkeypatch.setattr(kinds, "KINDS", {**kinds.KINDS, "pigeon": "PigeonTarget"})
-    with pytest.raises(ConfigurationError, match="no pigeon executor yet"):
-        load('[targets.a]\nkind = "pigeon"')
 
 
 async def test_a_worker_has_executors_for_the_kinds_of_its_targets() -> None:

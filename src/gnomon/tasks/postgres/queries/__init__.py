@@ -2,7 +2,7 @@
 
 Besides the schema these files have marks for what differs from table to table, always before
 something that keeps the file valid SQL: `/*task*/task` is the table, `/*state*/state` its type,
-`/*include again*/1` another block.
+`/*include again*/1` another block, which is marked as a fragment.
 """
 
 from __future__ import annotations
@@ -21,20 +21,6 @@ KEY = "hashtextextended(coalesce({remote}, ''), hashtextextended({group}, 0))"
 BINARY = frozenset(
     {"take", "finish"}
 )  # its values are numbers and times: no setting changes their form
-FRAGMENTS = frozenset(
-    {
-        "again",
-        "awaited",
-        "hasty",
-        "lasting",
-        "left_alone",
-        "own",
-        "paused",
-        "ready",
-        "sent",
-        "taken",
-    }
-)
 # When a row expires, in UTC, for any value of both columns: an index has it, so nothing of it may
 # fail or depend on a session. What leads beyond the calendar never expires.
 EXPIRY = """CASE
@@ -46,10 +32,17 @@ EXPIRY = """CASE
     ELSE 'infinity'::timestamp
 END"""
 
+# The fence of what an owner changes: it still has the table's lease.
+OWNED = """EXISTS (
+    SELECT FROM /*owner*/gnomon_task_owner AS o
+    WHERE o.table_name = /*table*/'task' AND o.lease_guid = {lease_guid}::uuid
+)"""
+
 _INCLUDE = re.compile(r"/\*include (\w+)\*/(?:(?:SELECT )?1|true)\b")
 _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 _KEY = re.compile(r'/\*key( [\w-]+)?\*/hashtextextended\([\w.$"]+(?:::text)?, 0\)')
 _EXPIRY = re.compile(r"/\*expiry ([\w-]+)\*/[\w.]+")
+_OWNED = re.compile(r"/\*owned (\$\d)\*/true")
 _NAME = re.compile(r"/\*name\*/task(\w*)")
 
 
@@ -87,16 +80,18 @@ def statements(names: TableNames) -> Mapping[str, Statement]:
     return {
         name: Statement(name.encode(), render(query.sql, names).encode(), name in BINARY)
         for name, query in QUERIES.items()
-        if name not in FRAGMENTS
+        if query.mark != "fragment"
     }
 
 
 def render(sql: str, names: TableNames) -> str:
     """A statement with the names of one table where the marks are."""
-    sql = _INCLUDE.sub(lambda match: QUERIES[match[1]].sql.rstrip(";"), sql)
+    while _INCLUDE.search(sql):  # a fragment may include others
+        sql = _INCLUDE.sub(lambda match: QUERIES[match[1]].sql.rstrip(";"), sql)
     sql = _COMMENT.sub("", sql)  # the server keeps the text
     sql = _KEY.sub(_key, sql)
     sql = _EXPIRY.sub(lambda match: EXPIRY.format(of=_of(match[1])), sql)
+    sql = _OWNED.sub(lambda match: OWNED.format(lease_guid=match[1]), sql)
     sql = _NAME.sub(lambda match: quoted(names.table + match[1]), sql)
     return (
         sql.replace("/*task*/task", names.qualified)

@@ -105,55 +105,48 @@ SELECT
 -- what they will send, if that is short and they may follow another on its session. What has expired
 -- is left to `expire`.
 WITH due AS MATERIALIZED (
-    SELECT t.id, t.max, t.count, t.live, /*include sent*/1, /*include awaited*/1,
-        /*include lasting*/true AS is_lasting
-    FROM /*task*/task AS t
-    WHERE t.state = 'PLAN' AND /*key*/hashtextextended($1::text, 0)
-            = /*key t*/hashtextextended(t."group", 0)
-        AND t."group" = $1::text AND t.remote IS NOT DISTINCT FROM $2::text
-        AND t.plan <= statement_timestamp()
+    /*include due_rows*/SELECT 1
     ORDER BY /*key t*/hashtextextended(t."group", 0), t.plan LIMIT $5::bigint + 1
-), counted AS (
-    SELECT count(*) AS due_count FROM due
 )
-SELECT d.id, d.max, d.count, extract(epoch FROM d.live)::double precision AS live_s, d.input,
-    d.cron, d.plan_us, c.due_count
-FROM counted AS c LEFT JOIN due AS d ON d.is_lasting
-ORDER BY greatest(d.max, 0) DESC, d.id LIMIT $3::bigint;
+/*include window_rows*/SELECT 1;
 
 -- name: window_many
 -- The first due rows of a group, along the index that has them in order; so many are looked at.
 WITH due AS MATERIALIZED (
-    SELECT t.id, t.max, t.count, t.live, /*include sent*/1, /*include awaited*/1,
-        /*include lasting*/true AS is_lasting
-    FROM /*task*/task AS t
-    WHERE t.state = 'PLAN' AND /*key*/hashtextextended($1::text, 0)
-            = /*key t*/hashtextextended(t."group", 0)
-        AND t."group" = $1::text AND t.remote IS NOT DISTINCT FROM $2::text
-        AND t.plan <= statement_timestamp()
+    /*include due_rows*/SELECT 1
     ORDER BY /*key t*/hashtextextended(t."group", 0), greatest(t.max, 0) DESC, t.id
     LIMIT $5::bigint
-), counted AS (
-    SELECT count(*) AS due_count FROM due
 )
+/*include window_rows*/SELECT 1;
+
+-- name: due_rows fragment
+SELECT t.id, t.max, t.count, t.live, /*include sent*/1, /*include awaited*/1,
+    /*include lasting*/true AS is_lasting
+FROM /*task*/task AS t
+WHERE t.state = 'PLAN' AND /*key*/hashtextextended($1::text, 0)
+        = /*key t*/hashtextextended(t."group", 0)
+    AND t."group" = $1::text AND t.remote IS NOT DISTINCT FROM $2::text
+    AND t.plan <= statement_timestamp()
+
+-- name: window_rows fragment
 SELECT d.id, d.max, d.count, extract(epoch FROM d.live)::double precision AS live_s, d.input,
     d.cron, d.plan_us, c.due_count
-FROM counted AS c LEFT JOIN due AS d ON d.is_lasting
-ORDER BY greatest(d.max, 0) DESC, d.id LIMIT $3::bigint;
+FROM (SELECT count(*) AS due_count FROM due) AS c LEFT JOIN due AS d ON d.is_lasting
+ORDER BY greatest(d.max, 0) DESC, d.id LIMIT $3::bigint
 
--- name: sent
+-- name: sent fragment
 CASE
     WHEN (t.count > 0 OR t.live > interval '0') AND t.cron IS NULL
         AND octet_length(t.input) <= $4::integer
     THEN t.input
 END AS input
 
--- name: awaited
+-- name: awaited fragment
 -- The `cron` of a row that nobody gave a plan: it waits for its first time, which is not known yet.
 CASE WHEN t.plan = t.since THEN nullif(btrim(t.cron), '') END AS cron,
 CASE WHEN t.plan = t.since THEN (extract(epoch FROM t.plan) * 1000000)::bigint END AS plan_us
 
--- name: lasting
+-- name: lasting fragment
 -- Whether a row may still be begun: one with a pause waits as long as it takes.
 (t.max < 0 OR /*expiry t*/t.plan > statement_timestamp() AT TIME ZONE 'UTC')
 
@@ -163,10 +156,7 @@ UPDATE /*task*/task AS t SET plan = $2::timestamptz
 WHERE t.id = ANY (ARRAY(
     SELECT l.id FROM /*task*/task AS l
     WHERE l.id = $1::bigint AND l.state = 'PLAN' AND l.plan = l.since
-        AND EXISTS (
-            SELECT FROM /*owner*/gnomon_task_owner AS o
-            WHERE o.table_name = /*table*/'task' AND o.lease_guid = $3::uuid
-        )
+        AND /*owned $3*/true
     FOR UPDATE SKIP LOCKED
 ));
 
@@ -177,10 +167,7 @@ WHERE t.id = ANY (ARRAY(
     SELECT l.id FROM /*task*/task AS l
     WHERE l.id = ANY ($1::bigint[]) AND l.state = 'PLAN' AND l.plan <= clock_timestamp()
         AND (l.max < 0 OR /*expiry l*/l.plan > clock_timestamp() AT TIME ZONE 'UTC')
-        AND EXISTS (
-            SELECT FROM /*owner*/gnomon_task_owner AS o
-            WHERE o.table_name = /*table*/'task' AND o.lease_guid = $2::uuid
-        )
+        AND /*owned $2*/true
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING t.id;
@@ -190,10 +177,7 @@ UPDATE /*task*/task AS t SET state = 'PLAN', start = NULL, stop = NULL, pid = NU
 WHERE t.id = ANY (ARRAY(
     SELECT l.id FROM /*task*/task AS l
     WHERE l.id = ANY ($1::bigint[]) AND l.state IN ('TAKE', 'WORK')
-        AND EXISTS (
-            SELECT FROM /*owner*/gnomon_task_owner AS o
-            WHERE o.table_name = /*table*/'task' AND o.lease_guid = $2::uuid
-        )
+        AND /*owned $2*/true
     FOR UPDATE SKIP LOCKED
 ));
 
@@ -209,10 +193,7 @@ WHERE u.id = ANY (ARRAY(
     SELECT t.id FROM /*task*/task AS t
     WHERE t.state IN ('TAKE', 'WORK') AND /*include left_alone*/true
         AND ($4::bigint[] IS NULL OR t.id = ANY ($4::bigint[]))
-        AND EXISTS (
-            SELECT FROM /*owner*/gnomon_task_owner AS o
-            WHERE o.table_name = /*table*/'task' AND o.lease_guid = $3::uuid
-        )
+        AND /*owned $3*/true
     FOR UPDATE OF t SKIP LOCKED
 ))
 RETURNING u.id;
@@ -221,7 +202,7 @@ RETURNING u.id;
 SELECT t.id FROM /*task*/task AS t
 WHERE t.state IN ('TAKE', 'WORK') AND /*include left_alone*/true;
 
--- name: left_alone
+-- name: left_alone fragment
 -- Whether nobody works on a row: local WORK whose backend is gone; TAKE with $1; remote WORK with $2. A
 -- backend is a session of this login's on this database that began before the task: numbers are
 -- given again. One whose beginning we may not see is taken for alive.
@@ -256,10 +237,7 @@ WITH mine AS (
             AND /*expiry l*/l.plan <= statement_timestamp() AT TIME ZONE 'UTC'
             AND /*expiry l*/l.plan >= coalesce($2::timestamp, '-infinity')
             AND NOT l.id = ANY ($3::bigint[]) AND coalesce(btrim(l.cron), '') = ''
-            AND EXISTS (
-                SELECT FROM /*owner*/gnomon_task_owner AS o
-                WHERE o.table_name = /*table*/'task' AND o.lease_guid = $1::uuid
-            )
+            AND /*owned $1*/true
         ORDER BY /*expiry l*/l.plan LIMIT $4::bigint
         FOR UPDATE SKIP LOCKED
     ))
@@ -290,10 +268,7 @@ WITH mine AS (
         SELECT l.id FROM /*task*/task AS l
         WHERE l.id = ANY ($2::bigint[]) AND l.state = 'PLAN' AND l.max >= 0
             AND /*expiry l*/l.plan <= statement_timestamp() AT TIME ZONE 'UTC'
-            AND EXISTS (
-                SELECT FROM /*owner*/gnomon_task_owner AS o
-                WHERE o.table_name = /*table*/'task' AND o.lease_guid = $1::uuid
-            )
+            AND /*owned $1*/true
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING t.*,

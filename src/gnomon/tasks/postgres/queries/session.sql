@@ -45,22 +45,22 @@ DISCARD SEQUENCES
 
 -- name: tidy
 -- Locks of the session go; whether it has anything that only DISCARD ALL removes.
-SELECT pg_advisory_unlock_all() AS unlocked,
+SELECT pg_advisory_unlock_all() AS unlocked, /*include dirty*/true AS is_dirty
+
+-- name: dirty fragment
+(
     pg_my_temp_schema() <> 0
     OR EXISTS (SELECT FROM pg_listening_channels())
     OR EXISTS (SELECT FROM pg_prepared_statements AS p WHERE NOT p.name LIKE 'gnomon %')
-    OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable) AS is_dirty
+    OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable)
+)
 
 -- name: go_ahead
 -- The same before an input that is already on its way: it is not performed unless the session has its
 -- task, with this very input, and has nothing left of the task before.
 SELECT pg_advisory_unlock_all(),
     CASE
-        WHEN current_setting('pg_task.id', true) IS DISTINCT FROM $1::text
-            OR pg_my_temp_schema() <> 0
-            OR EXISTS (SELECT FROM pg_listening_channels())
-            OR EXISTS (SELECT FROM pg_prepared_statements AS p WHERE NOT p.name LIKE 'gnomon %')
-            OR EXISTS (SELECT FROM pg_cursors AS c WHERE c.is_holdable)
+        WHEN current_setting('pg_task.id', true) IS DISTINCT FROM $1::text OR /*include dirty*/true
         THEN ('do not go ahead from ' || coalesce(current_setting('pg_task.id', true), ''))::integer
     END
 

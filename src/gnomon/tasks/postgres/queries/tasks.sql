@@ -19,7 +19,7 @@ RETURNING /*include taken*/1,
         THEN set_config('application_name', $4::text, false)
     END AS set_name;
 
--- name: ready
+-- name: ready fragment
 -- Whether a row is to be taken. One that waits beyond its `active` is left to `expire`.
 (
     mine.state = 'TAKE'
@@ -27,12 +27,9 @@ RETURNING /*include taken*/1,
         AND mine.plan <= statement_timestamp()
         AND (mine.max < 0 OR /*expiry mine*/mine.plan > statement_timestamp() AT TIME ZONE 'UTC')
 )
-AND EXISTS (
-    SELECT FROM /*owner*/gnomon_task_owner AS o
-    WHERE o.table_name = /*table*/'task' AND o.lease_guid = $3::uuid
-)
+AND /*owned $3*/true
 
--- name: taken
+-- name: taken fragment
 mine.id, mine."group", mine.remote, mine.input, mine.plan, mine.start, mine.max, mine.count,
 mine.live, mine.timeout, mine.save, mine.header, mine.string,
 mine.delimiter, mine.quote, mine.escape, mine."null", mine.cron,
@@ -82,7 +79,7 @@ RETURNING /*include taken*/1,
         THEN set_config('application_name', $4::text, false)
     END AS set_name;
 
--- name: own
+-- name: own fragment
 -- Whether the row is still this attempt's: WORK, this pid, this start. One that another attempt has,
 -- or shall have, raises an error, so that what shares this transaction cannot be committed; one that
 -- its user has stopped, changed or deleted does not, nor one that the input itself has changed. It
@@ -93,7 +90,7 @@ CASE
     ELSE ('taken over, now with ' || coalesce(mine.pid, 0))::integer IS NULL
 END
 
--- name: hasty
+-- name: hasty fragment
 -- Where the input has written nothing, the loss of this commit would only repeat it: no waiting for
 -- the disk. True, and first asked before this statement itself writes: of whichever row comes first.
 (
@@ -158,10 +155,7 @@ WITH mine AS (
     WHERE t.id = ANY (ARRAY(
         SELECT l.id FROM /*task*/task AS l
         WHERE l.id = $1::bigint AND l.state IN ('TAKE', 'PLAN')
-            AND EXISTS (
-                SELECT FROM /*owner*/gnomon_task_owner AS o
-                WHERE o.table_name = /*table*/'task' AND o.lease_guid = $3::uuid
-            )
+            AND /*owned $3*/true
         FOR UPDATE SKIP LOCKED
     ))
     RETURNING t.*, $4::timestamptz AS next_cron, $5::boolean AS is_last
@@ -178,7 +172,7 @@ SELECT nullif(btrim(t.cron), '') AS cron,
     (extract(epoch FROM greatest(t.plan, statement_timestamp())) * 1000000)::bigint AS after_us
 FROM /*task*/task AS t WHERE t.id = $1::bigint;
 
--- name: again
+-- name: again fragment
 -- The next row of a task that comes again, unless that has proved impossible.
 CASE
     WHEN mine.state = 'PLAN' OR mine.is_last THEN NULL
@@ -191,7 +185,7 @@ CASE
         )
 END AS again
 
--- name: paused
+-- name: paused fragment
 -- The end of a task with a negative `max` puts off all due rows of its group that have one. A plan
 -- before all time lies on no grid.
 UPDATE /*task*/task AS t
