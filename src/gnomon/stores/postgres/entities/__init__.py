@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+import functools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gnomon.contracts.clock import Entropy
 from gnomon.contracts.store import LOCAL, HeldShard
@@ -15,21 +16,7 @@ from gnomon.contracts.store.entities import (
     StageState,
     StateWrite,
 )
-from gnomon.contracts.store.queues import (
-    BackfillPage,
-    ChangedEntity,
-    ClaimedEntity,
-    Commit,
-    CommitResult,
-    Enqueue,
-    LaneHead,
-    NewRow,
-    NextWork,
-    QueueRow,
-    ReturnedClaim,
-    Routing,
-    StageLane,
-)
+from gnomon.contracts.store.queues import Enqueue, QueueRow
 from gnomon.stores.entity_pages import end_of, parked_page
 from gnomon.stores.postgres.connection import Database
 from gnomon.stores.postgres.entities import (
@@ -42,6 +29,9 @@ from gnomon.stores.postgres.entities import (
 )
 from gnomon.stores.postgres.entities.rows import entity_of, note_of, queue_row_of, state_of
 from gnomon.stores.postgres.entities.versions import AuditRow, ShardedKey
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class PostgresEntities:
@@ -104,6 +94,18 @@ class PostgresEntities:
         return await upkeep.purge(self._database, limit=limit)
 
 
+def _by_owner(
+    verb: Callable[Concatenate[Database, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[PostgresQueues, P], Coroutine[Any, Any, T]]:
+    """A verb that the owner of a shard calls: performed on the connections for that."""
+
+    @functools.wraps(verb)
+    async def performed(self: PostgresQueues, /, *args: P.args, **named: P.kwargs) -> T:
+        return await verb(self._work, *args, **named)
+
+    return performed
+
+
 class PostgresQueues:
     """The `QueueStore` of this engine."""
 
@@ -132,62 +134,17 @@ class PostgresQueues:
         key, root = ShardedKey(shard, entity_key), self._entropy.token()
         return await write.release(self._database, key, stage, root=root, entry=entry)
 
-    async def next_work(self, holdings: Sequence[HeldShard]) -> NextWork:
-        return await views.next_work(self._work, holdings)
+    next_work = _by_owner(views.next_work)
 
     async def fire_timers(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         seed = self._entropy.token()
         return await views.fire_timers(self._work, holdings, limit=limit, seed=seed)
 
-    async def changed_entities(
-        self, holdings: Sequence[HeldShard], *, limit: int, skip: Collection[str]
-    ) -> Sequence[ChangedEntity]:
-        return await changed.changed_entities(self._work, holdings, limit=limit, skip=skip)
-
-    async def route(self, routings: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
-        return await changed.route(self._work, routings)
-
-    async def lane_head(
-        self,
-        holdings: Sequence[HeldShard],
-        stage: str,
-        lane: StageLane,
-        *,
-        limit: int,
-        skip: Collection[str],
-    ) -> LaneHead:
-        return await views.lane_head(self._work, holdings, stage, lane, limit=limit, skip=skip)
-
-    async def claim(self, holding: HeldShard, entity_key: str, stage: str) -> ClaimedEntity | None:
-        return await views.claim(self._work, holding, entity_key, stage)
-
-    async def commit(self, commits: Sequence[Commit]) -> Sequence[CommitResult]:
-        return await commit.commit(self._work, commits)
-
-    async def give_back(self, claims: Sequence[ReturnedClaim]) -> Sequence[bool]:
-        return await claimed.give_back(self._work, claims)
-
-    async def backfill_page(
-        self, holding: HeldShard, stage: str, *, limit: int, backlog_max: int
-    ) -> BackfillPage | None:
-        return await changed.backfill_page(
-            self._work, holding, stage, limit=limit, backlog_max=backlog_max
-        )
-
-    async def advance_backfill(
-        self,
-        holding: HeldShard,
-        stage: str,
-        *,
-        started_at: datetime,
-        cursor: str | None,
-        routings: Sequence[Routing],
-    ) -> bool:
-        return await changed.advance_backfill(
-            self._work,
-            holding,
-            stage,
-            started_at=started_at,
-            cursor=cursor,
-            answers=routings,
-        )
+    changed_entities = _by_owner(changed.changed_entities)
+    route = _by_owner(changed.route)
+    lane_head = _by_owner(views.lane_head)
+    claim = _by_owner(views.claim)
+    commit = _by_owner(commit.commit)
+    give_back = _by_owner(claimed.give_back)
+    backfill_page = _by_owner(changed.backfill_page)
+    advance_backfill = _by_owner(changed.advance_backfill)

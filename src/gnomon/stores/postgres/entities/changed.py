@@ -81,10 +81,10 @@ def _changed_entity_of(row: Row, seq: int) -> ChangedEntity:
     )
 
 
-async def route(database: Database, answers: Sequence[Routing]) -> list[tuple[NewRow, ...] | None]:
+async def route(database: Database, routings: Sequence[Routing]) -> list[tuple[NewRow, ...] | None]:
     stored: dict[int, tuple[NewRow, ...] | None] = {}
-    for group in database.groups(answer.shard for answer in answers):
-        chosen = [answers[place] for place in group.places]
+    for group in database.groups(routing.shard for routing in routings):
+        chosen = [routings[place] for place in group.places]
         async with database.transaction("asked") as session:
             shards = [answer.shard for answer in chosen]
             leases = [answer.lease_guid for answer in chosen]
@@ -95,10 +95,10 @@ async def route(database: Database, answers: Sequence[Routing]) -> list[tuple[Ne
             for batch in apart(kept, key_of):
                 made |= await _store_answers(session, batch, group.shards)
         for place in group.places:
-            answer = answers[place]
+            answer = routings[place]
             is_held = (answer.shard, answer.lease_guid) in held
             stored[place] = made.get(answer.entity_key, ()) if is_held else None
-    return [stored[place] for place in range(len(answers))]
+    return [stored[place] for place in range(len(routings))]
 
 
 async def _store_answers(
@@ -165,13 +165,13 @@ async def advance_backfill(
     *,
     started_at: datetime,
     cursor: str | None,
-    answers: Sequence[Routing],
+    routings: Sequence[Routing],
 ) -> bool:
     shard, lease = holding.shard, holding.lease_guid
     async with database.transaction("advance_backfill") as session:
         rows = await session.fetch("advance_backfill", shard, lease, stage, started_at, cursor)
         if not rows:
             return False
-        for batch in apart(answers, key_of):
+        for batch in apart(routings, key_of):
             await _store_answers(session, batch, database.only(shard))
     return True

@@ -98,16 +98,16 @@ async def _settle(
 # -- rows that are set back -----------------------------------------------------------------------
 
 
-async def give_back(database: Database, rows: Sequence[ReturnedClaim]) -> list[bool]:
+async def give_back(database: Database, claims: Sequence[ReturnedClaim]) -> list[bool]:
     answers: dict[int, bool] = {}
-    for group in database.groups(row.shard for row in rows):
+    for group in database.groups(claim.shard for claim in claims):
         async with database.transaction("set_back") as session:
-            for places in apart(group.places, lambda place: key_of(rows[place])):
-                places.sort(key=lambda place: key_of(rows[place]))
-                chosen = [rows[place] for place in places]
+            for places in apart(group.places, lambda place: key_of(claims[place])):
+                places.sort(key=lambda place: key_of(claims[place]))
+                chosen = [claims[place] for place in places]
                 held = await _give_back(session, chosen, group.shards)
                 answers.update(zip(places, held, strict=True))
-    return [answers[place] for place in range(len(rows))]
+    return [answers[place] for place in range(len(claims))]
 
 
 async def _give_back(
