@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -104,9 +105,10 @@ class Group(NamedTuple):
     places: Sequence[int]  # where the things stand in the caller's list
 
 
-def catalogue(package: str = "gnomon.stores.postgres.queries") -> Mapping[str, Query]:
-    """All statements as they stand in the files."""
-    return load(package)
+@functools.cache
+def catalogue() -> Mapping[str, Query]:
+    """All statements as they stand in the files, which are read once."""
+    return load("gnomon.stores.postgres.queries")
 
 
 def prepared_text(query: Query, schema: str, *, one_shard: bool) -> str:
