@@ -13,7 +13,7 @@ import pytest
 
 from gnomon.telemetry.config import LogConfig
 from gnomon.telemetry.fanout import Fanout
-from gnomon.telemetry.log import Log, capture_libraries
+from gnomon.telemetry.log import TEXT_CHARS_MAX, Log, capture_libraries
 from gnomon.telemetry.metrics import LABEL_SETS_MAX, METRICS, OTHER, Metrics, metrics_page
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +49,20 @@ def test_text_of_users_cannot_forge_a_line(style: str, text: str) -> None:
     Log(LogConfig(style=style), stream=stream).event("x", id=text)  # type: ignore[arg-type]
     (line,) = stream.getvalue().splitlines()
     assert line.isprintable()
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_line_is_never_longer_than_it_may_be(style: str) -> None:
+    """An error may quote an input of a hundred megabytes: nobody waits until it is escaped."""
+    stream = io.StringIO()
+    log = Log(LogConfig(style=style), stream=stream)  # type: ignore[arg-type]
+    log.event("lost", problem="x" * (TEXT_CHARS_MAX + 1))
+    shown = "x" * TEXT_CHARS_MAX
+    assert f"{shown}… ({TEXT_CHARS_MAX + 1} characters)" in as_written(stream.getvalue())
+
+
+def as_written(line: str) -> str:
+    return line.replace("\\u2026", "…")  # JSON has its own word for it
 
 
 def test_exceptions_show_no_local_variables() -> None:

@@ -52,6 +52,7 @@ LEVELS: Mapping[str, str] = {
     "library_error": "error",
     "stage_bug": "error",
 }
+TEXT_CHARS_MAX = 10_000  # of one field: an error may quote a text of any length
 _ORDER = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 Fields = MutableMapping[str, Any]
@@ -82,12 +83,20 @@ def _processors(*, as_json: bool, colors: bool) -> Iterable[Any]:
     yield structlog.processors.add_log_level
     yield structlog.processors.TimeStamper(fmt="iso", utc=True, key="at")
     yield structlog.processors.format_exc_info  # without local variables: they may hold secrets
+    yield _shorten
     if as_json:
         yield structlog.processors.EventRenamer("event")
         yield structlog.processors.JSONRenderer(default=str)
     else:
         yield _escape
         yield structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="at")
+
+
+def _shorten(_logger: object, _method: str, fields: Fields) -> Fields:
+    for key, value in fields.items():
+        if isinstance(value, str) and len(value) > TEXT_CHARS_MAX:
+            fields[key] = f"{value[:TEXT_CHARS_MAX]}… ({len(value)} characters)"
+    return fields
 
 
 def _escape(_logger: object, _method: str, fields: Fields) -> Fields:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gnomon.model.task import GroupKey, Task
 from gnomon.model.task.text import (
+    LARGE,
     ErrorFields,
     ResultText,
     ResultTooLarge,
@@ -168,6 +169,31 @@ def test_verbosity_adds_and_drops_parts() -> None:
 def test_a_place_in_the_input_goes_before_one_in_a_query() -> None:
     fields = ErrorFields(message="m", position="3", query_position="8")
     assert "ERROR:  m at character 3" == error_text(fields)
+
+
+@pytest.mark.parametrize("part", ["message", "detail", "hint", "query", "context", "statement"])
+def test_a_part_of_an_error_is_cut_where_it_is_too_long(part: str) -> None:
+    """No input and no server makes a step with an error text longer than it may be."""
+    whole, cut = (error_with(part, "\n" * count) for count in (LARGE, LARGE + 1))
+    shown = "\n\t" * LARGE
+    assert shown in whole
+    assert whole.replace(shown, f"{shown}… ({LARGE + 1} characters)") == cut
+
+
+def error_with(part: str, text: str) -> str:
+    if part == "statement":
+        return error_text(ErrorFields(message="m"), statement=text)
+    return error_text(ErrorFields(**{"message": "m", part: text}))
+
+
+@pytest.mark.parametrize(("quote", "escape"), [("'", "'"), ("'", "\\"), ("'", "")])
+def test_a_large_value_is_quoted_in_steps(quote: str, escape: str) -> None:
+    """No step quotes more than LARGE bytes, and the text is the same as that of one step."""
+    text = result(bytes_max=10 * LARGE, quote=quote, escape=escape)
+    text.begin([b"a"], [True])
+    steps = text.adding([[quote.encode() * (2 * LARGE + 1)]])
+    assert 3 == sum(1 for _ in steps)
+    assert f"{quote}{(escape + quote) * (2 * LARGE + 1)}{quote}" == text.text()
 
 
 def test_errors_of_our_own_have_the_same_form() -> None:

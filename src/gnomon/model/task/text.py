@@ -6,7 +6,7 @@ the end is replaced, and a zero byte ends the text, for no database stores eithe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -17,6 +17,7 @@ from gnomon.model.task.row import Task
 Verbosity = Literal["terse", "default", "verbose"]
 
 NUL = b"\x00"
+LARGE = 1_000_000  # characters, or bytes: who has more makes a pause between two steps with them
 
 
 class ResultTooLarge(Exception):  # noqa: N818 - an outcome with a name, not a fault
@@ -52,18 +53,21 @@ class ResultText:
 
     def add(self, rows: Iterable[Sequence[bytes | None]]) -> None:
         """Rows of the statement that was begun. Errors: ResultTooLarge."""
+        for _ in self.adding(rows):
+            pass
+
+    def adding(self, rows: Iterable[Sequence[bytes | None]]) -> Iterator[None]:
+        """As `add`, in steps: quoting takes long if a value is nothing but quotes."""
         delimiter, null = self._delimiter, self._null
         for row in rows:
             if self._is_first:
                 self._is_first = False
                 self._begin_rows()
-            if self._quoted is None:
-                values = [null if value is None else value for value in row]
-            else:
-                values = [
-                    null if value is None else self._quote_value(value) if is_quoted else value
-                    for value, is_quoted in zip(row, self._quoted, strict=True)
-                ]
+            values = [null if value is None else value for value in row]
+            if self._quoted is not None:
+                for at, is_quoted in enumerate(self._quoted):
+                    if is_quoted and row[at] is not None:
+                        values[at] = yield from self._quote_value(values[at])
             self._line(values[0] if len(values) == 1 else delimiter.join(values))
 
     def tag(self, tag: bytes) -> None:
@@ -87,16 +91,26 @@ class ResultText:
             return
         names = self._names
         if self._quote:
-            names = [self._quote_value(name) for name in names]
+            names = [self._quote + self._escaped(name) + self._quote for name in names]
         self._line(self._delimiter.join(names))
 
-    def _quote_value(self, value: bytes) -> bytes:
+    def _quote_value(self, value: bytes) -> Generator[None, None, bytes]:
+        quote = self._quote
+        if len(value) <= LARGE:
+            return quote + self._escaped(value) + quote
+        pieces = [quote]
+        for at in range(0, len(value), LARGE):
+            pieces.append(self._escaped(value[at : at + LARGE]))
+            yield
+        return b"".join([*pieces, quote])
+
+    def _escaped(self, value: bytes) -> bytes:
         quote, escape = self._quote, self._escape
         if escape:
             value = value.replace(escape, escape + escape)
             if quote != escape:
                 value = value.replace(quote, escape + quote)
-        return quote + value + quote
+        return value
 
     def _line(self, line: bytes) -> None:
         # The original's rule: it is the text that decides, not whether a row came before.
@@ -142,7 +156,11 @@ class ErrorFields(msgspec.Struct, frozen=True, kw_only=True):
 def error_text(
     fields: ErrorFields, *, statement: str | None = None, verbosity: Verbosity = "default"
 ) -> str:
-    """An error as PostgreSQL writes it into its log; `statement` is the whole input."""
+    """An error as PostgreSQL writes it into its log; `statement` is the whole input.
+
+    A part of more than LARGE characters is cut: nobody reads them, the input stands in its row
+    anyway, and a row has room for only so many.
+    """
     state = f"{fields.sqlstate}: " if verbosity == "verbose" else ""
     position = fields.position or fields.query_position
     place = f" at character {position}" if position else ""
@@ -175,4 +193,5 @@ def _part(title: str, text: str | None) -> list[str]:
 
 
 def _with_tabs(text: str) -> str:
-    return text.replace("\n", "\n\t")
+    cut = f"… ({len(text)} characters)" if len(text) > LARGE else ""
+    return text[:LARGE].replace("\n", "\n\t") + cut

@@ -107,11 +107,10 @@ def _as_timed_out(ended: InputResult) -> InputResult:
     return ended._replace(error=msgspec.structs.replace(ended.error, message=TIMED_OUT))
 
 
-async def outcome_of(taken: TakenTask, ended: InputResult) -> Outcome:
+def outcome_of(taken: TakenTask, ended: InputResult) -> Outcome:
     """The outcome that is written into the row: the result text, and the error text."""
     if ended.error is None:
         return Outcome(ended.output)
-    await pause_for(taken.task.input)
     return Outcome(ended.output or "", error_of(taken, ended.error))
 
 
@@ -211,11 +210,13 @@ class _Execution:
             names = [result.fname(column) or b"" for column in columns]
             self._text.begin(names, [result.ftype(column) not in PLAIN_TYPES for column in columns])
         value = result.get_value
-        self._text.add([value(row, column) for column in columns] for row in range(result.ntuples))
+        rows = ([value(row, column) for column in columns] for row in range(result.ntuples))
+        for _ in self._text.adding(rows):
+            await asyncio.sleep(0)  # others have their turn
         if result.status == Status.TUPLES_OK:
             self._is_begun = False
         elif result.ntuples == CHUNK_ROWS:
-            await asyncio.sleep(0)  # others have their turn between two chunks
+            await asyncio.sleep(0)  # likewise, between two chunks
 
     async def _copied_out(self) -> None:
         """Add what COPY TO STDOUT sends."""

@@ -11,7 +11,7 @@ from gnomon.model.task.text import ErrorFields, plain_error
 from gnomon.tasks.postgres.control import NO_PARAMS, StatementRefused
 from gnomon.tasks.postgres.execution import error_of, outcome_of, perform_input
 from gnomon.tasks.postgres.row_upkeep import is_lasting
-from gnomon.tasks.postgres.rows import as_bytes, pause_for, taken_from
+from gnomon.tasks.postgres.rows import as_bytes, taken_from
 from gnomon.tasks.postgres.session import cron_problem, end_transaction, lost_error
 from gnomon.tasks.postgres.table_access import (
     AttemptEnd,
@@ -57,7 +57,6 @@ class RemoteSession:
         if problem is not None:
             return Outcome("", problem)
         try:
-            await pause_for(task.input)
             await self._tell(task)
             ended = await perform_input(
                 self._wire, taken, shares=False, bytes_max=self._access.result_bytes_max
@@ -71,7 +70,7 @@ class RemoteSession:
         except WireLost as exc:
             self._wire.close()
             return Outcome("", lost_error(taken, str(exc)))
-        return await outcome_of(taken, ended)
+        return outcome_of(taken, ended)
 
     async def _tell(self, task: Task) -> None:
         """What the task can ask about itself."""

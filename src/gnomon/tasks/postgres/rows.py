@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gnomon.model.task import GroupKey, Task
-from gnomon.model.task.text import Verbosity
+from gnomon.model.task.text import LARGE, Verbosity
 from gnomon.tasks.postgres.wire import Result
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,7 +19,6 @@ FIRST = datetime.min.replace(tzinfo=UTC)
 LAST = datetime.max.replace(tzinfo=UTC)
 DAYS_PER_MONTH = 30
 ZERO = timedelta(0)
-LARGE_CHARS = 1_000_000
 PAUSE_S = 0.01  # enough for a beat and its answer
 REMEMBERED_BYTES_MAX = 10_000  # of a row: longer texts are not kept
 YES, NUL = b"\x01", b"\x00"
@@ -43,7 +42,7 @@ class TakenTask(NamedTuple):
 async def pause_for(*texts: str | None) -> None:
     """Let others have their turn, beats above all, between two steps with a large text: each step
     (read, scan, encode, send, record) takes the event loop for as long as the text is long."""
-    if sum(len(text) for text in texts if text is not None) > LARGE_CHARS:
+    if sum(len(text) for text in texts if text is not None) > LARGE:
         await asyncio.sleep(PAUSE_S)
 
 

@@ -141,7 +141,7 @@ class LocalSession:
         self._is_light = shares and wire.is_open and wire.parameter(LOGIN) == self._login
         if error is not None and ended.error is None:
             ended = ended._replace(error=error)
-        return await outcome_of(taken, ended)
+        return outcome_of(taken, ended)
 
     def _shares(self, task_input: str) -> bool:
         """Whether an input may be performed in one transaction with the writing of its end."""
