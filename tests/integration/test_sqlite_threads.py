@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,8 +17,9 @@ from gnomon.app import App
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.observer import SilentObserver
 from gnomon.contracts.store import AuditSelection, HeldShard, Selection, Store
+from gnomon.model.errors import StoreUnavailable
 from gnomon.stores.sqlite import InlineRunner, ThreadRunner, open_sqlite
-from gnomon.stores.sqlite.connection import Call
+from gnomon.stores.sqlite.connection import BUSY_TIMEOUT_S, Call
 from gnomon.stores.sqlite.purge import PURGED_AT_ONCE
 
 T = TypeVar("T")
@@ -64,6 +66,33 @@ async def test_small_reads_and_writes_do_not_wait_behind_a_long_read(runner: Thr
     finally:
         long.go_on.set()
         await browsing
+
+
+class HandClock(SystemClock):
+    """Stands still until it is told."""
+
+    at = 0.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+async def test_nobody_waits_for_the_file_after_others_who_waited(tmp_path: Path) -> None:
+    """A transaction of another process holds it: all who ask are told when their own time is over,
+    however many came before them."""
+    clock, path = HandClock(), tmp_path / "gnomon.db"
+    runner = ThreadRunner(str(path), clock=clock, observer=SilentObserver())
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        writes = [asyncio.create_task(runner.write(changes)) for _ in range(5)]
+        await asyncio.sleep(0)  # all of them are asked for
+        clock.at = BUSY_TIMEOUT_S
+        async with asyncio.timeout(PATIENCE_S):
+            answers = await asyncio.gather(*writes, return_exceptions=True)
+        holder.execute("ROLLBACK")
+    assert [StoreUnavailable] * 5 == [type(answer) for answer in answers]
+    assert 0 == await runner.write(changes)
+    await runner.close()
 
 
 async def test_what_is_urgent_is_written_next(runner: ThreadRunner) -> None:

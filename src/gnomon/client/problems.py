@@ -15,7 +15,7 @@ def _tree(root: type[GnomonError]) -> Iterator[type[GnomonError]]:
         yield from _tree(child)
 
 
-_CLASSES = {cls.code: cls for cls in _tree(GnomonError)}
+_CLASSES = {cls.code: cls for cls in _tree(GnomonError) if "code" in vars(cls)}
 
 
 def error_of(status: int, document: Mapping[str, Any]) -> GnomonError:

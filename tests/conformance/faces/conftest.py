@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class Place:
     app: App
     options: tuple[str, ...]
     execute: Execute
+    hold: Callable[[str], AbstractContextManager[None]]  # what a SELECT … FOR UPDATE locks
 
     @property
     def is_sqlite(self) -> bool:
@@ -47,10 +48,16 @@ def closed_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             App(dsn, schema=schema),
             ("--database", dsn, "--schema", schema),
             lambda sql: _on_postgres(dsn, schema, sql),
+            lambda sql: _held_on_postgres(dsn, schema, sql),
         )
     path = tmp_path / "faces.db"
     url = f"sqlite:///{path}"
-    return Place(App(url), ("--database", url), lambda sql: _on_sqlite(path, sql))
+    return Place(
+        App(url),
+        ("--database", url),
+        lambda sql: _on_sqlite(path, sql),
+        lambda _: _held_on_sqlite(path),
+    )
 
 
 @pytest.fixture
@@ -69,6 +76,23 @@ def _on_postgres(dsn: str, schema: str, sql: str) -> list[Any]:
 def _on_sqlite(path: Path, sql: str) -> list[Any]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         return connection.execute(sql).fetchall()
+
+
+@contextmanager
+def _held_on_postgres(dsn: str, schema: str, sql: str) -> Iterator[None]:
+    with psycopg.connect(dsn, options=f"-c search_path={schema}") as connection:
+        assert 1 == connection.execute(f"{sql} FOR UPDATE".encode()).rowcount
+        yield
+        connection.rollback()
+
+
+@contextmanager
+def _held_on_sqlite(path: Path) -> Iterator[None]:
+    """Who writes there holds all of it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
 
 
 @pytest.fixture(params=["rest", "grpc", "client", "cli"])

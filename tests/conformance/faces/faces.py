@@ -16,7 +16,7 @@ from gnomon.cli.root import root
 from gnomon.client import Client
 from gnomon.contracts.store import Selection
 from gnomon.gateways.errors import row_of
-from gnomon.model.errors import GnomonError
+from gnomon.model.errors import GnomonError, Unavailable
 from gnomon.model.limits import Limit, LimitKind
 from gnomon.model.spec import Mock, Spec
 from gnomon.scheduler import Request
@@ -35,8 +35,14 @@ class Refusal(Exception):  # noqa: N818 - an answer, not an error of the test
     """The face said no, and why."""
 
 
+class NotNow(Exception):  # noqa: N818 - likewise
+    """The face said that it cannot be done at the moment, and why."""
+
+
 def refusal_of(error: GnomonError) -> Exception:
     """An answer, unless it hides what went wrong."""
+    if isinstance(error, Unavailable):
+        return NotNow(str(error))
     return AssertionError(error) if row_of(error).hides_detail else Refusal(str(error))
 
 
@@ -95,6 +101,8 @@ class Rest:
         ):
             text = await response.read()
         answer: Any = json.loads(text) if text else None
+        if response.status == 503:
+            raise NotNow(answer["detail"])
         assert response.status < 500, (method, path, response.status, answer)
         if response.status >= 400:
             raise Refusal(answer["detail"])
@@ -215,6 +223,8 @@ class Grpc:
                 grpc.StatusCode.UNKNOWN,
                 grpc.StatusCode.DEADLINE_EXCEEDED,
             )
+            if exc.code() is grpc.StatusCode.UNAVAILABLE:
+                raise NotNow(exc.details()) from exc
             raise AssertionError(exc) if exc.code() in slips else Refusal(exc.details()) from exc
 
     async def _call(self, verb: str, *names: str) -> Any:

@@ -35,6 +35,9 @@ HOUR = timedelta(hours=1)
 POLLS_MAX = 2_000
 
 
+pytestmark = pytest.mark.usefixtures("waiting_verbs")
+
+
 class Situation:
     """An entity that waits in a stage's queue, and a second connection to be in the way."""
 

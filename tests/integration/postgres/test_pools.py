@@ -93,6 +93,7 @@ async def test_leases_do_not_wait_behind_slow_reads(postgres_schema: PostgresSch
         await database.close()
 
 
+@pytest.mark.usefixtures("waiting_verbs")
 async def test_work_and_leases_do_not_wait_behind_verbs_that_wait(
     small_store: Store, postgres_schema: PostgresSchema, draft: Drafter
 ) -> None:
@@ -112,6 +113,33 @@ async def test_work_and_leases_do_not_wait_behind_verbs_that_wait(
             assert not any(task.done() for task in waiting)
     finally:
         await transaction.rollback()
+        await holder.close()
+
+
+async def test_verbs_do_not_wait_behind_verbs_that_wait(
+    small_store: Store, postgres_schema: PostgresSchema, draft: Drafter
+) -> None:
+    """More callers want what somebody holds than there are connections: others come before them,
+    and they are served when it is free."""
+    await small_store.actions.create([draft("held"), draft("free")])
+    holder: asyncpg.Connection[Any] = await asyncpg.connect(postgres_schema.dsn)
+    transaction = holder.transaction()
+    await transaction.start()
+    held = f"SELECT FROM \"{postgres_schema.schema}\".scheduled_action WHERE id = 'held' FOR UPDATE"
+    await holder.execute(held)
+    pauses = [
+        small_store.actions.pause("held", SystemEntropy().guid(), if_match=None)
+        for _ in range(2 * POOL_SIZE)
+    ]
+    try:
+        async with meanwhile(*pauses) as waiting:
+            await asyncio.sleep(0)  # all of them are asked for
+            other = asyncio.ensure_future(small_store.actions.delete("free", if_match=None))
+            await asyncio.wait([other, *waiting], return_when=asyncio.FIRST_COMPLETED)
+            assert other.done()
+            await transaction.rollback()
+            assert {"held"} == {(await task).action.meta.id for task in waiting}
+    finally:
         await holder.close()
 
 

@@ -82,7 +82,7 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
         limits=PostgresLimits(for_work),
         entities=PostgresEntities(database, entropy=entropy),
         queues=PostgresQueues(database, for_work, entropy=entropy),
-        register=PostgresRegister(database, entropy=entropy),
+        register=PostgresRegister(for_work, entropy=entropy),
         outbox=PostgresOutbox(for_work),
         wakeups=wakeups,
         close=partial(_close, wakeups, database),

@@ -19,7 +19,7 @@ from gnomon.model.codec import read_attempt
 from gnomon.model.ids import shard_of
 from gnomon.stores._actions import creator_of
 from gnomon.stores.postgres.changes import ActionAddress, ActionChanger
-from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.connection import Database, Session, insisting
 from gnomon.stores.postgres.creation import (
     answers,
     create_drafts,
@@ -55,14 +55,21 @@ class PostgresActions:
         results: list[ChangeResult | None] = [None] * len(drafts)
         for group in self._database.groups(draft.shard for draft in drafts):
             chosen = [drafts[place] for place in group.places]
-            async with self._database.transaction("create") as session:
-                part = await create_drafts(
-                    session, self._decoder, chosen, group.shards, actor=actor, verb=verb
-                )
+            part = await self._create(chosen, group.shards, actor, verb)
             for place, result in zip(group.places, part, strict=True):
                 results[place] = result
         return results
 
+    @insisting
+    async def _create(
+        self, drafts: Sequence[ActionDraft], shards: tuple[int, ...], actor: str, verb: str
+    ) -> list[ChangeResult | None]:
+        async with self._database.transaction("create") as session:
+            return await create_drafts(
+                session, self._decoder, drafts, shards, actor=actor, verb=verb
+            )
+
+    @insisting
     async def replace(
         self, draft: ActionDraft, *, if_match: UUID | None, actor: str = LOCAL
     ) -> ChangeResult:
@@ -70,11 +77,13 @@ class PostgresActions:
         async with self._database.transaction("replace") as session:
             return await self._changer(session, actor).replace(draft, place, if_match)
 
+    @insisting
     async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> ChangeResult:
         place = await self._place(id)
         async with self._database.transaction("delete") as session:
             return await self._changer(session, actor).delete(place, if_match)
 
+    @insisting
     async def pause(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
     ) -> ChangeResult:
@@ -82,6 +91,7 @@ class PostgresActions:
         async with self._database.transaction("pause") as session:
             return await self._changer(session, actor).pause(place, guid, if_match)
 
+    @insisting
     async def resume(
         self,
         id: str,
@@ -95,6 +105,7 @@ class PostgresActions:
         async with self._database.transaction("resume") as session:
             return await self._changer(session, actor).resume(place, guid, decide, if_match)
 
+    @insisting
     async def run_now(
         self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
     ) -> ChangeResult:

@@ -3,7 +3,8 @@
 *Narrow* pools are for everything that finds its rows by key: the planner may use nothing but
 index scans and nested loops there, so that no statistics can ever turn a millisecond into a minute.
 There are three, so that what is small and urgent never waits behind what may wait for a row that
-somebody holds: one for leases, one for the worker's own work, one for the verbs of callers.
+somebody holds: one for leases, one for the worker's own work, one for the verbs of callers. These
+last give up soon on such a row, and ask again (`insisting`).
 The *wide* pool is for listings, counts, the doctor and the janitor, with the planner's full choice.
 """
 
@@ -13,18 +14,26 @@ import asyncio
 import copy
 import functools
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import StoreUnavailable, check
 from gnomon.queries import Query, in_schema, load
-from gnomon.stores.postgres.errors import translated_errors
+from gnomon.stores.postgres.errors import RowHeld, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
 
@@ -32,12 +41,17 @@ STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice
 WIDE_TIMEOUT_MS = 60_000
 SILENCE_S = 5.0  # the client's own patience, beyond the server's: it may have vanished silently
 CONNECT_TIMEOUT_S = 5.0
+# A row that somebody holds is asked for again and again, and nobody waits for it in a connection
+# that others need. In all it is as long as a statement may take.
+HELD_MS = 50
+HELD_WAITS_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0)
 ACQUIRE_TIMEOUT_S = 10.0
 STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once per connection
 LEASE_POOL_SIZE = 2
 WIDE_POOL_SIZE = 3
 CLOSE_TIMEOUT_S = 2.0
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
@@ -131,13 +145,33 @@ class SessionSettings(NamedTuple):
     """What the sessions of a pool are set to."""
 
     narrow: Mapping[str, str]
+    verbs: Mapping[str, str]
     wide: Mapping[str, str]
 
 
 def settings_for(*, is_citus: bool) -> SessionSettings:
     """As the database is one machine or several."""
     more = ON_CITUS if is_citus else {}
-    return SessionSettings({**NARROW_SETTINGS, **more}, {**WIDE_SETTINGS, **more})
+    narrow = {**NARROW_SETTINGS, **more}
+    verbs = {**narrow, "lock_timeout": str(HELD_MS)}
+    return SessionSettings(narrow, verbs, {**WIDE_SETTINGS, **more})
+
+
+def insisting(
+    verb: Callable[P, Coroutine[Any, Any, T]],
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """One transaction that is tried again while somebody holds a row of it."""
+
+    @functools.wraps(verb)
+    async def insist(*args: P.args, **named: P.kwargs) -> T:
+        for wait_s in HELD_WAITS_S:
+            try:
+                return await verb(*args, **named)
+            except RowHeld:
+                await asyncio.sleep(wait_s)
+        return await verb(*args, **named)
+
+    return insist
 
 
 class Database:
@@ -182,6 +216,7 @@ class Database:
         other._narrow = narrow  # noqa: SLF001 - it is one of us
         return other
 
+    @insisting
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
         """One statement, one transaction."""
         async with self._session(self._narrow, name) as session:
@@ -225,6 +260,8 @@ class Database:
                                 yield session
                         else:
                             yield PoolSession(connection, self.queries)
+        except RowHeld:
+            raise
         except StoreUnavailable:
             _stay_cancelled()
             self.observer.count("store_unavailable", 1, op=operation)
@@ -238,8 +275,8 @@ class Database:
             async with connection.transaction():
                 yield PoolSession(connection, self.queries)
             return
-        is_wide = pool is self._pools.wide
-        settings = self._settings.wide if is_wide else self._settings.narrow
+        own = {self._pools.verbs: self._settings.verbs, self._pools.wide: self._settings.wide}
+        settings = own.get(pool, self._settings.narrow)
         async with connection.transaction(isolation="read_committed"):
             await connection.execute(_said_locally(settings))
             yield PoolSession(connection, self.queries)
@@ -391,11 +428,11 @@ async def _is_citus(dsn: str) -> bool:
 
 async def _open_pools(dsn: str, settings: SessionSettings, *, size: int, prepared: bool) -> Pools:
     """None of them connects before it is used."""
-    narrow, wide = settings
+    narrow, verbs, wide = settings
     return Pools(
         leases=await open_pool(dsn, narrow, size=LEASE_POOL_SIZE, prepared=prepared),
         work=await open_pool(dsn, narrow, size=size, prepared=prepared),
-        verbs=await open_pool(dsn, narrow, size=size, prepared=prepared),
+        verbs=await open_pool(dsn, verbs, size=size, prepared=prepared),
         wide=await open_pool(dsn, wide, size=WIDE_POOL_SIZE, prepared=prepared),
     )
 

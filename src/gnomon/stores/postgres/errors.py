@@ -17,6 +17,7 @@ from gnomon.model.errors import (
     StoreUnavailable,
 )
 
+NOT_FREE = "55P03"  # somebody else has the lock
 # Nothing is wrong with the request: the server, the network or a neighbour was in the way. A class
 # has two characters, a code five.
 TRANSIENT = frozenset(
@@ -26,7 +27,7 @@ TRANSIENT = frozenset(
         "57",  # shut down, starting up, cancelled, statement_timeout
         "58",  # system error
         "40",  # serialization failure, deadlock: undone as a whole
-        "55P03",  # lock not available
+        NOT_FREE,
         "25P03",  # idle in transaction for too long
         "25P04",  # transaction for too long
         "25006",  # read-only: we are connected to a standby
@@ -41,6 +42,10 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.InterfaceError,
     OSError,  # TimeoutError is one
 )
+
+
+class RowHeld(StoreUnavailable):
+    """Somebody's open transaction has locked what is asked for."""
 
 
 @contextmanager
@@ -67,6 +72,8 @@ def translated(exc: Exception, operation: str, expected: int) -> GnomonError:
         return ConfigurationError("store.dsn", f"PostgreSQL refused ({code}): {exc}")
     if code in NO_SCHEMA:
         return SchemaMismatch(found=0, expected=expected)
+    if code == NOT_FREE:
+        return RowHeld(f"{operation}: another transaction holds it at the moment; safe to repeat")
     if code in TRANSIENT or family in TRANSIENT:
         return _unavailable(exc, operation)
     if family in BAD_VALUE:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from gnomon.contracts.store import AuditEntry, AuditSelection, Token, TokenDraft
 from gnomon.model.errors import AlreadyExists, NotFound
-from gnomon.stores.postgres.connection import Database, Row, Session
+from gnomon.stores.postgres.connection import Database, Row, Session, insisting
 
 
 class PostgresTokens:
@@ -17,12 +17,14 @@ class PostgresTokens:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    @insisting
     async def create(self, draft: TokenDraft) -> Token:
         async with self._database.transaction("create_token") as session:
             if await self._valid(session, draft.name):
                 raise AlreadyExists("token", draft.name)
             return await _stored(session, draft)
 
+    @insisting
     async def rotate(self, draft: TokenDraft, *, overlap: timedelta) -> Token:
         async with self._database.transaction("rotate_token") as session:
             valid = await self._valid(session, draft.name)
@@ -32,6 +34,7 @@ class PostgresTokens:
             await session.fetch("revoke_tokens", valid[1:])
             return await _stored(session, draft)
 
+    @insisting
     async def revoke(self, name: str) -> int:
         async with self._database.transaction("revoke_token") as session:
             valid = await self._valid(session, name)

@@ -203,6 +203,7 @@ class _Request(NamedTuple):
 
     call: Call[Any]
     writes: bool
+    asked_at: float  # by the clock of its thread
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
 
@@ -218,8 +219,9 @@ class _Answer(NamedTuple):
 class _SqlThread(ABC):
     """One connection and the thread that owns it."""
 
-    def __init__(self, name: str, connection: sqlite3.Connection) -> None:
+    def __init__(self, name: str, connection: sqlite3.Connection, clock: Clock) -> None:
         self._connection = connection
+        self._clock = clock
         self._urgent: deque[_Request] = deque()
         self._waiting: deque[_Request] = deque()
         self._tokens: SimpleQueue[str] = SimpleQueue()  # one for each that waits
@@ -232,7 +234,8 @@ class _SqlThread(ABC):
             raise StoreUnavailable("the store is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        (self._urgent if urgent else self._waiting).append(_Request(call, writes, loop, future))
+        request = _Request(call, writes, self._clock.monotonic(), loop, future)
+        (self._urgent if urgent else self._waiting).append(request)
         self._tokens.put(TURN)
         return await future
 
@@ -275,10 +278,9 @@ class _Writer(_SqlThread):
     """Performs whatever waits in one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, observer: Observer) -> None:
-        self._clock = clock
         self._observer = observer
         connection.execute(f"PRAGMA busy_timeout = {BUSY_LOOK_MS}")
-        super().__init__("gnomon-sqlite-writer", connection)
+        super().__init__("gnomon-sqlite-writer", connection, clock)
 
     def _perform_group(self, first: _Request) -> list[_Answer]:
         started = self._clock.monotonic()
@@ -303,16 +305,16 @@ class _Writer(_SqlThread):
         if not request.writes:
             return _answered(request, lambda call: call(self._connection))
         if not self._connection.in_transaction:
-            self._begin()
+            self._begin(request.asked_at + BUSY_TIMEOUT_S)
         answer = _answered(request, lambda call: _in_savepoint(self._connection, call))
         if answer.error is not None and not self._connection.in_transaction:
             # Some errors (disk full, I/O) end the whole transaction: all of the group is undone.
             raise sqlite3.OperationalError(str(answer.error))
         return answer
 
-    def _begin(self) -> None:
-        """Wait for other processes that write, for a while."""
-        tries_until = self._clock.monotonic() + BUSY_TIMEOUT_S
+    def _begin(self, tries_until: float) -> None:
+        """Wait for other processes that write, for a while. Who has waited behind another who
+        waited for them has waited as long."""
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -385,8 +387,8 @@ class ThreadRunner:
         self._reader: _Reader | None = None
         self._browser: _Reader | None = None
         if self._is_shared:
-            self._reader = _Reader("gnomon-sqlite-reader", connect(path))
-            self._browser = _Reader("gnomon-sqlite-browser", connect(path))
+            self._reader = _Reader("gnomon-sqlite-reader", connect(path), clock)
+            self._browser = _Reader("gnomon-sqlite-browser", connect(path), clock)
 
     async def write(self, call: Call[T], *, urgent: bool = False) -> T:
         return await self._writer.perform(call, writes=True, urgent=urgent)

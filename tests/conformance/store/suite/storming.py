@@ -6,6 +6,8 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from gnomon.contracts.store import Recorded, Store
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound
 from gnomon.model.outcome import Failed, Succeeded
@@ -17,6 +19,7 @@ PAUSE_S = 0.01  # between two changes of one transaction, and between begin and 
 EXPECTED = (NotFound, Conflict, FailedPrecondition)
 
 
+@pytest.mark.usefixtures("waiting_verbs")
 class TestStorm:
     """Whoever locks what in which order: nobody waits in a circle, and nothing is lost."""
 

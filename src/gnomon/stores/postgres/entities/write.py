@@ -17,7 +17,7 @@ from gnomon.contracts.store.queues import Enqueue
 from gnomon.model.ids import save_key
 from gnomon.model.stage.queue_merge import REASONS_MAX
 from gnomon.stores.entity_audit import audited
-from gnomon.stores.postgres.connection import Database, Session
+from gnomon.stores.postgres.connection import Database, Group, Session, insisting
 from gnomon.stores.postgres.entities.enqueues import EnqueueRow, write_enqueues
 from gnomon.stores.postgres.entities.versions import (
     RELAY,
@@ -62,14 +62,21 @@ class CompletedWrite(NamedTuple):
 async def write(database: Database, writes: Sequence[EntityWrite]) -> list[Entity | None]:
     answers: list[Entity | None] = [None] * len(writes)
     for group in database.groups(write.shard for write in writes):
-        async with database.transaction("write") as session:
-            stored: list[CompletedWrite] = []
-            for places in apart(group.places, lambda place: _key(writes[place])):
-                stored += await _write(session, writes, places, group.shards)
-            await _audit_writes(session, stored)
-        for done in stored:
+        for done in await _write_group(database, writes, group):
             answers[done.put.place] = _entity(done)
     return answers
+
+
+@insisting
+async def _write_group(
+    database: Database, writes: Sequence[EntityWrite], group: Group
+) -> list[CompletedWrite]:
+    stored: list[CompletedWrite] = []
+    async with database.transaction("write") as session:
+        for places in apart(group.places, lambda place: _key(writes[place])):
+            stored += await _write(session, writes, places, group.shards)
+        await _audit_writes(session, stored)
+    return stored
 
 
 async def _audit_writes(session: Session, stored: Sequence[CompletedWrite]) -> None:
@@ -218,6 +225,7 @@ def _key(write: EntityWrite) -> ShardedKey:
     return ShardedKey(write.shard, write.key)
 
 
+@insisting
 async def swap_state(
     database: Database,
     key: ShardedKey,
@@ -246,6 +254,7 @@ async def swap_state(
     )
 
 
+@insisting
 async def release(
     database: Database, key: ShardedKey, stage: str | None, *, root: UUID, entry: AuditRow
 ) -> int:

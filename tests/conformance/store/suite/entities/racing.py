@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from gnomon.contracts.store import Store
 from gnomon.contracts.store.entities import Entity
 from gnomon.contracts.store.queues import CommitKind, Routing, RowStatus
@@ -16,6 +18,7 @@ ROUNDS = 5
 ENTITY_COUNT = 12
 
 
+@pytest.mark.usefixtures("waiting_verbs")
 class TestEntityRaces:
     """Several stores on one database, the same entities at the same time."""
 
