@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.fixtures.processes",
     "tests.fixtures.rabbitmq",
     "tests.fixtures.kafka",
+    "tests.fixtures.task_tables",
 ]
 
 HERE = Path(__file__).parent

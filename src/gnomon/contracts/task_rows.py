@@ -10,7 +10,8 @@ import msgspec
 
 from gnomon.contracts.store.value import Value
 
-TEXT_CHARS_SHOWN = 1_000  # of an input or an error in a listing
+TEXT_CHARS_SHOWN = 1_000  # of a text in a listing
+TEXT_CHARS_MAX = 1_000_000  # of a text of one row
 
 
 class TaskSummary(Value, frozen=True, kw_only=True):
@@ -31,7 +32,9 @@ class TaskSummary(Value, frozen=True, kw_only=True):
 
 
 class TaskDetail(Value, frozen=True, kw_only=True):
-    """A whole row, with its result, and why it waits. Intervals are texts of the engine's own."""
+    """A whole row, with its result, and why it waits. Intervals are texts of the engine's own. A
+    text of more than so many characters is cut, and says so; a time beyond our calendar is the end
+    of it."""
 
     id: int
     parent: int | None
@@ -89,7 +92,9 @@ class TaskDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskRows(Protocol):
-    """One table. Errors of every method: Unavailable."""
+    """One table. Errors of every method: Unavailable, also if somebody's open transaction holds
+    what is to be changed; that is waited for, up to five seconds, and keeps no other call waiting.
+    Whatever a row holds, the others are shown."""
 
     async def page(
         self, *, states: Sequence[str], group: str | None, after: int, limit: int

@@ -56,14 +56,14 @@ def rows_of(config: TasksConfig, entry: TaskEntry, env: Env) -> TaskRows:
     if config.engine == "sqlite":
         from gnomon.tasks.sqlite.task_rows import SqliteTaskRows
 
-        return SqliteTaskRows(_path_of(config.dsn), table=entry.table)
+        return SqliteTaskRows(_path_of(config.dsn), table=entry.table, clock=env.clock)
     from gnomon.tasks.postgres.table_access import TableAccess
     from gnomon.tasks.postgres.task_rows import PostgresTaskRows
 
     place = TableAccess(
         Secret(config.dsn), entry, env=env, result_bytes_max=config.result_bytes_max
     )
-    return PostgresTaskRows(place.control_options, schema=entry.schema, table=entry.table)
+    return PostgresTaskRows(place.rows_options, schema=entry.schema, table=entry.table)
 
 
 def _path_of(dsn: str) -> Path:

@@ -17,6 +17,9 @@ import pytest
 
 from gnomon.app import App
 from gnomon.client import Client
+from gnomon.clock import SystemEntropy
+from gnomon.contracts.task_rows import TaskRows
+from gnomon.gateways.auth import issue
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.grpc.server import GrpcServer
 from gnomon.gateways.rest.app import create_rest
@@ -115,14 +118,28 @@ async def face(request: pytest.FixtureRequest, place: Place) -> AsyncIterator[Fa
 
 
 @asynccontextmanager
-async def _rest(app: App) -> AsyncIterator[str]:
+async def _rest(app: App, **task_tables: TaskRows) -> AsyncIterator[str]:
     stop = asyncio.Event()
-    rest = create_rest(app.scheduler, stop=stop)
+    rest = create_rest(app.scheduler, stop=stop, task_tables=task_tables)
     listener = bind(ServerConfig(port=0))
     serving = asyncio.create_task(serve(rest, listener, stop=stop))
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     stop.set()
     await serving
+
+
+@pytest.fixture
+async def tasks_face(task_rows: TaskRows, tmp_path: Path) -> AsyncIterator[Rest]:
+    """The one face that task tables have; the installation itself is another database."""
+    text, draft = issue("x", ("read", "write", "table:shop"), entropy=SystemEntropy())
+    bearing = {"Authorization": f"Bearer {text}"}
+    async with (
+        App(f"sqlite:///{tmp_path / 'faces.db'}") as app,
+        _rest(app, shop=task_rows) as url,
+        aiohttp.ClientSession(headers=bearing) as session,
+    ):
+        await app.store.tokens.create(draft)
+        yield Rest(url, session)
 
 
 @asynccontextmanager

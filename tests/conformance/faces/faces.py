@@ -110,6 +110,7 @@ class Rest:
 
 
 _ACTION, _ENTITY = "/v1/actions/{0}", "/v1/entities/ad/{0}"
+_TASKS = "/v1/task-tables/shop/tasks"
 _ROUTES: dict[str, tuple[Any, ...]] = {
     "list_actions": ("GET", "/v1/actions"),
     "get_action": ("GET", _ACTION),
@@ -133,6 +134,11 @@ _ROUTES: dict[str, tuple[Any, ...]] = {
     "limits": ("GET", "/v1/limits"),
     "set_limit": ("PUT", "/v1/limits/queue/{0}", {"parallel": 3}),
     "drop_limit": ("DELETE", "/v1/limits/queue/{0}"),
+    "list_tasks": ("GET", _TASKS),
+    "insert_task": ("POST", _TASKS, {"input": "SELECT 1", "plan": "2100-01-01T00:00:00Z"}),
+    "get_task": ("GET", f"{_TASKS}/{{0}}"),
+    "stop_task": ("POST", f"{_TASKS}/{{0}}/stop"),
+    "plan_task": ("POST", f"{_TASKS}/{{0}}/plan"),
 }
 _REST_LISTS = {
     "list_actions": ("actions", "meta", "id"),
@@ -141,6 +147,7 @@ _REST_LISTS = {
     "parked": ("parked", "entity_id"),
     "stages": ("stages", "name"),
     "limits": ("limits", "name"),
+    "list_tasks": ("tasks", "id"),
 }
 
 

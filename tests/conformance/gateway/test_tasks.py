@@ -2,68 +2,20 @@
 
 from __future__ import annotations
 
-import sqlite3
-import uuid
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from psycopg import conninfo, sql
 
-from gnomon.clock import SystemClock, SystemEntropy
-from gnomon.contracts.env import Env
 from gnomon.contracts.store import AuditSelection
-from gnomon.model.task.conf import TaskEntry
-from gnomon.tasks.config import TasksConfig
-from gnomon.tasks.factory import opener_of, rows_of
+from gnomon.contracts.task_rows import TaskRows
 from tests.conformance.gateway.conftest import Answer, Gateway
 from tests.conformance.gateway.guarded import Guarded, guarded_server
-from tests.fixtures.postgres import SCHEMA_PREFIX, ExternalPostgres, PostgresServer
+from tests.fixtures.task_tables import TaskPlace
 
 TABLE = "/v1/task-tables/shop"
 FAR = "2100-01-01T00:00:00Z"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the table is."""
-
-    dsn: str
-    database: str
-
-    def execute(self, text: str) -> None:
-        """As the owner of the table would."""
-        if self.dsn.startswith("sqlite"):
-            connection = sqlite3.connect(self.dsn.removeprefix("sqlite:///"))
-            with closing(connection), connection:
-                connection.execute(text)
-        else:
-            dsn = conninfo.make_conninfo(self.dsn, dbname=self.database)
-            with psycopg.connect(dsn, autocommit=True) as user:
-                user.execute(text.encode())
-
-
-@pytest.fixture
-def postgres_place(postgres: PostgresServer | ExternalPostgres) -> Iterator[Place]:
-    if isinstance(postgres, ExternalPostgres):
-        pytest.skip("needs a server on which databases may be made")
-    name = f"{SCHEMA_PREFIX}{uuid.uuid4().hex[:16]}"
-    yield Place(postgres.dsn, name)
-    with psycopg.connect(postgres.dsn, autocommit=True) as admin:
-        dropping = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)")
-        admin.execute(dropping.format(sql.Identifier(name)))
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "sqlite":
-        return Place(f"sqlite:///{tmp_path / 'tasks.db'}", "tasks")
-    found: Place = request.getfixturevalue("postgres_place")
-    return found
 
 
 class Caller:
@@ -88,18 +40,10 @@ class Caller:
 
 
 @pytest.fixture
-async def caller(place: Place, tmp_path: Path) -> AsyncIterator[Caller]:
-    env = Env(clock=SystemClock(), entropy=SystemEntropy())
-    config = TasksConfig(dsn=place.dsn)
-    entry = TaskEntry(data=place.database, user="gnomon_tasker", name="shop")
-    table = opener_of(config, env)(entry)
-    await table.prepare()
-    await table.close()
-    rows = rows_of(config, entry, env)
-    async with guarded_server(tmp_path, task_tables={"shop": rows}) as server:
+async def caller(task_rows: TaskRows, tmp_path: Path) -> AsyncIterator[Caller]:
+    async with guarded_server(tmp_path, task_tables={"shop": task_rows}) as server:
         writer = await server.token("writer", "read", "write", "table:shop")
         yield Caller(server, writer, await server.token("reader", "read", "write"))
-    await rows.close()
 
 
 async def test_tables_are_listed(caller: Caller) -> None:
@@ -159,9 +103,9 @@ async def test_task_is_stopped_and_planned_again(caller: Caller) -> None:
     assert (200, "PLAN") == (again.status, again.json["state"])
 
 
-async def test_task_that_has_ended_cannot_be_stopped(caller: Caller, place: Place) -> None:
+async def test_task_that_has_ended_cannot_be_stopped(caller: Caller, task_place: TaskPlace) -> None:
     task_id = (await caller.insert())["id"]
-    place.execute("UPDATE task SET state = 'DONE'")
+    task_place.execute("UPDATE task SET state = 'DONE'")
     answer = await caller.call("POST", f"/tasks/{task_id}/stop")
     assert (409, "DONE") == (answer.status, answer.json["state"])
     assert answer.json["detail"].startswith(f"task '{task_id}' is DONE")
@@ -238,7 +182,7 @@ async def test_table_that_is_not_there_is_not_found(gateway: Gateway) -> None:
     assert {"tables": []} == (await gateway.call("GET", "/v1/task-tables")).json
 
 
-@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+@pytest.mark.parametrize("task_place", ["postgres"], indirect=True)
 async def test_password_of_a_remote_is_not_shown(caller: Caller) -> None:
     task = await caller.insert(remote="host=db user=u password=hunter2")
     assert {"host=db", "user=u", "password=***"} == set(task["remote"].split())

@@ -42,6 +42,7 @@ DEFAULTS = {
     "string": "on", "timeout": "0 sec",
 }  # fmt: skip
 LOCK_MS = 50
+QUESTION_MS = 5_000
 LOCKED_STATE = "55P03"
 LOCKED_FIRST_S, LOCKED_MAX_S = 0.05, 1.0
 # Whatever the statistics say, a table of any size is read by its indexes, and in their order.
@@ -142,6 +143,12 @@ class TableAccess:
         """The same for what many tasks share: none of them waits long for a row's lock."""
         options = self.control_options()
         options["options"] = _joined(options["options"], f"-c lock_timeout={LOCK_MS}")
+        return options
+
+    def rows_options(self) -> dict[str, str]:
+        """The same for what people ask: no question of theirs keeps the others waiting long."""
+        options = self.results_options()
+        options["options"] = _joined(options["options"], f"-c statement_timeout={QUESTION_MS}")
         return options
 
     def session_options(self, group: str | None) -> dict[str, str]:

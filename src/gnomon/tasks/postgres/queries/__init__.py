@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gnomon.contracts.task_rows import TEXT_CHARS_MAX
 from gnomon.queries import load, quoted
 from gnomon.tasks.postgres.wire import Statement
 
@@ -37,12 +38,21 @@ OWNED = """EXISTS (
     SELECT FROM /*owner*/gnomon_task_owner AS o
     WHERE o.table_name = /*table*/'task' AND o.lease_guid = {lease_guid}::uuid
 )"""
+# A time as JSON has it, whatever the session's zone; beyond our calendar it is the end of it.
+MOMENT = """CASE WHEN {of} IS NOT NULL THEN to_char(
+    least(greatest({of}, '0001-01-01 00:00:00+00'), '9999-12-31 23:59:59.999999+00')
+        AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'
+) END"""
+CUT = """CASE WHEN length({of}) > {most}
+    THEN left({of}, {most}) || '… (' || length({of}) || ' characters)' ELSE {of} END"""
 
 _INCLUDE = re.compile(r"/\*include (\w+)\*/(?:(?:SELECT )?1|true)\b")
 _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 _KEY = re.compile(r'/\*key( [\w-]+)?\*/hashtextextended\([\w.$"]+(?:::text)?, 0\)')
 _EXPIRY = re.compile(r"/\*expiry ([\w-]+)\*/[\w.]+")
 _OWNED = re.compile(r"/\*owned (\$\d)\*/true")
+_MOMENT = re.compile(r"/\*moment\*/([\w.]+)")
+_CUT = re.compile(r"/\*cut\*/([\w.\"]+)")
 _NAME = re.compile(r"/\*name\*/task(\w*)")
 
 
@@ -92,6 +102,8 @@ def render(sql: str, names: TableNames) -> str:
     sql = _KEY.sub(_key, sql)
     sql = _EXPIRY.sub(lambda match: EXPIRY.format(of=_of(match[1])), sql)
     sql = _OWNED.sub(lambda match: OWNED.format(lease_guid=match[1]), sql)
+    sql = _MOMENT.sub(lambda match: MOMENT.format(of=match[1]), sql)
+    sql = _CUT.sub(lambda match: CUT.format(of=match[1], most=TEXT_CHARS_MAX), sql)
     sql = _NAME.sub(lambda match: quoted(names.table + match[1]), sql)
     return (
         sql.replace("/*task*/task", names.qualified)

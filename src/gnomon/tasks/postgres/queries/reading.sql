@@ -1,10 +1,15 @@
 -- What people and programs ask about the rows of a table.
 
+-- name: take_bytes
+-- In a database without an encoding a text is any bytes, and the server would refuse to send them.
+SET client_encoding = 'SQL_ASCII'
+
 -- name: task_page
--- Some rows in order of id, with their long texts cut.
+-- Some rows in order of id, with their long texts cut; who connects how is never so long.
 SELECT json_build_object(
-    'id', t.id, 'parent', t.parent, 'group', t."group", 'remote', t.remote, 'state', t.state,
-    'plan', t.plan, 'start', t.start, 'stop', t.stop, 'pid', t.pid, 'max', t.max,
+    'id', t.id, 'parent', t.parent, 'group', left(t."group", $5::integer),
+    'remote', left(t.remote, $6::integer), 'state', t.state, 'plan', /*moment*/t.plan,
+    'start', /*moment*/t.start, 'stop', /*moment*/t.stop, 'pid', t.pid, 'max', t.max,
     'input', left(t.input, $5::integer), 'error', left(t.error, $5::integer)
 )
 FROM /*task*/task AS t
@@ -17,19 +22,25 @@ LIMIT $4::integer
 -- name: task_detail
 -- One row; without an id the one that this session has inserted last.
 SELECT json_build_object(
-    'id', t.id, 'parent', t.parent, 'group', t."group", 'remote', t.remote, 'state', t.state,
-    'plan', t.plan, 'start', t.start, 'stop', t.stop, 'pid', t.pid,
-    'active', t.active::text, 'live', t.live::text, 'repeat', t.repeat::text, 'cron', t.cron,
-    'timeout', t.timeout::text, 'count', t.count, 'max', t.max, 'retry', t.retry,
-    'retried', t.retried, 'delete', t.delete, 'drift', t.drift, 'data', t.data,
-    'input', t.input, 'output', t.output, 'error', t.error,
-    'why', (SELECT w.why FROM /*waiting*/task_waiting AS w WHERE w.id = t.id),
-    'until', (SELECT w.until FROM /*waiting*/task_waiting AS w WHERE w.id = t.id)
+    'id', t.id, 'parent', t.parent, 'group', /*cut*/t."group", 'remote', left(t.remote, $2::integer),
+    'state', t.state, 'plan', /*moment*/t.plan, 'start', /*moment*/t.start, 'stop', /*moment*/t.stop,
+    'pid', t.pid, 'active', t.active::text, 'live', t.live::text, 'repeat', t.repeat::text,
+    'cron', /*cut*/t.cron, 'timeout', t.timeout::text, 'count', t.count, 'max', t.max,
+    'retry', t.retry, 'retried', t.retried, 'delete', t.delete, 'drift', t.drift,
+    'data', /*cut*/t.data, 'input', /*cut*/t.input, 'output', /*cut*/t.output,
+    'error', /*cut*/t.error, 'why', w.why, 'until', /*moment*/w.until
 )
 FROM /*task*/task AS t
+LEFT JOIN LATERAL (
+    SELECT v.why, v.until FROM /*waiting*/task_waiting AS v WHERE v.id = t.id
+) AS w ON true
 WHERE t.id = coalesce(
     $1::bigint, currval(pg_get_serial_sequence(/*task_name*/'task', 'id')), lastval()
 )
+
+-- name: hold_task
+-- Before it is changed: who finds it held comes again, and waits in nobody's way.
+SELECT FROM /*task*/task WHERE id = $1::bigint FOR UPDATE NOWAIT
 
 -- name: insert_task
 -- With the defaults of all columns but these; `fill_task` follows in the same transaction.

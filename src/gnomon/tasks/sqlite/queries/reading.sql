@@ -1,7 +1,7 @@
 -- What people and programs ask about the rows of a table.
 
 -- name: task_page
-SELECT id, parent, "group", remote, state, plan, start, stop, pid, "max",
+SELECT id, parent, substr("group", 1, :chars) AS "group", remote, state, plan, start, stop, pid, "max",
     substr(input, 1, :chars) AS input, substr(error, 1, :chars) AS error
 FROM /*table*/task
 WHERE id > :after
