@@ -26,8 +26,13 @@ UPDATE "{0}".incoming_queue SET attempt_id = gen_random_uuid(), began_at = state
 async def test_a_row_that_another_has_just_begun_is_left_to_him(
     store: Store, postgres_schema: PostgresSchema, draft: Drafter, verb: str
 ) -> None:
-    """Whoever waited for its lock sees that it is not idle any more. A server need not look again
-    at the ctid that a row was found by (older ones do not), so the statement says it."""
+    """Whoever waited for its lock sees that it is not idle any more.
+
+    This shows that the verbs do so, not why. A new server (15.18, say) looks again at the ctid that
+    a row was found by: there the test passes without the statement's own `attempt_id IS NULL`. One
+    from before the end of 2025 does not look. That the statement has it is held by
+    tests/architecture/test_row_ids.py.
+    """
     await store.actions.create([draft("a")])
     shard = draft("a").shard
     held = await _held(store, shard)

@@ -159,7 +159,9 @@ class TestArrived:
         assert 0 == await given.queue_row_count()
 
     async def test_each_arrival_is_begun_by_one_caller(self, store: Store, given: Given) -> None:
-        """Arrivals and moves of several stores at once: no row is begun twice, none is lost."""
+        """Arrivals and moves of several stores at once: no row is begun twice, none is lost. (Red,
+        if they look at rows that were begun before. What a row becomes between the look and the
+        write is in tests/integration/postgres/test_in_place.py.)"""
         await store.actions.create([await given.draft() for _ in range(60)])
         holdings = await given.holdings()
 

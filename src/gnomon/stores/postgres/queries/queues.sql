@@ -100,7 +100,8 @@ ORDER BY u.place;
 -- Commits in one statement: entities are locked first, also those that do not change, for whoever writes
 -- queue rows without that lock and then asks for it may wait for somebody who waits for the row. An entity
 -- that somebody has locked is not waited for. Everything is compared as this statement sees it, and
--- written by ctid, so that a row that somebody else has written meanwhile is left alone. For an entity
+-- written by ctid, so that a row that somebody else has written meanwhile is left alone (older servers
+-- follow it to its new version: so a timer that fired is seen by its `seq`). For an entity
 -- that means that the commit is not done: the caller decides about it with claim_lock. A claimed
 -- row that is left alone has another `seq` by now; the caller settles it. Whoever changes an entity or
 -- a state of it writes the entity's row, so that none of it is missed. What changes neither may as well
@@ -182,26 +183,26 @@ WITH relay AS MATERIALIZED (
     FROM want AS w
     WHERE e.ctid = w.row_id AND w.counts
     RETURNING
-        w.place, w.queue_row, w.timer_at, w.note, e.shard_id, e.entity_key, e.epoch,
+        w.place, w.queue_row, w.seq, w.timer_at, w.note, e.shard_id, e.entity_key, e.epoch,
         e.version - coalesce(w.more_versions, 0) AS version, e.saves,
         e.doc, w.doc IS NOT NULL AS is_new, w.stage, w.state_version, w.paths, w.root, w.depth,
         w.key, w.for_stage, w.revision, w.type, w.body, w.next_stage, w.reason,
         w.then_stages, w.then_later, w.then_paths, w.then_depths
 ), done AS MATERIALIZED (
-    SELECT s.place, s.queue_row, s.timer_at, s.note FROM saved AS s
+    SELECT s.place, s.queue_row, s.seq, s.timer_at, s.note FROM saved AS s
     UNION ALL
-    SELECT w.place, w.queue_row, w.timer_at, w.note FROM want AS w WHERE NOT w.counts
+    SELECT w.place, w.queue_row, w.seq, w.timer_at, w.note FROM want AS w WHERE NOT w.counts
 ), removed AS (
     DELETE FROM /*schema*/stage_queue AS q
     USING done AS d
-    WHERE q.ctid = d.queue_row AND d.timer_at IS NULL
+    WHERE q.ctid = d.queue_row AND q.seq = d.seq AND d.timer_at IS NULL
     RETURNING d.place
 ), asleep AS (
     UPDATE /*schema*/stage_queue AS q
     SET status = 'sleeping', ready_at = NULL, timer_at = d.timer_at, attempts = 0, error = NULL,
         reasons = '{}', note = coalesce(d.note, q.note)
     FROM done AS d
-    WHERE q.ctid = d.queue_row AND d.timer_at IS NOT NULL
+    WHERE q.ctid = d.queue_row AND q.seq = d.seq AND d.timer_at IS NOT NULL
     RETURNING d.place
 ), noted AS (
     INSERT INTO /*schema*/entity_change
