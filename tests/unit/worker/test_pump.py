@@ -1,0 +1,199 @@
+"""The pump's order: what a round asks the store for, and of how much."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from gnomon.contracts.store import (
+    ArrivalResult,
+    BeginRequest,
+    BeginResult,
+    HeldShard,
+    Lane,
+    MoveResult,
+    PollResult,
+)
+from gnomon.model.errors import StoreUnavailable
+from gnomon.worker.config import WorkerConfig
+from gnomon.worker.pump import ADMITTED_PART, Pump
+from tests.unit.worker.surroundings import HandClock, surroundings
+
+Asked = tuple[str, Any]  # a verb, and how much of what
+
+
+class Around:
+    """Store, leases, slots and recorder in one: they answer, and remember what they were asked."""
+
+    owner = "me"
+    backlog = 0
+    is_open = True
+    is_limited = False
+
+    def __init__(self, clock: HandClock, *, free: int, shards: int) -> None:
+        self._clock = clock
+        self._free = free
+        self._held = [HeldShard(shard=shard, lease_guid=UUID(int=1)) for shard in range(shards)]
+        self.asked: list[Asked] = []
+        self.is_away = False
+
+    # -- leases -----------------------------------------------------------------------------------
+
+    @property
+    def shards(self) -> list[int]:
+        return [held.shard for held in self._held]
+
+    def trusted(self) -> list[HeldShard]:
+        return self._held
+
+    def fresh(self, _age: timedelta) -> list[HeldShard]:
+        return []
+
+    def holding(self, shard: int) -> HeldShard:
+        return self._held[shard]
+
+    def mark(self, _marks: Iterable[tuple[int, datetime]]) -> None: ...
+
+    # -- slots ------------------------------------------------------------------------------------
+
+    def free(self, _queue: str) -> int:
+        return self._free
+
+    ask = free
+
+    def share(self, queues: Collection[str], free_of: Any) -> dict[str, int]:
+        return {queue: free_of(queue) for queue in queues if free_of(queue)}
+
+    def promise(self, counts: Mapping[str, int], *, first: bool = False) -> Any:
+        if first:
+            self.asked.append(("promise first", dict(counts)))
+        return _Promise(first=first)
+
+    def take(self, _begun: object, _asked_at: float, *, first: bool = False) -> dict[str, int]:
+        if first:
+            self.asked.append(("take first", None))
+        return {}
+
+    # -- the store --------------------------------------------------------------------------------
+
+    async def poll(self, _holdings: object) -> PollResult:
+        return PollResult(shards=(), now=self._clock.now(), open=None)
+
+    async def move_and_begin(
+        self, holdings: Sequence[HeldShard], *, room: Mapping[str, int], **_more: object
+    ) -> ArrivalResult:
+        self.asked.append(("arrive", ([held.shard for held in holdings], dict(room))))
+        if self.is_away:
+            raise StoreUnavailable("away")
+        moved = MoveResult(count=0, lanes={}, marks={}, more=False, now=self._clock.now())
+        return ArrivalResult(moved, [])
+
+    async def find_begun(self, _shards: object, *, batch: UUID) -> list[Any]:
+        return []
+
+    async def begin(self, demands: Sequence[BeginRequest], **_more: object) -> BeginResult:
+        """There is always more."""
+        self.asked.append(("begin", sum(demand.limit for demand in demands)))
+        now = self._clock.now()
+        return BeginResult([], {demand.lane: now for demand in demands}, now)
+
+
+class _Promise:
+    def __init__(self, *, first: bool) -> None:
+        self.first = first
+
+    def close(self) -> None: ...
+
+
+class Situation:
+    """A pump that knows the time, and rows that have arrived in all shards."""
+
+    def __init__(self, *, free: int, shards: int = 3, is_behind: bool = True) -> None:
+        env, clock, _ = surroundings()
+        self.around = Around(clock, free=free, shards=shards)
+        all_of_it: Any = self.around
+        self.pump = Pump(
+            all_of_it,
+            leases=all_of_it,
+            slots=all_of_it,
+            recorder=all_of_it,
+            reservations=all_of_it,
+            config=WorkerConfig(),
+            env=env,
+        )
+        self.pump.time.observe(clock.now())
+        if is_behind:
+            self.pump.timeline.note(Lane(0, "default", 5), clock.now())
+
+    async def round(self) -> list[Asked]:
+        """What one round asks for, with arrivals everywhere."""
+        self.pump.hint([])
+        self.around.asked.clear()
+        await self.pump._step()
+        return list(self.around.asked)
+
+
+FREE = 3 * ADMITTED_PART
+
+
+async def test_a_backlog_leaves_arrivals_a_part_of_the_slots_and_the_first_turn() -> None:
+    """A twelfth of what is free, before the backlog gets the rest."""
+    part = {"default": 3}
+    asked = await Situation(free=FREE).round()
+    assert ("promise first", part) == asked[0]
+    assert ("arrive", ([0, 1, 2], part)) == asked[1]
+    assert ("take first", None) == asked[2]
+    assert ("begin", FREE) == asked[3]
+
+
+async def test_without_a_backlog_arrivals_have_all_slots_and_nobody_is_before_another() -> None:
+    asked = await Situation(free=FREE, is_behind=False).round()
+    assert [("arrive", ([0, 1, 2], {"default": FREE}))] == asked
+
+
+async def test_a_part_is_at_least_one_but_not_every_time() -> None:
+    """Of so few slots a twelfth would be all, round after round: the backlog has its turn, too."""
+    situation = Situation(free=1, shards=1)
+    rounds = [await situation.round() for _ in range(4)]
+    firsts = [("promise first", {"default": 1}) in asked for asked in rounds]
+    assert [True, False, True, False] == firsts
+    assert all(("begin", 1) in asked for asked in rounds)
+
+
+async def test_a_full_part_is_given_every_time() -> None:
+    """Where a part is no small number, there is enough left for the backlog."""
+    situation = Situation(free=ADMITTED_PART * ADMITTED_PART)
+    rounds = [await situation.round() for _ in range(3)]
+    part = {"default": ADMITTED_PART}
+    assert all(("promise first", part) == asked[0] for asked in rounds)
+
+
+async def test_no_more_shards_are_looked_at_than_rows_may_begin() -> None:
+    """The others keep their arrivals: they come with the rest of the round."""
+    asked = await Situation(free=2 * ADMITTED_PART, shards=5).round()
+    arrivals = [value[0] for verb, value in asked if verb == "arrive"]
+    assert [[0, 1], [2, 3, 4]] == arrivals
+
+
+async def test_without_a_free_slot_nothing_is_begun_and_the_arrivals_are_kept() -> None:
+    situation = Situation(free=0)
+    assert [] == await situation.round()
+    situation.around._free = FREE
+    asked = await situation.round()
+    assert ("arrive", ([0, 1, 2], {"default": 3})) == asked[1]
+
+
+async def test_arrivals_that_could_not_be_asked_for_are_kept() -> None:
+    """The store was away: they are asked for again."""
+    situation = Situation(free=FREE, shards=1)
+    situation.around.is_away = True
+    situation.pump.hint([0])
+    for _ in range(2):
+        situation.around.asked.clear()
+        with pytest.raises(StoreUnavailable):
+            await situation.pump._step()
+        assert "arrive" in [verb for verb, _ in situation.around.asked]
