@@ -11,6 +11,7 @@ settings.register_profile("gnomon", deadline=None)  # a busy machine is no reaso
 settings.load_profile("gnomon")
 
 pytest_plugins = [
+    "tests.fixtures.asyncpg_types",
     "tests.fixtures.postgres",
     "tests.fixtures.pgbouncer",
     "tests.fixtures.installed",

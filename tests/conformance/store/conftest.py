@@ -1,20 +1,30 @@
-"""The engines that must conform, each in its configurations."""
+"""The engines that must conform, each in its configurations.
+
+A store on PostgreSQL stays open from test to test, like the schema below it: to connect, and to
+plan each statement anew, took longer than the tests themselves. So these tests share an event loop.
+What a test leaves in the rows is taken out, and what it leaves running is waited for.
+"""
 
 from __future__ import annotations
 
-import inspect
+import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
 import pytest
+import pytest_asyncio
 
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.contracts.store import Store
+from gnomon.stores.postgres import open_postgres
+from gnomon.stores.sqlite import InlineRunner, open_sqlite
 from tests.fixtures.installed import INSTALLED_SHARD_COUNT
+from tests.fixtures.postgres import PostgresSchema
 
 pytest.register_assert_rewrite("tests.conformance.store.suite")
 
@@ -22,14 +32,17 @@ from tests.conformance.store.suite.entities.given import GivenEntities  # noqa: 
 from tests.conformance.store.suite.given import Caller, Given  # noqa: E402 - after the registration
 
 SHARD_COUNT = INSTALLED_SHARD_COUNT
+HERE = Path(__file__).parent
+QUIET_WITHIN_S = 5.0
 
 
 class Engine(NamedTuple):
     """A configuration of an engine: how to open it, and how to reach beneath it."""
 
-    open: Callable[[], Store]
+    open: Callable[[], Awaitable[Store]]  # one of the test's own
     execute_raw: Callable[[str], Sequence[Sequence[Any]]]
     caller_transaction: Caller | None
+    kept: Callable[[], Awaitable[Store]] | None = None  # one that is open, and stays so
     is_shared: bool = True
     arrives: bool = False  # first attempts are begun on arrival
 
@@ -62,6 +75,12 @@ ALL_WAYS = configurations("sqlite-memory", "sqlite-file", *POSTGRES)
 NO_SHARDS = configurations("sqlite-memory", "sqlite-file", "postgres")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
 @pytest.fixture(params=ATTEMPT_STATEMENTS)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     return engine_of(request, tmp_path)
@@ -74,20 +93,24 @@ def engine_of(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
         case "sqlite-file":
             return sqlite_file(tmp_path / "gnomon.db")
         case configuration:
-            dsn, schema = request.getfixturevalue("installed_schema")
-            engine = postgres(dsn, schema, POSTGRES[configuration])
-            return engine._replace(arrives=configuration == "postgres-in-place")
+            open_stores: OpenStores = request.getfixturevalue("open_stores")
+            place: PostgresSchema = request.getfixturevalue("installed_schema")
+            return postgres(open_stores, place, configuration)
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def store(engine: Engine) -> AsyncIterator[Store]:
-    opened = await opened_store(engine)
+    if engine.kept is not None:
+        yield await engine.kept()
+        await no_others()
+        return
+    opened = await engine.open()
     await opened.installation.migrate(shard_count=SHARD_COUNT)
     yield opened
     await opened.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def given(engine: Engine, store: Store) -> AsyncIterator[Given]:
     async with AsyncExitStack() as others:
 
@@ -97,7 +120,7 @@ async def given(engine: Engine, store: Store) -> AsyncIterator[Given]:
         async def open_another() -> Store:
             if not engine.is_shared:
                 return store
-            another = await opened_store(engine)
+            another = await engine.open()
             others.push_async_callback(another.close)
             return another
 
@@ -112,27 +135,26 @@ async def given(engine: Engine, store: Store) -> AsyncIterator[Given]:
         )
 
 
+async def no_others() -> None:
+    """What a test started in the background has ended: a hint on its way, and nothing else."""
+    if others := asyncio.all_tasks() - {asyncio.current_task()}:
+        _, left = await asyncio.wait(others, timeout=QUIET_WITHIN_S)
+        assert not left, f"still running after the test: {left}"
+
+
 @pytest.fixture
 def entities(given: Given) -> GivenEntities:
     return GivenEntities(given)
-
-
-async def opened_store(engine: Engine) -> Store:
-    found: Any = engine.open()
-    opened: Store = await found if inspect.isawaitable(found) else found
-    return opened
 
 
 # -- SQLite ---------------------------------------------------------------------------------------
 
 
 def sqlite_memory(request: pytest.FixtureRequest) -> Engine:
-    from gnomon.stores.sqlite import InlineRunner, open_sqlite
-
     runner = InlineRunner()
     request.addfinalizer(runner.connection.close)  # a runner that was given is not the store's
 
-    def open_it() -> Store:
+    async def open_it() -> Store:
         return open_sqlite(":memory:", clock=SystemClock(), entropy=SystemEntropy(), runner=runner)
 
     def execute_raw(sql: str) -> Sequence[Sequence[Any]]:
@@ -142,9 +164,7 @@ def sqlite_memory(request: pytest.FixtureRequest) -> Engine:
 
 
 def sqlite_file(path: Path) -> Engine:
-    from gnomon.stores.sqlite import open_sqlite
-
-    def open_it() -> Store:
+    async def open_it() -> Store:
         return open_sqlite(path, clock=SystemClock(), entropy=SystemEntropy())
 
     def execute_raw(sql: str) -> Sequence[Sequence[Any]]:
@@ -180,25 +200,65 @@ class SqliteCaller:
 # -- PostgreSQL -----------------------------------------------------------------------------------
 
 
-def postgres(dsn: str, schema: str, settings: dict[str, Any]) -> Engine:
-    from gnomon.stores.postgres import open_postgres
+class OpenStores:
+    """Stores in the schema that tests share, one for each configuration, and a way beneath them."""
 
-    def open_it() -> Any:
-        return open_postgres(
-            dsn, schema=schema, clock=SystemClock(), entropy=SystemEntropy(), **settings
-        )
+    def __init__(self) -> None:
+        self._place = PostgresSchema("", "")
+        self._stores: dict[str, Store] = {}
+        self._connection: psycopg.Connection[Any] | None = None
 
-    def execute_raw(sql: str) -> Sequence[Sequence[Any]]:
-        options = f"-c search_path={schema}"
-        with psycopg.connect(dsn, autocommit=True, options=options) as connection:
-            cursor = connection.execute(sql.encode())
-            return cursor.fetchall() if cursor.description else []
+    async def kept(self, place: PostgresSchema, configuration: str) -> Store:
+        """The one of the last test, unless that spoilt the schema."""
+        if place != self._place:
+            await self.close()
+            self._place = place
+        if configuration not in self._stores:
+            self._stores[configuration] = await opened(place, configuration)
+        return self._stores[configuration]
 
+    def execute_raw(self, sql: str) -> Sequence[Sequence[Any]]:
+        """As somebody with other tools does it."""
+        if self._connection is None:
+            dsn, schema = self._place
+            options = f"-c search_path={schema}"
+            self._connection = psycopg.connect(dsn, autocommit=True, options=options)
+        cursor = self._connection.execute(sql.encode())
+        return cursor.fetchall() if cursor.description else []
+
+    async def close(self) -> None:
+        """All of them. May be used again."""
+        for store in self._stores.values():
+            await store.close()
+        self._stores.clear()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def open_stores(shared_installation: object) -> AsyncIterator[OpenStores]:
+    found = OpenStores()
+    yield found
+    await found.close()
+
+
+async def opened(place: PostgresSchema, configuration: str) -> Store:
+    return await open_postgres(
+        place.dsn,
+        schema=place.schema,
+        clock=SystemClock(),
+        entropy=SystemEntropy(),
+        **POSTGRES[configuration],
+    )
+
+
+def postgres(open_stores: OpenStores, place: PostgresSchema, configuration: str) -> Engine:
     @asynccontextmanager
     async def caller() -> AsyncIterator[AsyncpgCaller]:
         import asyncpg
 
-        connection = await asyncpg.connect(dsn)
+        connection = await asyncpg.connect(place.dsn)
         transaction = connection.transaction()
         await transaction.start()
         try:
@@ -206,7 +266,13 @@ def postgres(dsn: str, schema: str, settings: dict[str, Any]) -> Engine:
         finally:
             await connection.close()
 
-    return Engine(open_it, execute_raw, caller)
+    return Engine(
+        partial(opened, place, configuration),
+        open_stores.execute_raw,
+        caller,
+        kept=partial(open_stores.kept, place, configuration),
+        arrives=configuration == "postgres-in-place",
+    )
 
 
 class AsyncpgCaller:
