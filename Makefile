@@ -87,7 +87,7 @@ sbom: $(SETUP_STAMP) ## Write dist/sbom.json, the bill of materials of the locke
 .PHONY: clean
 clean: ## Remove .venv, the peers' environments and what tools left behind (not the data in ./var)
 	rm -rf $(VENV) .venv-peers build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests $(wildcard benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests $(wildcard benchmarks examples scripts) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 ##@ Test
 
