@@ -22,7 +22,9 @@ pytest_plugins = [
 ]
 
 HERE = Path(__file__).parent
-FAULT_TIMEOUT_S = 180  # the whole of a test that starts processes; its waits are shorter
+# The whole of a test that starts processes or lives through many worlds, on a machine that has much
+# else to do. It is there for what hangs: the waits in a test are shorter.
+TIMEOUTS_S = {"fault": 300, "acceptance": 300, "simulation": 300}
 POSTGRES_FIXTURES = frozenset(
     {"postgres", "postgres_schema", "installed_schema", "durable_postgres", "syncing_postgres"}
 )
@@ -35,7 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.postgres)
         if HERE / "fault" in item.path.parents:
             item.add_marker(pytest.mark.fault)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(FAULT_TIMEOUT_S))
         if HERE / "acceptance" in item.path.parents:
             item.add_marker(pytest.mark.acceptance)
+        folder = item.path.relative_to(HERE).parts[0]
+        if folder in TIMEOUTS_S and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUTS_S[folder]))
