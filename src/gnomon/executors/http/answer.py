@@ -7,17 +7,37 @@ changes nothing, and must not cost the attempt the rest of its time.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from typing import Protocol
 
 import aiohttp
+from aiohttp.streams import StreamReader
 
 RETRY_AFTER_MAX = timedelta(hours=1)
 _PATIENCE_CODES = (429, 503)
 
 
+class Response(Protocol):
+    """What is asked of an answer, whoever got it."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def content(self) -> StreamReader: ...
+
+    def close(self) -> None:
+        """Hang up."""
+        ...
+
+
 async def read_beginning(
-    response: aiohttp.ClientResponse, limit: asyncio.Timeout, *, bytes_max: int, patience_s: float
+    response: Response, limit: asyncio.Timeout, *, bytes_max: int, patience_s: float
 ) -> bytes:
     """As much of the body as comes in time, up to the bound."""
     content = response.content
@@ -43,7 +63,7 @@ async def read_beginning(
     return bytes(body)
 
 
-def patience_of(response: aiohttp.ClientResponse, now: datetime) -> timedelta | None:
+def patience_of(response: Response, now: datetime) -> timedelta | None:
     """How long the receiver wants to be left alone, if its status says so."""
     if response.status not in _PATIENCE_CODES:
         return None

@@ -46,6 +46,12 @@ class BoundedHandler(ResponseHandler):
         for start in range(0, len(data), PIECE_BYTES):
             self._take(data[start : start + PIECE_BYTES])
 
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's
+        """Asked for after every read, mostly of a receiver that was never told to pause: then there
+        is nothing left to parse, either."""
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
+
     def _take(self, piece: bytes) -> None:
         if self._messages_left >= 0 and self._bytes_left >= 0:
             super().data_received(piece)

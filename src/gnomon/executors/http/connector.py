@@ -15,7 +15,6 @@ from typing import cast
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 
 from gnomon.executors.http.bounded_handler import BoundedHandler
@@ -113,25 +112,6 @@ class CheckedConnector(aiohttp.TCPConnector):
         self._checked_resolver = resolver
         self._proxy_resolves = proxy_resolves
 
-    async def connect(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's
-    ) -> Connection:
-        connection = await super().connect(req, traces, timeout)
-        if req.proxy is not None:  # the other end is the proxy
-            return connection
-        try:
-            peer = connection.transport and connection.transport.get_extra_info("peername")
-            if not peer:
-                raise aiohttp.ServerDisconnectedError
-            self._policy.check(req.url.raw_host or "", req.url.port or 0, [peer[0]])
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
     async def _create_connection(
         self,
         req: aiohttp.ClientRequest,
@@ -139,12 +119,25 @@ class CheckedConnector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's
     ) -> ResponseHandler:
         if req.proxy is None:
-            return await super()._create_connection(req, traces, timeout)
+            return self._checked(req, await super()._create_connection(req, traces, timeout))
         await self._check_before_proxy(req)
         try:
             return await super()._create_connection(req, traces, timeout)
         except aiohttp.ClientConnectorDNSError as exc:  # of the proxy: nothing else is looked up
             raise aiohttp.ClientProxyConnectionError(req.connection_key, exc.os_error) from exc
+
+    def _checked(self, req: aiohttp.ClientRequest, handler: ResponseHandler) -> ResponseHandler:
+        """Once is enough: a connection is kept for its host and port only, and its other end stays
+        what it is."""
+        try:
+            peer = handler.transport and handler.transport.get_extra_info("peername")
+            if not peer:
+                raise aiohttp.ServerDisconnectedError
+            self._policy.check(req.url.raw_host or "", req.url.port or 0, [peer[0]])
+        except BaseException:
+            handler.close()
+            raise
+        return handler
 
     async def _check_before_proxy(self, req: aiohttp.ClientRequest) -> None:
         """What is written as an address was checked when the URL was admitted."""

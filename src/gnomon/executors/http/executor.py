@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 import aiohttp
-from multidict import CIMultiDict
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from gnomon.clock import SystemClock
@@ -24,6 +24,7 @@ from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer
 from gnomon.executors.http.answer import patience_of, read_beginning
+from gnomon.executors.http.caller import Caller, Response
 from gnomon.executors.http.config import HttpConfig, host_of
 from gnomon.executors.http.connector import CheckedConnector, Lookup
 from gnomon.executors.http.dns import DnsLookups
@@ -48,8 +49,6 @@ ANSWER_BYTES_MAX = 64 * 1024  # read
 ANSWER_STORED_BYTES_MAX = 2048
 DESTINATIONS_MAX = 4096
 _GONE = 410
-_SENT_ONCE_ANYWAY = frozenset({"POST", "PATCH"})  # aiohttp repeats only what is safe to repeat
-_NO_MIDDLEWARES = ()
 
 
 class HttpExecutor:
@@ -73,11 +72,11 @@ class HttpExecutor:
         self._login = self._proxy.login if self._proxy else None
         self._keys = SigningKeys((targets or {}).values())
         self._destination = lru_cache(DESTINATIONS_MAX)(self._admitted)
-        self._preparer = RequestBuilder(secrets or {}, self._policy)
+        self._preparer = RequestBuilder(secrets or {}, self._policy, login=self._login)
         self._rates = HostRates(config.rate_per_host_max)
         self._own_lookups = DnsLookups()
         self._lookup = lookup or self._own_lookups
-        self._session: aiohttp.ClientSession | None = None
+        self._caller: Caller | None = None
 
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
@@ -94,9 +93,9 @@ class HttpExecutor:
         return self._failed(order, _error_of(error), error)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            await caller.close()
         await self._own_lookups.close()
 
     async def _call(self, order: AttemptRequest, effect: Http, limit: asyncio.Timeout) -> Outcome:
@@ -104,12 +103,8 @@ class HttpExecutor:
         there = self._destination(effect.url)
         if self._config.rate_per_host_max:
             await self._take_turn(there.url, limit)
-        headers, body, revealed = self._preparer.prepare(order, effect, there, self._clock.now())
-        async with self._opened().request(
-            effect.method, there.url, headers=headers, data=body, allow_redirects=False,
-            proxy=there.proxy, proxy_headers=self._login_beside(headers, there),
-            middlewares=_NO_MIDDLEWARES if effect.method in _SENT_ONCE_ANYWAY else None,
-        ) as response:  # fmt: skip
+        message, revealed = self._preparer.prepare(order, effect, there, self._clock.now())
+        with await self._opened().send(there, effect.method, message) as response:
             answer = await read_beginning(
                 response,
                 limit,
@@ -119,15 +114,6 @@ class HttpExecutor:
             self._observer.observe("http_answer_bytes", len(answer))
             return self._outcome(effect, response, _text_of(answer, revealed))
 
-    def _login_beside(
-        self, headers: CIMultiDict[str], there: Destination
-    ) -> Mapping[str, str] | None:
-        """The login for the proxy: with CONNECT; or, where there is none, in every request."""
-        if there.proxy is None or self._login is None or there.url.scheme == "https":
-            return self._login if there.proxy else None
-        headers.update(self._login)
-        return None
-
     def _admitted(self, text: str) -> Destination:
         """A URL that may be called. Most are called again and again, so they are remembered."""
         validate_url(text)
@@ -136,7 +122,7 @@ class HttpExecutor:
         # `localhost` said to the proxy would be the proxy's own machine.
         is_local = self._policy.is_local(host_of(url.raw_host or ""))
         proxy = self._proxy.url if self._proxy and not is_local else None
-        return Destination(url, self._keys.of(url), proxy)
+        return Destination.of(url, self._keys.of(url), proxy)
 
     async def _take_turn(self, url: URL, limit: asyncio.Timeout) -> None:
         """Wait for the host's next turn, if it comes while the attempt has time."""
@@ -148,31 +134,22 @@ class HttpExecutor:
         if wait_s:
             await asyncio.sleep(wait_s)
 
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=CheckedConnector(
-                    self._policy,
-                    lookup=self._lookup,
-                    limit=self._config.connections_max,
-                    limit_per_host=self._config.connections_per_host_max,
-                    keepalive_timeout=self._config.keep_alive.total_seconds(),
-                    proxy=self._proxy,
-                    proxy_resolves=self._config.proxy_resolves,
-                ),
-                timeout=aiohttp.ClientTimeout(
-                    total=None, sock_connect=self._config.connect_timeout.total_seconds()
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),  # one action's cookies are no other's
-                auto_decompress=False,
-                trust_env=False,
-                middlewares=(_send_once,),
+    def _opened(self) -> Caller:
+        if self._caller is None:
+            connector = CheckedConnector(
+                self._policy,
+                lookup=self._lookup,
+                limit=self._config.connections_max,
+                limit_per_host=self._config.connections_per_host_max,
+                keepalive_timeout=self._config.keep_alive.total_seconds(),
+                proxy=self._proxy,
+                proxy_resolves=self._config.proxy_resolves,
             )
-        return self._session
+            connect_s = self._config.connect_timeout.total_seconds()
+            self._caller = Caller(connector, connect_timeout_s=connect_s, login=self._login)
+        return self._caller
 
-    def _outcome(
-        self, effect: Http, response: aiohttp.ClientResponse, answer: str | None
-    ) -> Outcome:
+    def _outcome(self, effect: Http, response: Response, answer: str | None) -> Outcome:
         status = response.status
         if status in effect.success or (not effect.success and 200 <= status <= 299):
             return Succeeded(answer=answer)
@@ -225,23 +202,6 @@ class _TooManyError(Exception):
         self.wait = wait
 
 
-class _BrokenOffError(aiohttp.ClientError):
-    """The connection broke while a request was under way. Unlike its causes, aiohttp does not
-    answer it by sending the request again."""
-
-
-async def _send_once(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    try:
-        return await handler(request)
-    except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError):
-        raise  # nothing was sent
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as exc:
-        reset = isinstance(exc, aiohttp.ClientOSError)
-        raise _BrokenOffError("connection reset" if reset else "connection closed") from exc
-
-
 _TOO_LARGE = ("Got more than", "Too many headers", "Too many trailers")  # aiohttp's words
 _ERRNO_TEXTS = {
     errno.ECONNREFUSED: "connection refused",
@@ -281,15 +241,13 @@ def _error_of(exc: Exception) -> str:  # noqa: C901, PLR0911, PLR0912 - a table
             return "TLS failed"
         case aiohttp.ClientConnectorError():
             return _ERRNO_TEXTS.get(exc.os_error.errno or 0, "connection failed")
-        case _BrokenOffError():
-            return f"{exc} before an answer"
         case aiohttp.ServerDisconnectedError():
             return "connection closed before an answer"
         case aiohttp.ClientOSError():
             return "connection reset before an answer"
-        case aiohttp.ClientResponseError(message=text) if any(map(text.__contains__, _TOO_LARGE)):
+        case HttpProcessingError(message=text) if any(map(text.__contains__, _TOO_LARGE)):
             return "answer too large"
-        case aiohttp.ClientResponseError():
+        case HttpProcessingError():
             return "answer is not HTTP"
         case aiohttp.InvalidURL() | InvalidSpec() | ValueError() | TypeError():
             return "request not valid"

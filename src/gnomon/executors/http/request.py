@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
-from multidict import CIMultiDict
 from yarl import URL
 
 from gnomon import __version__
@@ -16,10 +16,17 @@ from gnomon.contracts.executor import AttemptRequest
 from gnomon.executors.http.config import host_of
 from gnomon.executors.http.policy import Policy
 from gnomon.executors.http.targets import Keys
+from gnomon.model.effects import METHODS_WITHOUT_BODY
 from gnomon.model.secret import SECRET_PREFIX, Secret, secret_name
 from gnomon.model.signature import signature_headers
 from gnomon.model.spec import Http
 from gnomon.model.timestamp import rfc3339
+
+_AGENT = f"gnomon/{__version__}"
+_OWN_NAMES = {
+    name.lower(): name for name in ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+}
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class SecretRefusedError(Exception):
@@ -40,36 +47,53 @@ class Destination(NamedTuple):
     url: URL
     keys: Keys
     proxy: URL | None
+    is_relayed: bool  # the proxy gets the request itself, and is not just asked for a tunnel
+    place: str  # what stands behind the method: target, version, host
+
+    @classmethod
+    def of(cls, url: URL, keys: Keys, proxy: URL | None) -> Self:
+        is_relayed = proxy is not None and url.scheme != "https"
+        target = str(url) if is_relayed else url.raw_path_qs
+        place = f"{target} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
+        return cls(url, keys, proxy, is_relayed, place)
 
 
 class PreparedRequest(NamedTuple):
-    """A request, ready to be sent; `revealed` are the secrets in its headers."""
+    """A request as it is sent; `revealed` are the secrets in its headers."""
 
-    headers: CIMultiDict[str]
-    body: bytes | None
+    message: bytes
     revealed: tuple[Secret, ...]
 
 
 class RequestBuilder:
     """Makes requests out of orders."""
 
-    def __init__(self, secrets: Mapping[str, HeaderSecret], policy: Policy) -> None:
+    def __init__(
+        self,
+        secrets: Mapping[str, HeaderSecret],
+        policy: Policy,
+        *,
+        login: Mapping[str, str] | None = None,
+    ) -> None:
         self._secrets = secrets
         self._policy = policy
+        self._login = login or {}  # for the proxy
 
     def prepare(
         self, order: AttemptRequest, effect: Http, there: Destination, now: datetime
     ) -> PreparedRequest:
-        """The request of an attempt, signed if its target has keys. Errors: SecretRefusedError."""
-        headers: CIMultiDict[str] = CIMultiDict({"User-Agent": f"gnomon/{__version__}"})
+        """The request of an attempt, signed if its target has keys. Errors: SecretRefusedError,
+        ValueError."""
+        headers = {"User-Agent": _AGENT, "Accept": "*/*"}
         body = _body_of(effect, headers)
         revealed = self._add_headers(headers, effect, there.url) if effect.headers else ()
+        key, attempt_no = order.key, order.attempt_no
         timestamp, expires = int(now.timestamp()), int(order.deadline.timestamp())
         headers.update({
             "Accept-Encoding": "identity",
-            "Webhook-Id": order.key,
+            "Webhook-Id": key,
             "Webhook-Timestamp": str(timestamp),
-            "Gnomon-Attempt": str(order.attempt_no),
+            "Gnomon-Attempt": str(attempt_no),
             "Gnomon-Expires": str(expires),
             "Gnomon-Attempt-Id": str(order.attempt_id),
             "Gnomon-Scheduled-At": rfc3339(order.scheduled_at),
@@ -78,21 +102,26 @@ class RequestBuilder:
             headers.update(
                 signature_headers(
                     there.keys,
-                    id=order.key,
-                    attempt_no=order.attempt_no,
+                    id=key,
+                    attempt_no=attempt_no,
                     expires=expires,
                     timestamp=timestamp,
-                    body=body or b"",
+                    body=body,
                 )
             )
-        return PreparedRequest(headers, body, revealed)
+        if there.is_relayed:
+            headers.update(self._login)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        head = f"{effect.method} {there.place}{lines}\r\n"
+        return PreparedRequest(head.encode() + body, revealed)
 
-    def _add_headers(self, headers: CIMultiDict[str], effect: Http, url: URL) -> tuple[Secret, ...]:
+    def _add_headers(self, headers: dict[str, str], effect: Http, url: URL) -> tuple[Secret, ...]:
         revealed = []
-        for name, value in effect.headers.items():
+        for given, value in effect.headers.items():
+            name = _OWN_NAMES.get(given.lower(), given)  # it takes the place of ours
             if value.startswith(SECRET_PREFIX):
                 secret = self._secret(value, url)
-                headers[name] = secret.reveal()
+                headers[name] = _one_line(secret)
                 # `Bearer …`, or what follows it: a receiver may repeat either.
                 revealed += [secret, *map(Secret, secret.reveal().split(" ", 1)[1:])]
             else:
@@ -110,11 +139,24 @@ class RequestBuilder:
         return secret.value
 
 
-def _body_of(effect: Http, headers: CIMultiDict[str]) -> bytes | None:
+def _body_of(effect: Http, headers: dict[str, str]) -> bytes:
+    body = b""
     if effect.json is not None:
         headers["Content-Type"] = "application/json"
-        return msgspec.json.encode(effect.json)
-    if effect.body is not None:
+        body = msgspec.json.encode(effect.json)
+    elif effect.body is not None:
         headers["Content-Type"] = "text/plain; charset=utf-8"
-        return effect.body.encode()
-    return None
+        body = effect.body.encode()
+    elif effect.method not in METHODS_WITHOUT_BODY:
+        headers["Content-Type"] = "application/octet-stream"
+    if body or effect.method not in METHODS_WITHOUT_BODY:
+        headers["Content-Length"] = str(len(body))
+    return body
+
+
+def _one_line(secret: Secret) -> str:
+    """A secret that would be more than its header is not sent. Errors: ValueError."""
+    text = secret.reveal()
+    if _CONTROL.search(text):
+        raise ValueError("a secret holds a control character")
+    return text
