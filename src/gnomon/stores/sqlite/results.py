@@ -7,7 +7,6 @@ results, it is one result after the other.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,7 +18,7 @@ from gnomon.model.errors import check
 from gnomon.model.transition import Verdict
 from gnomon.stores._attempts import finished_attempt, interrupted_attempt
 from gnomon.stores.sqlite.queries import SQL, fetch_one
-from gnomon.stores.sqlite.rows import encode_attempt, micros, micros_or_none
+from gnomon.stores.sqlite.rows import encode_attempt, encode_texts, micros, micros_or_none
 
 Connection = sqlite3.Connection
 Parameters = dict[str, Any]
@@ -32,7 +31,7 @@ def finish_attempts(
 ) -> list[Recorded]:
     """What became of each, in order."""
     plain = [finish for finish in finishes if is_plain(finish)]
-    if plain and _finish_plain(connection, plain, micros(now)):
+    if plain and _finish_plain(connection, plain, owner, now):
         if len(plain) == len(finishes):
             return [Recorded.APPLIED] * len(plain)
         done = {finish.attempt_id for finish in plain}
@@ -46,14 +45,16 @@ def finish_attempts(
     ]
 
 
-def _finish_plain(connection: Connection, finishes: Sequence[FinishRequest], now_us: int) -> bool:
+def _finish_plain(
+    connection: Connection, finishes: Sequence[FinishRequest], owner: str, now: datetime
+) -> bool:
     """End them all, or none and say so."""
     batch = {
-        "shards": json.dumps([finish.shard for finish in finishes]),
+        "told": encode_texts([_told(finish, owner, now) for finish in finishes]),
         "packed": b"".join(
             part.bytes for finish in finishes for part in (finish.guid, finish.attempt_id)
         ),
-        "now": now_us,
+        "now": micros(now),
     }
     connection.execute("SAVEPOINT plain")
     connection.execute(SQL["finish_plain_archive"], batch)
@@ -74,7 +75,9 @@ def _finish_one(
     if fenced is None:
         return _finish_late(connection, row, finish, owner, now)
     row["interrupted"] -= fenced["swept"]  # the sweeper had counted it: it is counted anew
-    if fenced["swept"] or not is_plain(finish):
+    if is_plain(finish) and not fenced["swept"]:
+        row["last_attempt"] = _told(finish, owner, now)
+    else:
         attempt = finished_attempt(finish, owner, now)
         row["last_attempt"] = encode_attempt(attempt)
         connection.execute(SQL["log_attempt"], row | _log_fields(attempt))
@@ -129,14 +132,21 @@ def _apply(connection: Connection, verdict: Verdict, row: Parameters, reschedule
 
 
 def is_plain(finish: FinishRequest) -> bool:
-    """The first attempt succeeded, ended its action and had nothing to say: its row tells all."""
+    """The first attempt succeeded and ended its action: the finished row tells all, and is its only
+    record."""
     return (
         finish.attempt_no == 1
         and finish.outcome == "succeeded"
         and finish.verdict.state is State.DONE
-        and finish.answer is None
         and finish.verdict.reason is None
     )
+
+
+def _told(finish: FinishRequest, owner: str, now: datetime) -> str | None:
+    """A plain attempt, if it had an answer: the columns of the finished row do not hold it."""
+    if finish.answer is None:
+        return None
+    return encode_attempt(finished_attempt(finish, owner, now))
 
 
 def finish_row(finish: FinishRequest, now_us: int) -> Parameters:

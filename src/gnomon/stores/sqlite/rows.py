@@ -54,6 +54,10 @@ def encode_attempt(attempt: Attempt) -> str:
     return _ENCODER.encode(attempt).decode()
 
 
+def encode_texts(texts: Sequence[str | None]) -> str:
+    return _ENCODER.encode(texts).decode()
+
+
 def running_attempt(row: Row) -> Attempt | None:
     """The attempt that runs, if one does. The columns of the view `live_action`."""
     if not row["running"]:

@@ -1,6 +1,6 @@
 -- name: finish_plain_archive
--- First-time successes, all at once: `shards` has the shard of each, `packed` its guid and attempt
--- id, 16 bytes and 16 bytes. A retention of nothing leaves nothing.
+-- First-time successes, all at once: `told` has the attempt of each that had an answer, `packed` its
+-- guid and attempt id, 16 bytes and 16 bytes. A retention of nothing leaves nothing.
 INSERT INTO finished_action (
     id, shard_id, guid, state, queue, priority, keyed, created_at, updated_at, occurrence_no,
     occurrence_at, attempts, succeeded, failed, interrupted, consecutive_failures,
@@ -10,11 +10,12 @@ INSERT INTO finished_action (
 SELECT
     a.id, a.shard_id, a.guid, 'done', a.queue, a.priority, a.keyed, a.created_at, a.updated_at,
     a.occurrence_no, a.occurrence_at, a.attempts + 1, a.succeeded + 1, a.failed, a.interrupted, 0,
-    0, 0, q.attempt_id, q.began_at, :now, :now + a.retention_us, a.last_attempt, a.spec
-FROM json_each(:shards) AS s
+    0, 0, q.attempt_id, q.began_at, :now, :now + a.retention_us,
+    coalesce(s.value, a.last_attempt), a.spec
+FROM json_each(:told) AS s
 CROSS JOIN processing_queue AS q
 CROSS JOIN scheduled_action AS a
-WHERE q.shard_id = s.value AND q.guid = substr(:packed, s.key * 32 + 1, 16)
+WHERE q.guid = substr(:packed, s.key * 32 + 1, 16)
     AND q.attempt_id = substr(:packed, s.key * 32 + 17, 16) AND q.running = 1
     AND a.shard_id = q.shard_id AND a.guid = q.guid AND a.retention_us > 0;
 
@@ -23,10 +24,10 @@ WHERE q.shard_id = s.value AND q.guid = substr(:packed, s.key * 32 + 1, 16)
 DELETE FROM processing_queue
 WHERE guid IN (
     SELECT q.guid
-    FROM json_each(:shards) AS s
+    FROM json_each(:told) AS s
     CROSS JOIN processing_queue AS q
     CROSS JOIN scheduled_action AS a
-    WHERE q.shard_id = s.value AND q.guid = substr(:packed, s.key * 32 + 1, 16)
+    WHERE q.guid = substr(:packed, s.key * 32 + 1, 16)
         AND q.attempt_id = substr(:packed, s.key * 32 + 17, 16) AND q.running = 1
         AND a.shard_id = q.shard_id AND a.guid = q.guid
 );
@@ -35,9 +36,9 @@ WHERE guid IN (
 DELETE FROM scheduled_action
 WHERE rowid IN (
     SELECT a.rowid
-    FROM json_each(:shards) AS s
+    FROM json_each(:told) AS s
     CROSS JOIN scheduled_action AS a
-    WHERE a.shard_id = s.value AND a.guid = substr(:packed, s.key * 32 + 1, 16)
+    WHERE a.guid = substr(:packed, s.key * 32 + 1, 16)
 );
 
 -- name: finish_fence
