@@ -10,6 +10,10 @@ import time
 
 import uvloop
 
+# Loaded by who begins to work, so here before the word: a process begins once.
+import gnomon.executors.http.executor
+import gnomon.stages.relays
+import gnomon.stages.service  # noqa: F401 - see above
 from benchmarks.profiling import StoreProfile
 from benchmarks.sides.worker import Tally, options
 from gnomon.app import App

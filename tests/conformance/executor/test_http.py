@@ -144,6 +144,36 @@ async def test_a_body_is_sent_as_it_is(executor: HttpExecutor, receiver: Receive
     assert "text/csv" == receiver.requests[0].headers["Content-Type"]
 
 
+async def test_a_header_of_the_user_takes_the_place_of_ours(
+    executor: HttpExecutor, receiver: Receiver
+) -> None:
+    """However it is written, it is sent once; but an answer is never wanted packed."""
+    headers = {
+        "USER-agent": "ann", "accept": "text/csv", "content-TYPE": "x/y", "Accept-encoding": "br",
+    }  # fmt: skip
+    await executor.execute(order_of(Http("POST", f"{receiver.url}/ok", headers=headers, json=1)))
+    sent = receiver.requests[0].headers
+    names = ("User-Agent", "Accept", "Content-Type", "Accept-Encoding")
+    expected = [["ann"], ["text/csv"], ["x/y"], ["identity"]]
+    assert expected == [sent.getall(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "length"),
+    [
+        ("GET", None, None), ("HEAD", None, None), ("POST", None, "0"), ("DELETE", "", "0"),
+        ("PUT", "ü", "2"), ("DELETE", "ab", "2"),
+    ],
+)  # fmt: skip
+async def test_the_length_of_a_body_is_told(
+    executor: HttpExecutor, receiver: Receiver, method: str, body: str | None, length: str | None
+) -> None:
+    """In bytes; where no body is expected, there is none to tell of."""
+    await executor.execute(order_of(Http(method, f"{receiver.url}/ok", body=body)))
+    assert length == receiver.requests[0].headers.get("Content-Length")
+    assert (body or "").encode() == receiver.bodies[0]
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
 async def test_every_method_is_sent(
     executor: HttpExecutor, receiver: Receiver, method: str

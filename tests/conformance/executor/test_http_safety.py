@@ -177,6 +177,16 @@ async def test_a_secret_is_not_sent_in_the_open(calling: Calling) -> None:
     assert Failed(error="a header names no secret that this host may get") == outcome
 
 
+@pytest.mark.parametrize("end", ["\r\nx-forged: 1", "\n", "\x00", "\x7f"])
+async def test_a_secret_is_one_header(calling: Calling, receiver: Receiver, end: str) -> None:
+    """A file with a line too much makes no header more: nothing is sent."""
+    executor = calling.executor(secrets=token("127.0.0.1", value=f"Bearer canary-7{end}"))
+    outcome = await post(executor, f"{receiver.url}/ok", headers=HEADERS)
+    assert Failed(error="request not valid") == outcome
+    assert [] == receiver.requests
+    assert "canary" not in str(calling.noting.events)
+
+
 async def test_a_receiver_that_repeats_a_secret_is_not_believed(
     calling: Calling, receiver: Receiver
 ) -> None:
