@@ -36,6 +36,8 @@ from gnomon.stores.sqlite.rows import (
 )
 from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, browse, read, write
 
+GUID_BYTES = 16
+
 
 class SqliteActions(SqliteVerbs):
     """The `ActionStore` of this engine. One writer at a time: a read in a write is a lock."""
@@ -214,21 +216,23 @@ class SqliteActions(SqliteVerbs):
 def _create(
     connection: Connection, drafts: Sequence[ActionDraft], now: datetime, creator: str | None
 ) -> list[ChangeResult | None]:
-    rows = [draft_row(draft, micros(now)) | {"creator": creator} for draft in drafts]
-    if len(rows) > 1 and _create_bulk(connection, rows):
+    now_us = micros(now)
+    if len(drafts) > 1 and _create_bulk(connection, bulk_row(drafts, now_us, creator)):
         return [ChangeResult(action=drafted_action(draft, created_at=now)) for draft in drafts]
     return [
-        _create_one(connection, draft, row, now) for draft, row in zip(drafts, rows, strict=True)
+        _create_one(connection, draft, draft_row(draft, now_us) | {"creator": creator}, now)
+        for draft in drafts
     ]
 
 
-def _create_bulk(connection: Connection, rows: Sequence[dict[str, Any]]) -> bool:
+def _create_bulk(connection: Connection, bulk: dict[str, Any]) -> bool:
     """Store them all; or, if one exists already, none and say so."""
-    bulk = bulk_row(rows)
+    wanted = len(bulk["packed"]) // GUID_BYTES
+    (before,) = connection.execute(SQL["last_row"]).fetchone()
     connection.execute("SAVEPOINT bulk")
-    is_stored = connection.execute(SQL["create_bulk"], bulk).rowcount == len(rows)
+    is_stored = connection.execute(SQL["create_bulk"], bulk).rowcount == wanted
     if is_stored:
-        connection.execute(SQL["append_incoming_bulk"], bulk)
+        connection.execute(SQL["append_incoming_bulk"], {"before": before})
     else:
         connection.execute("ROLLBACK TO bulk")
     connection.execute("RELEASE bulk")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +35,7 @@ def micros_or_none(moment: datetime | None) -> int | None:
     return None if moment is None else micros(moment)
 
 
+@lru_cache(maxsize=256)  # there are few of them
 def duration_us(duration: timedelta) -> int:
     return duration.days * 86_400_000_000 + duration.seconds * 1_000_000 + duration.microseconds
 
@@ -153,19 +155,30 @@ def draft_row(draft: ActionDraft, now_us: int) -> dict[str, Any]:
     }
 
 
-# In the order in which `create_bulk` takes them.
-BULK_FIELDS = (
-    "id", "shard", "queue", "priority", "timeout_us", "retention_us", "keyed", "scheduled_at",
-    "occurrence_at", "expires_at", "spec",
-)  # fmt: skip
-
-
-def bulk_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def bulk_row(drafts: Sequence[ActionDraft], now_us: int, creator: str | None) -> dict[str, Any]:
     """Many drafts as one set of parameters: the whole bulk is one statement."""
-    drafts = [[row[field] for field in BULK_FIELDS] for row in rows]
     return {
-        "drafts": _ENCODER.encode(drafts).decode(),
-        "packed": b"".join(row["guid"] for row in rows),
-        "now": rows[0]["now"],
-        "creator": rows[0]["creator"],
+        "drafts": _ENCODER.encode(list(map(_bulk_fields, drafts))).decode(),
+        "packed": b"".join([draft.guid.bytes for draft in drafts]),
+        "now": now_us,
+        "creator": creator,
     }
+
+
+def _bulk_fields(draft: ActionDraft) -> tuple[object, ...]:
+    """In the order in which `create_bulk` takes them."""
+    spec, due = draft.spec, draft.scheduled_at
+    due_us = micros(due)
+    return (
+        draft.id,
+        draft.shard,
+        spec.queue,
+        spec.priority,
+        duration_us(spec.timeout),
+        duration_us(draft.retention),
+        int(draft.keyed),
+        due_us,
+        due_us if draft.occurrence_at is due else micros(draft.occurrence_at),
+        micros_or_none(draft.expires_at),
+        encode_spec(spec),
+    )

@@ -10,29 +10,36 @@ SELECT
 WHERE NOT EXISTS (SELECT 1 FROM finished_action WHERE id = :id AND guid = :guid)
 ON CONFLICT DO NOTHING;
 
+-- name: last_row
+SELECT coalesce(max(rowid), 0) FROM scheduled_action;
+
 -- name: create_bulk
--- The same for many at once, as JSON arrays; `packed` has their guids, 16 bytes each.
+-- The same for many at once, as JSON arrays; `packed` has their guids, 16 bytes each. Only a guid out
+-- of an idempotency key can have been there before.
 INSERT INTO scheduled_action (
     id, shard_id, guid, state, queue, priority, timeout_us, retention_us, keyed,
     created_at, updated_at, scheduled_at, occurrence_no, occurrence_at, expires_at, creator, spec
 )
 SELECT
-    d.value ->> 0, d.value ->> 1, substr(:packed, d.key * 16 + 1, 16), 'active', d.value ->> 2,
-    d.value ->> 3, d.value ->> 4, d.value ->> 5, d.value ->> 6,
-    :now, :now, d.value ->> 7, 1, d.value ->> 8, d.value ->> 9, :creator, d.value ->> 10
+    json_extract(d.value, '$[0]'), json_extract(d.value, '$[1]'),
+    substr(:packed, d.key * 16 + 1, 16), 'active', json_extract(d.value, '$[2]'),
+    json_extract(d.value, '$[3]'), json_extract(d.value, '$[4]'), json_extract(d.value, '$[5]'),
+    json_extract(d.value, '$[6]'), :now, :now, json_extract(d.value, '$[7]'), 1,
+    json_extract(d.value, '$[8]'), json_extract(d.value, '$[9]'), :creator,
+    json_extract(d.value, '$[10]')
 FROM json_each(:drafts) AS d
-WHERE NOT EXISTS (
+WHERE NOT (json_extract(d.value, '$[6]') AND EXISTS (
     SELECT 1 FROM finished_action AS f
-    WHERE f.id = d.value ->> 0 AND f.guid = substr(:packed, d.key * 16 + 1, 16)
-)
+    WHERE f.id = json_extract(d.value, '$[0]') AND f.guid = substr(:packed, d.key * 16 + 1, 16)
+))
 ON CONFLICT DO NOTHING;
 
 -- name: append_incoming_bulk
+-- What was stored since: new rows are the last ones.
 INSERT INTO incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
-SELECT
-    d.value ->> 1, :now, substr(:packed, d.key * 16 + 1, 16), d.value ->> 2, d.value ->> 3,
-    d.value ->> 7
-FROM json_each(:drafts) AS d;
+SELECT shard_id, updated_at, guid, queue, priority, scheduled_at
+FROM scheduled_action
+WHERE rowid > :before;
 
 -- name: append_incoming
 INSERT INTO incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
