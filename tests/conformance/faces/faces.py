@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import aiohttp
 import grpc
 from google.protobuf.json_format import MessageToDict
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from gnomon.cli.root import root
 from gnomon.client import Client
 from gnomon.contracts.store import Selection
-from gnomon.gateways.errors import row_of
+from gnomon.gateways.errors import EXIT_FINDINGS, row_of
 from gnomon.model.errors import GnomonError, Unavailable
 from gnomon.model.limits import Limit, LimitKind
 from gnomon.model.spec import Mock, Spec
@@ -29,6 +31,7 @@ from gnomon.v1.scheduler_pb2_grpc import SchedulerServiceStub
 WITHIN_S = 30.0
 KIND = "ad"
 Shown = dict[str, Any]
+_COMMAND = get_command(root)  # once: making it takes longer than most commands
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not an error of the test
@@ -366,16 +369,18 @@ class Cli:
         return json.loads(await asyncio.to_thread(self._run, [*arguments, "--json"]))
 
     def _run(self, arguments: list[str]) -> str:
-        done = CliRunner().invoke(root, arguments)
-        match done.exception:
-            case None:
-                return done.stdout
-            case GnomonError() as exc:
-                raise refusal_of(exc)
-            case SystemExit(code=14):  # of the doctor: it found something
-                return done.stdout
-            case exc:
+        with CliRunner().isolation() as (shown, _, _):
+            try:
+                _COMMAND.main(args=arguments, prog_name="gnomon")
+            except GnomonError as exc:
+                raise refusal_of(exc) from exc
+            except SystemExit as exc:
+                if exc.code not in (0, EXIT_FINDINGS):
+                    raise AssertionError(f"{arguments}: exit code {exc.code}") from exc
+            except Exception as exc:
                 raise AssertionError(f"{arguments}: {exc!r}") from exc
+            sys.stdout.flush()
+            return shown.getvalue().decode()
 
 
 _COMMANDS: dict[str, tuple[list[str], list[str], Any]] = {
