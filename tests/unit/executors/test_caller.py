@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gnomon.executors.http.caller import Response
+from gnomon.executors.http.caller import HttpResponse
 
 
 class Connection:
@@ -27,11 +27,11 @@ class Connection:
         self.ended.append("kept")
 
 
-def answered(connection: Any) -> Response:
+def answered(connection: Any) -> HttpResponse:
     headers = CIMultiDictProxy[str](CIMultiDict())
     message: Any = SimpleNamespace(code=200, headers=headers)
     content: Any = None
-    return Response(connection, message, content)
+    return HttpResponse(connection, message, content)
 
 
 @pytest.mark.parametrize(("unsent", "ended"), [(0, "kept"), (1, "closed"), (None, "closed")])

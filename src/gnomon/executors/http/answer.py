@@ -19,7 +19,7 @@ RETRY_AFTER_MAX = timedelta(hours=1)
 _PATIENCE_CODES = (429, 503)
 
 
-class Response(Protocol):
+class AnyResponse(Protocol):
     """What is asked of an answer, whoever got it."""
 
     @property
@@ -37,7 +37,7 @@ class Response(Protocol):
 
 
 async def read_beginning(
-    response: Response, limit: asyncio.Timeout, *, bytes_max: int, patience_s: float
+    response: AnyResponse, limit: asyncio.Timeout, *, bytes_max: int, patience_s: float
 ) -> bytes:
     """As much of the body as comes in time, up to the bound."""
     content = response.content
@@ -63,7 +63,7 @@ async def read_beginning(
     return bytes(body)
 
 
-def patience_of(response: Response, now: datetime) -> timedelta | None:
+def patience_of(response: AnyResponse, now: datetime) -> timedelta | None:
     """How long the receiver wants to be left alone, if its status says so."""
     if response.status not in _PATIENCE_CODES:
         return None

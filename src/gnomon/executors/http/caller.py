@@ -27,7 +27,7 @@ _NO_BODY = frozenset({"HEAD"})  # methods whose answers have none
 _SWITCHING = 101  # an interim answer that nothing follows
 
 
-class Response:
+class HttpResponse:
     """An answer whose head is there. At the end its connection is kept, if it can be."""
 
     __slots__ = ("_connection", "content", "headers", "status")
@@ -57,7 +57,7 @@ class Response:
             self._connection.release()
 
 
-class Caller:
+class HttpCaller:
     """Sends requests, each of them once."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Caller:
         self._login = login
         self._ways = lru_cache(WAYS_MAX)(_way)
 
-    async def send(self, there: Destination, method: str, message: bytes) -> Response:
+    async def send(self, there: Destination, method: str, message: bytes) -> HttpResponse:
         """Send a message once, and wait for the head of its answer. Errors: those of aiohttp and of
         its parser; NotAllowedError."""
         connection = await self._connected(self._way_to(there))
@@ -106,7 +106,7 @@ def _way(scheme: str, host: str, port: int | None) -> aiohttp.ClientRequest:
     return aiohttp.ClientRequest("GET", URL.build(scheme=scheme, host=host, port=port))
 
 
-async def _answer(connection: Connection, method: str, message: bytes) -> Response:
+async def _answer(connection: Connection, method: str, message: bytes) -> HttpResponse:
     protocol, transport = connection.protocol, connection.transport
     if protocol is None or transport is None or transport.is_closing():
         raise aiohttp.ServerDisconnectedError
@@ -117,4 +117,4 @@ async def _answer(connection: Connection, method: str, message: bytes) -> Respon
     while True:
         head, content = await protocol.read()
         if not 100 <= head.code <= 199 or head.code == _SWITCHING:
-            return Response(connection, head, content)
+            return HttpResponse(connection, head, content)

@@ -24,7 +24,7 @@ from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer
 from gnomon.executors.http.answer import patience_of, read_beginning
-from gnomon.executors.http.caller import Caller, Response
+from gnomon.executors.http.caller import HttpCaller, HttpResponse
 from gnomon.executors.http.config import HttpConfig, host_of
 from gnomon.executors.http.connector import CheckedConnector, Lookup
 from gnomon.executors.http.dns import DnsLookups
@@ -76,7 +76,7 @@ class HttpExecutor:
         self._rates = HostRates(config.rate_per_host_max)
         self._own_lookups = DnsLookups()
         self._lookup = lookup or self._own_lookups
-        self._caller: Caller | None = None
+        self._caller: HttpCaller | None = None
 
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
@@ -134,7 +134,7 @@ class HttpExecutor:
         if wait_s:
             await asyncio.sleep(wait_s)
 
-    def _opened(self) -> Caller:
+    def _opened(self) -> HttpCaller:
         if self._caller is None:
             connector = CheckedConnector(
                 self._policy,
@@ -146,10 +146,10 @@ class HttpExecutor:
                 proxy_resolves=self._config.proxy_resolves,
             )
             connect_s = self._config.connect_timeout.total_seconds()
-            self._caller = Caller(connector, connect_timeout_s=connect_s, login=self._login)
+            self._caller = HttpCaller(connector, connect_timeout_s=connect_s, login=self._login)
         return self._caller
 
-    def _outcome(self, effect: Http, response: Response, answer: str | None) -> Outcome:
+    def _outcome(self, effect: Http, response: HttpResponse, answer: str | None) -> Outcome:
         status = response.status
         if status in effect.success or (not effect.success and 200 <= status <= 299):
             return Succeeded(answer=answer)

@@ -228,7 +228,7 @@ def _create(
 def _create_bulk(connection: Connection, bulk: dict[str, Any]) -> bool:
     """Store them all; or, if one exists already, none and say so."""
     wanted = len(bulk["packed"]) // GUID_BYTES
-    (before,) = connection.execute(SQL["last_row"]).fetchone()
+    (before,) = connection.execute(SQL["create_after"]).fetchone()
     connection.execute("SAVEPOINT bulk")
     is_stored = connection.execute(SQL["create_bulk"], bulk).rowcount == wanted
     if is_stored:

@@ -10,7 +10,7 @@ SELECT
 WHERE NOT EXISTS (SELECT 1 FROM finished_action WHERE id = :id AND guid = :guid)
 ON CONFLICT DO NOTHING;
 
--- name: last_row
+-- name: create_after
 SELECT coalesce(max(rowid), 0) FROM scheduled_action;
 
 -- name: create_bulk
