@@ -49,7 +49,7 @@ It = EntityView[Document, Any]
 AD, ORDER = "ad", "order"
 SHARD_COUNT = 3
 TROUBLE_S = 10.0
-REST_MAX_S = 1800.0
+REST_MAX_S = 200.0  # of intact worlds none needed 30
 CONFIG = WorkerConfig(
     lease=timedelta(seconds=4),
     heartbeat=timedelta(seconds=0.4),
