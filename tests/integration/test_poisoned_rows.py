@@ -40,10 +40,10 @@ def settings(url: str, schema: str = "gnomon") -> Settings:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def place(
-    request: pytest.FixtureRequest, tmp_path: Path, postgres_schema: PostgresSchema
+    request: pytest.FixtureRequest, tmp_path: Path, installed_schema: PostgresSchema
 ) -> Place:
     if request.param == "postgres":
-        dsn, schema = postgres_schema
+        dsn, schema = installed_schema
 
         async def execute(sql: str) -> None:
             connection = await asyncpg.connect(dsn)

@@ -68,6 +68,6 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-async def served_by_postgres(postgres_schema: PostgresSchema) -> AsyncIterator[Served]:
-    async with serving(App(postgres_schema.dsn, schema=postgres_schema.schema)) as found:
+async def served_by_postgres(installed_schema: PostgresSchema) -> AsyncIterator[Served]:
+    async with serving(App(installed_schema.dsn, schema=installed_schema.schema)) as found:
         yield found

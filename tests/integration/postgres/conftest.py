@@ -1,4 +1,4 @@
-"""A store in a schema of its own, and drafts for it."""
+"""A store in an installed schema, and drafts for it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from gnomon.contracts.store import ActionDraft, Store
 from gnomon.model.ids import shard_of
 from gnomon.model.spec import Mock, Spec
 from gnomon.stores.postgres import open_postgres
+from tests.fixtures.installed import INSTALLED_SHARD_COUNT
 from tests.fixtures.postgres import PostgresSchema
 
-SHARD_COUNT = 4
+SHARD_COUNT = INSTALLED_SHARD_COUNT
 
 Drafter = Callable[..., ActionDraft]
 
 
 @pytest.fixture
-async def store(postgres_schema: PostgresSchema) -> AsyncIterator[Store]:
-    dsn, schema = postgres_schema
+async def store(installed_schema: PostgresSchema) -> AsyncIterator[Store]:
+    dsn, schema = installed_schema
     opened = await open_postgres(dsn, schema=schema, clock=SystemClock(), entropy=SystemEntropy())
     await opened.installation.migrate(shard_count=SHARD_COUNT)
     yield opened

@@ -107,10 +107,10 @@ class Situation:
 
 @pytest.fixture(params=[True, False], ids=["many-shards", "one-shard"])
 async def store(
-    request: pytest.FixtureRequest, postgres_schema: PostgresSchema
+    request: pytest.FixtureRequest, installed_schema: PostgresSchema
 ) -> AsyncIterator[Store]:
     """Commits in one statement, and always under locks."""
-    dsn, schema = postgres_schema
+    dsn, schema = installed_schema
     opened = await open_postgres(
         dsn, schema=schema, clock=SystemClock(), entropy=SystemEntropy(), many_shards=request.param
     )
@@ -120,9 +120,9 @@ async def store(
 
 
 @pytest.fixture
-async def situation(store: Store, postgres_schema: PostgresSchema) -> AsyncIterator[Situation]:
+async def situation(store: Store, installed_schema: PostgresSchema) -> AsyncIterator[Situation]:
     other: asyncpg.Connection[Any] = await asyncpg.connect(
-        postgres_schema.dsn, server_settings={"search_path": postgres_schema.schema}
+        installed_schema.dsn, server_settings={"search_path": installed_schema.schema}
     )
     made = Situation(store, other)
     await made.prepare()

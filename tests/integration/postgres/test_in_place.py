@@ -24,7 +24,7 @@ UPDATE "{0}".incoming_queue SET attempt_id = gen_random_uuid(), began_at = state
 
 @pytest.mark.parametrize("verb", ["move", "move_and_begin", "move_without_room"])
 async def test_a_row_that_another_has_just_begun_is_left_to_him(
-    store: Store, postgres_schema: PostgresSchema, draft: Drafter, verb: str
+    store: Store, installed_schema: PostgresSchema, draft: Drafter, verb: str
 ) -> None:
     """Whoever waited for its lock sees that it is not idle any more.
 
@@ -36,7 +36,7 @@ async def test_a_row_that_another_has_just_begun_is_left_to_him(
     await store.actions.create([draft("a")])
     shard = draft("a").shard
     held = await _held(store, shard)
-    dsn, schema = postgres_schema
+    dsn, schema = installed_schema
     other = await asyncpg.connect(dsn)
     transaction = other.transaction()
     await transaction.start()

@@ -21,8 +21,8 @@ FAILURES = (StoreUnavailable, asyncpg.SerializationError)
 
 
 @pytest.fixture
-async def connection(postgres_schema: PostgresSchema) -> AsyncIterator[Connection]:
-    opened: Connection = await asyncpg.connect(postgres_schema.dsn)
+async def connection(installed_schema: PostgresSchema) -> AsyncIterator[Connection]:
+    opened: Connection = await asyncpg.connect(installed_schema.dsn)
     yield opened
     await opened.close()
 
@@ -49,12 +49,12 @@ def cancel(
     request: pytest.FixtureRequest,
     store: Store,
     connection: Connection,
-    postgres_schema: PostgresSchema,
+    installed_schema: PostgresSchema,
 ) -> Callable[[str], Awaitable[object]]:
     """Deletes an action in the open transaction of the connection."""
 
     async def by_sql(name: str) -> object:
-        return await connection.fetchval(f'SELECT "{postgres_schema.schema}".cancel($1)', name)
+        return await connection.fetchval(f'SELECT "{installed_schema.schema}".cancel($1)', name)
 
     async def joined(name: str) -> object:
         return await store.joining(connection).delete(name, if_match=None)

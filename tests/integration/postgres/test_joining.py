@@ -86,9 +86,9 @@ CALLERS: dict[str, Callable[[str], AbstractAsyncContextManager[Caller]]] = {
 
 @pytest.fixture(params=sorted(CALLERS))
 async def caller(
-    request: pytest.FixtureRequest, postgres_schema: PostgresSchema
+    request: pytest.FixtureRequest, installed_schema: PostgresSchema
 ) -> AsyncIterator[Caller]:
-    async with CALLERS[request.param](postgres_schema.dsn) as opened:
+    async with CALLERS[request.param](installed_schema.dsn) as opened:
         yield opened
 
 
@@ -154,14 +154,14 @@ async def test_an_unknown_connection_is_refused(store: Store) -> None:
 
 
 async def test_without_a_transaction_joining_is_refused(
-    store: Store, postgres_schema: PostgresSchema, draft: Drafter
+    store: Store, installed_schema: PostgresSchema, draft: Drafter
 ) -> None:
     """A connection that commits by itself would store half of what was asked when it fails."""
-    connection = await asyncpg.connect(postgres_schema.dsn)
+    connection = await asyncpg.connect(installed_schema.dsn)
     with pytest.raises(InvalidRequest, match="begin a transaction"):
         await store.joining(connection).create([draft("one")])
     await connection.close()
-    with psycopg.connect(postgres_schema.dsn, autocommit=True) as committing:
+    with psycopg.connect(installed_schema.dsn, autocommit=True) as committing:
         with pytest.raises(InvalidRequest, match="begin a transaction"):
             await store.joining(committing).create([draft("one")])
         with committing.transaction():

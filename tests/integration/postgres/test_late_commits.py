@@ -122,11 +122,11 @@ KINDS: dict[str, Callable[..., AbstractAsyncContextManager[None]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_a_long_transaction_commits_is_begun(
-    kind: str, store: Store, draft: Drafter, postgres_schema: PostgresSchema
+    kind: str, store: Store, draft: Drafter, installed_schema: PostgresSchema
 ) -> None:
     """Marks have passed its rows, and it is not the full look that finds them."""
     late = [draft(f"late-{number}") for number in range(8)]
-    connection = await asyncpg.connect(postgres_schema.dsn)
+    connection = await asyncpg.connect(installed_schema.dsn)
     async with working(store) as executed:
         await pass_by(store, executed, draft, "before")
         async with KINDS[kind](connection, store, late):
@@ -137,11 +137,11 @@ async def test_what_a_long_transaction_commits_is_begun(
 
 
 async def test_a_transaction_older_than_the_worker_is_waited_for(
-    store: Store, draft: Drafter, postgres_schema: PostgresSchema
+    store: Store, draft: Drafter, installed_schema: PostgresSchema
 ) -> None:
     """Whoever takes a shard looks for what was being written before."""
     late = [draft(f"late-{number}") for number in range(8)]
-    connection = await asyncpg.connect(postgres_schema.dsn)
+    connection = await asyncpg.connect(installed_schema.dsn)
     async with plain(connection, store, late):
         async with working(store) as executed:  # its marks are saved when it leaves
             await pass_by(store, executed, draft, "first")
@@ -154,11 +154,11 @@ async def test_a_transaction_older_than_the_worker_is_waited_for(
 
 
 async def test_a_transaction_that_outlives_its_worker_is_found_by_the_next(
-    store: Store, draft: Drafter, postgres_schema: PostgresSchema
+    store: Store, draft: Drafter, installed_schema: PostgresSchema
 ) -> None:
     """It was open when the first one's marks passed, and is when the next one starts."""
     late = [draft(f"late-{number}") for number in range(8)]
-    connection = await asyncpg.connect(postgres_schema.dsn)
+    connection = await asyncpg.connect(installed_schema.dsn)
     transaction = connection.transaction()
     await transaction.start()
     await store.joining(connection).create(late)

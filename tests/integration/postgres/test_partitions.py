@@ -31,6 +31,12 @@ class Noting(SilentObserver):
 
 
 @pytest.fixture
+def installed_schema(postgres_schema: PostgresSchema) -> PostgresSchema:
+    """One of the test's own: partitions come and go."""
+    return postgres_schema
+
+
+@pytest.fixture
 def noting() -> Noting:
     return Noting()
 

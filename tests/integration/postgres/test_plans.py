@@ -88,6 +88,12 @@ WANTED = {
 HOT_TABLES = ("scheduled_action", "incoming_queue", "processing_queue")
 
 
+@pytest.fixture
+def installed_schema(postgres_schema: PostgresSchema) -> PostgresSchema:
+    """One of the test's own: what the planner is told of ten thousand rows would stay."""
+    return postgres_schema
+
+
 @pytest.fixture(params=["filled", "emptied"])
 async def connection(
     request: pytest.FixtureRequest,

@@ -36,8 +36,8 @@ NOBODY = SystemEntropy().token()
 
 
 @pytest.fixture
-async def small_store(store: Store, postgres_schema: PostgresSchema) -> AsyncIterator[Store]:
-    dsn, schema = postgres_schema
+async def small_store(store: Store, installed_schema: PostgresSchema) -> AsyncIterator[Store]:
+    dsn, schema = installed_schema
     opened = await open_postgres(
         dsn, schema=schema, clock=SystemClock(), entropy=SystemEntropy(), pool_size=POOL_SIZE
     )
@@ -80,13 +80,13 @@ async def until_waiting(dsn: str, count: int, like: str) -> None:
 
 
 @pytest.mark.usefixtures("store")
-async def test_leases_do_not_wait_behind_slow_reads(postgres_schema: PostgresSchema) -> None:
+async def test_leases_do_not_wait_behind_slow_reads(installed_schema: PostgresSchema) -> None:
     """As many listings as there are connections for them: locks are looked at and taken at once."""
-    database = await opened_database(postgres_schema)
+    database = await opened_database(installed_schema)
     lists = [database.fetch_text("list", FOR_EVER) for _ in range(WIDE_POOL_SIZE)]
     try:
         async with meanwhile(*lists) as slow:
-            await until_waiting(postgres_schema.dsn, WIDE_POOL_SIZE, FOR_EVER)
+            await until_waiting(installed_schema.dsn, WIDE_POOL_SIZE, FOR_EVER)
             assert await PostgresLeases(database.for_leases()).list_locks()
             assert not any(task.done() for task in slow)
     finally:
@@ -95,19 +95,19 @@ async def test_leases_do_not_wait_behind_slow_reads(postgres_schema: PostgresSch
 
 @pytest.mark.usefixtures("waiting_verbs")
 async def test_work_and_leases_do_not_wait_behind_verbs_that_wait(
-    small_store: Store, postgres_schema: PostgresSchema, draft: Drafter
+    small_store: Store, installed_schema: PostgresSchema, draft: Drafter
 ) -> None:
     """Somebody holds an action's row, and every connection for verbs waits for it: the worker goes
     on, and so does its heart."""
     await small_store.actions.create([draft("held")])
-    holder: asyncpg.Connection[Any] = await asyncpg.connect(postgres_schema.dsn)
+    holder: asyncpg.Connection[Any] = await asyncpg.connect(installed_schema.dsn)
     transaction = holder.transaction()
     await transaction.start()
-    await holder.execute(f'SELECT FROM "{postgres_schema.schema}".scheduled_action FOR UPDATE')
+    await holder.execute(f'SELECT FROM "{installed_schema.schema}".scheduled_action FOR UPDATE')
     deletes = [small_store.actions.delete("held", if_match=None) for _ in range(POOL_SIZE)]
     try:
         async with meanwhile(*deletes) as waiting:
-            await until_waiting(postgres_schema.dsn, POOL_SIZE, "%scheduled_action%")
+            await until_waiting(installed_schema.dsn, POOL_SIZE, "%scheduled_action%")
             await small_store.work.poll([HeldShard(shard=0, lease_guid=NOBODY)])
             await small_store.leases.list_locks()
             assert not any(task.done() for task in waiting)
@@ -159,12 +159,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("prepared", [True, False])
 async def test_a_transaction_may_take_as_long_as_it_says(
-    postgres_schema: PostgresSchema,
+    installed_schema: PostgresSchema,
     prepared: bool,
 ) -> None:
     """A migration of ten minutes is not ended by a client that waits for ten seconds: neither the
     server nor the client gives up before that."""
-    database = await opened_database(postgres_schema, prepared=prepared)
+    database = await opened_database(installed_schema, prepared=prepared)
     long = timedelta(seconds=PATIENCE_S)
     try:
         with pytest.raises(StoreUnavailable, match="statement timeout"):
@@ -177,10 +177,10 @@ async def test_a_transaction_may_take_as_long_as_it_says(
         await database.close()
 
 
-async def test_settings_hold_without_prepared_statements(postgres_schema: PostgresSchema) -> None:
+async def test_settings_hold_without_prepared_statements(installed_schema: PostgresSchema) -> None:
     """Behind a pooler a session is nobody's: each transaction says its settings, and leaves none
     behind."""
-    database = await opened_database(postgres_schema, prepared=False)
+    database = await opened_database(installed_schema, prepared=False)
     try:
         async with database.transaction("look") as session:
             shown = await session.connection.fetchval("SHOW enable_seqscan")

@@ -98,20 +98,20 @@ async def execute(where: PostgresSchema, sql: str) -> None:
 
 
 async def test_another_timeline_of_the_same_system_is_adopted(
-    store: Store, postgres_schema: PostgresSchema
+    store: Store, installed_schema: PostgresSchema
 ) -> None:
     """A planned fail-over needs nobody's word."""
-    await execute(postgres_schema, "UPDATE installation SET timeline = timeline + 7")
+    await execute(installed_schema, "UPDATE installation SET timeline = timeline + 7")
 
     assert None is await store.installation.verify_identity()
     assert None is await store.installation.verify_identity()
 
 
 async def test_another_system_is_named_until_it_is_adopted(
-    store: Store, postgres_schema: PostgresSchema
+    store: Store, installed_schema: PostgresSchema
 ) -> None:
     """A copy must not fire the original's actions."""
-    await execute(postgres_schema, "UPDATE installation SET system_identifier = 42, timeline = 7")
+    await execute(installed_schema, "UPDATE installation SET system_identifier = 42, timeline = 7")
 
     told = await store.installation.verify_identity()
     assert told is not None
@@ -132,10 +132,10 @@ async def test_without_a_schema_the_store_opens_and_says_what_to_do(
 
 
 async def test_a_wrong_database_is_a_matter_of_configuration(
-    postgres_schema: PostgresSchema,
+    installed_schema: PostgresSchema,
 ) -> None:
     """Trying again would not help, so it is not called unavailable."""
-    dsn = postgres_schema.dsn.rsplit("/", 1)[0] + "/no_such_database"
+    dsn = installed_schema.dsn.rsplit("/", 1)[0] + "/no_such_database"
     with pytest.raises(ConfigurationError, match="3D000"):
         await open_postgres(dsn, clock=SystemClock(), entropy=SystemEntropy())
 

@@ -21,11 +21,12 @@ from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Sql
 from tests.conformance.executor.suite import order_of
-from tests.fixtures.postgres import PostgresSchema
+from tests.fixtures.installed import InstalledSchema
+from tests.fixtures.postgres import ExternalPostgres, PostgresSchema, PostgresServer
 from tests.integration.postgres.conftest import SHARD_COUNT, Drafter
 
+LOGIN = "CREATE ROLE {} LOGIN CONNECTION LIMIT 20"
 GRANTS = (
-    "CREATE ROLE {1} LOGIN CONNECTION LIMIT 20",
     "GRANT USAGE ON SCHEMA {0} TO {1}",
     "GRANT EXECUTE ON FUNCTION {0}.finish_ok, {0}.effect_done TO {1}",
     "INSERT INTO {0}.target_login VALUES ('own', {2})",
@@ -71,25 +72,49 @@ class Own(NamedTuple):
         return int(row[0])
 
 
-@pytest.fixture
-def login(postgres_schema: PostgresSchema, store: Store) -> Iterator[str]:
-    dsn, schema = postgres_schema
+@pytest.fixture(scope="module")
+def login(postgres: PostgresServer | ExternalPostgres) -> Iterator[str]:
     name = f"sql_{uuid.uuid4().hex[:12]}"
-    names = (sql.Identifier(schema), sql.Identifier(name), sql.Literal(name))
-    with psycopg.connect(dsn, autocommit=True) as owner:
-        for text in GRANTS:
-            owner.execute(sql.SQL(text).format(*names))
+    with psycopg.connect(postgres.dsn, autocommit=True) as owner:
+        owner.execute(sql.SQL(LOGIN).format(sql.Identifier(name)))
         yield name
-        owner.execute(sql.SQL("DROP OWNED BY {1}").format(*names))
-        owner.execute(sql.SQL("DROP ROLE {1}").format(*names))
+        owner.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(name)))
+        owner.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+@pytest.fixture(scope="module")
+def installation(
+    postgres: PostgresServer | ExternalPostgres, login: str
+) -> Iterator[InstalledSchema]:
+    """With all that the login may do; no statement of these tests may change any of it."""
+
+    def grant(schema: str) -> None:
+        names = (sql.Identifier(schema), sql.Identifier(login), sql.Literal(login))
+        with psycopg.connect(postgres.dsn, autocommit=True) as owner:
+            for text in GRANTS:
+                owner.execute(sql.SQL(text).format(*names))
+
+    found = InstalledSchema(postgres.dsn, grant)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def installed_schema(installation: InstalledSchema, login: str) -> Iterator[PostgresSchema]:
+    before = installation.ready()
+    yield before
+    installation.empty()
+    assert before == installation.ready(), "the login changed more than rows"
+    with psycopg.connect(before.dsn, autocommit=True) as owner:
+        owner.execute(sql.SQL("ALTER ROLE {} RESET ALL").format(sql.Identifier(login)))
 
 
 @pytest.fixture
 async def own(
-    postgres_schema: PostgresSchema, store: Store, login: str, draft: Drafter
+    installed_schema: PostgresSchema, store: Store, login: str, draft: Drafter
 ) -> AsyncIterator[Own]:
     """An action with an attempt under way."""
-    dsn, schema = postgres_schema
+    dsn, schema = installed_schema
     target = SqlTarget(
         name="own",
         place="local",

@@ -33,11 +33,11 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 @pytest.fixture
-def connection(store: Store, postgres_schema: PostgresSchema) -> Iterator[Connection]:
+def connection(store: Store, installed_schema: PostgresSchema) -> Iterator[Connection]:
     """The owner's, with the functions in reach."""
     del store  # installed before
-    with psycopg.connect(postgres_schema.dsn, autocommit=True) as opened:
-        path = sql.SQL("SET search_path = {}").format(sql.Identifier(postgres_schema.schema))
+    with psycopg.connect(installed_schema.dsn, autocommit=True) as opened:
+        path = sql.SQL("SET search_path = {}").format(sql.Identifier(installed_schema.schema))
         opened.execute(path)
         yield opened
 
@@ -296,14 +296,14 @@ def test_an_attempt_that_runs_is_logged_as_superseded(connection: Connection) ->
 
 
 def test_a_role_can_do_this_and_nothing_else(
-    connection: Connection, postgres_schema: PostgresSchema
+    connection: Connection, installed_schema: PostgresSchema
 ) -> None:
     """No right on any table, none before the grant, and no way to grant itself more."""
     role = sql.Identifier(f"gnomon_sql_{uuid4().hex[:12]}")
     connection.execute(sql.SQL("CREATE ROLE {}").format(role))
     try:
         with connection.transaction(force_rollback=True):
-            home = sql.Identifier(postgres_schema.schema)
+            home = sql.Identifier(installed_schema.schema)
             connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(home, role))
             denied(connection, role, "SELECT schedule('http'::text, '{}'::jsonb)")
             value_of(connection, "SELECT grant_sql(%s)", role.as_string().strip('"'))
@@ -340,10 +340,10 @@ def test_a_spec_that_is_no_json_hides_no_other_task(connection: Connection) -> N
 
 
 async def test_a_spec_that_cannot_be_read_ends_its_action_alone(
-    connection: Connection, postgres_schema: PostgresSchema
+    connection: Connection, installed_schema: PostgresSchema
 ) -> None:
     """Dead, with the reason; the others of its batch are attempted."""
-    app = App(postgres_schema.dsn, schema=postgres_schema.schema)
+    app = App(installed_schema.dsn, schema=installed_schema.schema)
 
     @app.action(name="f")
     async def f(context: AttemptContext) -> None:
@@ -375,7 +375,7 @@ async def test_a_spec_that_cannot_be_read_ends_its_action_alone(
 
 
 def test_the_reference_page_names_what_there_is(
-    connection: Connection, postgres_schema: PostgresSchema
+    connection: Connection, installed_schema: PostgresSchema
 ) -> None:
     """Arguments and columns as PostgreSQL knows them."""
     page = PAGE.read_text()
@@ -384,7 +384,7 @@ def test_the_reference_page_names_what_there_is(
         "SELECT array_agg(n) FROM pg_proc, unnest(proargnames) AS n "
         "WHERE pronamespace = %s::regnamespace "
         "AND proname IN ('schedule', 'schedule_many', 'cancel')",
-        postgres_schema.schema,
+        installed_schema.schema,
     )
     columns = value_of(
         connection,

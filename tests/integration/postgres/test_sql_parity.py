@@ -170,10 +170,10 @@ def admitted(task: Task, installation: Installation) -> Any:
 
 
 @pytest.fixture
-def connection(store: Store, postgres_schema: PostgresSchema) -> Iterator[Connection]:
+def connection(store: Store, installed_schema: PostgresSchema) -> Iterator[Connection]:
     del store
-    with psycopg.connect(postgres_schema.dsn, autocommit=True) as opened:
-        path = sql.SQL("SET search_path = {}").format(sql.Identifier(postgres_schema.schema))
+    with psycopg.connect(installed_schema.dsn, autocommit=True) as opened:
+        path = sql.SQL("SET search_path = {}").format(sql.Identifier(installed_schema.schema))
         opened.execute(path)
         yield opened
 

@@ -125,13 +125,13 @@ class Owner:
 
 
 async def test_the_number_of_statements_does_not_grow_with_the_batch(
-    store: Store, postgres_schema: PostgresSchema, statements: Counter[str]
+    store: Store, installed_schema: PostgresSchema, statements: Counter[str]
 ) -> None:
     """For few entities and for many, in all shards: each verb takes what it is allowed."""
     lease = SystemEntropy().token()
-    connection = await asyncpg.connect(postgres_schema.dsn)
+    connection = await asyncpg.connect(installed_schema.dsn)
     await connection.execute(
-        f'UPDATE "{postgres_schema.schema}".shard_lock SET lease_guid = $1', lease
+        f'UPDATE "{installed_schema.schema}".shard_lock SET lease_guid = $1', lease
     )
     await connection.close()
 

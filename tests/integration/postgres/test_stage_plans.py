@@ -106,6 +106,12 @@ FROM generate_series(0, 15) AS n;
 """
 
 
+@pytest.fixture
+def installed_schema(postgres_schema: PostgresSchema) -> PostgresSchema:
+    """One of the test's own: what the planner is told of ten thousand rows would stay."""
+    return postgres_schema
+
+
 @pytest.fixture(params=["filled", "emptied"])
 async def connection(
     request: pytest.FixtureRequest, store: Store, postgres_schema: PostgresSchema

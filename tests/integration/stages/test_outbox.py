@@ -84,7 +84,7 @@ class Copy(Stage[Document, Any]):
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> DatabaseConfig:
     if request.param == "sqlite":
         return DatabaseConfig(url=f"sqlite:///{tmp_path / 'gnomon.db'}", shard_count=4)
-    dsn, schema = request.getfixturevalue("postgres_schema")
+    dsn, schema = request.getfixturevalue("installed_schema")
     return DatabaseConfig(url=dsn, schema=schema, shard_count=4)
 
 
