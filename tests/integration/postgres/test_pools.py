@@ -117,15 +117,17 @@ async def test_work_and_leases_do_not_wait_behind_verbs_that_wait(
 
 
 async def test_verbs_do_not_wait_behind_verbs_that_wait(
-    small_store: Store, postgres_schema: PostgresSchema, draft: Drafter
+    small_store: Store, installed_schema: PostgresSchema, draft: Drafter
 ) -> None:
     """More callers want what somebody holds than there are connections: others come before them,
     and they are served when it is free."""
     await small_store.actions.create([draft("held"), draft("free")])
-    holder: asyncpg.Connection[Any] = await asyncpg.connect(postgres_schema.dsn)
+    holder: asyncpg.Connection[Any] = await asyncpg.connect(installed_schema.dsn)
     transaction = holder.transaction()
     await transaction.start()
-    held = f"SELECT FROM \"{postgres_schema.schema}\".scheduled_action WHERE id = 'held' FOR UPDATE"
+    held = (
+        f"SELECT FROM \"{installed_schema.schema}\".scheduled_action WHERE id = 'held' FOR UPDATE"
+    )
     await holder.execute(held)
     pauses = [
         small_store.actions.pause("held", SystemEntropy().guid(), if_match=None)
