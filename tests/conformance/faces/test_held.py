@@ -31,9 +31,9 @@ def _hurried(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     """Less patience than usual, for the sake of the test's time; where one verb comes after the
     other nobody has to be quicker than they."""
     is_alone = "cli" in request.node.callspec.params.values()
-    waits_s = (0.02, 0.05, 0.1) if is_alone else (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-    monkeypatch.setattr(postgres, "HELD_WAITS_S", waits_s)
-    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", sum(waits_s))
+    patience_s = 0.2 if is_alone else 2.0
+    monkeypatch.setattr(postgres, "HELD_MS_MAX", int(patience_s * 1000))
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", patience_s)
 
 
 class Callers:

@@ -4,7 +4,7 @@
 index scans and nested loops there, so that no statistics can ever turn a millisecond into a minute.
 There are three, so that what is small and urgent never waits behind what may wait for a row that
 somebody holds: one for leases, one for the worker's own work, one for the verbs of callers. These
-last give up soon on such a row, and ask again (`insisting`).
+last give up soon on such a row, and only some of them wait for it (`insisting`).
 The *wide* pool is for listings, counts, the doctor and the janitor, with the planner's full choice.
 """
 
@@ -16,6 +16,7 @@ import functools
 import re
 from collections.abc import (
     AsyncIterator,
+    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -24,9 +25,10 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 import asyncpg
 
@@ -41,10 +43,9 @@ STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice
 WIDE_TIMEOUT_MS = 60_000
 SILENCE_S = 5.0  # the client's own patience, beyond the server's: it may have vanished silently
 CONNECT_TIMEOUT_S = 5.0
-# A row that somebody holds is asked for again and again, and nobody waits for it in a connection
-# that others need. In all it is as long as a statement may take.
-HELD_MS = 50
-HELD_WAITS_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0)
+HELD_MS = 50  # how long a verb of a caller's waits for a row that somebody holds: see `insist`
+HELD_MS_MAX = 4_500  # and then in all: a little less than a statement may take
+WAITING_PART = 2  # of the connections for verbs, one in so many may be used for waiting
 ACQUIRE_TIMEOUT_S = 10.0
 STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once per connection
 LEASE_POOL_SIZE = 2
@@ -53,6 +54,9 @@ CLOSE_TIMEOUT_S = 2.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# How long the statements of the present call may wait for a row; 0: as their pool says.
+_patience_ms: ContextVar[int] = ContextVar("patience_ms", default=0)
 
 _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
 WARNING_STATE = "01000"
@@ -157,19 +161,23 @@ def settings_for(*, is_citus: bool) -> SessionSettings:
     return SessionSettings(narrow, verbs, {**WIDE_SETTINGS, **more})
 
 
+class _OfDatabase(Protocol):
+    """Whose verbs are transactions of a database."""
+
+    _database: Database
+
+
 def insisting(
     verb: Callable[P, Coroutine[Any, Any, T]],
 ) -> Callable[P, Coroutine[Any, Any, T]]:
-    """One transaction that is tried again while somebody holds a row of it."""
+    """A verb that is one transaction: see `Database.insist`. Its first argument is the database, or
+    has it."""
 
     @functools.wraps(verb)
     async def insist(*args: P.args, **named: P.kwargs) -> T:
-        for wait_s in HELD_WAITS_S:
-            try:
-                return await verb(*args, **named)
-            except RowHeld:
-                await asyncio.sleep(wait_s)
-        return await verb(*args, **named)
+        first = cast("Database | _OfDatabase", args[0])
+        database = first if isinstance(first, Database) else first._database  # noqa: SLF001
+        return await database.insist(lambda: verb(*args, **named))
 
     return insist
 
@@ -183,6 +191,7 @@ class Database:
         settings: SessionSettings,
         *,
         schema: str,
+        pool_size: int,
         prepared: bool,
         many_shards: bool,
         observer: Observer,
@@ -197,6 +206,7 @@ class Database:
         self._pools = pools
         self._settings = settings
         self._narrow = pools.verbs
+        self._waiting = asyncio.Semaphore(max(1, pool_size // WAITING_PART))
         self._prepared = prepared
         self._shard_count = 0
 
@@ -215,6 +225,27 @@ class Database:
         other = copy.copy(self)
         other._narrow = narrow  # noqa: SLF001 - it is one of us
         return other
+
+    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Perform one transaction. If somebody holds a row of it, it is tried once more, and waits
+        for him as long as a statement may take: but only in some of the connections, so that those
+        who want other rows find one, however many want that row."""
+        try:
+            return await call()
+        except RowHeld as exc:
+            held = exc
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            await asyncio.wait_for(self._waiting.acquire(), HELD_MS_MAX / 1000)
+        except TimeoutError:
+            raise held from None
+        waited_ms = int((asyncio.get_running_loop().time() - asked_at) * 1000)
+        token = _patience_ms.set(max(HELD_MS, HELD_MS_MAX - waited_ms))
+        try:
+            return await call()
+        finally:
+            _patience_ms.reset(token)
+            self._waiting.release()
 
     @insisting
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
@@ -255,7 +286,7 @@ class Database:
             with translated_errors(operation, expected=VERSION):
                 async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
                     with _ended_if_cancelled(connection), _doubted(connection, operation):
-                        if whole or not self._prepared:
+                        if whole or not self._prepared or _patience_ms.get():
                             async with self._begun(pool, connection) as session:
                                 yield session
                         else:
@@ -271,12 +302,18 @@ class Database:
     async def _begun(self, pool: Pool, connection: Connection) -> AsyncIterator[PoolSession]:
         """Behind a pooler the next statement may be performed by another session, so there even a
         single one needs its transaction, and the settings are said in each."""
+        patience_ms = _patience_ms.get()
         if self._prepared:
             async with connection.transaction():
-                yield PoolSession(connection, self.queries)
+                session = PoolSession(connection, self.queries)
+                if patience_ms:
+                    await session.fetch("limit_lock", str(patience_ms))
+                yield session
             return
         own = {self._pools.verbs: self._settings.verbs, self._pools.wide: self._settings.wide}
         settings = own.get(pool, self._settings.narrow)
+        if patience_ms:
+            settings = {**settings, "lock_timeout": str(patience_ms)}
         async with connection.transaction(isolation="read_committed"):
             await connection.execute(_said_locally(settings))
             yield PoolSession(connection, self.queries)
@@ -409,6 +446,7 @@ async def open_database(
         pools,
         settings,
         schema=schema,
+        pool_size=pool_size,
         prepared=prepared,
         many_shards=not is_citus if many_shards is None else many_shards,
         observer=observer,

@@ -149,7 +149,7 @@ class PartitionJanitor:
 
     async def _perform(self, sql: str) -> None:
         async with self._database.transaction("purge", wide=True, patience=PATIENCE) as session:
-            await session.fetch("purge_limit_lock", str(BLINK_MS))
+            await session.fetch("limit_lock", str(BLINK_MS))
             await session.execute(sql)
 
     def _postponed(self, exc: Exception) -> bool:

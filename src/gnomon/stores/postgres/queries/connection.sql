@@ -11,6 +11,11 @@ SELECT i.shard_count FROM /*schema*/installation AS i;
 -- $1 milliseconds as text
 SELECT set_config('statement_timeout', $1::text, true);
 
+-- name: limit_lock global
+-- How long the statements of this transaction may wait for a row that somebody holds.
+-- $1 milliseconds as text
+SELECT set_config('lock_timeout', $1::text, true);
+
 -- name: join_transaction global
 -- Makes SQLAlchemy begin the caller's transaction, before we use its driver's connection directly.
 SELECT 1;

@@ -118,11 +118,6 @@ ORDER BY c.relname;
 CREATE TABLE /*schema*//*partition*/ PARTITION OF /*schema*//*table*/
 FOR VALUES FROM ('/*from*/') TO ('/*to*/');
 
--- name: purge_limit_lock global
--- How long to wait for a lock. On Citus it holds on the coordinator only.
--- $1 milliseconds as text
-SELECT set_config('lock_timeout', $1::text, true);
-
 -- name: purge_partition_left global
 -- How many rows must still be shown, and how many there are.
 -- $1 how many of the first to count at most, $2 of the second
