@@ -34,7 +34,7 @@ _SHARD_PARAMETER = re.compile(r"\bshard_id = \$\d+")
 _ALLOWED = {
     "migrate_lock": "pg_advisory",
     "notify": "pg_notify",
-    "purge_limit_lock": "lock_timeout",
+    "limit_lock": "lock_timeout",
 }
 
 

@@ -28,7 +28,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -161,12 +161,6 @@ def settings_for(*, is_citus: bool) -> SessionSettings:
     return SessionSettings(narrow, verbs, {**WIDE_SETTINGS, **more})
 
 
-class _OfDatabase(Protocol):
-    """Whose verbs are transactions of a database."""
-
-    _database: Database
-
-
 def insisting(
     verb: Callable[P, Coroutine[Any, Any, T]],
 ) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -175,8 +169,8 @@ def insisting(
 
     @functools.wraps(verb)
     async def insist(*args: P.args, **named: P.kwargs) -> T:
-        first = cast("Database | _OfDatabase", args[0])
-        database = first if isinstance(first, Database) else first._database  # noqa: SLF001
+        first: Any = args[0]
+        database: Database = first if isinstance(first, Database) else first._database  # noqa: SLF001
         return await database.insist(lambda: verb(*args, **named))
 
     return insist
@@ -234,12 +228,13 @@ class Database:
             return await call()
         except RowHeld as exc:
             held = exc
-        asked_at = asyncio.get_running_loop().time()
+        clock = asyncio.get_running_loop().time
+        asked_at = clock()
         try:
             await asyncio.wait_for(self._waiting.acquire(), HELD_MS_MAX / 1000)
         except TimeoutError:
             raise held from None
-        waited_ms = int((asyncio.get_running_loop().time() - asked_at) * 1000)
+        waited_ms = int((clock() - asked_at) * 1000)
         token = _patience_ms.set(max(HELD_MS, HELD_MS_MAX - waited_ms))
         try:
             return await call()
