@@ -8,6 +8,9 @@ SEEDS ?= 2000
 PYTHON_FOLDERS := $(wildcard src tests benchmarks examples scripts)
 TYPED_FOLDERS := $(wildcard src tests benchmarks)
 SETUP_STAMP := $(VENV)/.setup-done
+RUN_STAMP := $(VENV)/.run-done
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --generate-hashes
+CONTAINER_EXTRAS := postgres server grpc rabbitmq kafka otel ed25519 uvloop
 PEERS := pgqueuer awa procrastinate huey
 PEER_LOCKS := benchmarks/peers/requirements
 
@@ -23,9 +26,14 @@ help: ## Show this list
 		/^[a-z][a-z-]*:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: up
-up: $(SETUP_STAMP) ## Start everything in one process on SQLite, in ./var or $GNOMON_DATA (DEMO=1: with examples)
+up: $(RUN_STAMP) ## Start everything in one process on SQLite, in ./var or $GNOMON_DATA (DEMO=1: with examples)
 	@mkdir -p "$(DATA)"
 	@GNOMON_DATA="$(DATA)" exec $(BIN)/gnomon up $(if $(filter-out 0,$(DEMO)),--demo)
+
+# What running needs, and nothing for developing; where `make setup` was, all of it is there.
+$(RUN_STAMP): pyproject.toml requirements.lock scripts/make-venv
+	@PYTHON="$(PYTHON)" scripts/make-venv $(VENV) requirements.lock
+	@touch $@
 
 ##@ Develop
 
@@ -34,7 +42,7 @@ setup: $(SETUP_STAMP) ## Make .venv with everything needed to develop
 
 $(SETUP_STAMP): pyproject.toml requirements-dev.lock scripts/make-venv
 	@PYTHON="$(PYTHON)" scripts/make-venv $(VENV) requirements-dev.lock
-	@touch $@
+	@touch $(RUN_STAMP) $@
 
 .PHONY: format
 format: $(SETUP_STAMP) ## Lay the code out and mend what can be mended
@@ -42,13 +50,15 @@ format: $(SETUP_STAMP) ## Lay the code out and mend what can be mended
 	@$(BIN)/ruff check --fix $(PYTHON_FOLDERS)
 
 .PHONY: check
-check: $(SETUP_STAMP) ## Layout, lint, types, architecture
+check: $(SETUP_STAMP) ## Layout, lint, types, pages, architecture
 	@echo "== layout"
 	@$(BIN)/ruff format --check $(PYTHON_FOLDERS)
 	@echo "== lint"
 	@$(BIN)/ruff check $(PYTHON_FOLDERS)
 	@echo "== types"
 	@$(BIN)/mypy --strict $(TYPED_FOLDERS)
+	@echo "== pages"
+	@$(MAKE) --no-print-directory site
 	@echo "== architecture"
 	@$(BIN)/python -m pytest -q tests/architecture
 
@@ -64,19 +74,30 @@ proto: $(SETUP_STAMP) ## Write src/gnomon/v1 anew from proto/ (BASELINE=1: promi
 docs: $(SETUP_STAMP) ## Write the generated pages of docs/reference anew
 	@$(BIN)/python -m scripts.docs
 
+.PHONY: site
+site: $(SETUP_STAMP) ## Build the pages as a site into build/site; nothing in it comes from another host
+	@mkdir -p build
+	@# Not --quiet: it would hide warnings from --strict, too.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > build/site.log 2>&1 || { cat build/site.log; exit 1; }
+
 .PHONY: lock
-lock: $(SETUP_STAMP) ## Bring the lock file to the newest versions (PEERS_TOO=1: those of the benchmarks' peers as well)
+lock: $(SETUP_STAMP) ## Bring the lock files to the newest versions (PEERS_TOO=1: those of the benchmarks' peers as well)
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url --generate-hashes \
-		--extra dev pyproject.toml -o requirements-dev.lock
+	@$(COMPILE) --upgrade --extra dev pyproject.toml -o requirements-dev.lock
+	@$(MAKE) --no-print-directory lock-runtime
 	@$(if $(filter-out 0,$(PEERS_TOO)),cd $(PEER_LOCKS) && for peer in $(PEERS); do \
-		$(CURDIR)/$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
-			--generate-hashes $$peer.in -o $$peer.txt || exit 1; done)
+		$(CURDIR)/$(COMPILE) --upgrade $$peer.in -o $$peer.txt || exit 1; done)
+
+# The same versions as in development: what is tested is what runs.
+.PHONY: lock-runtime
+lock-runtime:
+	@$(COMPILE) -c requirements-dev.lock --extra server pyproject.toml -o requirements.lock
+	@$(COMPILE) -c requirements-dev.lock $(foreach extra,$(CONTAINER_EXTRAS),--extra $(extra)) pyproject.toml -o deploy/requirements.lock
 
 .PHONY: audit
 audit: $(SETUP_STAMP) ## Look for known vulnerabilities in the locked packages (needs the network)
 	@$(BIN)/python -m pip install --quiet pip-audit
-	@$(BIN)/pip-audit --require-hashes --disable-pip -r requirements-dev.lock
+	@$(BIN)/pip-audit --require-hashes --disable-pip -r requirements-dev.lock -r deploy/requirements.lock
 
 .PHONY: sbom
 sbom: $(SETUP_STAMP) ## Write dist/sbom.json, the bill of materials of the locked packages (CycloneDX)
@@ -92,7 +113,7 @@ clean: ## Remove .venv, the peers' environments and what tools left behind (not 
 ##@ Test
 
 .PHONY: test-setup
-test-setup: $(SETUP_STAMP) ## Install PostgreSQL, PgBouncer and RabbitMQ for the tests, if missing (apt; starts no service)
+test-setup: $(SETUP_STAMP) ## Install PostgreSQL, PgBouncer, RabbitMQ and Chromium for the tests, if missing (apt; starts no service)
 	@scripts/test-setup
 
 .PHONY: test

@@ -9,6 +9,7 @@ from gnomon.config.page import configuration_page
 from gnomon.gateways.errors import errors_page
 from gnomon.telemetry.metrics import metrics_page
 from scripts.names import names_page
+from scripts.signatures import python_page
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 PAGES = {
@@ -17,6 +18,7 @@ PAGES = {
     "errors.md": errors_page,
     "metrics.md": metrics_page,
     "names.md": names_page,
+    "python.md": python_page,
 }
 
 

@@ -25,6 +25,7 @@ DIFFERENT: dict[tuple[str, str, str], tuple[str, str]] = {
     ("verbs", "SQL", "schedule"): ("create", SQL_SEED),
     ("verbs", "SQL", "schedule_many"): ("create_many", SQL_SEED),
     ("verbs", "SQL", "cancel"): ("delete", SQL_SEED),
+    ("verbs", "CLI", "cancel"): ("delete", "the word of `app.cancel` and of SQL"),
     ("spec", "gRPC", "start_policy.start_at"): ("start_at", SEED),
     ("spec", "gRPC", "send_policy.deadline"): ("deadline", SEED),
     ("spec", "gRPC", "send_policy"): ("policy", SEED),
@@ -43,6 +44,7 @@ DIFFERENT: dict[tuple[str, str, str], tuple[str, str]] = {
     ("spec", "gRPC", "retry_policy.restart_period_back_off"): ("retry.back_off", SEED),
     ("spec", "gRPC", "retry_policy.min_restart_period"): ("retry.min_period", SEED),
     ("spec", "gRPC", "retry_policy.max_restart_period"): ("retry.max_period", SEED),
+    ("spec", "gRPC", "retry_policy.restart_period_jitter"): ("retry.jitter", SEED),
     ("spec", "Python", "at"): ("start_at", SHORT),
     ("spec", "Python", "every"): ("policy.period", SHORT),
     ("spec", "Python", "cron"): ("policy.expression", SHORT),
@@ -110,6 +112,7 @@ DIFFERENT: dict[tuple[str, str, str], tuple[str, str]] = {
 # On one surface only: nothing there to be called the same.
 ALONE: dict[tuple[str, str], tuple[str, ...]] = {
     ("task", "SQL"): ("since",),
+    ("task verbs", "REST"): ("why",),  # Python has it in the row: `TaskDetail.why`
     ("answer", "gRPC"): ("describe",),
     ("stage", "gRPC"): ("deadline", "capabilities"),  # a remote stage says what it can do
 }

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from google.protobuf.descriptor import ServiceDescriptor
-from typer.main import get_command
 
-from gnomon.cli.root import root
+from gnomon.cli.root import whole_tree
 from gnomon.config import SECTIONS
 from gnomon.contracts.store.actions import Selection
 from gnomon.contracts.store.entities import ChangeNote, Entity
@@ -23,6 +22,7 @@ from gnomon.model.action import Attempt, Meta, Status
 from gnomon.model.limits import Limit
 from gnomon.model.spec import CatchUp, Cron, Effect, Periodic, Policy, Retry, Spec
 from gnomon.scheduler.options import Options
+from gnomon.scheduler.reports import Reports
 from gnomon.scheduler.scheduler import Scheduler
 from gnomon.stages.entities import Entities
 from gnomon.stages.explain import Explanation, StageExplanation
@@ -112,7 +112,7 @@ def json_names(schema: str, prefix: str = "") -> Names:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    for noun, group in get_command(root).commands.items():  # type: ignore[attr-defined]
+    for noun, group in whole_tree().commands.items():
         for verb, command in getattr(group, "commands", {}).items():
             yield f"{noun} {verb}", command
 
@@ -188,6 +188,7 @@ def sections() -> list[Section]:
         Section("effects", "Actions: effects", "", effect_fields()),
         Section("action", "Actions: what is shown", "", shown_fields()),
         Section("limit", "Limits", "", limit_fields()),
+        Section("report verbs", "Reports: verbs", "", report_verbs()),
         Section("task verbs", "SQL tasks: verbs", "", task_verbs()),
         Section("task", "SQL tasks: columns", f"These are {PG_TASK}.", task_fields()),
         Section("entity verbs", "Entities and stages: verbs", "", entity_verbs()),
@@ -341,6 +342,13 @@ def task_fields() -> dict[str, Names]:
         + struct_names(TaskDraft, owner="TaskDraft"),
         "REST": json_names("TaskDetail") + json_names("TaskDraft"),
         "SQL": [("id", "id"), *((name, name) for name in task_columns())],
+    }
+
+
+def report_verbs() -> dict[str, Names]:
+    return {
+        "Python": method_names(Reports, "scheduler.reports"),
+        "REST": route_names("^/v1/(figures|failures|history|load)$"),
     }
 
 

@@ -18,13 +18,15 @@ pytest_plugins = [
     "tests.fixtures.processes",
     "tests.fixtures.rabbitmq",
     "tests.fixtures.kafka",
+    "tests.fixtures.task_databases",
     "tests.fixtures.task_tables",
+    "tests.fixtures.browser",
 ]
 
 HERE = Path(__file__).parent
 # The whole of a test that starts processes or lives through many worlds, on a machine that has much
 # else to do. It is there for what hangs: the waits in a test are shorter.
-TIMEOUTS_S = {"fault": 300, "acceptance": 300, "simulation": 300}
+TIMEOUTS_S = {"fault": 600, "acceptance": 600, "simulation": 600}
 POSTGRES_FIXTURES = frozenset(
     {"postgres", "postgres_schema", "installed_schema", "durable_postgres", "syncing_postgres"}
 )

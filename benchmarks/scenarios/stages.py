@@ -50,7 +50,7 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[tuple[App, Entities]]:
     """The bench's own way to the entities; it serves no stages."""
-    async with App(url) as app:
+    async with App(url, migrate=True) as app:
         stages: Stages[Document] = Stages(app, "ad")
         yield app, stages.entities
 

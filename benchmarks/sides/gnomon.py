@@ -33,7 +33,7 @@ NOOP = Spec(action=Python(function="noop"))
 async def opened(stand: Stand, url: str) -> AsyncIterator[App]:
     """An app for creating and looking; it does not work."""
     profile = StoreProfile()
-    async with App(url) as app:
+    async with App(url, migrate=True) as app:
         if stand.profiled:
             profile.attach(app)
         yield app

@@ -52,7 +52,7 @@ def settings_for(signed: str | None) -> Settings:
 
 async def work(url: str, *, profiled: bool, signed: str | None, timed: bool) -> None:
     tally = Tally()
-    app = App(url, settings=settings_for(signed), observer=Complaints())
+    app = App(url, settings=settings_for(signed), observer=Complaints(), migrate=True)
 
     @app.action(name="noop")
     async def noop(attempt: AttemptContext) -> None:

@@ -9,7 +9,7 @@ import random
 from typing import Any, NamedTuple
 
 from gnomon.stages import EntityView, Stage, Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 
 STAGE_COUNT = 20
 SEEDS = range(5)
@@ -57,14 +57,14 @@ async def counts_of_a_change() -> Counts:
 
 
 async def _counts(stages: list[Node]) -> Counts:
-    async with Bench("ad", *stages) as bench:
+    async with StageBench("ad", *stages) as bench:
         await bench.put("e", {"u": 1})
-        await bench.settle()
+        await bench.run_due()
         before = bench.version("e")
         for each in stages:
             each.asks = each.runs = 0
         await bench.patch("e", {"u": 2})
-        await bench.settle()
+        await bench.run_due()
         return Counts(
             sum(each.asks for each in stages),
             sum(each.runs for each in stages),

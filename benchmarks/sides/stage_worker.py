@@ -16,7 +16,7 @@ from gnomon.stages import Stages
 
 async def work(url: str, *, remote: str | None, fused: bool) -> None:
     tally = Tally()
-    async with App(url, observer=Complaints()) as app:
+    async with App(url, observer=Complaints(), migrate=True) as app:
         stages: Stages[Document] = Stages(app, "ad")
         if remote is None:
             stages.add(*chain(fused=fused))

@@ -12,7 +12,7 @@ from examples.classifieds.ads import Ad, some_ads
 from examples.classifieds.fakes import Pica, PriceModel, Tube
 from examples.classifieds.stages import Expire, Photos, PredictPrice, VideoAlive
 from gnomon.model.ids import EntityKey
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 
 AD_COUNT = 20
 SHOWN = "ad-1"
@@ -29,7 +29,7 @@ class World:
 
     def __init__(self) -> None:
         self.tube, self.pica = Tube(), Pica()
-        self.bench = Bench(
+        self.bench = StageBench(
             "ad",
             Expire(),
             PredictPrice(PriceModel()),
@@ -50,13 +50,13 @@ class World:
         await self.bench.advance(hours=1)
         for ad_id, url in self.pica.waiting():
             await self.pica.deliver(ad_id, url, self.bench.stages.state("photos", ad_id))
-        await self.bench.settle()
+        await self.bench.run_due()
 
     async def live(self) -> None:
         """What happens to the ad that is shown; the others just grow old."""
         for ad_id, ad in some_ads(AD_COUNT, self.bench.now):
             await self.bench.put(ad_id, HERO if ad_id == SHOWN else ad)
-        await self.bench.settle()
+        await self.bench.run_due()
         await self.until_day(10)
         await self.bench.patch(SHOWN, {"price": 1_150_000})
         await self.until_day(30)

@@ -8,7 +8,29 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"  # first: modules below read it
 
 from gnomon.model.action import Action, State, Status
-from gnomon.model.errors import GnomonError
+from gnomon.model.errors import (
+    AlreadyExists,
+    BugError,
+    ConfigurationError,
+    Conflict,
+    Exhausted,
+    FailedPrecondition,
+    Forbidden,
+    GnomonError,
+    IdentityMismatch,
+    InvalidRequest,
+    InvalidSpec,
+    MissingExtra,
+    NoResult,
+    NotFound,
+    NotSupported,
+    SchemaMismatch,
+    StoreUnavailable,
+    Unauthenticated,
+    Unavailable,
+    UnknownField,
+    VersionConflict,
+)
 from gnomon.model.limits import Limit, LimitKind
 from gnomon.model.outcome import Cancel, Fail
 from gnomon.model.spec import (
@@ -30,24 +52,41 @@ from gnomon.model.spec import (
 
 if TYPE_CHECKING:
     from gnomon.app import App
+    from gnomon.contracts.store import ChangeResult, Selection
     from gnomon.executors.python import AttemptContext as Attempt
     from gnomon.scheduler import Request
+    from gnomon.scheduler.preview import preview
 
 __all__ = [
     "Action",
+    "AlreadyExists",
     "App",
     "Attempt",
+    "BugError",
     "Cancel",
     "CatchUp",
+    "ChangeResult",
+    "ConfigurationError",
+    "Conflict",
     "Cron",
+    "Exhausted",
     "Fail",
+    "FailedPrecondition",
+    "Forbidden",
     "GnomonError",
     "Grpc",
     "Http",
+    "IdentityMismatch",
+    "InvalidRequest",
+    "InvalidSpec",
     "Kafka",
     "Limit",
     "LimitKind",
+    "MissingExtra",
     "Mock",
+    "NoResult",
+    "NotFound",
+    "NotSupported",
     "Once",
     "Periodic",
     "Push",
@@ -55,18 +94,29 @@ __all__ = [
     "Rabbitmq",
     "Request",
     "Retry",
+    "SchemaMismatch",
+    "Selection",
     "Spec",
     "Sql",
     "State",
     "Status",
+    "StoreUnavailable",
+    "Unauthenticated",
+    "Unavailable",
+    "UnknownField",
+    "VersionConflict",
     "__version__",
+    "preview",
 ]
 
 # The model is loaded with the package; what runs it is loaded when its name is used.
 _LATE = {
     "App": ("gnomon.app", "App"),
     "Attempt": ("gnomon.executors.python", "AttemptContext"),
+    "ChangeResult": ("gnomon.contracts.store", "ChangeResult"),
     "Request": ("gnomon.scheduler", "Request"),
+    "Selection": ("gnomon.contracts.store", "Selection"),
+    "preview": ("gnomon.scheduler.preview", "preview"),
 }
 
 

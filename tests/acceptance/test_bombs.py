@@ -116,8 +116,12 @@ async def test_bombs_cost_little_memory_and_nobody_elses_second(
     """Hanging, resetting, 100 MB, redirects to this machine, packed bombs, drips, heads and
     interim answers without end: under 256 MB, and what is planned for a second begins in it."""
     url, schema = place
-    environ = {"GNOMON_HTTP__ALLOW_LOOPBACK": "true"}
-    async with Bombs().listening() as bombs, receiving() as good, App(url, schema=schema) as app:
+    environ = {"GNOMON_HTTP_ALLOW_LOOPBACK": "true"}
+    async with (
+        Bombs().listening() as bombs,
+        receiving() as good,
+        App(url, schema=schema, migrate=True) as app,
+    ):
         await app.schedule_many(bombing(bombs))
         worker = processes.start_gnomon(
             "worker", "--database", url, "--schema", schema, env=environ

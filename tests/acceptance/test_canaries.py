@@ -130,8 +130,11 @@ def use(up: Up, receiver: str) -> list[str]:
         spec = {"action": effect, "timeout": "3s"}
         status, text = up.call("POST", "/v1/actions", {"id": name, "spec": spec})
         assert 201 == status, text
-    states = {name: up.ended(name)["state"] for name in effects}
-    assert {**dict.fromkeys(effects, "dead"), "good": "done"} == states
+    served = [name for name in effects if name != "args"]
+    states = {name: up.ended(name)["state"] for name in served}
+    assert {**dict.fromkeys(served, "dead"), "good": "done"} == states
+    # A function that nobody has is handed back, and waits.
+    assert "function nobody" == json.loads(up.call("GET", "/v1/actions/args")[1])["status"]["need"]
     return list(effects)
 
 
@@ -201,7 +204,7 @@ async def test_no_canary_is_seen(tmp_path: Path, receiver: Receiver) -> None:
 def gnomon(folder: Path, environ: dict[str, str], *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "gnomon", *arguments], cwd=folder, text=True, capture_output=True,
-        env=clean_environment(**environ), timeout=50, check=False,
+        env=clean_environment(**environ), timeout=200, check=False,
     )  # fmt: skip
     return done.stdout + done.stderr
 
@@ -210,7 +213,7 @@ def test_commands_show_no_canary(tmp_path: Path) -> None:
     """`config show` in both forms, and commands that fail because of a password or a secret."""
     toml, environ = plant(tmp_path, "http://127.0.0.1:9")
     (tmp_path / "gnomon.toml").write_text(toml)
-    dsn = {"GNOMON_DATABASE__URL": f"postgresql://me:{CANARIES['unused']}@127.0.0.1:9/x"}
+    dsn = {"GNOMON_DATABASE_URL": f"postgresql://me:{CANARIES['unused']}@127.0.0.1:9/x"}
     bad_key = {**environ, "SIGNING_ENV": f"{CANARIES['unused']}!"}
     told = {
         "show": gnomon(tmp_path, environ, "config", "show"),
@@ -268,6 +271,6 @@ def test_objects_show_no_canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         targets,
         targets._by_class,
         header_secrets(settings.secrets),
-        App(settings=settings),
+        App(settings=settings, migrate=True),
     ]
     assert [] == found_in(repr(held) + str(held), CANARIES)

@@ -40,7 +40,7 @@ def test_the_life_of_an_ad_is_as_the_stages_say() -> None:
     """Every change has its author and its day; in the end it is expired and nothing waits."""
     ended = subprocess.run(
         [sys.executable, "-m", "examples.classifieds"],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert 0 == ended.returncode, ended.stderr
     lines = re.findall(r"^  day +(\S+)  (v\d+) +(\S+) ", ended.stdout, re.MULTILINE)

@@ -62,7 +62,7 @@ def server(tmp_path: Path) -> Iterator[tuple[Shell, str]]:
     finally:
         child.terminate()
         try:
-            child.communicate(timeout=30)
+            child.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             child.kill()
             child.communicate()
@@ -151,10 +151,10 @@ def test_doctor_finds_saves_that_nobody_takes(shell: Shell) -> None:
         "ad-1",
         "{}",
         *shell.target,
-        environ={"GNOMON_STAGES__RELAY": "events"},
+        environ={"GNOMON_STAGES_RELAY": "events"},
     )
     assert {"findings": []} == shell.json("doctor", *shell.target)
-    alarm = {"GNOMON_STAGES__OUTBOX_ALARM": "0.001"}
+    alarm = {"GNOMON_STAGES_OUTBOX_ALARM": "0.001"}
     [finding] = shell.json("doctor", *shell.target, code=14, environ=alarm)["findings"]
     assert ("outbox_age", "relay") == (finding["rule"], finding["subject"])
     assert "saves that wait: 1," in finding["detail"]

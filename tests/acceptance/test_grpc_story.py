@@ -19,7 +19,7 @@ from tests.fixtures.up import clean_environment, gnomon_up
 pytestmark = pytest.mark.acceptance
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "grpc.md"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def block_of(page: str, name: str) -> str:
@@ -112,7 +112,7 @@ def test_server_serves_grpc_without_a_worker(tmp_path: Path) -> None:
             "from grpc_health.v1 import health_pb2 as pb, health_pb2_grpc\n"
             "stub = health_pb2_grpc.HealthStub(grpc.insecure_channel(sys.argv[1]))\n"
             "request = pb.HealthCheckRequest(service='gnomon.v1.SchedulerService')\n"
-            "print(stub.Check(request, wait_for_ready=True, timeout=20).status)\n"
+            "print(stub.Check(request, wait_for_ready=True, timeout=60).status)\n"
         )
         done = subprocess.run(
             [sys.executable, "-c", program, address], capture_output=True, text=True,

@@ -12,7 +12,6 @@ import pytest
 
 from tests.acceptance.test_cli import Shell
 
-pytestmark = pytest.mark.timeout(120)
 DEADLINE_S = 40.0
 
 

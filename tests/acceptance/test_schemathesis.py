@@ -12,7 +12,7 @@ import pytest
 
 from tests.acceptance.test_cli import Shell
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 CASES_MIN = 1_000  # each way: 2,000 together
@@ -37,7 +37,7 @@ class Server:
     def stop(self) -> str:
         """End it; what it said."""
         self.child.terminate()
-        return self.child.communicate(timeout=30)[1]
+        return self.child.communicate(timeout=120)[1]
 
 
 @pytest.fixture(params=["open", "token"])
@@ -68,7 +68,7 @@ def test_documented_answers_only(server: Server, tmp_path: Path) -> None:
     if server.token is not None:
         command += ["--header", f"Authorization: Bearer {server.token}"]
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=170, check=False
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
     )
     assert 0 == done.returncode, done.stdout[-6000:] + done.stderr[-2000:]
     found = re.search(r"([\d,]+) generated", done.stdout)

@@ -99,7 +99,7 @@ def place(tmp_path: Path, postgres_schema: PostgresSchema) -> Iterator[Place]:
 
 
 async def _install(dsn: str, schema: str) -> None:
-    async with App(dsn, schema=schema):
+    async with App(dsn, schema=schema, migrate=True):
         pass
 
 

@@ -68,7 +68,7 @@ async def test_the_story_is_true(postgres_schema: PostgresSchema, processes: Pro
     never."""
     async with receiving() as receiver, asyncio.timeout(50):
         story = Story(postgres_schema, receiver.url)
-        environ = {"GNOMON_HTTP__ALLOW_LOOPBACK": "true"}
+        environ = {"GNOMON_HTTP_ALLOW_LOOPBACK": "true"}
         worker = processes.start_gnomon(*story.command, env=environ)
         await asyncio.to_thread(worker.wait_for_line, AT_WORK)
         await psql(story.dsn, story.prepare)

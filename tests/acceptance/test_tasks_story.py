@@ -21,7 +21,7 @@ from tests.fixtures.processes import Processes
 
 pytestmark = pytest.mark.acceptance
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def until(condition: Callable[[], object], what: str) -> None:

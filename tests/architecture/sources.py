@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +18,7 @@ PACKAGE = "gnomon"
 GENERATED = SOURCE / PACKAGE / "v1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Module:
     """One Python file, parsed."""
 
@@ -31,6 +32,11 @@ class Module:
         """For the self-tests: a module that is on no disk."""
         path = SOURCE / Path(*name.split(".")).with_suffix(".py")
         return cls(name, path, text, ast.parse(text))
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree: a dozen rules look at each."""
+        return tuple(ast.walk(self.tree))
 
     def where(self, node: ast.AST) -> str:
         line = getattr(node, "lineno", 1)
@@ -51,8 +57,9 @@ class Import:
     node: ast.stmt
 
 
-def source_modules() -> list[Module]:
-    """Every Python file of the product, generated ones left out."""
+@cache
+def source_modules() -> tuple[Module, ...]:
+    """Every Python file of the product, generated ones left out; read once for all rules."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
         if GENERATED in path.parents:
@@ -61,12 +68,12 @@ def source_modules() -> list[Module]:
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text()
         found.append(Module(name, path, text, ast.parse(text, filename=str(path))))
-    return found
+    return tuple(found)
 
 
 def imports_of(module: Module) -> Iterator[Import]:
     """All of them: at the top, inside functions, and for type checking only."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(alias.name, alias.name, node)
@@ -86,7 +93,7 @@ def dotted_uses(module: Module) -> Iterator[tuple[str, ast.AST]]:
     """Each use of an imported name, in full: `t.monotonic` after `import time as t` is
     `time.monotonic`. Uses count, not calls: a default argument is as bad as a call."""
     full_names: dict[str, str] = {}
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.partition(".")[0]
@@ -94,7 +101,7 @@ def dotted_uses(module: Module) -> Iterator[tuple[str, ast.AST]]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 full_names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Name) and node.id in full_names:
             yield full_names[node.id], node
         elif isinstance(node, ast.Attribute):

@@ -30,10 +30,7 @@ def test_the_attempt_boundary_is_for_attempts() -> None:
     users = {
         module.name.removeprefix("gnomon.").partition(".")[0]
         for module in source_modules()
-        if any(
-            isinstance(node, ast.Name) and node.id == "AttemptBoundary"
-            for node in ast.walk(module.tree)
-        )
+        if any(isinstance(node, ast.Name) and node.id == "AttemptBoundary" for node in module.nodes)
     }
     assert users <= MAY_USE_THE_ATTEMPT_BOUNDARY
 
@@ -41,7 +38,7 @@ def test_the_attempt_boundary_is_for_attempts() -> None:
 def broad_places(module: Module) -> Iterator[str]:
     """The functions with a handler of every exception that does not raise it again, and those that
     end a `with` and may say that nothing was raised."""
-    for function in ast.walk(module.tree):
+    for function in module.nodes:
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if may_swallow(function) or any(is_broad(node) for node in own_nodes(function)):

@@ -27,7 +27,7 @@ GENERAL_WORDS = """
     prepare process processes push python rabbitmq remove replace request result resume revoke
     rotate row rule run schema selection set size sql stale stop summary supported survey swap table
     text to too transaction trusted unauthenticated unavailable unchanged unknown unreadable
-    up use value verify verifying wait waiting work working write adopt acquire beat execute
+    up use missing value verify verifying wait waiting work working write adopt acquire beat execute
 """
 GENERAL = frozenset(GENERAL_WORDS.split())
 
@@ -94,7 +94,7 @@ def used_words(modules: Iterable[Module]) -> set[str]:
     words: set[str] = set()
     for module in modules:
         words.update(words_in(module.name))
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             match node:
                 case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
                     words.update(words_in(name))

@@ -36,9 +36,9 @@ def words_of(identifier: str) -> set[str]:
     return {part.lower() for part in WORD_PARTS.findall(identifier)}
 
 
-def identifiers_of(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+def identifiers_of(module: Module) -> Iterator[tuple[str, ast.AST]]:
     """Every name that the module itself gives: defined, assigned, taken as a parameter."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         match node:
             case (
                 ast.FunctionDef(name=name)
@@ -57,7 +57,7 @@ def identifiers_of(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
 def identifier_findings(module: Module) -> list[str]:
     return [
         f"{module.where(node)}: {name}"
-        for name, node in identifiers_of(module.tree)
+        for name, node in identifiers_of(module)
         if words_of(name) & BANNED_WORDS
     ]
 
@@ -65,7 +65,7 @@ def identifier_findings(module: Module) -> list[str]:
 def empty_name_findings(module: Module) -> list[str]:
     return [
         f"{module.where(node)}: {name}"
-        for name, node in identifiers_of(module.tree)
+        for name, node in identifiers_of(module)
         if name in EMPTY_NAMES and module.name != FOUND_IS_A_FIELD
     ]
 
@@ -192,7 +192,7 @@ def twin_findings(modules: Iterable[Module]) -> list[str]:
     """Classes that share their name with another one."""
     homes: dict[str, set[str]] = {}
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, set()).add(module.name)
     return [
@@ -237,7 +237,7 @@ def error_findings(module: Module, known: frozenset[str]) -> list[str]:
     """Errors that a docstring promises and that are no class of ours or of Python's."""
     return [
         f"{module.where(node)}: {name}"
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for names in RAISED.findall(" ".join((ast.get_docstring(node) or "").split()))
         for name in names.strip(", ").split(", ")
@@ -248,7 +248,7 @@ def error_findings(module: Module, known: frozenset[str]) -> list[str]:
 def test_docstrings_name_errors_that_there_are() -> None:
     """A class that was renamed is renamed where its raising is promised, too."""
     modules = source_modules()
-    nodes = [node for module in modules for node in ast.walk(module.tree)]
+    nodes = [node for module in modules for node in module.nodes]
     ours = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
     known = frozenset(ours | set(dir(builtins)))
     assert [] == [finding for module in modules for finding in error_findings(module, known)]

@@ -23,18 +23,21 @@ ROLES: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "actions": (contract.ActionStore, ("actions",)),
     "work": (contract.WorkStore, ("work", "results")),
     "leases": (contract.LeaseStore, ("leases",)),
-    "installation": (contract.InstallationStore, ("installation",)),
+    "installation": (contract.InstallationStore, ("installation", "figures")),
     "tokens": (contract.TokenStore, ("tokens",)),
     "limits": (contract.LimitStore, ("limits",)),
+    "programs": (contract.ProgramStore, ("programs",)),
+    "progress": (contract.ProgressStore, ("progress",)),
     "entities": (contract.EntityStore, ("entities",)),
     "queues": (contract.QueueStore, ("queues",)),
     "register": (contract.StageRegister, ("register",)),
     "outbox": (contract.OutboxStore, ("outbox",)),
+    "reports": (contract.ReportStore, ("reports", "history")),
 }
 # Files that belong to no role above, and why.
 OTHER_FILES: Mapping[str, frozenset[str]] = {
-    "sqlite": frozenset(),
-    "postgres": frozenset({"connection"}),  # what the connections themselves need
+    "sqlite": frozenset({"connection"}),  # what connections themselves need
+    "postgres": frozenset({"connection"}),
 }
 # What several verbs of a role use.
 SHARED = {
@@ -51,6 +54,7 @@ SHARED = {
     },
     "tokens": {"change": "steps of create, rotate and revoke"},
     "limits": {"change": "steps of set and delete"},
+    "programs": {"note": "what is known of a declared action: declare_action, remove_declared"},
     "entities": {
         "save": "writes an entity and what follows from it: put, swap_state, commit",
         "holds": "the fence of every write by the owner of a shard",
@@ -64,6 +68,7 @@ SHARED = {
 # Verbs that need no query of their own: they are made of other verbs, or of no SQL at all.
 SERVED = {
     "actions.list": "list_query.py puts the statement together",
+    "actions.count_selected": "list_query.py puts the statement together",
     "actions.get_many": "get",
     "actions.pause": "change",
     "actions.resume": "change",

@@ -18,7 +18,7 @@ def size_findings(module: Module) -> list[str]:
     line_count = len(module.text.splitlines())
     if line_count > ALLOWED.get(module.name, FILE_LINES_MAX):
         findings.append(f"{module.name}: {line_count} lines, at most {FILE_LINES_MAX}")
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             length = node.end_lineno - node.lineno + 1

@@ -14,6 +14,7 @@ from benchmarks.peers.peer import PEERS
 
 ROOT = Path(__file__).parents[2]
 DEV_LOCK = ROOT / "requirements-dev.lock"
+RUN_LOCKS = [ROOT / "requirements.lock", ROOT / "deploy" / "requirements.lock"]
 PEER_LOCKS = sorted((ROOT / "benchmarks" / "peers" / "requirements").glob("*.txt"))
 FILE_BYTES_MAX = 4 * 1024 * 1024
 SECRETS = re.compile(
@@ -30,12 +31,26 @@ SECRETS = re.compile(
 )
 
 
-@pytest.mark.parametrize("lock", [DEV_LOCK, *PEER_LOCKS], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "lock", [DEV_LOCK, *RUN_LOCKS, *PEER_LOCKS], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_package_has_its_hashes(lock: Path) -> None:
     """pip then takes these very files, and refuses any other."""
     parts = re.split(r"(?m)^(?=[A-Za-z0-9._-]+==)", lock.read_text())[1:]
     assert (50 if lock == DEV_LOCK else 0) < len(parts)
     assert [] == [part.split()[0] for part in parts if "--hash=sha256:" not in part]
+
+
+@pytest.mark.parametrize("lock", RUN_LOCKS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_runs_is_what_was_tested(lock: Path) -> None:
+    """At the same versions, with the same hashes."""
+    tested, running = (set(locked_lines(path)) for path in (DEV_LOCK, lock))
+    assert set() == running - tested
+    assert 10 < len(running)
+
+
+def locked_lines(lock: Path) -> list[tuple[str, str]]:
+    return re.findall(r"(?m)^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock.read_text())
 
 
 def test_every_peer_has_a_lock_of_its_own() -> None:
@@ -51,8 +66,9 @@ def test_the_bill_of_materials_names_every_package() -> None:
     )
     assert first == second
     bill = json.loads(first)
-    locked = re.findall(r"(?m)^([A-Za-z0-9._-]+)==([^\s;\\]+)", DEV_LOCK.read_text())
-    assert locked == [(each["name"], each["version"]) for each in bill["components"]]
+    assert locked_lines(DEV_LOCK) == [
+        (each["name"], each["version"]) for each in bill["components"]
+    ]
     assert all(each["hashes"] for each in bill["components"])
 
 

@@ -167,7 +167,7 @@ def stages_of(app: App, options: argparse.Namespace) -> Stages[Any]:
 
 async def work(options: argparse.Namespace) -> None:
     """Work until SIGTERM."""
-    app = App(settings=stage_settings(options), observer=Told())
+    app = App(settings=stage_settings(options), observer=Told(), migrate=True)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with app:

@@ -100,7 +100,7 @@ class EntityStage:
     @asynccontextmanager
     async def app(self) -> AsyncIterator[tuple[App, Entities]]:
         """The test's own way to the entities; it serves no stages."""
-        async with App(settings=stage_settings(parse(self._where()))) as app:
+        async with App(settings=stage_settings(parse(self._where())), migrate=True) as app:
             yield app, Stages(app, "ad").entities
 
     # -- writers ----------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.python import AttemptContext
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Python
+from gnomon.worker import guest
 
 SHARD_COUNT = 16
 POLL_S = 0.02
@@ -142,6 +143,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--concurrency", type=int, default=50)
     parser.add_argument("--closed-queue", action="append", default=[])
+    parser.add_argument("--no-guests", action="store_true")
     parser.add_argument("--no-helpers", action="store_true")
     parser.add_argument("--sql-dsn")
     for name, default in DURATIONS.items():
@@ -173,7 +175,9 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 async def work(options: argparse.Namespace) -> None:
     """Work until SIGTERM."""
-    app = App(settings=settings_of(options), observer=Told())
+    if options.no_guests:
+        guest.VISIT_EVERY_S = 3600.0
+    app = App(settings=settings_of(options), observer=Told(), migrate=True)
     declare(app, Receiver(options.log))
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -23,7 +23,7 @@ from tests.fault.program import let_go_file, parse, settings_of
 from tests.fixtures.processes import ChildProcess, Processes
 
 POLL_S = 0.02
-WAIT_S = 20.0
+WAIT_S = 60.0  # for what hangs; a busy machine is no reason to fail
 TIMEOUT = timedelta(seconds=1)  # of an attempt, unless a test needs more
 GRACE = timedelta(seconds=1)  # of the program's default settings
 AT_ONCE = 50
@@ -43,7 +43,7 @@ class Stage:
     def app(self, *, url: str | None = None) -> App:
         """An app of the test's own on the same database."""
         options = ["--url", url or self.url, "--schema", self.schema, "--log", str(self.log)]
-        return App(settings=settings_of(parse(options)))
+        return App(settings=settings_of(parse(options)), migrate=True)
 
     def launch(self, *options: str, url: str | None = None) -> ChildProcess:
         """Start a worker process; it may not be at work yet."""

@@ -49,10 +49,10 @@ async def test_actions_survive_crashes_of_postgres(
         for count in (300, 1_000):
             await stage.started(count)
             await asyncio.to_thread(durable_postgres.restart, "immediate")
-        await stage.started(stage.start_count() + 500, timeout_s=30.0)
+        await stage.started(stage.start_count() + 500)
         creating.cancel()
         names = await creating
-        await all_done(app, len(names), timeout_s=30.0)
+        await all_done(app, len(names))
         assert [True, True] == [worker.is_running for worker in workers]
         await stage.assert_kept(app, names)
         assert [0, 0] == await stop_all(*workers)
@@ -173,7 +173,7 @@ async def test_workers_go_on_through_a_bad_network(postgres_stage: Stage) -> Non
 
         await until(free, "silence of all workers")
         proxy.heal()
-        await all_done(app, len(names), timeout_s=60.0)
+        await all_done(app, len(names))
         print(
             f"\n  {proxy.replies_dropped} answers dropped, {proxy.resets} connections reset", end=""
         )

@@ -16,14 +16,12 @@ ACTION_COUNT = 10_000
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 async def test_ten_thousand_actions_survive_kills_on_sqlite(sqlite_stage: Stage) -> None:
     """All actions are done although their only worker is killed again and again."""
     await _survives(sqlite_stage, worker_count=1, kill_count=3)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 async def test_ten_thousand_actions_survive_kills_on_postgres(postgres_stage: Stage) -> None:
     """All actions are done although one of two workers is killed again and again."""
     await _survives(postgres_stage, worker_count=2, kill_count=6)
@@ -38,7 +36,7 @@ async def _survives(stage: Stage, *, worker_count: int, kill_count: int) -> None
         victims: set[int] = set()
         step = int(ACTION_COUNT * 0.8 / kill_count)
         for number in range(1, kill_count + 1):
-            await stage.started(number * step - chooser.randrange(step // 2), timeout_s=30.0)
+            await stage.started(number * step - chooser.randrange(step // 2))
             await until(lambda: stage.latest_process() in workers, "a worker at work")
             victim = workers.pop(stage.latest_process())
             assert victim.is_running, victim.log
@@ -46,7 +44,7 @@ async def _survives(stage: Stage, *, worker_count: int, kill_count: int) -> None
             victims.add(victim.process_id)
             successor = stage.launch()  # not waited for: the others would be done before
             workers[successor.process_id] = successor
-        await all_done(app, ACTION_COUNT, timeout_s=60.0)
+        await all_done(app, ACTION_COUNT)
         history = await stage.assert_kept(app, names)
         cut = [run for run in history.runs if run.ended_at is None]
         print(f"  {kill_count} kills, {len(cut)} attempts cut short")
@@ -77,7 +75,7 @@ async def test_poison_ends_dead_and_the_others_go_on(stage: Stage) -> None:
                 await create_all(app, [request(names[-1], note(len(names), 0.05))])
             return (await app.scheduler.get("poison")).status.state is not State.ACTIVE
 
-        await until(is_dead, "end of the poison", timeout_s=40.0)
+        await until(is_dead, "end of the poison")
         await all_done(app, len(names))
         found = (await app.scheduler.get("poison")).status
         assert State.DEAD == found.state

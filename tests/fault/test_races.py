@@ -42,7 +42,6 @@ class Change:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 async def test_no_old_generation_begins_after_the_answer(stage: Stage) -> None:
     """After a replace or delete is answered, the only attempt of the old generation that the
     receiver may still see is the one that the answer named."""

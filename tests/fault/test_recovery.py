@@ -15,7 +15,7 @@ from tests.fault.history import Run
 from tests.fault.program import hold_first, let_go_file, note
 from tests.fault.stage import Stage, all_done, create_all, request, stop_all, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 RECOVERED_MAX_S = 2.0
 KILLS = 5 if os.environ.get("GNOMON_FAULT_FULL") else 1  # of each engine, with and without sibling

@@ -16,7 +16,7 @@ FULL = bool(os.environ.get("GNOMON_FAULT_FULL"))  # `make fault-full`: the numbe
 ENTITY_COUNT = 10_000 if FULL else 700
 OUTAGE_S = 60.0 if FULL else 4.0
 WALKED_COUNT = 100_000 if FULL else 1_500
-PATIENCE_S = 1_200.0 if FULL else 60.0
+PATIENCE_S = 1_200.0 if FULL else 300.0
 
 
 @pytest.mark.slow
@@ -68,7 +68,6 @@ async def _survives(stage: EntityStage, kafka: MockKafka, *, workers: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 async def test_a_fighting_pair_is_parked_with_its_proof_and_others_go_on(stage: Stage) -> None:
     """Within 16 steps, although two processes share the work and nothing fails."""
     place = EntityStage(stage)

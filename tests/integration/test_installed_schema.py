@@ -31,14 +31,14 @@ def execute(installed: InstalledSchema, text: str) -> list[tuple[object, ...]]:
 async def test_rows_are_taken_out_and_the_installation_stays(installed: InstalledSchema) -> None:
     """The same schema, with its locks and its identity, and nothing of what was written."""
     dsn, schema = installed.ready()
-    async with App(dsn, schema=schema) as app:
+    async with App(dsn, schema=schema, migrate=True) as app:
         await app.schedule(Mock(), id="left-behind")
     execute(installed, "UPDATE {}.installation SET timeline = 99")
     execute(installed, "UPDATE {}.shard_lock SET owner = 'somebody'")
     installed.empty()
 
     assert (dsn, schema) == installed.ready()
-    async with App(dsn, schema=schema) as app:
+    async with App(dsn, schema=schema, migrate=True) as app:
         assert {} == {state: n for state, n in (await app.store.actions.count()).items() if n}
         assert None is await app.store.installation.verify_identity()
         assert [None] * INSTALLED_SHARD_COUNT == [
@@ -57,6 +57,7 @@ async def test_rows_are_taken_out_and_the_installation_stays(installed: Installe
         "CREATE TABLE {}.beside ()",
         "GRANT SELECT ON {}.audit TO PUBLIC",
         "GRANT USAGE ON SCHEMA {} TO PUBLIC",
+        "CREATE FUNCTION {}.beside() RETURNS int LANGUAGE sql AS 'SELECT 1'",
         "DROP VIEW {}.tasks CASCADE",
         "DROP SCHEMA {} CASCADE",
     ],

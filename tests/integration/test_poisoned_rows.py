@@ -22,7 +22,7 @@ from gnomon.model.spec import CatchUp, Cron, Python, Spec
 from gnomon.scheduler import Request
 from tests.fixtures.postgres import PostgresSchema
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 ZONE = "Europe/Kyiv"
 
 
@@ -50,7 +50,7 @@ async def place(
             await connection.execute(sql.format(schema=f"{schema}."))
             await connection.close()
 
-        return Place(App(settings=settings(dsn, schema)), execute)
+        return Place(App(settings=settings(dsn, schema), migrate=True), execute)
     path = tmp_path / "poison.db"
 
     async def change(sql: str) -> None:

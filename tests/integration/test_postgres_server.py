@@ -76,6 +76,15 @@ def test_restart_keeps_what_was_committed(durable_postgres: PostgresServer) -> N
     assert list(modes) == [mode for (mode,) in rows]
 
 
+def test_every_server_begins_as_a_new_one(durable_postgres: PostgresServer) -> None:
+    """They are copies of one new cluster: what is written to a copy is in no other."""
+    with psycopg.connect(durable_postgres.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE note (mode text)")
+    durable_postgres.stop()
+    with PostgresServer() as another, psycopg.connect(another.dsn) as connection:
+        assert (None,) == connection.execute("SELECT to_regclass('note')").fetchone()
+
+
 @pytest.mark.parametrize("_round", [1, 2])
 async def test_schemas_are_apart(postgres_schema: PostgresSchema, _round: int) -> None:
     """Each test gets a name that nobody uses, and the same table name twice does not collide."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gnomon.clock import SystemClock
-from gnomon.executors import sql as executor_module
+from gnomon.executors import _sql_postgres as executor_module
 from gnomon.executors.sql import SqlExecutor, SqlTarget
 from gnomon.model.outcome import Failed, Interrupted, Outcome
 from gnomon.model.secret import Secret

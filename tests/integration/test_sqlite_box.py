@@ -26,7 +26,7 @@ from gnomon.sqlite_box import (
 ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) "
 TERMS = BoxTerms(timeout_s=30.0, closed_tables=frozenset({"inbox"}))
 SHORT = BoxTerms(timeout_s=0.2)
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

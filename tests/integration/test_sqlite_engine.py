@@ -344,6 +344,7 @@ HOT = (
     "move_delete", "move_lanes", "poll", "finish_plain_archive", "finish_plain_fence",
     "finish_plain_remove", "finish_fence", "settle_fence", "continue_action", "finish_reschedule",
     "extend", "list_lanes_after", "delete_stale", "list_lapsed_running", "list_lapsed_expired",
+    "list_cancelling",
     "get_live", "get_finished", "list_attempts", "create", "create_bulk", "find_begun",
     "purge_finished",
     # entities and their stages
@@ -386,3 +387,49 @@ async def test_a_hot_query_never_walks_a_whole_table(name: str) -> None:
     for step in plan:
         assert not re.match(rf"SCAN (?:[aqiflecos]|{BIG_TABLES})(?: (?!VIRTUAL)|$)", step), plan
         assert not step.endswith("processing_queue_lane_idx (shard_id=?)"), plan
+
+
+ROWS_IN_A_LANE = 5_000
+STEPS_MAX = 300  # of SQLite's machine; a walk over the lane takes ten thousands
+LEAPS = {
+    "list_lanes_after": {"shard": 1, "queue": "mail", "priority": 5, "need": "x"},
+    "list_need_lanes_after": {"shard": 1, "queue": "mail", "priority": 5, "need": "x"},
+    "next_work_lane": {"shard": 1, "stage": "s", "lane": 0},
+    "figures_stages_after": {"shard": 1, "stage": "s", "lane": 0},
+}
+
+
+@pytest.mark.parametrize("name", LEAPS)
+async def test_the_next_lane_is_found_by_a_leap(name: str) -> None:
+    """However many rows wait in the one before: the pump asks every second."""
+    runner = InlineRunner()
+    store = open_sqlite(":memory:", clock=SystemClock(), entropy=SystemEntropy(), runner=runner)
+    await store.installation.migrate(shard_count=SHARD_COUNT)
+    numbers = f"""WITH RECURSIVE number (n) AS (
+        SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < {ROWS_IN_A_LANE}
+    )"""
+    runner.connection.execute(
+        "INSERT INTO processing_queue"
+        " (shard_id, guid, queue, priority, need, scheduled_at, attempts)"
+        f"{numbers} SELECT 1, randomblob(16), 'mail', 5, 'x', n, 0 FROM number"
+    )
+    runner.connection.execute(
+        "INSERT INTO stage_queue (shard_id, entity_key, stage, lane, status, ready_at, first_at,"
+        " seq, depth, root, reasons)"
+        f"{numbers} SELECT 1, 'ad ' || n, 's', 0, 'ready', n, n, n, 0, randomblob(16), '[]'"
+        " FROM number"
+    )
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    runner.connection.set_progress_handler(count, 1)
+    rows = runner.connection.execute(SQL[name], LEAPS[name]).fetchall()
+    runner.connection.set_progress_handler(None, 1)
+    await runner.close()
+
+    assert [] == rows
+    assert steps < STEPS_MAX

@@ -23,7 +23,7 @@ from gnomon.stores.sqlite.connection import BUSY_TIMEOUT_S, Call
 from gnomon.stores.sqlite.purge import PURGED_AT_ONCE
 
 T = TypeVar("T")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 NOBODY = SystemEntropy().token()
 
 

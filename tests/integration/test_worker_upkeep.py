@@ -17,7 +17,7 @@ from gnomon.contracts.observer import SilentObserver
 from gnomon.model.errors import StoreUnavailable
 from gnomon.worker.worker import PURGE_LIMIT
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ROUNDS = 5
 
 
@@ -57,7 +57,7 @@ async def work_until(
     database = replace(settings.database, url="sqlite:///:memory:", shard_count=1)
     settings = replace(settings, worker=worker, database=database)
     stop = asyncio.Event()
-    async with App(settings=settings, observer=watching) as app:
+    async with App(settings=settings, observer=watching, migrate=True) as app:
         installation: Any = Failing(app.store.installation, **verbs)
         app._store = msgspec.structs.replace(app.store, installation=installation)
         working = asyncio.create_task(app.work(stop))

@@ -54,6 +54,7 @@ FLOORS = {
     "outcome interrupted": 50,
     "outcome abandoned": 20,
     "hang": 200,
+    "attempt asked to end": 50,
     "extended": 200,
     "overlap": 10,
     "duplicate": 100,
@@ -81,6 +82,9 @@ FLOORS = {
     "held row passed over": 600,
     "clock set ahead": 400,
     "clock set back": 400,
+    "guest begin": 200,
+    "guest begin for a queue": 100,
+    "outcome unserved": 400,
     "long read": 200,
     "read waited for a connection": 150,
 }

@@ -35,12 +35,13 @@ from gnomon.contracts.store import (
     ShardLock,
     Store,
 )
-from gnomon.model.spec import Mock
+from gnomon.model.spec import Effect, Mock
 from gnomon.model.transition import transition
 from gnomon.stores.sqlite.rows import micros, moment
 from gnomon.worker import Worker, WorkerConfig
 from gnomon.worker import attempt as attempt_module
 from gnomon.worker import settlement as settlement_module
+from gnomon.worker.guest import Guest
 from gnomon.worker.late_commits import LateCommits, ShardsToRescan
 from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.pump import Pump
@@ -69,7 +70,8 @@ WHERE a.id = ? AND q.running = 0
 """
 READ_DUE = """
 SELECT scheduled_at, shard_id, guid FROM processing_queue
-WHERE shard_id = ? AND queue = ? AND priority = ? AND running = 0 AND scheduled_at <= ?
+WHERE shard_id = ? AND queue = ? AND priority = ? AND need = ? AND running = 0
+    AND scheduled_at <= ?
 ORDER BY scheduled_at
 LIMIT ?
 """
@@ -460,6 +462,15 @@ def ask_ahead(pump: Pump, lane: Lane, limit: int) -> BeginRequest:
     )
 
 
+async def stay_at_home(_: Guest) -> None:
+    """Begin in the shards that one holds, and nowhere else."""
+
+
+def fail_unserved(effect: Effect) -> str:
+    """It fails the attempt, as if the receiver had refused it."""
+    raise LookupError(f"this worker has no executor for {effect}")
+
+
 def is_free_by_the_clock(leases: WorkerLeases, lock: ShardLock) -> bool:
     """By the database's clock alone, whether or not the owner was seen alive meanwhile."""
     return lock.silent_for is None or lock.silent_for >= leases._config.lease
@@ -493,6 +504,8 @@ ABLATIONS: dict[str, Ablation] = {
             (attempt_module, "decide", transition),
             (settlement_module, "decide", transition),
         ),
+        Patched("no-guests", (Guest, "visit", stay_at_home)),
+        Patched("unserved-fails", (attempt_module, "need_of", fail_unserved)),
         Patched("settle-own", (Reservations, "keep_own", settle_all)),
         Patched("no-look-behind", (Pump, "_demand", ask_ahead)),
         Patched("trusted-clock", (WorkerLeases, "_is_free", is_free_by_the_clock)),

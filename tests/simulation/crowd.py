@@ -41,7 +41,8 @@ LAG_US = 2_000_000
 SPELL_MAX = timedelta(seconds=1)  # a row that was held is looked at so often at least
 BEHIND = "FROM incoming_queue WHERE shard_id = ? AND created_at < ?"
 BEFORE = (
-    "FROM processing_queue WHERE shard_id = ? AND queue = ? AND priority = ? AND scheduled_at < ?"
+    "FROM processing_queue"
+    " WHERE shard_id = ? AND queue = ? AND priority = ? AND need = ? AND scheduled_at < ?"
 )
 HELD = "FROM processing_queue WHERE guid = ? AND running = 0"
 Rows = list[tuple[Any, ...]]
@@ -181,7 +182,7 @@ class CrowdedWork:
         return self._as_a_server_tells(demands, result, times)
 
     def _take_held(self) -> tuple[Rows, dict[Lane, list[datetime]]]:
-        query = "SELECT shard_id, queue, priority, scheduled_at " + HELD
+        query = "SELECT shard_id, queue, priority, need, scheduled_at " + HELD
         rows: Rows = []
         times: dict[Lane, list[datetime]] = {}
         for guid in sorted(self._crowd.held):
@@ -199,11 +200,7 @@ class CrowdedWork:
         next_due, refused = dict(result.next_due), dict(result.refused)
         for demand in demands:
             lane = demand.lane
-            given = [
-                one.scheduled_at
-                for one in result.begun
-                if (one.shard, one.spec.queue, one.spec.priority) == lane
-            ]
+            given = [one.scheduled_at for one in result.begun if one.lane == lane]
             held = [at for at in times.get(lane, []) if demand.since is None or at >= demand.since]
             passed = [at for at in held if at <= result.now]
             self._history.reach("held row passed over", len(passed))

@@ -117,11 +117,20 @@ class HeldWork:
         return result
 
     async def move_and_begin(
-        self, holdings: Sequence[HeldShard], *, limit: int, room: Mapping[str, int], **named: Any
+        self,
+        holdings: Sequence[HeldShard],
+        *,
+        limit: int,
+        room: Mapping[str, int],
+        newest: bool = False,
+        **named: Any,
     ) -> ArrivalResult:
+        if newest and self._holds.held:
+            nothing = MoveResult(count=0, lanes={}, marks={}, more=False, now=self._holds.now())
+            return ArrivalResult(moved=nothing, begun=[])
         if not self._holds.held:
             arrived: ArrivalResult = await self._inner.move_and_begin(
-                holdings, limit=limit, room=room, **named
+                holdings, limit=limit, room=room, newest=newest, **named
             )
             return arrived
         moved: MoveResult = await self._inner.move(holdings, limit=limit)

@@ -23,7 +23,6 @@ from gnomon.contracts.store import (
     FinishRequest,
     HeartbeatResult,
     HeldShard,
-    Lane,
     Recorded,
     SettleRequest,
 )
@@ -61,6 +60,7 @@ class Generation:
     begun_occurrences: set[int] = field(default_factory=set)
     passed_occurrences: set[int] = field(default_factory=set)  # expired or missed
     succeeded_occurrences: set[int] = field(default_factory=set)
+    need: str = ""  # of its row: whoever has it not did hand it back
     told: str = ""  # who recorded the last result, and so knows when it is due
     end: str | None = None  # how it ended: a state, or `superseded`
 
@@ -87,6 +87,7 @@ class Rules:
         self.applied: set[UUID] = set()
         self.late: set[UUID] = set()
         self.swept: set[UUID] = set()
+        self._first_of_occurrence: set[UUID] = set()  # attempts
         self.forgotten: set[UUID] = set()  # begun, and the worker does not know
         self.leases: dict[int, UUID | None] = dict.fromkeys(range(shard_count))
         self._beat_at: dict[int, datetime] = {}
@@ -96,8 +97,11 @@ class Rules:
         self.is_calm = False  # nobody is cut off from the store
         self.recorded_within = timedelta.max  # likewise: from the answer to its record
         self.answered_at: dict[UUID, datetime] = {}  # when the worker got it, by attempt
+        self.asked: set[UUID] = set()  # attempts that a user asked to end
         self.was_held: Callable[[str, datetime], bool] = lambda *_: False  # by a user, lately
         self.is_settled: Callable[[SettleRequest], bool] = lambda _: True  # asks the tables
+        self.refused_queues: frozenset[str] = frozenset()
+        self.was_sent: Callable[[UUID, UUID], bool] = lambda *_: True  # asks the receiver
         self.is_in_hand: Callable[[str, UUID, UUID], bool] = lambda *_: False  # asks the receiver
 
     def performed(self, store: FaultyStore, verb: str, arguments: Arguments, result: Any) -> None:
@@ -159,6 +163,11 @@ class Rules:
     def on_delete(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
         self._superseded(who, arguments.args[0], arguments, changed)
         self.history.note(who, "deleted", arguments.args[0])
+        flight = changed.in_flight
+        wanted = bool(arguments.named.get("running")) and flight is not None
+        self._check(changed.asked == wanted, "asked", arguments.args[0])
+        if changed.asked and flight is not None:
+            self.asked.add(flight.attempt_id)
 
     def on_pause(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
         self._kept(who, "paused", arguments, changed)
@@ -273,14 +282,13 @@ class Rules:
     def on_begin(self, who: str, arguments: Arguments, result: BeginResult) -> None:
         demands = {demand.lane: demand for demand in arguments.args[0]}
         for begun in result.begun:
-            lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
-            self._begun(who, demands[lane], begun)
+            self._begun(who, demands[begun.lane], begun)
 
     def on_move_and_begin(self, who: str, arguments: Arguments, result: ArrivalResult) -> None:
         leases = {held.shard: held.lease_guid for held in arguments.args[0]}
         for begun in result.begun:
-            lane = Lane(begun.shard, begun.spec.queue, begun.spec.priority)
-            demand = BeginRequest(lane=lane, lease_guid=leases[begun.shard], limit=1)
+            self._check("" == begun.need, "arrived_with_a_need", who, begun.id)
+            demand = BeginRequest(lane=begun.lane, lease_guid=leases[begun.shard], limit=1)
             self._begun(who, demand, begun)
         self.history.reach("begun on arrival", bool(result.begun))
 
@@ -308,7 +316,9 @@ class Rules:
         self._check_lease(who, demand, begun)
         lateness = begun.began_at - made.ready_at
         is_news = made.told not in ("", who)  # a former owner's result: found by looking
-        is_excused = is_news or self.was_held(made.id, made.ready_at)
+        # Guests look about once a second.
+        is_slow = is_news or begun.need or demand.is_guest
+        is_excused = is_slow or self.was_held(made.id, made.ready_at)
         self._check(is_excused or lateness <= self.lateness_max, "late", who, made, lateness)
         made.attempts, made.attempt_id, made.began_at = (
             status.attempts,
@@ -316,7 +326,10 @@ class Rules:
             self._now(),
         )
         made.running, made.swept = True, False
-        made.begun_occurrences.add(number)
+        if number not in made.begun_occurrences:
+            made.begun_occurrences.add(number)
+            self._first_of_occurrence.add(begun.attempt_id)
+        self._check(begun.need == made.need, "another_need", who, made, begun.need)
         self.attempts[begun.attempt_id] = begun
         self.began_s[begun.attempt_id] = self._second()
 
@@ -324,6 +337,12 @@ class Rules:
         holder = self.leases[begun.shard]
         if demand.lease_guid is not None:
             self._check(holder == demand.lease_guid, "begun_without_lease", who, begun.id)
+            return
+        if demand.is_guest:
+            is_asked = begun.need or begun.spec.queue in self.refused_queues
+            self._check(is_asked, "guest_for_nothing", who, begun.id)
+            self.history.reach("guest begin")
+            self.history.reach("guest begin for a queue", not begun.need)
             return
         self.history.reach("helper begin")
         overdue = begun.began_at - begun.scheduled_at > timedelta(seconds=1)
@@ -364,8 +383,11 @@ class Rules:
         is_mine = (
             self.current.get(finish.id) is made
             and made.attempt_id == finish.attempt_id
-            and (made.running or made.swept)
+            and (made.running or (made.swept and finish.outcome != "unserved"))
         )
+        is_answer = finish.outcome in ("succeeded", "failed", "cancelled")
+        is_sent = self.was_sent(finish.guid, finish.attempt_id)
+        self._check(is_sent or not is_answer, "answer_of_nobody", who, made, finish.error)
         match recorded:
             case Recorded.APPLIED:
                 self._check(is_mine, "foreign_finish", who, made, finish.attempt_no)
@@ -398,11 +420,22 @@ class Rules:
         self.history.reach("swept take-back", made.swept)
         self.history.reach(f"outcome {finish.outcome}")
         made.running = made.swept = False
+        if finish.outcome == "unserved":
+            self._take_back(made, finish)
         made.succeeded += finish.verdict.succeeded
         made.failed += finish.verdict.failed
         if finish.outcome in ("succeeded", "cancelled"):
             made.succeeded_occurrences.add(finish.occurrence_no)
         self._follow(made, finish.verdict, finish.occurrence_no)
+
+    def _take_back(self, made: Generation, finish: FinishRequest) -> None:
+        """The attempt was not made; the row has a need from now on, and who does not serve that
+        leaves it alone."""
+        self._check("" == made.need, "handed_back_twice", made, finish.need)
+        made.need = finish.need
+        made.attempts -= 1
+        if finish.attempt_id in self._first_of_occurrence:
+            made.begun_occurrences.discard(finish.occurrence_no)
 
     def on_settle(self, who: str, arguments: Arguments, result: int) -> None:
         for settle in arguments.args[0]:

@@ -6,9 +6,10 @@ import asyncio
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from tests.simulation.world import SimulationRunner
 
 SHARD_COUNT = 8
 FAR_S = 600.0
+KINDS: tuple[type[Effect], ...] = (Mock, Kafka)
 
 
 @dataclass(slots=True)
@@ -93,9 +95,15 @@ def _kind_of(effect: Effect) -> str:
 
 
 class _Executor:
-    def __init__(self, receiver: Receiver, process: VirtualProcess) -> None:
+    def __init__(
+        self, receiver: Receiver, process: VirtualProcess, kinds: Collection[type[Effect]]
+    ) -> None:
         self._receiver = receiver
         self._process = process
+        self._needs = tuple("kind mock" if kind is Mock else "kafka target " for kind in kinds)
+
+    def serves(self, need: str) -> bool:
+        return need.startswith(self._needs)
 
     async def execute(self, order: AttemptRequest) -> Outcome:
         return await self._receiver.execute(self._process, order)
@@ -127,12 +135,13 @@ class Member:
             stage.store, source=random.Random(name), misfortune=stage.misfortune, name=name
         )
         self.stop = asyncio.Event()
-        executor = _Executor(stage.receiver, self.process)
+        kinds = [kind for kind in KINDS if kind is not stage.lacking.get(name)]
+        executor = _Executor(stage.receiver, self.process, kinds)
         leases: Any = _SlowHeart(self.store.store.leases, stage.heartbeat_s)
         self.worker = Worker(
             msgspec.structs.replace(self.store.store, leases=leases),
             stage.scheduler.installation,
-            {Mock: executor, Kafka: executor},
+            dict.fromkeys(kinds, executor),
             env=Env(
                 clock=VirtualClock(stage.loop, booted_s=1e3),
                 entropy=stage.entropy,
@@ -169,7 +178,9 @@ class Stage:
         config: WorkerConfig | None = None,
         heartbeat_s: float = 0.0,
         observer: Observer | None = None,
+        lacking: Mapping[str, type[Effect]] = MappingProxyType({}),  # by member
     ) -> None:
+        self.lacking = lacking
         self.loop = loop
         self.observer = observer or SilentObserver()
         self.heartbeat_s = heartbeat_s

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.executor import ASKED_TO_END, AttemptRequest
 from gnomon.model.effects import ends_with_process
 from gnomon.model.outcome import Cancelled, Failed, Outcome, Succeeded
-from gnomon.model.spec import Spec
+from gnomon.model.spec import Effect, Http, Mock, Python, Spec
 from gnomon.testing.faulty import FaultyStore
 from gnomon.testing.virtual import VirtualLoop, VirtualProcess
 from tests.simulation.history import History
 from tests.simulation.invariants import Rules
+
+NEEDS: dict[type[Effect], str] = {Mock: "kind mock", Http: "kind http", Python: "function "}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,8 +58,10 @@ class Receiver:
     failed_calls: dict[str, int] = field(default_factory=dict)  # by process
     was_set_since: Callable[[float], bool] = lambda _: False  # the database's clock
 
-    def executor(self, process: VirtualProcess, store: FaultyStore) -> ReceiverExecutor:
-        return ReceiverExecutor(self, process, store)
+    def executor(
+        self, process: VirtualProcess, store: FaultyStore, kinds: Collection[type[Effect]]
+    ) -> ReceiverExecutor:
+        return ReceiverExecutor(self, process, store, kinds)
 
     async def receive(
         self, order: AttemptRequest, process: VirtualProcess, store: FaultyStore
@@ -80,6 +84,10 @@ class Receiver:
             await asyncio.sleep(takes_s)
             delivery.answered = True
             self.rules.answered_at[order.attempt_id] = self.rules.now()
+        except asyncio.CancelledError as exc:
+            if exc.args == (ASKED_TO_END,):
+                self._check_asked(order)
+            raise
         finally:
             delivery.is_open = False
             delivery.is_cut = process.dead
@@ -116,6 +124,10 @@ class Receiver:
             for one in self._of(guid)
         )
 
+    def was_sent(self, guid: UUID, attempt_id: UUID) -> bool:
+        """Whether the attempt came here."""
+        return any(one.order.attempt_id == attempt_id for one in self._of(guid))
+
     # -- rules ------------------------------------------------------------------------------------
 
     def _check(self, delivery: Delivery) -> None:
@@ -136,6 +148,13 @@ class Receiver:
             violate("sent_late", order.id, sent_after_s)
         self._check_key(order)
         self._check_overlap(delivery, begun.spec)
+
+    def _check_asked(self, order: AttemptRequest) -> None:
+        """Whoever is asked to end was cancelled by a user who wanted that."""
+        self.history.note("receiver", "asked to end", order.id)
+        self.history.reach("attempt asked to end")
+        if order.attempt_id not in self.rules.asked:
+            self.history.violate("asked_without_cancel", order.id)
 
     def _check_key(self, order: AttemptRequest) -> None:
         """Same occurrence, same key; another occurrence or series, another key."""
@@ -204,10 +223,20 @@ class Receiver:
 class ReceiverExecutor:
     """The executor of one worker process: hands everything to the receiver."""
 
-    def __init__(self, receiver: Receiver, process: VirtualProcess, store: FaultyStore) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        process: VirtualProcess,
+        store: FaultyStore,
+        kinds: Collection[type[Effect]],
+    ) -> None:
         self._receiver = receiver
         self._process = process
         self._store = store
+        self._kinds = kinds
+
+    def serves(self, need: str) -> bool:
+        return any(need.startswith(NEEDS[kind]) for kind in self._kinds)
 
     async def execute(self, order: AttemptRequest) -> Outcome:
         return await self._receiver.receive(order, self._process, self._store)

@@ -41,6 +41,7 @@ from gnomon.testing.virtual import (
     VirtualProcess,
 )
 from gnomon.worker import Worker, WorkerConfig
+from tests.simulation.held_entities import EntityHolds
 from tests.simulation.world import SimulationRunner
 
 Document = dict[str, Any]
@@ -224,7 +225,7 @@ class Node:
         owner = f"{self._name}.{self._starts}"
         self.process = VirtualProcess(world.loop, owner)
         self.store = FaultyStore(
-            world.store,
+            world.holds.around(world.store),
             source=random.Random(world.dice.random()),
             misfortune=world.misfortune,
             watcher=world,
@@ -309,6 +310,7 @@ class StagedWorld(Watcher):
         self.dice = dice = random.Random(seed)
         self.violations: list[str] = []
         self.coverage: Counter[str] = Counter()
+        self.holds = EntityHolds(seed, self.violations, self.coverage)
         self.told: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self.node_of: dict[str, Node] = {}
         self.is_over = False
@@ -341,7 +343,11 @@ class StagedWorld(Watcher):
         self.installation = await self.store.installation.open()
         self.nodes = [Node(self, f"w{number}") for number in range(self.dice.randint(1, 3))]
         users = [self.loop.create_task(self._use(each)) for each in self.wanted]
+        keys = [str(key) for key in self.wanted]
+        holding = self.loop.create_task(self.holds.keep_holding(lambda: keys))
         await asyncio.wait(users)
+        holding.cancel()
+        self.holds.release()
         for user in users:
             user.result()
         self._end_trouble()
@@ -385,7 +391,8 @@ class StagedWorld(Watcher):
         dice = random.Random(f"{key}{self.dice.random()}")
         wanted = self.wanted[key]
         source = random.Random(dice.random())
-        faulty = FaultyStore(self.store, source=source, misfortune=self.misfortune, name=str(key))
+        store = self.holds.for_users(self.store)
+        faulty = FaultyStore(store, source=source, misfortune=self.misfortune, name=str(key))
         entities = Entities(faulty.store, self.installation, entropy=self.entropy, has_relay=True)
         end_s = self.loop.time() + TROUBLE_S
         while self.loop.time() < end_s or wanted.fields is None:

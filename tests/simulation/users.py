@@ -115,11 +115,12 @@ class User:
             self._passed(before if match is None else match, changed, is_sure=match is not None)
 
     async def _delete(self, name: str) -> None:
-        match, barrier = self._match(name), self._dice.random() < 0.1
+        match, drawn = self._match(name), self._dice.random()
+        barrier, running = drawn < 0.1, drawn < 0.05 or drawn > 0.6
         changed = await self._ask(
             "delete",
             name,
-            lambda: self._scheduler.delete(name, if_match=match, barrier=barrier),
+            lambda: self._scheduler.delete(name, if_match=match, running=running, barrier=barrier),
         )
         if barrier and changed is not None:
             self._passed(changed.action.meta.guid, changed, is_sure=True)

@@ -16,7 +16,6 @@ import msgspec
 from gnomon.contracts.env import Env
 from gnomon.contracts.store import ArrivalResult, BeginResult, Store
 from gnomon.model.errors import StoreUnavailable
-from gnomon.model.spec import Http, Mock, Python
 from gnomon.scheduler import Scheduler
 from gnomon.stores.sqlite import InlineRunner, open_sqlite
 from gnomon.stores.sqlite.connection import Call, T, transact
@@ -24,6 +23,7 @@ from gnomon.testing.faulty import Arguments, FaultyStore, Misfortune, Watcher
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
 from gnomon.worker import dead_workers as undertaker_module
+from gnomon.worker import guest as guest_module
 from gnomon.worker import pump as pump_module
 from gnomon.worker import worker as worker_module
 from tests.simulation.crowd import Crowd, CrowdedWork, LateActions, Others
@@ -32,6 +32,7 @@ from tests.simulation.history import Event, History, Violation
 from tests.simulation.holding import Holds
 from tests.simulation.invariants import Rules
 from tests.simulation.machines import Machines, Witness
+from tests.simulation.mixing import KINDS, Fleet
 from tests.simulation.outages import outage
 from tests.simulation.pools import Reads
 from tests.simulation.receiver import Receiver
@@ -41,6 +42,7 @@ from tests.simulation.users import User
 from tests.simulation.zones import without_zone
 
 worker_module.HELP_EVERY_S = 2.0  # seldom enough not to be most of what happens
+guest_module.VISIT_EVERY_S = 2.0
 undertaker_module.LOOK_EVERY_S = 2.0
 FRESH_FOR = pump_module.FRESH_FOR
 HELD_WORLDS = 0.3  # in so many of them a user's transactions hold actions
@@ -134,7 +136,8 @@ class Node:
         self.process = VirtualProcess(world.loop, owner)
         self.store = world.faulty_store(owner, self)
         self.stop = asyncio.Event()
-        executor = world.receiver.executor(self.process, self.store)
+        kinds = world.fleet.kinds_of(self.name)
+        executor = world.receiver.executor(self.process, self.store, kinds)
         processes = world.machines.processes(
             self.name, self.process, world.loop.time(), gullible=world.ablation.is_gullible
         )
@@ -144,7 +147,7 @@ class Node:
         self.worker = Worker(
             without_zone(store) if self.name in world.ignorant else store,
             world.installation,
-            {Mock: executor, Python: executor, Http: executor},
+            {kind: executor for kind in KINDS if kind in kinds},
             env=Env(
                 clock=self._clock,
                 entropy=world.entropy,
@@ -152,7 +155,7 @@ class Node:
                 processes=processes,
             ),
             owner=owner,
-            config=world.config,
+            config=world.fleet.config_of(self.name, world.config),
         )
         world.ablation.worker(self.worker)
         self.task = self.process.start(self._live(self.worker, self.stop), name=owner)
@@ -243,6 +246,7 @@ class World(Watcher):
         self.entropy = SeededEntropy(random.Random(self.dice.random()))
         self.history = History(loop.time)
         self.machines = Machines(seed, self.history)
+        self.fleet = Fleet(seed, self.history)
         self.clock = SteppedClock(loop)  # the database's
         self.reads = Reads(seed, self.history, is_calm=self.weather.is_calm)
         self.steps = Steps(seed, is_calm=self.weather.is_calm)
@@ -312,6 +316,8 @@ class World(Watcher):
             was_set_since=self.clock.was_set_since,
         )
         self.rules.is_in_hand = self.receiver.is_in_hand
+        self.rules.was_sent = self.receiver.was_sent
+        self.rules.refused_queues = self.fleet.refused_queues
         self.nodes = [Node(self, f"w{number}") for number in range(1, self.dice.randint(2, 3) + 1)]
         pump_module.FRESH_FOR = FRESH_FOR
         if self.weather.is_calm and self.config.concurrency >= 20:

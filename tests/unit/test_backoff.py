@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,3 +86,18 @@ def test_slow_growth_reaches_the_cap() -> None:
     retry = Retry(max_period=timedelta(hours=1), scale=1, back_off=1.01)
     assert retry_delay(retry, 800) < timedelta(hours=1)
     assert timedelta(hours=1) == retry_delay(retry, 900)
+
+
+@given(retries, failures, st.floats(0, 1), st.floats(0, 1))
+def test_chance_shortens_what_was_added_and_never_the_least(
+    retry: Retry, n: int, jitter: float, chance: float
+) -> None:
+    """A recorded gap is never below `min_period`, and never above the delay without chance."""
+    jittered = msgspec.structs.replace(retry, jitter=jitter)
+    delay = retry_delay(jittered, n, chance=chance)
+    assert retry.min_period <= delay <= retry_delay(retry, n)
+
+
+def test_the_part_that_chance_takes() -> None:
+    retry = Retry(max_period=100 * S, scale=10.0, back_off=1.0, jitter=0.5)
+    assert [11 * S, 8.5 * S, 6 * S] == [retry_delay(retry, 0, chance=c) for c in (0, 0.5, 1)]

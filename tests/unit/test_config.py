@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from gnomon.config import Settings, environment_of, load_settings, show_settings
+from gnomon.config.environment import OTHER_VARIABLES, variable_of
 from gnomon.config.page import configuration_page
 from gnomon.config.values import read_value
 from gnomon.model.errors import ConfigurationError
+from gnomon.model.offer import ALL_QUEUES, Offer
 from gnomon.stores.config import DatabaseConfig, mask_url
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
@@ -34,13 +37,13 @@ def test_later_sources_win_and_are_remembered() -> None:
     toml = "[server]\nport = 1001\n[worker]\nconcurrency = 7\nlease = '20s'\n"
     settings = load(
         toml,
-        {"GNOMON_SERVER__PORT": "1002", "GNOMON_WORKER__CONCURRENCY": "8"},
+        {"GNOMON_SERVER_PORT": "1002", "GNOMON_WORKER_CONCURRENCY": "8"},
         {"server.port": 1003, "database.url": None},
     )
     assert (1003, 8) == (settings.server.port, settings.worker.concurrency)
     assert timedelta(seconds=20) == settings.worker.lease
     assert "flag" == settings.source_of("server.port")
-    assert "environment GNOMON_WORKER__CONCURRENCY" == settings.source_of("worker.concurrency")
+    assert "environment GNOMON_WORKER_CONCURRENCY" == settings.source_of("worker.concurrency")
     assert "file gnomon.toml" == settings.source_of("worker.lease")
     assert "default" == settings.source_of("database.url")
 
@@ -57,10 +60,14 @@ def test_defaults_need_no_source() -> None:
         ("[worker]\nconcurency = 5", {}, "'worker.concurrency'"),
         ("[wroker]\nlease = 5", {}, "'worker'"),
         ("worker = 5", {}, r"\[worker\]"),
-        ("", {"GNOMON_WORKER__LEESE": "5"}, "'worker.lease'"),
-        ("", {"GNOMON_WROKER__LEASE": "5"}, "GNOMON_WORKER__"),
+        ("", {"GNOMON_WORKER_LEESE": "5"}, "did you mean GNOMON_WORKER_LEASE"),
+        ("", {"GNOMON_WROKER_LEASE": "5"}, "did you mean GNOMON_WORKER_LEASE"),
+        ("", {"GNOMON_DATABSE_URL": "x"}, "did you mean GNOMON_DATABASE_URL"),
+        ("", {"GNOMON_DATABASE": "x"}, "did you mean GNOMON_DATA"),
+        ("", {"GNOMON_TOKN": "x"}, "did you mean GNOMON_TOKEN"),
+        ("", {"GNOMON_": "x"}, "GNOMON_: there is no such setting"),
         ("[worker", {}, "not TOML"),
-        ("", {"GNOMON_CONFIG": "nowhere.toml"}, "cannot be read"),
+        ("", {"GNOMON_CONFIG": "nowhere.toml"}, "there is no such file"),
     ],
 )
 def test_unknown_names_are_errors_with_a_suggestion(
@@ -71,27 +78,70 @@ def test_unknown_names_are_errors_with_a_suggestion(
 
 
 def test_a_named_file_must_exist() -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read"):
+    with pytest.raises(ConfigurationError, match="there is no such file"):
         load_settings(file=Path("missing.toml"), environ={})
+    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
+        load_settings(file=Path(), environ={})
+
+
+def test_two_underscores_are_read_as_one() -> None:
+    """As other programs write it; both at once must agree."""
+    assert 7 == load(environ={"GNOMON_WORKER__CONCURRENCY": "7"}).worker.concurrency
+    both = {"GNOMON_SERVER_PORT": "1001", "GNOMON_SERVER__PORT": "1001"}
+    assert 1001 == load(environ=both).server.port
+    both["GNOMON_SERVER__PORT"] = "1002"
+    with pytest.raises(ConfigurationError, match="GNOMON_SERVER_PORT differ"):
+        load(environ=both)
+
+
+def test_variables_of_others_are_no_settings() -> None:
+    """Those of the tests, those that are documented, and those that hold a secret."""
+    toml = "[secrets.shop]\nenv = 'GNOMON_SHOP_KEY'\n"
+    environ = {"GNOMON_SHOP_KEY": "s", "GNOMON_TEST_POSTGRES": "x", "GNOMON_FAULT_FULL": "1"}
+    environ |= dict.fromkeys(OTHER_VARIABLES, "")
+    assert Settings().worker == load(toml, environ).worker
+
+
+def test_what_kubernetes_sets_beside_a_service_is_no_setting() -> None:
+    """A service called gnomon, or gnomon-server, must not stop what runs in its namespace."""
+    environ = {
+        "GNOMON_SERVER_PORT": "tcp://10.0.0.7:8321", "GNOMON_SERVER_SERVICE_HOST": "10.0.0.7",
+        "GNOMON_SERVER_SERVICE_PORT": "8321", "GNOMON_SERVER_SERVICE_PORT_HTTP": "8321",
+        "GNOMON_SERVER_PORT_8321_TCP": "tcp://10.0.0.7:8321", "GNOMON_PORT": "tcp://10.0.0.7:80",
+        "GNOMON_SERVER_PORT_8321_TCP_ADDR": "10.0.0.7", "GNOMON_SERVICE_HOST": "10.0.0.7",
+    }  # fmt: skip
+    assert Settings() == load(environ=environ)
+    with pytest.raises(ConfigurationError, match=r"server\.port"):
+        load(environ={"GNOMON_SERVER_PORT": "http"})
+
+
+def test_variables_in_this_repository_are_known() -> None:
+    """What our own files set or read is a setting, or is in the one list."""
+    root = Path(__file__).parents[2]
+    files = [root / "Makefile", *(root / "scripts").rglob("*"), *(root / "examples").rglob("*.py")]
+    texts = [path.read_text() for path in files if path.is_file() and path.suffix != ".pyc"]
+    names = {name for text in texts for name in re.findall(r"\bGNOMON_[A-Z_]+", text)}
+    load(environ=dict.fromkeys(names - {variable_of("database.url")}, ""))
 
 
 @pytest.mark.parametrize(
     ("variable", "text", "path"),
     [
-        ("GNOMON_WORKER__CONCURRENCY", "many", "worker.concurrency"),
-        ("GNOMON_WORKER__CONCURRENCY", "0", "worker.concurrency"),
-        ("GNOMON_WORKER__CONCURRENCY", "-1", "worker.concurrency"),
-        ("GNOMON_WORKER__LEASE", "soon", "worker.lease"),
-        ("GNOMON_WORKER__LEASE", "-5s", "worker.lease"),
-        ("GNOMON_DATABASE__PREPARED_STATEMENTS", "maybe", "database.prepared_statements"),
-        ("GNOMON_WORKER__QUEUES", "mail=many", "worker.queues.mail"),
-        ("GNOMON_SERVER__PORT", "70000", "server.port"),
-        ("GNOMON_SERVER__HOST", "0.0.0.0", "server.host"),
-        ("GNOMON_DATABASE__URL", "mysql://host/db", "database.url"),
-        ("GNOMON_DATABASE__URL", "gnomon.db", "database.url"),
-        ("GNOMON_DATABASE__SCHEMA", 'x"; DROP', "database.schema"),
-        ("GNOMON_DATABASE__SHARD_COUNT", "0", "database.shard_count"),
-        ("GNOMON_LOG__LEVEL", "loud", "log.level"),
+        ("GNOMON_WORKER_CONCURRENCY", "many", "worker.concurrency"),
+        ("GNOMON_WORKER_CONCURRENCY", "0", "worker.concurrency"),
+        ("GNOMON_WORKER_CONCURRENCY", "-1", "worker.concurrency"),
+        ("GNOMON_WORKER_LEASE", "soon", "worker.lease"),
+        ("GNOMON_WORKER_LEASE", "-5s", "worker.lease"),
+        ("GNOMON_DATABASE_PREPARED_STATEMENTS", "maybe", "database.prepared_statements"),
+        ("GNOMON_WORKER_QUEUES", "mail=many", "worker.queues.mail"),
+        ("GNOMON_WORKER_ONLY_QUEUES", "no name", "worker.only_queues"),
+        ("GNOMON_SERVER_PORT", "70000", "server.port"),
+        ("GNOMON_SERVER_HOST", "0.0.0.0", "server.host"),
+        ("GNOMON_DATABASE_URL", "mysql://host/db", "database.url"),
+        ("GNOMON_DATABASE_URL", "gnomon.db", "database.url"),
+        ("GNOMON_DATABASE_SCHEMA", 'x"; DROP', "database.schema"),
+        ("GNOMON_DATABASE_SHARD_COUNT", "0", "database.shard_count"),
+        ("GNOMON_LOG_LEVEL", "loud", "log.level"),
     ],
 )
 def test_bad_values_name_their_setting(variable: str, text: str, path: str) -> None:
@@ -114,7 +164,7 @@ def test_constants_are_no_settings(name: str) -> None:
     with pytest.raises(ConfigurationError, match="no such setting"):
         load(f"[{section}]\n{key} = 1\n")
     with pytest.raises(ConfigurationError, match="no such setting"):
-        load(environ={f"GNOMON_{section.upper()}__{key.upper()}": "1"})
+        load(environ={f"GNOMON_{section.upper()}_{key.upper()}": "1"})
 
 
 @pytest.mark.parametrize(
@@ -152,8 +202,23 @@ def test_sizes_as_people_write_them(text: object, found: int) -> None:
 
 def test_tables_come_from_toml_and_from_text() -> None:
     assert {"mail": 5} == load("[worker]\nqueues = { mail = 5 }").worker.queues
-    found = load(environ={"GNOMON_WORKER__QUEUES": "mail=5, slow=0"}).worker.queues
+    found = load(environ={"GNOMON_WORKER_QUEUES": "mail=5, slow=0"}).worker.queues
     assert {"mail": 5, "slow": 0} == found
+
+
+def test_a_worker_serves_all_queues_but_those_it_refuses() -> None:
+    """By name, or by the number of slots; the others are told."""
+    config = load('[worker]\nonly_queues = ["mail", "slow"]\nqueues = { slow = 2 }').worker
+    slots = [config.concurrency_of(name) for name in ("mail", "slow", "default")]
+    assert [config.concurrency, 2, 0] == slots
+    assert Offer(only=("mail", "slow")) == config.offer
+    assert Offer(never=("slow",)) == load("[worker]\nqueues = { slow = 0 }").worker.offer
+    assert ALL_QUEUES == load("[worker]").worker.offer
+
+
+def test_a_queue_is_not_served_and_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"worker\.queues\.mail is 0"):
+        load('[worker]\nonly_queues = ["mail"]\nqueues = { mail = 0 }')
 
 
 # -- secrets --------------------------------------------------------------------------------------
@@ -206,7 +271,7 @@ def test_data_folder_holds_the_default_file(tmp_path: Path) -> None:
 def test_children_get_the_database_by_environment() -> None:
     """An argument would show the password to everybody on the machine."""
     settings = load(flags={"database.url": "postgresql://me:pw@host/db"})
-    assert "postgresql://me:pw@host/db" == environment_of(settings)["GNOMON_DATABASE__URL"]
+    assert "postgresql://me:pw@host/db" == environment_of(settings)["GNOMON_DATABASE_URL"]
 
 
 def test_reference_is_in_step() -> None:

@@ -11,7 +11,7 @@ from cronsim import CronSim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnomon.model.cron import Calendar
+from gnomon.model.cron import Calendar, validate_cron
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.schedule import cron_after, first_occurrence, next_occurrence, occurrence_after
 from gnomon.model.spec import CatchUp, Cron, Mock, Once, Periodic, Policy, Spec
@@ -430,3 +430,29 @@ class CountingCalendar(Calendar):
     def _of_day(self, day: date) -> list[datetime]:
         self.days += 1
         return super()._of_day(day)
+
+
+@pytest.mark.parametrize(
+    ("nickname", "expected"),
+    [
+        ("@hourly", "2026-03-04T06:00"),
+        ("@daily", "2026-03-05T00:00"),
+        ("@midnight", "2026-03-05T00:00"),
+        ("@weekly", "2026-03-08T00:00"),
+        ("@monthly", "2026-04-01T00:00"),
+        ("@yearly", "2027-01-01T00:00"),
+        (" @annually ", "2027-01-01T00:00"),
+    ],
+)
+def test_nicknames_stand_for_their_fields(nickname: str, expected: str) -> None:
+    """As cron knows them."""
+    cron = Cron(expression=nickname)
+    validate_cron(cron)
+    after = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
+    assert expected == f"{cron_after(cron, after):%Y-%m-%dT%H:%M}"
+
+
+@pytest.mark.parametrize("nickname", ["@reboot", "@dayly", "daily", "@"])
+def test_what_is_no_nickname_is_refused(nickname: str) -> None:
+    with pytest.raises(InvalidSpec, match="or be @daily"):
+        validate_cron(Cron(expression=nickname))

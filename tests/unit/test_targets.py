@@ -168,7 +168,7 @@ def test_a_header_must_be_sendable() -> None:
 
 def test_targets_are_written_in_the_file_only() -> None:
     with pytest.raises(ConfigurationError, match="in the file only"):
-        load("", GNOMON_TARGETS__HOOKS="x")
+        load("", GNOMON_TARGETS_HOOKS="x")
 
 
 async def test_a_worker_has_executors_for_the_kinds_of_its_targets() -> None:
@@ -189,7 +189,7 @@ async def test_a_worker_has_executors_for_the_kinds_of_its_targets() -> None:
     }
     assert outside == {name: made for name, made in found.items() if name in (*outside, "Grpc")}
     assert {"Http", "Python", "Mock"} <= set(found)
-    assert "Rabbitmq" not in {effect.__name__ for effect in App()._executors()}
+    assert "Rabbitmq" not in {effect.__name__ for effect in App(settings=Settings())._executors()}
 
 
 # -- the type -------------------------------------------------------------------------------------

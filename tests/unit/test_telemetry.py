@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from gnomon.telemetry.config import LogConfig
+from gnomon.telemetry.events import TEXT_CHARS_MAX, EventLog
 from gnomon.telemetry.fanout import Fanout
-from gnomon.telemetry.log import TEXT_CHARS_MAX, Log, capture_libraries
+from gnomon.telemetry.log import LineHandler, log_to
 from gnomon.telemetry.metrics import LABEL_SETS_MAX, METRICS, OTHER, Metrics, metrics_page
+from tests.unit.worker.surroundings import HandClock
 
 ROOT = Path(__file__).parents[2]
 KINDS = {"count": "counter", "observe": "histogram", "gauge": "gauge"}
@@ -24,21 +26,39 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """As it was before, for whoever comes next."""
+    root, ours = logging.getLogger(), logging.getLogger("gnomon")
+    before = root.handlers[:], root.level, ours.level
+    yield
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
+
+
+def logged_to(stream: io.StringIO, config: LogConfig | None = None) -> EventLog:
+    """An observer whose lines a command would write there."""
+    config = config or LogConfig()
+    log_to(LineHandler(config, stream=stream), config)
+    return EventLog(HandClock())
+
+
 def test_events_are_json_lines() -> None:
     """One object a line: time, level, name and fields."""
     stream = io.StringIO()
-    Log(stream=stream).event("lease_lost", shard=3)
+    logged_to(stream).event("leases_lost", shard=3)
     (line,) = lines(stream)
-    assert ("lease_lost", "warning", 3) == (line["event"], line["level"], line["shard"])
+    assert ("leases_lost", "warning", 3) == (line["event"], line["level"], line["shard"])
     assert str(line["at"]).endswith("Z")
 
 
 def test_levels_are_filtered() -> None:
     stream = io.StringIO()
-    log = Log(LogConfig(level="warning"), stream=stream)
+    log = logged_to(stream, LogConfig(level="warning"))
     log.event("something_ordinary")
-    log.event("lease_lost")
-    assert ["lease_lost"] == [line["event"] for line in lines(stream)]
+    log.event("leases_lost")
+    assert ["leases_lost"] == [line["event"] for line in lines(stream)]
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
@@ -46,7 +66,7 @@ def test_levels_are_filtered() -> None:
 def test_text_of_users_cannot_forge_a_line(style: str, text: str) -> None:
     """Whatever it holds, an event is one line of printable characters."""
     stream = io.StringIO()
-    Log(LogConfig(style=style), stream=stream).event("x", id=text)  # type: ignore[arg-type]
+    logged_to(stream, LogConfig(style=style)).event("x", id=text)  # type: ignore[arg-type]
     (line,) = stream.getvalue().splitlines()
     assert line.isprintable()
 
@@ -55,7 +75,7 @@ def test_text_of_users_cannot_forge_a_line(style: str, text: str) -> None:
 def test_a_line_is_never_longer_than_it_may_be(style: str) -> None:
     """An error may quote an input of a hundred megabytes: nobody waits until it is escaped."""
     stream = io.StringIO()
-    log = Log(LogConfig(style=style), stream=stream)  # type: ignore[arg-type]
+    log = logged_to(stream, LogConfig(style=style))  # type: ignore[arg-type]
     log.event("lost", problem="x" * (TEXT_CHARS_MAX + 1))
     shown = "x" * TEXT_CHARS_MAX
     assert f"{shown}… ({TEXT_CHARS_MAX + 1} characters)" in as_written(stream.getvalue())
@@ -71,7 +91,7 @@ def test_exceptions_show_no_local_variables() -> None:
         secret = "can" + "ary"
         raise ValueError(len(secret))
     except ValueError as exc:
-        Log(stream=stream).event("request_failed", exc_info=exc)
+        logged_to(stream).event("request_failed", exc_info=exc)
     (line,) = lines(stream)
     assert "ValueError: 6" in str(line["exception"])
     assert "'canary'" not in stream.getvalue()
@@ -79,13 +99,9 @@ def test_exceptions_show_no_local_variables() -> None:
 
 def test_libraries_warn_into_the_log() -> None:
     stream = io.StringIO()
-    before = logging.getLogger().handlers[:]
-    try:
-        capture_libraries(Log(stream=stream))
-        logging.getLogger("somelib").warning("careful %s", "now")
-        logging.getLogger("somelib").info("chatter")
-    finally:
-        logging.getLogger().handlers[:] = before
+    logged_to(stream)
+    logging.getLogger("somelib").warning("careful %s", "now")
+    logging.getLogger("somelib").info("chatter")
     (line,) = lines(stream)
     assert ("library_warning", "careful now") == (line["event"], line["message"])
 

@@ -12,7 +12,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gnomon.model.action import State, Status
-from gnomon.model.outcome import Abandoned, Cancelled, Failed, Interrupted, Outcome, Succeeded
+from gnomon.model.outcome import (
+    Abandoned,
+    Cancelled,
+    Failed,
+    Interrupted,
+    Outcome,
+    Succeeded,
+    Unserved,
+)
 from gnomon.model.spec import CatchUp, Cron, Mock, Once, Periodic, Policy, Retry, Spec
 from gnomon.model.transition import MissedOccurrences, Verdict, due_at, expiry_of, transition
 
@@ -236,6 +244,24 @@ def test_an_abandoned_attempt_may_be_put_off() -> None:
     assert START + 31 * S == after(spec_of(), event).scheduled_at
     assert START + 31 * S == after(spec_of(deadline=START + 32 * S), event).scheduled_at
     assert START + S == after(spec_of(deadline=START + 31 * S), event).scheduled_at
+
+
+@pytest.mark.parametrize("policy", [Once(), EVERY_MINUTE])
+@pytest.mark.parametrize("late", [S, 10 * MINUTE])
+def test_an_unserved_attempt_leaves_everything_as_it_was(policy: Policy, late: timedelta) -> None:
+    """However late it is: the same time and occurrence, and nothing is counted. What has expired by
+    then is found by those who look for it, as if it had not been begun."""
+    kept = {
+        "expires_at": START + MINUTE, "consecutive_failures": 2, "consecutive_interruptions": 1,
+        "occurrence_failures": 2,
+    }  # fmt: skip
+    spec = spec_of(policy, interruptions_max=0, deadline=START + MINUTE)
+    verdict = after(spec, Unserved("function f"), late=late, **kept)
+    assert (State.ACTIVE, START, 1) == (
+        verdict.state, verdict.scheduled_at, verdict.occurrence_no,
+    )  # fmt: skip
+    assert (0, 0, 0) == (verdict.succeeded, verdict.failed, verdict.interrupted)
+    assert kept == {name: getattr(verdict, name) for name in kept}
 
 
 # -- deadline and window --------------------------------------------------------------------------

@@ -106,6 +106,9 @@ async def in_function(block: Block) -> object:
 
 async def in_effect(block: Block) -> object:
     class Blocking:
+        def serves(self, need: str) -> bool:
+            return True
+
         async def execute(self, order: AttemptRequest) -> Outcome:
             block.hold()
             return Succeeded()

@@ -7,9 +7,8 @@ import sys
 
 import typer
 
-from gnomon.cli.output import show_error
 from gnomon.gateways.errors import EXIT_INTERRUPTED, EXIT_USAGE, exit_code_of
-from gnomon.model.errors import GnomonError
+from gnomon.model.errors import GnomonError, MissingExtra
 
 HINTS = {
     "unavailable": "start a server with `gnomon up`, or name a database with --database",
@@ -29,10 +28,10 @@ def main() -> int:
     try:
         code = root(standalone_mode=False)
     except GnomonError as exc:
-        show_error(str(exc), HINTS.get(exc.code))
+        _show_error(str(exc), None if isinstance(exc, MissingExtra) else HINTS.get(exc.code))
         return exit_code_of(exc)
     except typer.TyperException as exc:
-        show_error(exc.format_message(), "add --help to see how it is used")
+        _show_error(exc.format_message(), "add --help to see how it is used")
         return EXIT_USAGE
     except typer.Exit as exc:
         return exc.exit_code
@@ -43,6 +42,12 @@ def main() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code if isinstance(code, int) else 0
+
+
+def _show_error(message: str, hint: str | None) -> None:
+    from gnomon.cli.output import show_error  # loads what prints, which most commands need later
+
+    show_error(message, hint)
 
 
 __all__ = ["main"]

@@ -1,47 +1,17 @@
-"""`gnomon action`: look at actions and change how they go. Creating them is in `create`."""
+"""`gnomon action`: look at actions. Creating them is in `create`, changing them in `change`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
 from gnomon.cli import options, view
-from gnomon.cli.connection import ActionVerbs
-from gnomon.contracts.store import ChangeResult, Selection
-from gnomon.model.action import State
-from gnomon.model.errors import InvalidSpec
-from gnomon.scheduler.options import moment_of
+from gnomon.cli.selection import Filters, filtered
 
 noun = options.noun("Create actions, look at them, change how they go.")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The action's id.")]
-IfMatch = Annotated[
-    str | None,
-    typer.Option("--if-match", metavar="GUID", help="Change it only if this is its generation."),
-]
-
-
-def guid_of(text: str | None) -> UUID | None:
-    """The generation that an option names."""
-    try:
-        return None if text is None else UUID(text)
-    except ValueError:
-        raise InvalidSpec("--if-match", "must be a guid", got=text) from None
-
-
-def labels_of(texts: list[str]) -> dict[str, str]:
-    """`k=v` options as a mapping."""
-    labels = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise InvalidSpec("--label", "must be name=value", got=text)
-        labels[name] = value
-    return labels
-
 
 # -- look -----------------------------------------------------------------------------------------
 
@@ -67,29 +37,10 @@ def get(
     ),
 )
 @options.on_server
+@filtered
 def list_actions(
     shared: options.ServerOptions,
-    state: Annotated[
-        list[State] | None,
-        typer.Option("--state", metavar="STATE", help="In this state; repeatable."),
-    ] = None,
-    queue: Annotated[
-        str | None, typer.Option("--queue", metavar="NAME", help="In this queue.")
-    ] = None,
-    prefix: Annotated[
-        str | None,
-        typer.Option("--id-prefix", metavar="TEXT", help="With ids that begin with this."),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="K=V", help="With this label; repeatable."),
-    ] = None,
-    due_before: Annotated[
-        str | None,
-        typer.Option(
-            "--due-before", metavar="TIME", help="Due before this time, which has a time zone."
-        ),
-    ] = None,
+    filters: Filters,
     after: Annotated[
         str | None,
         typer.Option("--after", metavar="NEXT", help="Go on where a page ended: its `next`."),
@@ -97,13 +48,7 @@ def list_actions(
     limit: options.Limit = 100,
 ) -> None:
     """List actions in order of id; all given conditions must hold."""
-    selection = Selection(
-        states=tuple(state or ()),
-        queue=queue,
-        id_prefix=prefix,
-        labels=labels_of(label or []),
-        due_before=None if due_before is None else moment_of(due_before, "--due-before"),
-    )
+    selection = filters.selection()
     page = shared.call(lambda verbs: verbs.list(selection, after=after, limit=limit))
     view.show_page(page, as_json=shared.json)
 
@@ -120,66 +65,13 @@ def attempts(
     view.show_attempts(log, as_json=shared.json)
 
 
-# -- change ---------------------------------------------------------------------------------------
-
-
 @noun.command(
-    "delete",
-    epilog=options.examples("gnomon action delete hello", "gnomon action delete hello --barrier"),
+    "why", epilog=options.examples("gnomon action why hello", "gnomon action why hello --json")
 )
 @options.on_server
-def delete(
-    shared: options.ServerOptions,
-    id: Id,
-    if_match: IfMatch = None,
-    barrier: Annotated[
-        bool, typer.Option("--barrier", help="Wait until the attempt under way has ended.")
-    ] = False,
-) -> None:
-    """Cancel an action: no attempt of it begins any more."""
-    guid = guid_of(if_match)
-    changed = shared.call(lambda verbs: verbs.delete(id, if_match=guid, barrier=barrier))
-    view.show_changed(changed, as_json=shared.json, done="deleted")
-
-
-def _add_verb(
-    name: str,
-    summary: str,
-    done: str,
-    verb: Callable[[ActionVerbs, str, UUID | None], Awaitable[ChangeResult]],
-) -> None:
-    @noun.command(name, help=summary, epilog=options.examples(f"gnomon action {name} hello"))
-    @options.on_server
-    def command(
-        shared: options.ServerOptions,
-        id: Id,
-        if_match: IfMatch = None,
-    ) -> None:
-        guid = guid_of(if_match)
-        changed = shared.call(lambda verbs: verb(verbs, id, guid))
-        view.show_changed(changed, as_json=shared.json, done=done)
-
-
-_add_verb(
-    "run", "Make an action due at once.", "due now:",
-    lambda verbs, id, guid: verbs.run_now(id, if_match=guid),
-)  # fmt: skip
-_add_verb(
-    "pause", "Let no attempt begin until it is resumed.", "paused",
-    lambda verbs, id, guid: verbs.pause(id, if_match=guid),
-)  # fmt: skip
-_add_verb(
-    "resume", "Let a paused action go on.", "resumed",
-    lambda verbs, id, guid: verbs.resume(id, if_match=guid),
-)  # fmt: skip
-
-
-@noun.command("retry", epilog=options.examples("gnomon action retry hello"))
-@options.on_server
-def retry(
+def why(
     shared: options.ServerOptions,
     id: Id,
 ) -> None:
-    """Try a finished action that did not succeed once more, now."""
-    changed = shared.call(lambda verbs: verbs.retry(id))
-    view.show_changed(changed, as_json=shared.json, done="armed")
+    """Say why an action waits."""
+    view.show_why(shared.call(lambda verbs: verbs.why(id)), as_json=shared.json)

@@ -15,6 +15,7 @@ import typer
 from gnomon.app import App
 from gnomon.cli import options
 from gnomon.cli.output import print_json, print_table, progress
+from gnomon.cli.place import say_installation
 from gnomon.cli.process import run
 from gnomon.config import Settings
 from gnomon.model.action import State
@@ -60,7 +61,7 @@ def bench(
         settings = shared.settings
         if settings.source_of("database.url") != "flag":
             scratch = replace(settings.database, url=f"sqlite:///{Path(folder) / 'bench.db'}")
-            settings = replace(settings, database=scratch)
+            settings = replace(settings, database=scratch, sources={"database.url": "bench"})
         result = run(_bench(settings, count))
     if shared.json:
         print_json(asdict(result))
@@ -69,7 +70,8 @@ def bench(
 
 
 async def _bench(settings: Settings, count: int) -> Result:
-    async with App(settings=settings) as app:
+    say_installation(settings)
+    async with App(settings=settings, migrate=True) as app:
         done_before = (await app.store.actions.count()).get(State.DONE, 0)
         with progress() as bar:
             storing = bar.add_task("storing", total=count)

@@ -10,7 +10,7 @@ noun = options.noun("Look at the settings.")
 
 EPILOG = options.examples(
     "gnomon config show",
-    "GNOMON_WORKER__CONCURRENCY=5 gnomon config show --json",
+    "GNOMON_WORKER_CONCURRENCY=5 gnomon config show --json",
 )
 
 

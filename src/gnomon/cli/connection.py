@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from gnomon.app import App, sqlite_path
-from gnomon.config import Settings
+from gnomon.cli.place import say_installation, say_server
+from gnomon.config import DEFAULT, Settings
 from gnomon.model.errors import GnomonError, InvalidRequest, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -27,18 +28,19 @@ EntityVerbs: TypeAlias = "Entities | EntityClient"
 async def connect(
     settings: Settings, *, server: str | None, token: str | None = None
 ) -> AsyncIterator[Client | App]:
-    """A named server, else a named database, else the local server if it answers."""
-    from gnomon.client import Client  # its library takes long to load, and --help does without
-
-    is_named = settings.source_of("database.url") != "default"
-    is_flag = settings.source_of("database.url") == "flag"
-    if server is not None and is_flag:
+    """The server that --server names; else the database, if one is named anywhere; else the local
+    server if it answers, and the default file if there is one. Said in a line."""
+    source = settings.source_of("database.url")
+    if server is not None and source == "flag":
         raise InvalidRequest("--server and --database exclude each other")
     url = server or settings.server.url
-    if not is_flag and (server is not None or await _answers(url)):
+    if server is not None or (source == DEFAULT and await _answers(url)):
+        from gnomon.client import Client  # its library takes as long to load as all the rest
+
+        say_server(url)
         async with Client(url, token=token) as client:
             yield client
-    elif is_named or has_file(settings):
+    elif source != DEFAULT or has_file(settings):
         async with open_database(settings) as app:
             yield app
     else:
@@ -59,6 +61,7 @@ async def _answers(url: str) -> bool:
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[App]:
     """The database as it is: nothing is created and nothing upgraded."""
+    say_installation(settings)
     database = settings.database
     if database.engine == "sqlite" and not database.is_memory and not has_file(settings):
         raise NotFound("database", f"{database.url_shown} (`gnomon migrate` creates it)")

@@ -8,10 +8,10 @@ import typer
 
 from gnomon.cli import create_options as given
 from gnomon.cli import options, view
-from gnomon.cli.action import labels_of
 from gnomon.cli.connection import ActionVerbs
 from gnomon.cli.input import chunks, numbered_lines, read_place
 from gnomon.cli.output import print_json, progress, say, show_error
+from gnomon.cli.selection import labels_of
 from gnomon.contracts.store import ChangeResult
 from gnomon.gateways.bodies import read_item
 from gnomon.gateways.errors import exit_code_of, problem_of
@@ -140,3 +140,8 @@ async def _create_chunk(verbs: ActionVerbs, chunk: list[tuple[int, bytes]], bulk
     results = await verbs.create_many([request for _, request in asked]) if asked else ()
     for (number, _), result in zip(asked, results, strict=True):
         bulk.note(number, result)
+
+
+def add_to(noun: typer.Typer) -> None:
+    """The command of this module."""
+    noun.command("create", epilog=EPILOG)(create)

@@ -45,7 +45,9 @@ Args = _text("--args", "With --python: its arguments, a list or an object.", "JS
 MockFlag = Annotated[bool, typer.Option("--mock", help="Do nothing, successfully.")]
 MockFail = _number("--mock-fail", "Like --mock, but fail the first N attempts.")
 RetryMax = _number("--retry-max", "How often a failed occurrence is tried again.")
-RetryDelay = _text("--retry-delay", "The pause before a retry; by default 1s.", "DURATION")
+RetryDelay = _text(
+    "--retry-delay", "The pause before each retry; by default growing, from 1s to 1h.", "DURATION"
+)
 Timeout = _text("--timeout", "How long an attempt may take; by default 15s.", "DURATION")
 Deadline = _text("--deadline", "No attempt begins after this.", "TIME")
 Queue = _text("--queue", "The queue; by default `default`.", "NAME")
@@ -78,8 +80,11 @@ class EffectOptions:
     def effect(self) -> Effect:
         """Exactly one of --http, --python and --mock. Errors: InvalidSpec."""
         is_mock = self.mock or self.mock_fail is not None
-        if (self.http is not None) + (self.python is not None) + is_mock != 1:
+        count = (self.http is not None) + (self.python is not None) + is_mock
+        if count == 0:
             raise InvalidSpec("action", "say what is to be done: --http, --python or --mock")
+        if count > 1:
+            raise InvalidSpec("action", "is one thing: say --http, --python or --mock, not several")
         if self.http is None and (self.headers or self.body or self.json_body):
             raise InvalidSpec("--http", "is needed for --header, --body and --json-body")
         if self.python is None and self.args is not None:
@@ -129,5 +134,5 @@ def make_request(
         pause = parse_duration(retry_delay, "--retry-delay")
         timing["retry"] = Retry(max=retry_max, min_period=pause, max_period=pause)
     elif retry_max is not None:
-        timing["retry"] = Retry(max=retry_max)
+        timing["retry"] = retry_max
     return request_of(effect, cast("Options", timing))

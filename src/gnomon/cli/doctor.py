@@ -15,6 +15,7 @@ from gnomon.contracts.store import Finding, SinkBacklog
 from gnomon.contracts.store.register import StageRecord
 from gnomon.gateways.errors import EXIT_FINDINGS
 from gnomon.model.errors import InvalidRequest
+from gnomon.worker.unserved import UnservedActions, find_unserved
 
 EPILOG = options.examples(
     "gnomon doctor --database sqlite:///gnomon.db",
@@ -23,6 +24,7 @@ EPILOG = options.examples(
 IDENTITY_RULE = "identity"
 OUTBOX_RULE = "outbox_age"
 UNSERVED_RULE = "stage_unserved"
+UNSERVED_ACTIONS_RULE = "action_unserved"
 RELAY_RULE = "relay_differs"
 
 
@@ -67,6 +69,8 @@ async def _look(app: App) -> Sequence[Finding]:
     register = await app.store.register.stages()
     findings += late_sinks(backlog, now=now, alarm=app.settings.stages.outbox_alarm)
     findings += unserved(register, now=now)
+    shards = range(app.installation.shard_count)
+    findings += unserved_actions(await find_unserved(app.store, shards), now=now)
     findings += relay_differs(register, configured=app.settings.stages.relay, now=now)
     if difference is not None:
         findings.insert(0, Finding(rule=IDENTITY_RULE, subject="database", detail=difference))
@@ -84,6 +88,19 @@ def late_sinks(backlog: Sequence[SinkBacklog], *, now: datetime, alarm: timedelt
             held = f", quarantined: {sink.quarantined}" if sink.quarantined else ""
             detail = f"saves that wait: {sink.count}{held}, the oldest for {waits}{why}"
             findings.append(Finding(rule=OUTBOX_RULE, subject=sink.sink or "relay", detail=detail))
+    return findings
+
+
+def unserved_actions(actions: Sequence[UnservedActions], *, now: datetime) -> list[Finding]:
+    """Actions that are due, and that no worker serves."""
+    findings = []
+    for one in actions:
+        span = timedelta(seconds=int((now - one.since).total_seconds()))
+        detail = (
+            f"no worker serves it: actions that wait: {one.count_text}, the first for {span}; "
+            "start a worker that does, or cancel or replace them"
+        )
+        findings.append(Finding(rule=UNSERVED_ACTIONS_RULE, subject=one.need, detail=detail))
     return findings
 
 

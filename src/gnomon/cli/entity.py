@@ -17,7 +17,7 @@ from gnomon.model.codec import parse_json
 from gnomon.model.errors import GnomonError, InvalidRequest
 from gnomon.model.ids import EntityKey, action_id
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
-from gnomon.telemetry.log import printable
+from gnomon.telemetry.lines import printable
 
 KEYS_MAX = 50_000
 LINE_ROOM = 1024  # of a line, beside its document

@@ -8,6 +8,7 @@ import typer
 
 from gnomon.app import App
 from gnomon.cli import options
+from gnomon.cli.place import say_installation
 from gnomon.cli.process import run
 from gnomon.config import Settings
 from gnomon.model.errors import NotSupported
@@ -41,7 +42,8 @@ def migrate(
 async def _migrate(settings: Settings, roles: list[str]) -> int:
     if roles and settings.database.engine == "sqlite":
         raise NotSupported("--grant-sql", engine="sqlite")
-    async with App(settings=settings) as app:
+    say_installation(settings)
+    async with App(settings=settings, migrate=True) as app:
         version = app.installation.schema_version
     if roles:
         from gnomon.stores.postgres.logins import grant_sql

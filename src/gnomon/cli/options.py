@@ -20,6 +20,7 @@ from gnomon.cli.connection import ActionVerbs, EntityVerbs, connect, open_databa
 from gnomon.cli.output import print_json, say
 from gnomon.cli.process import run
 from gnomon.config import Settings, load_settings
+from gnomon.model.errors import InvalidRequest
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,6 +59,26 @@ Import = Annotated[
         "--import", metavar="MODULE:APP", help="Load the functions and stages of your App."
     ),
 ]
+Queues = Annotated[
+    str | None,
+    typer.Option(
+        "--queues", metavar="NAME,…", help="Serve these queues only; other workers serve the rest."
+    ),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics", metavar="HOST:PORT",
+        help="Let Prometheus scrape /metrics here, 127.0.0.1:9321; all processes added up.",
+    ),
+]  # fmt: skip
+MetricsOpen = Annotated[
+    bool,
+    typer.Option(
+        "--metrics-open",
+        help="With --metrics off loopback: without a token, on a network of yours.",
+    ),
+]
 Processes = Annotated[
     int,
     typer.Option(
@@ -93,6 +114,18 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def queue_names(text: str) -> str:
+    """As given, if it is names with commas between them. Errors: InvalidRequest."""
+    if not all(name.strip() for name in text.split(",")):
+        raise InvalidRequest(f"--queues {text!r}: write names with commas between, mail,reports")
+    return text
+
+
+def metrics_flags(listen: str | None, *, open_: bool) -> dict[str, object]:
+    """The settings of `--metrics` and `--metrics-open`."""
+    return {"metrics.listen": listen, "metrics.open": True if open_ else None}
+
+
 def settings_of(
     config: Path | None,
     *,
@@ -101,6 +134,9 @@ def settings_of(
     port: int | None = None,
     host: str | None = None,
     grpc_port: int | None = None,
+    queues: str | None = None,
+    metrics: str | None = None,
+    metrics_open: bool = False,
 ) -> Settings:
     """The settings as these flags make them."""
     flags = {
@@ -109,6 +145,8 @@ def settings_of(
         "server.port": port,
         "server.host": host,
         "server.grpc_port": grpc_port,
+        "worker.only_queues": None if queues is None else queue_names(queues),
+        **metrics_flags(metrics, open_=metrics_open),
     }
     return load_settings(file=config, flags=flags)
 
@@ -160,18 +198,19 @@ class ServerOptions(DatabaseOptions):
         return run(connected())
 
 
-def _option(name: str, annotation: Any, default: object = None) -> inspect.Parameter:
+def option(name: str, annotation: Any, default: object = None) -> inspect.Parameter:
+    """An option, as a parameter that Typer reads."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 _DATABASE = (
-    _option("database", Database),
-    _option("schema", Schema),
-    _option("config", ConfigFile),
-    _option("json", Json, default=False),
+    option("database", Database),
+    option("schema", Schema),
+    option("config", ConfigFile),
+    option("json", Json, default=False),
 )
-_SERVER = (_option("server", Server), _option("token", Token), *_DATABASE)
+_SERVER = (option("server", Server), option("token", Token), *_DATABASE)
 
 
 def on_database(

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gnomon.model.duration import format_duration
-from gnomon.telemetry.log import printable
+from gnomon.telemetry.lines import printable
 
 STATE_STYLES = {
     "active": "cyan",
@@ -59,6 +59,11 @@ def say(message: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table that fits the terminal: long cells are folded, and cut only where nobody reads on."""
+    console().print(table_of(columns, rows))
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """The same, to be printed."""
     shown = any(columns)
     table = Table(
         box=box.SIMPLE_HEAD if shown else None, show_header=shown, pad_edge=False,
@@ -68,7 +73,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(cell(value) for value in row))
-    console().print(table)
+    return table
 
 
 def cell(value: object) -> Text:

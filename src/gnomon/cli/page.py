@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from typer.main import get_command
-
-from gnomon.cli.root import root
+from gnomon.cli.root import whole_tree
 
 _HEAD = """# Command line
 
@@ -22,11 +20,9 @@ database of `--database`, else to the local server if it answers, else to the co
 
 def cli_page() -> str:
     """The whole page."""
-    return _HEAD + "".join(_command(name, command) for name, command in _walk("gnomon", _tree()))
-
-
-def _tree() -> Any:
-    return get_command(root)
+    return _HEAD + "".join(
+        _command(name, command) for name, command in _walk("gnomon", whole_tree())
+    )
 
 
 def _walk(name: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib
 import os
 import signal
 import sys
 from collections.abc import Coroutine
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnomon.app import App
 from gnomon.cli.output import say
+from gnomon.cli.supervisor import Supervisor
+from gnomon.clock import SystemClock
 from gnomon.config import Settings
+from gnomon.extras import is_installed
 from gnomon.gateways.errors import EXIT_INTERRUPTED
-from gnomon.model.errors import ConfigurationError
+from gnomon.telemetry.events import EventLog
 from gnomon.telemetry.fanout import Fanout
-from gnomon.telemetry.log import Log, capture_libraries
-from gnomon.telemetry.metrics import Metrics
+from gnomon.telemetry.log import LineHandler, log_to
+
+if TYPE_CHECKING:
+    from gnomon.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -70,9 +73,12 @@ async def together(*parts: Coroutine[Any, Any, None], stop: asyncio.Event) -> No
     """Run the parts of a process; when one ends, the others are told to stop, too."""
     gc.freeze()  # what was loaded so far stays: looking at it again and again costs a tenth
     tasks = [asyncio.create_task(part) for part in parts]
+    telling = asyncio.create_task(Supervisor(os.environ).watch(stop))
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     stop.set()
     await asyncio.wait(tasks)
+    telling.cancel()
+    await asyncio.wait([telling])
     for task in tasks:
         task.result()
 
@@ -81,27 +87,24 @@ class Telemetry:
     """What a lasting process tells about itself."""
 
     def __init__(self, settings: Settings) -> None:
-        self.log = Log(settings.log)
-        self.metrics = Metrics()
-        self.observer = Fanout(self.log, self.metrics)
-        capture_libraries(self.log)
+        log_to(LineHandler(settings.log), settings.log)
+        self.metrics = _metrics()
+        log = EventLog(SystemClock())
+        self.observer = Fanout(log, *([] if self.metrics is None else [self.metrics]))
 
 
-def load_app(settings: Settings, telemetry: Telemetry, imported: str | None) -> App:
+def _metrics() -> Metrics | None:
+    """None where their library, an extra, is not installed: then nobody can ask for them."""
+    if not is_installed("metrics"):
+        return None
+    from gnomon.telemetry.metrics import Metrics  # its library has a server, and loads long
+
+    return Metrics()
+
+
+def load_app(settings: Settings, telemetry: Telemetry, imported: App | None) -> App:
     """The app of this process, with the functions and stages of the user's own."""
-    app = App(settings=settings, observer=telemetry.observer)
+    app = App(settings=settings, observer=telemetry.observer, migrate=True)
     if imported is not None:
-        app.adopt(_import_app(imported))
-    return app
-
-
-def _import_app(place: str) -> App:
-    module_name, _, name = place.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        app = getattr(importlib.import_module(module_name), name or "app")
-    except (ImportError, AttributeError) as exc:
-        raise ConfigurationError("--import", f"cannot load {place!r}: {exc}") from exc
-    if not isinstance(app, App):
-        raise ConfigurationError("--import", f"{place!r} is not a gnomon App")
+        app.adopt(imported)
     return app

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from gnomon.cli.supervisor import VARIABLES
 from gnomon.clock import wait_set
 from gnomon.config import Settings, environment_of
 from gnomon.contracts.observer import Observer
@@ -29,24 +30,30 @@ def require_parallel(capabilities: Capabilities) -> None:
         )
 
 
-def worker_arguments(config: Path | None, imported: str | None) -> list[str]:
+def worker_arguments(
+    config: Path | None, imported: str | None, queues: str | None = None
+) -> list[str]:
     """What the command of a worker process is given; the database is in its environment."""
-    arguments = [] if config is None else ["--config", str(config)]
-    return arguments if imported is None else [*arguments, "--import", imported]
+    given = {"--config": config, "--import": imported, "--queues": queues}
+    return [
+        part for name, value in given.items() if value is not None for part in (name, str(value))
+    ]
 
 
 async def keep_workers(
-    count: int,
     settings: Settings,
     arguments: Sequence[str],
     *,
+    sockets: Sequence[Path],
     stop: asyncio.Event,
     observer: Observer,
 ) -> None:
-    """Keep `count` worker processes alive until `stop` is set; then let them drain."""
+    """Keep worker processes alive until `stop` is set; then let them drain. There is one for each
+    of the sockets, where it tells its metrics."""
     async with asyncio.TaskGroup() as group:
-        for number in range(count):
-            keeper = _Keeper(number, settings, arguments, stop=stop, observer=observer)
+        for number, path in enumerate(sockets):
+            own = [*arguments, "--metrics-socket", str(path)]
+            keeper = _Keeper(number, settings, own, stop=stop, observer=observer)
             group.create_task(keeper.keep())
 
 
@@ -64,7 +71,9 @@ class _Keeper:
     ) -> None:
         self._number = number
         self._arguments = arguments
-        self._environment = environment_of(settings)
+        self._environment = {
+            name: text for name, text in environment_of(settings).items() if name not in VARIABLES
+        }
         self._patience_s = (settings.worker.drain + KILL_MARGIN).total_seconds()
         self._stop = stop
         self._observer = observer

@@ -7,7 +7,8 @@ from dataclasses import replace
 from gnomon.cli import options
 from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.connection import open_database
-from gnomon.cli.listeners import grpc_server, serve_rest
+from gnomon.cli.listeners import grpc_server, require_listeners, serve_rest
+from gnomon.cli.metrics import listening, page_of
 from gnomon.cli.output import say
 from gnomon.cli.process import Telemetry, run, stop_on_signals, together
 from gnomon.config import Settings
@@ -24,16 +25,20 @@ def server(
     host: options.Host = None,
     port: options.Port = None,
     grpc_port: options.GrpcPort = None,
+    metrics: options.Metrics = None,
+    metrics_open: options.MetricsOpen = False,
     config: options.ConfigFile = None,
 ) -> None:
     """Serve the REST API, and gRPC with --grpc-port, without a worker."""
     settings = options.settings_of(
-        config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port
-    )
+        config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port,
+        metrics=metrics, metrics_open=metrics_open,
+    )  # fmt: skip
     run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:
+    require_listeners(settings.server)
     from gnomon.gateways.rest.server import bind
 
     stop = stop_on_signals()
@@ -43,7 +48,9 @@ async def _serve(settings: Settings) -> None:
             authorizer = authorizer_of(app)
             grpc = grpc_server(app, authorizer, telemetry.observer)
             say(f"serving {replace(settings.server, port=listener.getsockname()[1]).url}")
-            parts = [serve_rest(app, telemetry, authorizer, listener, workers=0, stop=stop)]
+            page = page_of(telemetry, app.store)
+            parts = [serve_rest(app, telemetry, authorizer, listener, page, workers=0, stop=stop)]
+            parts += listening(settings, page, stop)
             if grpc is not None:
                 say(f"serving gRPC on {grpc.address}")
                 parts.append(grpc.serve(stop=stop))

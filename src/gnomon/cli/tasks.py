@@ -12,8 +12,9 @@ import typer
 
 from gnomon.app import App, task_service
 from gnomon.cli import options
+from gnomon.cli.metrics import require_scraping, scraped
 from gnomon.cli.output import say
-from gnomon.cli.process import Telemetry, run, stop_on_signals
+from gnomon.cli.process import Telemetry, run, stop_on_signals, together
 from gnomon.clock import SystemClock, SystemEntropy
 from gnomon.config import Settings, load_settings
 from gnomon.contracts.env import Env
@@ -44,6 +45,8 @@ def tasks(
         metavar="FILE",
         help="The list of tables in a file; it is read again on SIGHUP.",
     ),
+    metrics: options.Metrics = None,
+    metrics_open: options.MetricsOpen = False,
     config: options.ConfigFile = None,
 ) -> None:
     """Perform the SQL of task tables, until SIGTERM or Ctrl-C.
@@ -54,6 +57,7 @@ def tasks(
         "tasks.dsn": dsn,
         "tasks.conf": conf,
         "tasks.conf_file": None if conf_file is None else str(conf_file),
+        **options.metrics_flags(metrics, open_=metrics_open),
     }
     run(_serve(lambda: load_settings(file=config, flags=flags)))
 
@@ -62,12 +66,19 @@ async def _serve(read_settings: Callable[[], Settings]) -> None:
     settings = read_settings()
     if settings.tasks.dsn is None:
         raise ConfigurationError("tasks.dsn", "is missing: give --dsn postgresql://user@host/data")
+    require_scraping(settings)
     stop = stop_on_signals()
-    env = Env(clock=SystemClock(), entropy=SystemEntropy(), observer=Telemetry(settings).observer)
+    telemetry = Telemetry(settings)
+    env = Env(clock=SystemClock(), entropy=SystemEntropy(), observer=telemetry.observer)
     service = task_service(read_settings, env)
     for line in await service.prepare():
         say(line)
     reload_on_hangup(service)
+    parts = scraped(settings, telemetry, None, stop)
+    await together(_perform(service, stop), *parts, stop=stop)
+
+
+async def _perform(service: TaskService, stop: asyncio.Event) -> None:
     serving = asyncio.create_task(service.serve(stop))
     await asyncio.sleep(0)  # the tables are known from here on
     say(f"performing tasks of {', '.join(entry.title for entry in service.entries)}")

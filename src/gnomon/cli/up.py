@@ -13,8 +13,11 @@ from gnomon.app import App
 from gnomon.cli import options
 from gnomon.cli.callers import authorizer_of, callers_text
 from gnomon.cli.demo import declare_functions, schedule_demo
-from gnomon.cli.listeners import grpc_server, serve_rest
+from gnomon.cli.imported import import_app, with_imported
+from gnomon.cli.listeners import grpc_server, require_listeners, serve_rest
+from gnomon.cli.metrics import listening, page_of, sockets_for
 from gnomon.cli.output import print_json, say
+from gnomon.cli.place import installation_text
 from gnomon.cli.process import Telemetry, load_app, run, stop_on_signals, together
 from gnomon.cli.processes import keep_workers, require_parallel, worker_arguments
 from gnomon.cli.tasks import parts_of
@@ -38,6 +41,8 @@ def up(
     grpc_port: options.GrpcPort = None,
     processes: options.Processes = 1,
     imported: options.Import = None,
+    metrics: options.Metrics = None,
+    metrics_open: options.MetricsOpen = False,
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
@@ -46,9 +51,13 @@ def up(
     On the SQLite file gnomon.db, unless another database is named.
     """
     settings = options.settings_of(
-        config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port
-    )
-    run(_up(settings, config, processes, imported, demo=demo, as_json=json))
+        config, database=database, schema=schema, port=port, host=host, grpc_port=grpc_port,
+        metrics=metrics, metrics_open=metrics_open,
+    )  # fmt: skip
+    own = None if imported is None else import_app(imported)
+    settings = with_imported(settings, imported, own)
+    arguments = worker_arguments(config, imported)
+    run(_up(settings, config, processes, own, arguments, demo=demo, as_json=json))
 
 
 async def _let_call_itself(app: App) -> None:
@@ -69,11 +78,13 @@ async def _up(
     settings: Settings,
     config: Path | None,
     processes: int,
-    imported: str | None,
+    imported: App | None,
+    arguments: list[str],
     *,
     demo: bool,
     as_json: bool,
 ) -> None:
+    require_listeners(settings.server)
     from gnomon.gateways.rest.server import bind
 
     stop = stop_on_signals()
@@ -81,7 +92,8 @@ async def _up(
     app = load_app(settings, telemetry, imported)
     if demo:
         declare_functions(app)
-    with bind(settings.server) as listener:
+    count = processes if processes > 1 else 0
+    with bind(settings.server) as listener, sockets_for(count) as sockets:
         async with app:
             if processes > 1:
                 require_parallel(app.store.capabilities)
@@ -92,24 +104,26 @@ async def _up(
             _announce(app, listener, address, await callers_text(app), as_json=as_json)
             if demo:
                 await schedule_demo(app)
+            page = page_of(telemetry, app.store, sockets)
             parts = [] if grpc is None else [grpc.serve(stop=stop)]
             parts.append(
-                serve_rest(app, telemetry, authorizer, listener, workers=processes, stop=stop)
+                serve_rest(app, telemetry, authorizer, listener, page, workers=processes, stop=stop)
             )
-            parts.append(_work(app, telemetry, processes, worker_arguments(config, imported), stop))
+            parts += listening(settings, page, stop)
+            parts.append(_work(app, telemetry, sockets, arguments, stop))
             if processes == 1:  # else the workers do it
                 parts += parts_of(app, config, stop)
             await together(*parts, stop=stop)
 
 
 async def _work(
-    app: App, telemetry: Telemetry, processes: int, arguments: list[str], stop: asyncio.Event
+    app: App, telemetry: Telemetry, sockets: list[Path], arguments: list[str], stop: asyncio.Event
 ) -> None:
-    if processes == 1:
+    if not sockets:
         await app.work(stop)
     else:
         await keep_workers(
-            processes, app.settings, arguments, stop=stop, observer=telemetry.observer
+            app.settings, arguments, sockets=sockets, stop=stop, observer=telemetry.observer
         )
 
 
@@ -125,7 +139,7 @@ def _announce(
     server = "" if url == "http://127.0.0.1:8321" else f" --server {url}"
     say(
         f"Gnomon is up: {url}{f', gRPC on {grpc}' if grpc else ''} "
-        f"({shown}, durability: {app.installation.durability})\n"
+        f"({installation_text(app.settings)}; durability: {app.installation.durability})\n"
         f"{callers} Try in another terminal:\n"
         f"  gnomon action create --id hello --in 5s --mock{server}\n"
         f"  gnomon action list{server}\n"

@@ -23,6 +23,7 @@ from gnomon.model.spec import (
     Sql,
     Unreadable,
 )
+from gnomon.model.why import Why
 
 
 def show_action(action: Action, *, as_json: bool) -> None:
@@ -35,6 +36,7 @@ def show_action(action: Action, *, as_json: bool) -> None:
         ("id", action.meta.id),
         ("state", state_cell(status.state)),
         ("reason", status.reason),
+        ("needs", status.need),
         ("does", effect_text(spec)),
         ("when", policy_text(spec)),
         ("due", due_text(action)),
@@ -60,7 +62,9 @@ def show_changed(changed: ChangeResult, *, as_json: bool, done: str) -> None:
     due = due_text(action)
     say(f"{done} {action.meta.id}: {action.status.state}{f', due {due}' if due else ''}{repeated}")
     if changed.in_flight is not None:
-        say(f"an attempt of the generation before is under way: {changed.in_flight.attempt_id}")
+        asked = ", and was asked to end" if changed.asked else ""
+        flight = changed.in_flight.attempt_id
+        say(f"an attempt of the generation before is under way{asked}: {flight}")
 
 
 def show_page(page: ActionPage, *, as_json: bool) -> None:
@@ -103,6 +107,14 @@ def show_attempts(attempts: Sequence[Attempt], *, as_json: bool) -> None:
     print_table(("occurrence", "attempt", "outcome", "began", "took", "said"), rows)
 
 
+def show_why(why: Why, *, as_json: bool) -> None:
+    """A sentence; with `--json` also what it was seen by."""
+    if as_json:
+        print_json(why)
+        return
+    console().print(why.sentence, markup=False, soft_wrap=True)
+
+
 def took_text(attempt: Attempt) -> str:
     if attempt.ended_at is None:
         return ""
@@ -110,8 +122,10 @@ def took_text(attempt: Attempt) -> str:
 
 
 def due_text(action: Action) -> str:
+    """Nothing while an attempt is under way: the time is the end of its reservation then."""
     at = action.status.scheduled_at
-    return "" if at is None else f"{moment(at)} ({from_now(at)})"
+    is_waiting = at is not None and action.status.current_attempt is None
+    return f"{moment(at)} ({from_now(at)})" if is_waiting else ""
 
 
 def counts_text(action: Action) -> str:
@@ -125,8 +139,15 @@ def counts_text(action: Action) -> str:
 def attempt_text(attempt: Attempt | None) -> str:
     if attempt is None:
         return ""
-    said = attempt.error or attempt.answer
+    said = attempt.error or attempt.answer or progress_text(attempt)
     return f"{attempt.outcome} at {moment(attempt.began_at)}" + (f": {said}" if said else "")
+
+
+def progress_text(attempt: Attempt) -> str:
+    """How far it is, if it said so."""
+    if attempt.progress is None:
+        return ""
+    return f"{attempt.progress:.0%} {attempt.progress_text or ''}".rstrip()
 
 
 def policy_text(spec: Spec) -> str:

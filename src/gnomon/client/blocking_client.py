@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import ssl
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from gnomon.client.client import TIMEOUT_S, Client
 from gnomon.client.entities import EntityClient
+from gnomon.client.reports import ReportClient
+from gnomon.loop_thread import LoopThread
 from gnomon.model.action import Action
-from gnomon.model.errors import InvalidRequest
 
 C = TypeVar("C")
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class ClientThread:
-    """The thread with the event loop in which the asynchronous clients live."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="gnomon-client", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether nothing can be called any more."""
-        return self._loop.is_closed()
-
-    def wait(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a call in the loop, and wait for what it gives."""
-        if self.is_ended:
-            call.close()
-            raise InvalidRequest("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(call, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C: nobody waits for it any more
-            raise
-
-    def end(self) -> None:
-        """Stop the loop, and wait for the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
 class BlockingVerbs(Generic[C]):
     """Verbs of an asynchronous client, and the thread in which it lives."""
 
-    def __init__(self, client: C, thread: ClientThread) -> None:
+    def __init__(self, client: C, thread: LoopThread) -> None:
         self._client = client
         self._thread = thread
 
@@ -92,6 +57,15 @@ class BlockingEntities(BlockingVerbs[EntityClient]):
     forget_stage = _blocking(EntityClient.forget_stage)
 
 
+class BlockingReports(BlockingVerbs[ReportClient]):
+    """The verbs of `ReportClient`; each waits for its answer."""
+
+    figures = _blocking(ReportClient.figures)
+    failures = _blocking(ReportClient.failures)
+    history = _blocking(ReportClient.history)
+    load = _blocking(ReportClient.load)
+
+
 class BlockingClient(BlockingVerbs[Client]):
     """Talks to one server, from any thread. Use it as `with BlockingClient(url) as client`."""
 
@@ -106,7 +80,7 @@ class BlockingClient(BlockingVerbs[Client]):
         async def opened() -> Client:  # inside the loop that it belongs to
             return Client(url, token=token, timeout_s=timeout_s, tls=tls)
 
-        thread = ClientThread()
+        thread = LoopThread("gnomon-client", closed="the client is closed")
         try:
             super().__init__(thread.wait(opened()), thread)
         except BaseException:
@@ -137,13 +111,18 @@ class BlockingClient(BlockingVerbs[Client]):
     resume = _blocking(Client.resume)
     run_now = _blocking(Client.run_now)
     retry = _blocking(Client.retry)
+    change_selected = _blocking(Client.change_selected)
+    count = _blocking(Client.count)
+    preview = _blocking(Client.preview)
     get = _blocking(Client.get)
     list = _blocking(Client.list)
     attempts = _blocking(Client.attempts)
+    why = _blocking(Client.why)
     set_limit = _blocking(Client.set_limit)
     drop_limit = _blocking(Client.drop_limit)
     get_limit = _blocking(Client.get_limit)
     list_limits = _blocking(Client.list_limits)
+    status = _blocking(Client.status)
     health = _blocking(Client.health)
 
     def watch(self, id: str) -> Iterator[Action]:
@@ -164,3 +143,8 @@ class BlockingClient(BlockingVerbs[Client]):
     def entities(self) -> BlockingEntities:
         """Entities and their stages."""
         return BlockingEntities(self._client.entities, self._thread)
+
+    @property
+    def reports(self) -> BlockingReports:
+        """How it goes, what failed."""
+        return BlockingReports(self._client.reports, self._thread)

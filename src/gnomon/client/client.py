@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID
@@ -14,15 +15,24 @@ import msgspec
 
 from gnomon.client.entities import EntityClient
 from gnomon.client.problems import error_of
+from gnomon.client.reports import ReportClient
+from gnomon.contracts.status import InstallationStatus
 from gnomon.contracts.store import ActionPage, ChangeResult, LimitUse, Selection
 from gnomon.model.action import Action, Attempt, Meta, Status
 from gnomon.model.codec import read_spec
+from gnomon.model.duration import format_duration, parse_duration
 from gnomon.model.errors import GnomonError, InvalidRequest, Unavailable
 from gnomon.model.ids import action_id
 from gnomon.model.limits import Limit, LimitKind, limit_key
+from gnomon.model.why import Why
 from gnomon.scheduler import Request
+from gnomon.scheduler.options import Duration
+from gnomon.scheduler.preview import COUNT_DEFAULT, Preview
+from gnomon.scheduler.scheduler import COUNT_MAX
+from gnomon.scheduler.selected import StepResult
 
 TIMEOUT_S = 60.0
+STEP_DEFAULT = 200  # of a verb on everything that matches: a few seconds at most
 SILENCE_S = 60.0  # the server says at least every 15 s that a watch goes on
 EVENT_BYTES_MAX = 512 * 1024
 
@@ -36,9 +46,15 @@ class _ActionAnswer(msgspec.Struct):
     status: Status
     in_flight: Attempt | None = None
     repeated: bool = False
+    asked: bool = False
 
     def changed(self) -> ChangeResult:
-        return ChangeResult(action=self.action(), in_flight=self.in_flight, repeated=self.repeated)
+        return ChangeResult(
+            action=self.action(),
+            in_flight=self.in_flight,
+            repeated=self.repeated,
+            asked=self.asked,
+        )
 
     def action(self) -> Action:
         return Action(meta=self.meta, spec=read_spec(bytes(self.spec)), status=self.status)
@@ -156,10 +172,16 @@ class Client:
         )  # fmt: skip
 
     async def delete(
-        self, id: str, *, if_match: UUID | None = None, barrier: bool = False
+        self,
+        id: str,
+        *,
+        if_match: UUID | None = None,
+        running: bool = False,
+        barrier: bool = False,
     ) -> ChangeResult:
-        """Cancel an action: no attempt of it begins any more."""
-        return await self._change("DELETE", id, if_match=if_match, barrier=barrier)
+        """Cancel an action: no attempt of it begins any more. With `running` the attempt under way
+        is asked to end, too."""
+        return await self._change("DELETE", id, if_match=if_match, running=running, barrier=barrier)
 
     async def pause(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
         """Let no attempt begin until it is resumed."""
@@ -177,7 +199,29 @@ class Client:
         """Arm a finished action that did not succeed once more."""
         return await self._change("POST", id, "/retry")
 
+    async def change_selected(
+        self,
+        verb: str,
+        selection: Selection,
+        *,
+        running: bool = False,
+        after: str | None = None,
+        limit: int = STEP_DEFAULT,
+    ) -> StepResult:
+        """Use a verb (delete, pause, resume, run_now, retry) on everything that matches, or a part:
+        one step, which `next` of the answer continues."""
+        query = [("verb", verb), ("limit", str(limit)), *_filters(selection)]
+        query += [("running", "true")] if running else []
+        query += [] if after is None else [("after", after)]
+        return await self._call("POST", "/v1/actions:change", StepResult, query=query)
+
     # -- look -------------------------------------------------------------------------------------
+
+    async def count(self, selection: Selection, *, limit: int = COUNT_MAX) -> int:
+        """How many actions match; counted up to `limit` only."""
+        query = [("limit", str(limit)), *_filters(selection)]
+        answer = await self._call("GET", "/v1/actions:count", dict[str, int], query=query)
+        return answer["count"]
 
     async def get(self, id: str) -> Action:
         """The action with this id. Errors: NotFound."""
@@ -193,11 +237,33 @@ class Client:
         answer = await self._call("GET", "/v1/actions", _ActionsAnswer, query=query)
         return ActionPage(actions=[item.action() for item in answer.actions], next=answer.next)
 
+    async def preview(
+        self,
+        *,
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: Duration | None = None,
+        from_: datetime | None = None,
+        count: int = COUNT_DEFAULT,
+    ) -> Preview:
+        """The next firings of a schedule; nothing is stored."""
+        period = None if every is None else format_duration(parse_duration(every, "every"))
+        given = {
+            "cron": cron, "timezone": timezone, "every": period, "count": str(count),
+            "from": None if from_ is None else from_.isoformat(),
+        }  # fmt: skip
+        query = [(name, value) for name, value in given.items() if value is not None]
+        return await self._call("GET", "/v1/preview", Preview, query=query)
+
     async def attempts(self, id: str, *, limit: int = 100) -> Sequence[Attempt]:
         """The recorded attempts of an action, newest first."""
         query = [("limit", str(limit))]
         answer = await self._call("GET", f"{_path(id)}/attempts", _AttemptsAnswer, query=query)
         return answer.attempts
+
+    async def why(self, id: str) -> Why:
+        """Why it waits, in a sentence; or that it does not. Errors: NotFound."""
+        return await self._call("GET", f"{_path(id)}/why", Why)
 
     async def watch(self, id: str) -> AsyncGenerator[Action, None]:
         """The action now, and after every change until it has ended. Errors: NotFound; when the
@@ -243,6 +309,10 @@ class Client:
         answer = await self._call("GET", "/v1/limits", _LimitsAnswer)
         return [item.use() for item in answer.limits]
 
+    async def status(self) -> InstallationStatus:
+        """How the installation is: figures, workers, what is wrong."""
+        return await self._call("GET", "/v1/status", InstallationStatus)
+
     async def health(self) -> Mapping[str, Any]:
         """What the server says about itself."""
         return await self._call("GET", "/health", dict[str, Any])
@@ -251,6 +321,11 @@ class Client:
     def entities(self) -> EntityClient:
         """Entities and their stages."""
         return EntityClient(self._call)
+
+    @property
+    def reports(self) -> ReportClient:
+        """How it goes, what failed."""
+        return ReportClient(self._call)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -261,6 +336,7 @@ class Client:
         verb: str = "",
         *,
         if_match: UUID | None = None,
+        running: bool = False,
         barrier: bool = False,
         body: object = None,
         headers: Mapping[str, str] | None = None,
@@ -268,7 +344,8 @@ class Client:
         sent = dict(headers or {})
         if if_match is not None:
             sent["If-Match"] = f'"{if_match}"'
-        query = [("barrier", "true")] if barrier else []
+        flags = {"running": running, "barrier": barrier}
+        query = [(name, "true") for name, is_set in flags.items() if is_set]
         answer = await self._call(
             method, _path(id) + verb, _ActionAnswer, body=body, headers=sent, query=query
         )
@@ -350,6 +427,10 @@ def _filters(selection: Selection) -> list[tuple[str, str]]:
         filters.append(("queue", selection.queue))
     if selection.id_prefix is not None:
         filters.append(("id_prefix", selection.id_prefix))
+    if selection.function is not None:
+        filters.append(("function", selection.function))
+    if selection.error_contains is not None:
+        filters.append(("error_contains", selection.error_contains))
     if selection.due_before is not None:
         filters.append(("due_before", selection.due_before.isoformat()))
     return filters

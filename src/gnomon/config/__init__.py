@@ -17,36 +17,44 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from gnomon.config.environment import (
+    FILE_VARIABLE,
+    FOLDER_VARIABLE,
+    given_settings,
+    variable_of,
+    without_setting,
+)
 from gnomon.config.secrets import SecretSource, read_secrets
 from gnomon.config.targets import TargetTable, read_targets
 from gnomon.config.values import read_value, show_value
 from gnomon.executors.http import HttpConfig
-from gnomon.gateways.config import ServerConfig
+from gnomon.gateways.config import MetricsConfig, ServerConfig
 from gnomon.model.constant import is_setting
 from gnomon.model.errors import ConfigurationError
 from gnomon.scheduler import SchedulerConfig
 from gnomon.stages.config import StagesConfig
 from gnomon.stores.config import DatabaseConfig, mask_url
 from gnomon.tasks.config import TasksConfig, mask_conf
-from gnomon.telemetry.config import LogConfig
+from gnomon.telemetry.config import LogConfig, TracingConfig
 from gnomon.worker.config import WorkerConfig
 
 FILE_DEFAULT = "gnomon.toml"
-PREFIX = "GNOMON_"
-FOLDER_VARIABLE = "GNOMON_DATA"  # where the default SQLite file is; else the current folder
-FILE_VARIABLE = "GNOMON_CONFIG"
+DEFAULT = "default"  # the source of what nobody has set
 
 __all__ = [
     "DatabaseConfig",
     "HttpConfig",
     "LogConfig",
+    "MetricsConfig",
     "SchedulerConfig",
     "ServerConfig",
     "Settings",
     "StagesConfig",
     "TasksConfig",
+    "TracingConfig",
     "WorkerConfig",
     "environment_of",
+    "fill_in",
     "load_settings",
     "show_settings",
 ]
@@ -61,6 +69,8 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "tasks": TasksConfig,
         "stages": StagesConfig,
         "log": LogConfig,
+        "metrics": MetricsConfig,
+        "tracing": TracingConfig,
     }
 )
 MASKS: Mapping[str, Callable[[str], str]] = MappingProxyType(
@@ -81,13 +91,15 @@ class Settings:
     tasks: TasksConfig = field(default_factory=TasksConfig)
     stages: StagesConfig = field(default_factory=StagesConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    tracing: TracingConfig = field(default_factory=TracingConfig)
     targets: Mapping[str, TargetTable] = field(default_factory=lambda: MappingProxyType({}))
     secrets: Mapping[str, SecretSource] = field(default_factory=lambda: MappingProxyType({}))
     sources: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
     def source_of(self, path: str) -> str:
         """Where `worker.lease` and the like got their value from."""
-        return self.sources.get(path, "default")
+        return self.sources.get(path, DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +116,29 @@ def load_settings(
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
+    by: str = "flag",
 ) -> Settings:
-    """Read all sources. `flags` are given by path (`server.port`); None means not given."""
+    """Read all sources. `flags` are given by path (`server.port`), `by` whom says their source;
+    None means not given."""
     environ = os.environ if environ is None else environ
     values: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
     sources: dict[str, str] = {}
     place, tables = _read_file(file, environ)
     named = {name: _table(tables.pop(name, {}), name, place) for name in NAMED_TABLES}
     sources |= {name: f"file {place}" for name, table in named.items() if table}
-    for path, raw, source in _all_sources(place, tables, environ, flags or {}):
+    secrets = read_secrets(named["secrets"], environ)
+    given = (
+        *_from_file(place, tables),
+        *_from_environment(environ, secrets),
+        *_from_flags(flags or {}, by),
+    )
+    for path, raw, source in given:  # what wins comes later
         section, _, name = path.partition(".")
         values[section][name] = read_value(SECTIONS[section], name, raw, path=path)
         sources[path] = source
     _place_default_file(values["database"], sources, environ)
     _add_password(values["database"], sources)
     parts = {name: cls(**values[name]) for name, cls in SECTIONS.items()}
-    secrets = read_secrets(named["secrets"], environ)
     return Settings(
         **parts,
         targets=MappingProxyType(read_targets(named["targets"], secrets)),
@@ -145,10 +164,24 @@ def show_settings(settings: Settings) -> list[Shown]:
     return settings_shown
 
 
-def variable_of(path: str) -> str:
-    """The environment variable of a setting."""
-    section, _, name = path.partition(".")
-    return f"{PREFIX}{section}__{name}".upper()
+def fill_in(settings: Settings, other: Settings) -> Settings:
+    """Settings, and where nobody has set anything those of another: of the App that a command
+    imported."""
+    parts: dict[str, Any] = {}
+    sources = dict(settings.sources)
+    for section, name in _names():
+        path = f"{section}.{name}"
+        if settings.source_of(path) == DEFAULT:
+            parts.setdefault(section, {})[name] = getattr(getattr(other, section), name)
+            sources[path] = other.source_of(path)
+    changed: dict[str, Any] = {
+        section: dataclasses.replace(getattr(settings, section), **values)
+        for section, values in parts.items()
+    }
+    for name in NAMED_TABLES:
+        if not getattr(settings, name):
+            changed[name] = getattr(other, name)
+    return dataclasses.replace(settings, **changed, sources=MappingProxyType(sources))
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
@@ -157,28 +190,13 @@ def environment_of(settings: Settings) -> dict[str, str]:
     By environment and not by argument, which would show the password to everybody.
     """
     return {
-        **os.environ,
+        **without_setting(without_setting(os.environ, "database.url"), "database.schema"),
         variable_of("database.url"): settings.database.url,
         variable_of("database.schema"): settings.database.schema,
     }
 
 
 # -- sources --------------------------------------------------------------------------------------
-
-
-def _all_sources(
-    place: Path,
-    tables: Mapping[str, object],
-    environ: Mapping[str, str],
-    flags: Mapping[str, object],
-) -> Iterator[tuple[str, object, str]]:
-    """Every value that was given, as (path, value, source); what wins comes later."""
-    yield from _from_file(place, tables)
-    yield from _from_environment(environ)
-    for path, value in flags.items():
-        if value is not None:
-            _check_known(path, f"--{path}")
-            yield path, value, "flag"
 
 
 def _read_file(file: Path | None, environ: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
@@ -209,26 +227,32 @@ def _table(values: object, section: str, place: Path) -> dict[str, object]:
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(
+            str(path), f"there is no such file: name one by --config or {FILE_VARIABLE}, or neither"
+        ) from None
     except OSError as exc:
         raise ConfigurationError(str(path), f"cannot be read: {exc.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise ConfigurationError(str(path), f"is not TOML: {exc}") from None
 
 
-def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
-    """`GNOMON_WORKER__LEASE`; names without `__` are not settings."""
-    for variable, value in sorted(environ.items()):
-        section, marked, name = variable.removeprefix(PREFIX).partition("__")
-        if not variable.startswith(PREFIX) or not marked:
-            continue
-        path = f"{section}.{name}".lower()
-        if section.lower() in NAMED_TABLES:
-            raise ConfigurationError(variable, f"{section.lower()} are written in the file only")
-        if section.lower() not in SECTIONS:
-            known = [f"{PREFIX}{known.upper()}__" for known in SECTIONS]
-            raise ConfigurationError(variable, _unknown(f"{PREFIX}{section}__", known, ""))
-        _check_known(path, f"({variable})")
-        yield path, value, f"environment {variable}"
+def _from_environment(
+    environ: Mapping[str, str], secrets: Mapping[str, SecretSource]
+) -> Iterator[tuple[str, object, str]]:
+    paths = [f"{section}.{name}" for section, name in _names()]
+    held = {source.env for source in secrets.values() if source.env}
+    for path, text, variable in given_settings(
+        environ, paths, file_only=NAMED_TABLES, secrets=held
+    ):
+        yield path, text, f"environment {variable}"
+
+
+def _from_flags(flags: Mapping[str, object], by: str) -> Iterator[tuple[str, object, str]]:
+    for path, value in flags.items():
+        if value is not None:
+            _check_known(path, f"--{path}")
+            yield path, value, by
 
 
 def _check_known(path: str, where: str) -> None:
@@ -276,4 +300,4 @@ def _add_password(values: dict[str, object], sources: dict[str, str]) -> None:
     user = user.partition(":")[0]
     netloc = f"{user}:{quote(password, safe='')}@{rest}"
     values["url"] = urlunsplit(parts._replace(netloc=netloc))
-    sources["database.url"] = sources.get("database.url", "default") + " and password_file"
+    sources["database.url"] = sources.get("database.url", DEFAULT) + " and password_file"

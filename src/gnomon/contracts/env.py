@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.processes import NoProcesses, Processes
+from gnomon.contracts.traces import Tracing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,3 +19,4 @@ class Env:
     entropy: Entropy
     observer: Observer = field(default_factory=SilentObserver)
     processes: Processes = field(default_factory=NoProcesses)
+    tracing: Tracing | None = None  # None: off

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NoReturn
 
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN, NAME_RULE
-from gnomon.model.outcome import Failed
+from gnomon.model.need import target_need
+from gnomon.model.outcome import Unserved
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -69,6 +71,12 @@ class TlsTarget(Target):
         return context
 
 
-def no_target(kind: str, name: str) -> Failed:
+def no_target(kind: str, name: str) -> Unserved:
     """What becomes of an attempt whose target this worker does not know."""
-    return Failed(error=f"there is no target {short(name)} of kind {kind} on this worker")
+    return Unserved(target_need(kind, name))
+
+
+def serves_target(kind: str, targets: Container[str], need: str) -> bool:
+    """Whether one of these targets is what the need names."""
+    name = need.removeprefix(target_need(kind, ""))
+    return name != need and name in targets

@@ -24,7 +24,7 @@ from gnomon.channels import Endpoint, is_too_large, open_channel, pushback_of
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.executors._target import no_target
+from gnomon.executors._target import no_target, serves_target
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN, NAME_RULE
@@ -96,6 +96,9 @@ class GrpcExecutor:
     def __repr__(self) -> str:
         return f"GrpcExecutor({', '.join(sorted(self._targets))})"
 
+    def serves(self, need: str) -> bool:
+        return serves_target("grpc", self._targets, need)
+
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Grpc)
@@ -122,6 +125,7 @@ class GrpcExecutor:
     ) -> Outcome:
         request = request_of(order, effect)
         metadata = [
+            *order.carrier.items(),
             ("gnomon-key", order.key),
             ("gnomon-attempt-id", str(order.attempt_id)),
             ("gnomon-attempt-no", str(order.attempt_no)),

@@ -28,7 +28,7 @@ from gnomon.executors._kafka_client import (
     Record,
     Refusal,
 )
-from gnomon.executors._target import TlsTarget, no_target
+from gnomon.executors._target import TlsTarget, no_target, serves_target
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.effects import validate_record
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
@@ -108,6 +108,9 @@ class KafkaExecutor:
             for name, target in targets.items()
         }
 
+    def serves(self, need: str) -> bool:
+        return serves_target("kafka", self._links, need)
+
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Kafka)
@@ -151,7 +154,7 @@ class KafkaExecutor:
 
 def record_of(order: AttemptRequest, effect: Kafka, now: datetime) -> Record:
     """The user's record, and beside it what the user cannot change."""
-    headers = dict(effect.headers)
+    headers = {**order.carrier, **effect.headers}
     value: bytes | None = None
     if effect.json is not None:
         value = msgspec.json.encode(effect.json)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 
 from gnomon.contracts.executor import AttemptRequest
+from gnomon.model.need import kind_need
 from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, cut
 from gnomon.model.spec import Mock
 
@@ -22,6 +23,9 @@ class MockExecutor:
 
     def __init__(self, killer: Callable[[], None] = kill_this_process) -> None:
         self._killer = killer
+
+    def serves(self, need: str) -> bool:
+        return need == kind_need("mock")
 
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect

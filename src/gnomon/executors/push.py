@@ -21,7 +21,7 @@ from gnomon import __version__
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.executors._target import Target, no_target
+from gnomon.executors._target import Target, no_target, serves_target
 from gnomon.executors.http.answer import patience_of, read_beginning
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded, cut
@@ -78,6 +78,9 @@ class PushExecutor:
 
     def __repr__(self) -> str:
         return f"PushExecutor({', '.join(sorted(self._targets))})"
+
+    def serves(self, need: str) -> bool:
+        return serves_target("push", self._targets, need)
 
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
@@ -174,6 +177,7 @@ def body_of(order: AttemptRequest, effect: Push) -> bytes:
 def headers_of(order: AttemptRequest, target: PushTarget) -> dict[str, str]:
     """What stands around it."""
     headers = {
+        **order.carrier,
         "User-Agent": f"gnomon/{__version__}",
         "Content-Type": "application/json",
         "Accept-Encoding": "identity",

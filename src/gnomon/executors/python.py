@@ -17,34 +17,62 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from gnomon.contracts.clock import Clock
-from gnomon.contracts.executor import AttemptRequest
+from gnomon.contracts.executor import (
+    ASKED_TO_END,
+    AttemptReport,
+    AttemptReports,
+    AttemptRequest,
+    SilentReports,
+)
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.executors._threads import DaemonThreads
+from gnomon.executors.signature import CallSignature, Misfit, build_foreign
 from gnomon.model.attempt_boundary import AttemptBoundary
-from gnomon.model.effects import json_problem
 from gnomon.model.errors import ConfigurationError, short
 from gnomon.model.ids import NAME_PATTERN
-from gnomon.model.outcome import Cancel, Cancelled, Fail, Failed, Outcome, Succeeded, cut
+from gnomon.model.need import FUNCTION, function_need
+from gnomon.model.outcome import (
+    NOT_KEPT,
+    RESULT_BYTES_MAX,
+    Cancel,
+    Cancelled,
+    Fail,
+    Failed,
+    Outcome,
+    Succeeded,
+    Unserved,
+    cut,
+)
 from gnomon.model.spec import Python
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 THREAD_COUNT_DEFAULT = 32
-NAMES_SHOWN_MAX = 10
+REPORT_CHARS_MAX = 200
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _NO_ANSWER = Succeeded()
-_ENCODER = msgspec.json.Encoder()
+# Annotations of a first parameter that is meant for the user's own argument.
+_PLAIN_TYPES = tuple(
+    plain
+    for kind in (str, int, float, bool, bytes, list, dict, tuple, set)
+    for plain in (kind, kind.__name__)
+)
+_ENCODER = msgspec.json.Encoder(enc_hook=build_foreign)
+
+
+_NO_REPORTS = SilentReports()
 
 
 class AttemptContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -58,10 +86,51 @@ class AttemptContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     occurrence_no: int
     scheduled_at: datetime
     deadline: datetime
+    guid: UUID
+    is_over: Callable[[], object] = bool  # see `is_cancelled`
+    reports: AttemptReports = _NO_REPORTS  # see `report`
 
     @property
     def key(self) -> str:
         return self.key_of()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether to end soon: its action was cancelled, its time is over, or its worker leaves. It
+        is for plain functions that take long; a coroutine function is cancelled by asyncio."""
+        return bool(self.is_over())
+
+    def report(self, fraction: float, text: str = "", /) -> Awaitable[None]:
+        """Say how far it is, from 0 to 1, for whoever looks at the action: `await ctx.report(0.4,
+        "page 4 of 10")`. A plain function calls it without `await`. It costs next to nothing: what
+        was said last is written about once a second, and is gone when the attempt has ended."""
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float):
+            raise TypeError(
+                "report() takes a number from 0 to 1, and a text: report(0.4, 'page 4')"
+            )
+        if not 0 <= fraction <= 1:  # nor is it NaN
+            raise ValueError(f"report(): {fraction} is not from 0 to 1; 40 % is 0.4")
+        self.reports.note(
+            AttemptReport(
+                id=self.id,
+                guid=self.guid,
+                attempt_id=self.attempt_id,
+                fraction=float(fraction),
+                text=cut(_text(text), REPORT_CHARS_MAX),
+            )
+        )
+        return _SAID
+
+
+class _Said:
+    """What `report` returns: it is done already, awaited or not."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_SAID = _Said()
 
 
 # -- registration ---------------------------------------------------------------------------------
@@ -70,32 +139,18 @@ class AttemptContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Function(Generic[P, R]):
     """A registered function. Calling it does nothing but describe the call, as an effect."""
 
-    def __init__(self, name: str, function: Callable[Concatenate[AttemptContext, P], R]) -> None:
-        self.name = name
+    def __init__(
+        self, function: Callable[Concatenate[AttemptContext, P], R], signature: CallSignature
+    ) -> None:
+        self.name = signature.name
         self.function = function
-        self._signature = inspect.signature(function)
+        self._signature = signature
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Python:
-        """The effect that calls the function so. TypeError names the argument that is not JSON."""
-        try:
-            bound = self._signature.bind(None, *args, **kwargs)
-        except TypeError as exc:
-            raise TypeError(f"{self.name}(): {exc}") from None
-        for name, value in self._named(bound):
-            problem = json_problem(value)
-            if problem is not None:
-                raise TypeError(f"{self.name}(): the argument {name!r} {problem}")
-        return Python(function=self.name, args=list(args), kwargs=dict(kwargs))
-
-    def _named(self, bound: inspect.BoundArguments) -> Iterator[tuple[str, object]]:
-        for name, value in list(bound.arguments.items())[1:]:  # the first is the attempt
-            match self._signature.parameters[name].kind:
-                case inspect.Parameter.VAR_POSITIONAL:
-                    yield from ((f"*{name}", part) for part in value)
-                case inspect.Parameter.VAR_KEYWORD:
-                    yield from value.items()
-                case _:
-                    yield name, value
+        """The effect that calls the function so. Arguments are written as JSON by their
+        annotations; TypeError names the one that cannot be."""
+        by_place, by_name = self._signature.encode(args, kwargs)
+        return Python(function=self.name, args=by_place, kwargs=by_name)
 
     def __repr__(self) -> str:
         return f"<Function {self.name}>"
@@ -103,7 +158,9 @@ class Function(Generic[P, R]):
 
 class _Entry(msgspec.Struct, frozen=True):
     function: Callable[..., Any]
+    signature: CallSignature
     is_async: bool
+    options: Mapping[str, Any]  # of all its actions
 
 
 class Registry:
@@ -112,8 +169,11 @@ class Registry:
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
 
-    def register(self, name: str, function: Callable[..., Any]) -> None:
-        """Make a function known. Errors: ConfigurationError for a bad name or one that is taken."""
+    def register(
+        self, name: str, function: Callable[..., Any], options: Mapping[str, Any] = NO_OPTIONS
+    ) -> CallSignature:
+        """Make a function known. Errors: ConfigurationError for a bad name or one that is taken, or
+        a function that cannot be told of its attempt, or whose arguments have no form in JSON."""
         path = f"function {short(name)}"
         if not NAME_PATTERN.fullmatch(name):
             raise ConfigurationError(path, "a name is 1 to 64 characters out of A-Z a-z 0-9 . _ -")
@@ -121,26 +181,59 @@ class Registry:
             raise ConfigurationError(path, "is not callable")
         if name in self._entries:
             raise ConfigurationError(path, "is registered already: choose another name")
-        self._entries[name] = _Entry(function, _is_async(function))
+        if not _takes_attempt(function):
+            raise ConfigurationError(
+                path, f"must take its attempt first: def {name}(ctx: gnomon.Attempt, …)"
+            )
+        signature = CallSignature(name, function)
+        self._entries[name] = _Entry(function, signature, _is_async(function), options)
+        return signature
+
+    def check(self) -> None:
+        """Whether all annotations can be found by now. Errors: ConfigurationError."""
+        for entry in self._entries.values():
+            entry.signature.resolve()
 
     def function(
-        self, name: str | None = None
+        self, name: str | None = None, options: Mapping[str, Any] = NO_OPTIONS
     ) -> Callable[[Callable[Concatenate[AttemptContext, P], R]], Function[P, R]]:
         """Decorate a function to register it, under its own name unless another is given."""
 
         def decorate(function: Callable[Concatenate[AttemptContext, P], R]) -> Function[P, R]:
+            if isinstance(function, Function):
+                raise ConfigurationError(
+                    f"function {function.name}",
+                    "is declared already: write @app.action below @app.cron or @app.every",
+                )
             known_as = name or str(getattr(function, "__name__", ""))
-            self.register(known_as, function)
-            return Function(known_as, function)
+            return Function(function, self.register(known_as, function, options))
 
         return decorate
 
     def find(self, name: str) -> _Entry | None:
         return self._entries.get(name)
 
+    def options_of(self, name: str) -> Mapping[str, Any]:
+        """What was said about all actions of a function, where it was declared."""
+        entry = self._entries.get(name)
+        return NO_OPTIONS if entry is None else entry.options
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._entries))
+
+
+def _takes_attempt(function: Callable[..., Any]) -> bool:
+    """Whether it can be called with the attempt as its first positional argument, and that is no
+    argument of the user's: one with a default, or of another type."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        return False
+    first = parameters[0]
+    if first.kind is inspect.Parameter.VAR_POSITIONAL:
+        return True
+    is_positional = first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD)
+    return is_positional and first.default is first.empty and first.annotation not in _PLAIN_TYPES
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
@@ -151,6 +244,27 @@ def _is_async(function: Callable[..., Any]) -> bool:
 # -- execution ------------------------------------------------------------------------------------
 
 
+class _StopSign:
+    """Tells a function in a thread that it should end, and remembers that it saw it."""
+
+    def __init__(self) -> None:
+        self._is_up = False
+        self._is_seen = False
+
+    def put_up(self) -> None:
+        self._is_up = True
+
+    def look(self) -> bool:
+        self._is_seen = self._is_seen or self._is_up
+        return self._is_up
+
+    def explain(self, outcome: Outcome) -> Outcome:
+        """Who returned after it had seen the sign did not do it all."""
+        if self._is_seen and isinstance(outcome, Succeeded):
+            return Cancelled(reason=ASKED_TO_END)
+        return outcome
+
+
 class PythonExecutor:
     """Calls registered functions."""
 
@@ -158,11 +272,16 @@ class PythonExecutor:
         self,
         registry: Registry,
         clock: Clock,
+        *,
         thread_count: int = THREAD_COUNT_DEFAULT,
         observer: Observer | None = None,
+        raised: Callable[[BaseException], None] | None = None,  # hears of what functions raise
+        reports: AttemptReports = _NO_REPORTS,
     ) -> None:
+        self._reports = reports
         self._registry = registry
         self._clock = clock
+        self._tell_raised = raised
         self._observer: Observer = observer or SilentObserver()
         self._threads = DaemonThreads(thread_count)
         self._thread_count = thread_count
@@ -174,12 +293,25 @@ class PythonExecutor:
         """Threads whose attempt is over but whose function has not returned."""
         return self._stuck
 
+    def serves(self, need: str) -> bool:
+        name = need.removeprefix(FUNCTION)
+        return name != need and self._registry.find(name) is not None
+
     async def execute(self, order: AttemptRequest) -> Outcome:
+        try:
+            return await self._execute(order)
+        finally:
+            if self._reports.has_any:
+                self._reports.forget(order.attempt_id)
+
+    async def _execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Python)
         entry = self._registry.find(effect.function)
         if entry is None:
-            return self._unknown(effect.function)
+            return Unserved(function_need(effect.function))
+        task, stop = asyncio.current_task(), _StopSign()
+        assert task is not None
         attempt = AttemptContext(
             id=order.id,
             key_of=order.key_of,
@@ -188,12 +320,16 @@ class PythonExecutor:
             occurrence_no=order.occurrence_no,
             scheduled_at=order.scheduled_at,
             deadline=order.deadline,
+            guid=order.guid,
+            reports=self._reports,
+            is_over=task.cancelling if entry.is_async else stop.look,
         )
         if not entry.is_async:
-            return await self._in_thread(order, entry, attempt, effect)
+            return await self._in_thread(order, entry, attempt, effect, stop)
         with AttemptBoundary((Exception, SystemExit, asyncio.CancelledError)) as boundary:
-            result = await entry.function(attempt, *effect.args, **effect.kwargs)
-            return _NO_ANSWER if result is None else _answered(result)
+            args, kwargs = entry.signature.decode(effect.args, effect.kwargs)
+            result = await entry.function(attempt, *args, **kwargs)
+            return _NO_ANSWER if result is None else self._answered(order, result)
         return self._raised(order, boundary.release())
 
     async def close(self) -> None:
@@ -202,33 +338,58 @@ class PythonExecutor:
     # -- plain functions --
 
     async def _in_thread(
-        self, order: AttemptRequest, entry: _Entry, attempt: AttemptContext, effect: Python
+        self,
+        order: AttemptRequest,
+        entry: _Entry,
+        attempt: AttemptContext,
+        effect: Python,
+        stop: _StopSign,
     ) -> Outcome:
         future = self._threads.submit(partial(self._call, order, entry, attempt, effect))
         waiting = asyncio.wrap_future(future)
         try:
-            done, _ = await asyncio.wait((waiting,), timeout=order.timeout_s)
+            done, _ = await self._wait(waiting, future, order.timeout_s, stop)
         except asyncio.CancelledError:
+            stop.put_up()
             self._abandon(order, future)
             waiting.cancel()
             raise
         if done:
-            return waiting.result()
+            return stop.explain(waiting.result())
+        stop.put_up()
         began = self._abandon(order, future)
         waiting.cancel()  # or its late result would be sent to a loop that may be closed by then
         where = "" if began else ": no thread became free"
         return Failed(error=f"timed out after {order.timeout_s:g} s{where}")
+
+    @staticmethod
+    async def _wait(
+        waiting: asyncio.Future[Outcome],
+        future: Future[Outcome],
+        timeout_s: float,
+        stop: _StopSign,
+    ) -> tuple[set[asyncio.Future[Outcome]], set[asyncio.Future[Outcome]]]:
+        """Wait for the function. Who is asked to end may take its time for it: a thread cannot be
+        killed, and what it does until it looks at the sign should not be called ended."""
+        try:
+            return await asyncio.wait((waiting,), timeout=timeout_s)
+        except asyncio.CancelledError as exc:
+            if exc.args != (ASKED_TO_END,) or future.cancel():
+                raise
+        stop.put_up()
+        return await asyncio.wait((waiting,))
 
     def _call(
         self, order: AttemptRequest, entry: _Entry, attempt: AttemptContext, effect: Python
     ) -> Outcome:
         """In the thread. Returns values only: some exceptions cannot cross into a coroutine."""
         with AttemptBoundary(BaseException) as boundary:
-            result = entry.function(attempt, *effect.args, **effect.kwargs)
+            args, kwargs = entry.signature.decode(effect.args, effect.kwargs)
+            result = entry.function(attempt, *args, **kwargs)
             if inspect.iscoroutine(result):
                 result.close()
                 return Failed(error="the function returned a coroutine: register it as `async def`")
-            return _NO_ANSWER if result is None else _answered(result)
+            return _NO_ANSWER if result is None else self._answered(order, result)
         return self._failed(order, boundary.release())
 
     def _abandon(self, order: AttemptRequest, future: Future[Outcome]) -> bool:
@@ -259,13 +420,20 @@ class PythonExecutor:
 
     # -- outcomes --
 
-    def _unknown(self, name: str) -> Failed:
-        known = self._registry.names
-        more = f" and {len(known) - NAMES_SHOWN_MAX} more" if len(known) > NAMES_SHOWN_MAX else ""
-        listed = ", ".join(known[:NAMES_SHOWN_MAX]) or "no function at all"
-        return Failed(
-            error=cut(f"no function {short(name)} here; this worker knows {listed}{more}")
-        )
+    def _answered(self, order: AttemptRequest, result: object) -> Succeeded:
+        """What a function returned, as JSON. It was done, whatever it returned: so what cannot be
+        kept is told instead."""
+        try:
+            text = _ENCODER.encode(result)
+        except (TypeError, ValueError, RecursionError):
+            told = f"{NOT_KEPT}a {type(result).__name__}, which is not JSON)"
+        else:
+            if len(text) <= RESULT_BYTES_MAX:
+                return Succeeded(answer=text.decode())
+            told = f"{NOT_KEPT}a result of {len(text)} bytes; up to {RESULT_BYTES_MAX} are kept)"
+            told = cut(f"{told} {text[:RESULT_BYTES_MAX].decode('utf-8', 'ignore')}")
+        self._observer.event("python.result_not_kept", id=order.id, reason=told)
+        return Succeeded(answer=told)
 
     def _raised(self, order: AttemptRequest, exc: BaseException) -> Outcome:
         current = asyncio.current_task()
@@ -274,6 +442,8 @@ class PythonExecutor:
         return self._failed(order, exc)  # also if it awaited something that others cancelled
 
     def _failed(self, order: AttemptRequest, exc: BaseException) -> Outcome:
+        if self._tell_raised is not None:
+            self._tell_raised(exc)
         match exc:
             case Fail():
                 return Failed(
@@ -281,25 +451,19 @@ class PythonExecutor:
                     retryable=bool(exc.retryable),
                     retry_after=exc.retry_after,
                 )
+            case Misfit():
+                return Failed(error=cut(str(exc)), retryable=False)
             case Cancel():
                 return Cancelled(reason=cut(_text(exc.reason)))
-        error = cut(f"{type(exc).__name__}: {_text(exc)}")
-        self._observer.event(
-            "python.function_failed",
-            id=order.id,
-            attempt_id=str(order.attempt_id),
-            error=error,
-            traceback="".join(traceback.format_exception(exc)),
-        )
-        return Failed(error=error)
+        order.raised.put(exc)
+        return Failed(error=cut(f"{_named(type(exc))}: {_text(exc)}"))
 
 
-def _answered(result: object) -> Succeeded:
-    """What a function returned is for people to see. It was done, whatever it returned."""
-    try:
-        return Succeeded(answer=cut(_ENCODER.encode(result).decode()))
-    except (TypeError, ValueError, RecursionError):
-        return Succeeded(answer=f"(a {type(result).__name__}, which is not JSON)")
+def _named(kind: type[BaseException]) -> str:
+    """As Python itself shows it: with its module, unless everybody knows it."""
+    if kind.__module__ in ("builtins", "__main__"):
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _text(value: object) -> str:

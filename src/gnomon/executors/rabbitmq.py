@@ -41,7 +41,7 @@ from aiormq.exceptions import ChannelAccessRefused
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.executor import AttemptRequest
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.executors._target import TlsTarget, no_target
+from gnomon.executors._target import TlsTarget, no_target, serves_target
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.effects import validate_message
 from gnomon.model.errors import short
@@ -105,6 +105,9 @@ class RabbitmqExecutor:
         self._observer: Observer = observer or SilentObserver()
         self._links = {name: _RabbitmqLink(target, clock) for name, target in targets.items()}
 
+    def serves(self, need: str) -> bool:
+        return serves_target("rabbitmq", self._links, need)
+
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect
         assert isinstance(effect, Rabbitmq)
@@ -163,6 +166,7 @@ def message_of(
     return aio_pika.Message(
         body,
         headers={
+            **order.carrier,
             **effect.headers,
             "gnomon-attempt": str(order.attempt_no),
             "gnomon-attempt-id": str(order.attempt_id),

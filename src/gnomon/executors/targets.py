@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from gnomon.extras import EXTRAS, require
 from gnomon.model.errors import ConfigurationError, short
 
 KINDS: Mapping[str, str] = MappingProxyType(
@@ -58,10 +59,9 @@ def target_class(kind: object, *, path: str) -> type[Any]:
         close = get_close_matches(str(kind), KINDS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(KINDS)}"
         raise ConfigurationError(path, f"there is no kind {short(kind)} of targets{hint}")
-    try:
-        module = importlib.import_module(_module_of(kind))
-    except ModuleNotFoundError as exc:
-        raise ConfigurationError(path, f"needs the package {exc.name}, not installed") from None
+    if kind in EXTRAS:
+        require(kind)
+    module = importlib.import_module(_module_of(kind))
     cls: type[Any] = getattr(module, KINDS[kind])
     return cls
 

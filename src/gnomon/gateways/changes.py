@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from gnomon.contracts.store import ChangeResult
+from gnomon.contracts.store import ChangeResult, Selection
 from gnomon.gateways.auth import ADMIN, Authorizer, Principal, check_spec
 from gnomon.model.errors import Exhausted, Forbidden, GnomonError
 from gnomon.model.ids import ID_PATTERN
 from gnomon.scheduler import Request, Scheduler
+from gnomon.scheduler.selected import Change, StepResult, Verb
 
 
 class ActionChanges:
@@ -62,6 +63,30 @@ class ActionChanges:
         await self._check_stored(id, caller)
         await self._authorizer.admit(caller)
         return await self._scheduler.retry(id, actor=caller.name)
+
+    async def change_selected(
+        self,
+        verb: str,
+        selection: Selection,
+        *,
+        running: bool,
+        after: str | None,
+        limit: int,
+        caller: Principal,
+    ) -> StepResult:
+        """One step of a verb on everything that matches; of what the caller may not change, none
+        is. Errors: Exhausted, and those of the scheduler."""
+        delete, pause, name = self._scheduler.delete, self._scheduler.pause, caller.name
+        changes: Mapping[Verb, Change] = {
+            Verb.DELETE: lambda it: delete(
+                it.meta.id, if_match=it.meta.guid, running=running, actor=name
+            ),
+            Verb.PAUSE: lambda it: pause(it.meta.id, if_match=it.meta.guid, actor=name),
+            Verb.RESUME: lambda it: self.resume(it.meta.id, if_match=it.meta.guid, caller=caller),
+            Verb.RUN_NOW: lambda it: self.run_now(it.meta.id, if_match=it.meta.guid, caller=caller),
+            Verb.RETRY: lambda it: self.retry(it.meta.id, caller=caller),
+        }
+        return await self._scheduler.step(verb, selection, changes, after=after, limit=limit)
 
     async def _admit_replace(self, id: str, caller: Principal) -> None:
         """A replace counts against the quota only if no action with this id lives yet."""

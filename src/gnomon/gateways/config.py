@@ -71,6 +71,37 @@ class ServerConfig:
         return f"{'http' if self.tls_cert is None else 'https'}://{host}:{self.port}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    """Where metrics can be scraped, besides `/metrics` of the server."""
+
+    listen: str | None = None  # HOST:PORT, `127.0.0.1:9321`; port 0: any free one
+    token_file: str | None = None  # holds the token that a scraper must send
+    open: bool = False  # off loopback without a token, on a network that is yours alone
+
+    def __post_init__(self) -> None:
+        if self.listen is None:
+            return
+        host, _ = self.address
+        if not is_loopback(host) and self.token_file is None and not self.open:
+            raise ConfigurationError(
+                "metrics.listen",
+                f"{host!r} is not a loopback address: name a metrics.token_file, or set "
+                "metrics.open = true (--metrics-open) if the network is yours alone",
+            )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        assert self.listen is not None
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ConfigurationError(
+                "metrics.listen", f"write HOST:PORT, 127.0.0.1:9321, not {self.listen!r}"
+            )
+        return host.strip("[]"), int(port)
+
+
 def _check_pair(path: str, cert: str | None, key: str | None) -> None:
     if (cert is None) != (key is None):
         raise ConfigurationError(path, "certificate and key go together")

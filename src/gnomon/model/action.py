@@ -51,6 +51,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     answer: str | None = None
     owner: str | None = None
+    progress: float | None = None  # 0 to 1, as its function said last while it runs
+    progress_text: str | None = None
+    progress_at: datetime | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,9 +71,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     consecutive_failures: int = 0  # of any kind, reset by a success
     consecutive_interruptions: int = 0
     occurrence_failures: int = 0  # failed attempts of the current occurrence: the retries used
+    # What a worker must have to begin it, if one came by that has it not: `function welcome`.
+    need: str | None = None
     current_attempt: Attempt | None = None
     last_attempt: Attempt | None = None
-    reason: str | None = None  # why it ended
+    reason: str | None = None  # why it ended; or why it is paused, if Gnomon did that
     finished_at: datetime | None = None
 
 

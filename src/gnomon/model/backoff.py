@@ -11,8 +11,16 @@ from datetime import timedelta
 from gnomon.model.spec import Retry
 
 
-def retry_delay(retry: Retry, failures_before: int) -> timedelta:
-    """`min(max_period, min_period + scale * back_off ** n)`, n = failures before this one."""
+def retry_delay(retry: Retry, failures_before: int, *, chance: float = 0.0) -> timedelta:
+    """`min(max_period, min_period + scale * back_off ** n)`, n = failures before this one, less a
+    part of what that is above `min_period`: `jitter * chance`, a number from 0 to 1."""
+    delay = _grown(retry, failures_before)
+    if not retry.jitter:
+        return delay
+    return delay - (delay - retry.min_period) * (retry.jitter * chance)
+
+
+def _grown(retry: Retry, failures_before: int) -> timedelta:
     if retry.scale == 0:  # also when the power is beyond any float
         return retry.min_period
     try:

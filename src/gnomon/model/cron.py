@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
-from zoneinfo import ZoneInfo
+from functools import cache, lru_cache
+from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
@@ -27,6 +27,29 @@ DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
 CHANGE_MAX = timedelta(hours=3)  # by so much clocks are changed, at most
 EARLIEST = datetime.min.replace(tzinfo=UTC)
+_NO_ZONES = "cannot be looked up, this machine has no time zones: pip install tzdata"
+
+
+NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+_DAYS = {
+    "Monday through Friday": "on weekdays",
+    "Sunday and Saturday": "at weekends",
+    "Saturday and Sunday": "at weekends",
+}
+
+
+def fields_of(expression: str) -> str:
+    """The five fields of an expression, which may have one of cron's nicknames instead."""
+    return NICKNAMES.get(expression.strip(), expression)
 
 
 def validate_cron(cron: Cron) -> None:
@@ -37,13 +60,15 @@ def validate_cron(cron: Cron) -> None:
             "spec.policy.expression", f"must have at most {EXPRESSION_CHARS_MAX} characters",
             got=cron.expression,
         )  # fmt: skip
-    if len(cron.expression.split()) != 5:
+    fields = fields_of(cron.expression)
+    if len(fields.split()) != 5:
         raise InvalidSpec(
-            "spec.policy.expression", "must have five fields: minute hour day month weekday",
+            "spec.policy.expression",
+            "must have five fields, minute hour day month weekday, or be @daily, @hourly …",
             got=cron.expression,
-        )  # fmt: skip
+        )
     try:
-        next(CronSim(cron.expression, datetime(2026, 1, 1, tzinfo=UTC)))
+        next(CronSim(fields, datetime(2026, 1, 1, tzinfo=UTC)))
     except (CronSimError, StopIteration):
         raise InvalidSpec(
             "spec.policy.expression", "is not a cron expression that ever comes due",
@@ -56,9 +81,13 @@ def find_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise InvalidSpec(
-            "spec.policy.timezone", "is not a time zone name such as Europe/Berlin", got=name
-        ) from None
+        problem = "is not a time zone name such as Europe/Berlin" if _has_zones() else _NO_ZONES
+        raise InvalidSpec("spec.policy.timezone", problem, got=name) from None
+
+
+@cache
+def _has_zones() -> bool:
+    return bool(available_timezones())
 
 
 @lru_cache(maxsize=1024)
@@ -72,8 +101,10 @@ class Calendar:
 
     def __init__(self, cron: Cron) -> None:
         self._zone = find_zone(cron.timezone)
-        self._fields = fields = CronSim(cron.expression, datetime(2026, 1, 1, tzinfo=UTC))
-        is_wild = fields.parts[1].startswith("*") or fields.parts[2].startswith("*")
+        self._fields = fields = CronSim(
+            fields_of(cron.expression), datetime(2026, 1, 1, tzinfo=UTC)
+        )
+        self._is_wild = is_wild = fields.parts[1].startswith("*") or fields.parts[2].startswith("*")
         self._of_uneven = lru_cache(UNEVEN_MAX)(self._real if is_wild else self._put_off)
         self._moments = [
             timedelta(hours=hour, minutes=minute)
@@ -114,6 +145,35 @@ class Calendar:
             left -= count
             day -= DAY
         return following
+
+    # -- in words ---------------------------------------------------------------------------------
+
+    def words(self) -> str:
+        """`At 09:00 on weekdays`."""
+        text: str = self._fields.explain()
+        for days, word in _DAYS.items():
+            text = text.replace(f" on {days}", f" {word}")
+        return text
+
+    def note(self, moment: datetime) -> str | None:
+        """What a clock change has to do with one of its times; on nearly all days nothing."""
+        wall = moment.astimezone(self._zone)
+        if self._even_start(wall.date()) is not None:
+            return None
+        if self._zone.utcoffset(wall.replace(fold=0)) != self._zone.utcoffset(wall.replace(fold=1)):
+            which = ("the first time", "the second time")[wall.fold]
+            return (
+                f"{wall:%H:%M} comes twice on this day: {'' if self._is_wild else 'once, '}{which}"
+            )
+        missing = [] if self._is_wild else self._put_off_to(moment, wall.date())
+        verb = "does" if len(missing) == 1 else "do"
+        return f"{' and '.join(missing)} {verb} not exist on this day" if missing else None
+
+    def _put_off_to(self, moment: datetime, day: date) -> list[str]:
+        midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - a wall clock's
+        walls = [midnight + planned for planned in self._moments]
+        shown = moment.astimezone(self._zone).replace(tzinfo=None)
+        return [f"{w:%H:%M}" for w in walls if w != shown and self._instant(w) == moment]
 
     # -- one day ----------------------------------------------------------------------------------
 

@@ -114,6 +114,18 @@ class FailedPrecondition(GnomonError):
         self.wanted = wanted
 
 
+class NoResult(FailedPrecondition):
+    """The action has no result and will have none: it did not succeed, or its result is not kept.
+    `reason` says which."""
+
+    def __init__(self, name: str, *, state: str, reason: str) -> None:
+        GnomonError.__init__(self, f"action {short(name)} is {state} and has no result: {reason}")
+        self.name = name
+        self.state = state
+        self.wanted = "done"
+        self.reason = reason
+
+
 class Unauthenticated(GnomonError):
     """Nobody knows who asks: a valid token is needed."""
 
@@ -175,7 +187,8 @@ class SchemaMismatch(GnomonError):
 
     def __init__(self, *, found: int, expected: int) -> None:
         remedy = "run `gnomon migrate`" if found < expected else "upgrade this program"
-        super().__init__(f"the schema is at {found}, this program needs {expected}: {remedy}")
+        there = f"the schema is at {found}" if found else "there is no schema"
+        super().__init__(f"{there}, this program needs {expected}: {remedy}")
         self.found = found
         self.expected = expected
 
@@ -202,6 +215,16 @@ class ConfigurationError(GnomonError):
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
+
+
+class MissingExtra(ConfigurationError):
+    """A part of the distribution is wanted that is not installed here."""
+
+    def __init__(self, extra: str, need: str) -> None:
+        command = f"pip install 'gnomon-scheduler[{extra}]'"
+        GnomonError.__init__(self, f"{need}: {command}")
+        self.path = extra
+        self.problem = need
 
 
 class BugError(GnomonError):

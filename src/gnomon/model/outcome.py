@@ -9,8 +9,14 @@ import msgspec
 TEXT_CHARS_MAX = 2048  # of an answer or an error message: enough to see what happened
 
 
+RESULT_BYTES_MAX = 64 * 1024  # of what a function returned, as JSON
+# In place of a result that is not kept: no JSON begins so.
+NOT_KEPT = "("
+
+
 class Succeeded(msgspec.Struct, frozen=True, tag="succeeded"):
-    """The effect is known to have happened; `answer` is what the receiver said, cut short."""
+    """The effect is known to have happened; `answer` is what the receiver said, cut short, or what
+    a function returned, as JSON."""
 
     answer: str | None = None
 
@@ -46,7 +52,14 @@ class Abandoned(msgspec.Struct, frozen=True, tag="abandoned", kw_only=True):
     retry_after: timedelta = timedelta(0)
 
 
-Outcome = Succeeded | Failed | Cancelled | Interrupted | Abandoned
+class Unserved(msgspec.Struct, frozen=True, tag="unserved"):
+    """Begun, but nothing was sent: this worker does not serve what the effect needs. As if it had
+    not been begun: it is due as before, for a worker that serves the need; see `model.need`."""
+
+    need: str
+
+
+Outcome = Succeeded | Failed | Cancelled | Interrupted | Abandoned | Unserved
 
 
 def cut(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:

@@ -28,7 +28,7 @@ PUBLIC_HALF_PREFIX = "whpk_"
 HMAC_BYTES_MIN = 24
 HMAC_BYTES_MAX = 64
 HALF_BYTES = 32
-_MISSING = "ed25519 keys need the package cryptography: install gnomon[ed25519]"
+_MISSING = "ed25519 keys need their library: pip install 'gnomon-scheduler[ed25519]'"
 
 
 class SigningKey(Protocol):

@@ -7,6 +7,7 @@ that need no other knowledge. Rules that compare with the present are in `schedu
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ TIMEOUT_MAX = timedelta(days=1)
 RETENTION_MAX = timedelta(days=366)
 RETRIES_MAX = 1_000_000
 COUNT_MAX = 2**31 - 1
+TRACEPARENT_PATTERN = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 LABELS_MAX = 32
 LABEL_CHARS_MAX = 256
 PRIORITY_MAX = 9
@@ -160,13 +162,16 @@ class CatchUp(_SpecPart, frozen=True):
 
 
 class Retry(_SpecPart, frozen=True):
-    """`min(max_period, min_period + scale * back_off ** n)`, n = failures before this one."""
+    """`min(max_period, min_period + scale * back_off ** n)`, n = failures before this one.
+
+    Up to the part `jitter` of what was added to `min_period` is left out, by chance."""
 
     max: int = 0
     min_period: timedelta = SECOND
     max_period: timedelta = SECOND
     scale: float = 0.0  # seconds
     back_off: float = 0.0
+    jitter: float = 0.0
 
 
 # -- the whole ------------------------------------------------------------------------------------
@@ -193,6 +198,7 @@ class Spec(_SpecPart, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     queue: str = "default"
     priority: int = 5  # 0 is first, 9 is last
+    traceparent: str | None = None  # of W3C: the span that stored it, if there was one
 
 
 def validate(spec: Spec) -> None:
@@ -239,6 +245,8 @@ def _validate_retry(retry: Retry) -> None:
     for path, value in (("spec.retry.scale", retry.scale), ("spec.retry.back_off", retry.back_off)):
         if not math.isfinite(value) or value < 0:
             raise InvalidSpec(path, "must be a finite number, 0 or more", got=value)
+    if not 0 <= retry.jitter <= 1:  # nor is it NaN
+        raise InvalidSpec("spec.retry.jitter", "must be between 0 and 1", got=retry.jitter)
 
 
 def _validate_counts(spec: Spec) -> None:
@@ -253,6 +261,11 @@ def _validate_counts(spec: Spec) -> None:
 
 def _validate_labels(spec: Spec) -> None:
     check_name("spec.queue", spec.queue)
+    if spec.traceparent is not None and not TRACEPARENT_PATTERN.fullmatch(spec.traceparent):
+        raise InvalidSpec(
+            "spec.traceparent", "must be as W3C writes it, 00-<32>-<16>-<2> hexadecimal digits",
+            got=spec.traceparent,
+        )  # fmt: skip
     _count("spec.labels", len(spec.labels), 0, LABELS_MAX)
     for name, value in spec.labels.items():
         if not NAME_PATTERN.fullmatch(name):

@@ -26,6 +26,7 @@ from gnomon.model.outcome import (
     Interrupted,
     Outcome,
     Succeeded,
+    Unserved,
     cut,
 )
 from gnomon.model.schedule import next_occurrence, occurrence_after
@@ -106,7 +107,7 @@ def _count_of(event: Outcome | MissedOccurrences) -> dict[str, Any]:
             return {"failed": 1}
         case Interrupted() | Abandoned():
             return {"interrupted": 1}
-        case MissedOccurrences():
+        case MissedOccurrences() | Unserved():
             return {}
 
 
@@ -123,6 +124,8 @@ def transition(
             return _interrupted(spec, status, event, now)
         case Abandoned(retry_after=pause):
             return _same_occurrence(spec, status, now, pause=pause)
+        case Unserved():
+            return _as_before(status)
         case Cancelled(reason=reason):
             counted = _counted(status, failures=status.consecutive_failures)
             return _verdict(counted, State.CANCELLED, reason, succeeded=1)
@@ -163,7 +166,7 @@ def _failed(spec: Spec, status: Status, event: Failed, guid: UUID, now: datetime
     most = spec.consecutive_failures_max
     if most is not None and failures >= most:
         return _verdict(counted, State.DEAD, "consecutive_failures_max reached", failed=1)
-    retry_at = _retry_at(spec, status, event, now)
+    retry_at = _retry_at(spec, status, event, guid, now)
     if retry_at is not None:
         return _retried(spec, counted, retry_at, guid, now)
     if isinstance(spec.policy, Once):
@@ -175,13 +178,15 @@ def _failed(spec: Spec, status: Status, event: Failed, guid: UUID, now: datetime
     return msgspec.structs.replace(verdict, failed=1)
 
 
-def _retry_at(spec: Spec, status: Status, event: Failed, now: datetime) -> datetime | None:
+def _retry_at(
+    spec: Spec, status: Status, event: Failed, guid: UUID, now: datetime
+) -> datetime | None:
     """When to try this occurrence again; None if it is given up."""
     if not event.retryable or status.occurrence_failures >= spec.retry.max:
         return None
     once = isinstance(spec.policy, Once)
     before = status.consecutive_failures if once else status.occurrence_failures
-    delay = retry_delay(spec.retry, before)
+    delay = retry_delay(spec.retry, before, chance=fraction_of(guid, status.attempts))
     if event.retry_after is not None:
         delay = max(delay, min(event.retry_after, DURATION_MAX))
     return now + delay
@@ -217,6 +222,13 @@ def _interrupted(spec: Spec, status: Status, event: Interrupted, now: datetime) 
         # It may be what ends its process: then not one process after the other, as fast as it can.
         pause = max(ZERO, event.reserved_until - now)
     return _same_occurrence(spec, counted, now, pause=pause)
+
+
+def _as_before(status: Status) -> Verdict:
+    """Nothing was sent, and nothing is counted: it is due when it was, for somebody else."""
+    return _verdict(
+        status, State.ACTIVE, scheduled_at=status.scheduled_at, expires_at=status.expires_at
+    )
 
 
 def _same_occurrence(spec: Spec, counted: Status, now: datetime, *, pause: timedelta) -> Verdict:

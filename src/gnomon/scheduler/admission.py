@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Literal
 from uuid import UUID
 
 import msgspec
 
 from gnomon.contracts.store import LOCAL, ActionDraft, Installation
-from gnomon.model.action import Action
+from gnomon.model.action import Action, State
 from gnomon.model.codec import read_back, stored_form
+from gnomon.model.declaration import Revision
+from gnomon.model.duration import parse_duration
 from gnomon.model.effects import validate_effect
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.ids import action_id, keyed_guid, shard_of
 from gnomon.model.schedule import first_occurrence, next_occurrence, validate_policy
 from gnomon.model.spec import Once, Spec, validate
 from gnomon.model.transition import due_at, expiry_of
+
+IfExists = Literal["error", "keep", "replace"]
 
 PAST_MAX = timedelta(minutes=10)
 KEY_CHARS_MAX = 255
@@ -34,6 +39,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     spec: Spec
     id: str | None = None
     key: str | None = None
+    delay: timedelta | None = None  # due first so long after the present, if `start_at` is not said
 
 
 def admit(
@@ -47,7 +53,7 @@ def admit(
 ) -> ActionDraft:
     """Validate, fill in the defaults, and decide when the first attempt is due."""
     named = None if request.id is None else action_id(request.id)
-    spec = _admit_spec(request.spec, now)
+    spec = _admit_spec(_delayed(request, now), now)
     if request.key is not None:
         key, owner = _admit_key(request.key), None if actor == LOCAL else actor
         guid = keyed_guid(installation.id, named or "", key, actor=owner)
@@ -67,6 +73,49 @@ def admit(
         retention=_retention(retention if spec.retention is None else spec.retention, request.key),
         keyed=request.key is not None,
     )
+
+
+def _delayed(request: Request, now: datetime) -> Spec:
+    if request.delay is None or request.spec.start_at is not None:
+        return request.spec
+    delay = parse_duration(request.delay, "delay")
+    return msgspec.structs.replace(request.spec, start_at=now + delay)
+
+
+def check_request(request: Request) -> None:
+    """Whether it would be admitted at any time, for what is written down now and stored later.
+    Errors: InvalidSpec and its kin."""
+    if request.id is not None:
+        action_id(request.id)
+    text = request_text(request)
+    if len(text) > SPEC_CHARS_MAX:
+        raise InvalidSpec("spec", f"is {len(text)} characters long; {SPEC_CHARS_MAX} are kept")
+    _validated(text)
+
+
+def in_trace(request: Request, traceparent: str | None) -> Request:
+    """The request as it is stored: with the trace in which it was made, unless it names one."""
+    if traceparent is None or request.spec.traceparent is not None:
+        return request
+    spec = msgspec.structs.replace(request.spec, traceparent=traceparent)
+    return msgspec.structs.replace(request, spec=spec)
+
+
+def request_text(request: Request) -> str:
+    """The spec that is asked for, without when it starts and who asks."""
+    return stored_form(msgspec.structs.replace(request.spec, start_at=None, traceparent=None))
+
+
+def is_same(request: Request, stored: Spec) -> bool:
+    """Whether an action with this spec is what is asked for. When it starts counts only if that is
+    said: otherwise it has started."""
+    text = request_text(request)
+    stored = msgspec.structs.replace(stored, traceparent=None)
+    if request.spec.start_at is None:
+        stored = msgspec.structs.replace(stored, start_at=None)
+        return _validated(text) == stored and request.delay is None
+    starts_at = request.spec.start_at
+    return msgspec.structs.replace(_validated(text), start_at=starts_at) == stored
 
 
 def _retention(wanted: timedelta, key: str | None) -> timedelta:
@@ -90,6 +139,11 @@ def _admit_spec(spec: Spec, now: datetime) -> Spec:
     if spec.deadline is not None and spec.deadline <= now:
         raise InvalidSpec("spec.deadline", "has passed", got=spec.deadline.isoformat())
     return spec
+
+
+def validated(spec: Spec) -> Spec:
+    """The spec as it would be stored, if it obeys the rules. Errors: InvalidSpec."""
+    return _validated(stored_form(spec))
 
 
 # The actions of a bulk are mostly alike: what was found right once is right again.
@@ -127,3 +181,41 @@ def decide_resume(action: Action, now: datetime) -> tuple[datetime, datetime, da
         if upcoming is not None:
             return upcoming[0], upcoming[0], expiry_of(spec, upcoming[0], upcoming[0])
     return now, status.occurrence_at, spec.deadline
+
+
+def decide_revision(
+    draft: ActionDraft,
+    action: Action,
+    now: datetime,
+    goes_on: bool,  # noqa: FBT001 - a contract's
+) -> Revision:
+    """What a changed declaration makes of a live action. Its plan stays, unless the policy changed:
+    then it begins anew. Who is paused stays so, unless it `goes_on`."""
+    status, keeps_plan = action.status, action.spec.policy == draft.spec.policy
+    state = State.ACTIVE if goes_on else status.state
+    if not keeps_plan:
+        is_begun = status.attempts > 0  # another occurrence is another delivery
+        return Revision(
+            spec=draft.spec,
+            state=state,
+            occurrence_no=status.occurrence_no + is_begun,
+            occurrence_at=draft.occurrence_at,
+            scheduled_at=draft.scheduled_at if state is State.ACTIVE else None,
+            expires_at=draft.expires_at,
+        )
+    spec = msgspec.structs.replace(draft.spec, start_at=action.spec.start_at)
+    assert status.occurrence_at is not None
+    due, occurrence_at = status.scheduled_at, status.occurrence_at
+    expires_at = expiry_of(spec, occurrence_at, due or occurrence_at)
+    if goes_on:
+        revised = msgspec.structs.replace(action, spec=spec)
+        due, occurrence_at, expires_at = decide_resume(revised, now)
+    return Revision(
+        spec=spec,
+        state=state,
+        occurrence_no=status.occurrence_no,
+        occurrence_failures=status.occurrence_failures,
+        occurrence_at=occurrence_at,
+        scheduled_at=due if state is State.ACTIVE else None,
+        expires_at=expires_at,
+    )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import get_args
 from uuid import UUID
 
 import msgspec
 
-from gnomon.clock import DatabaseClock
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.store import (
     LOCAL,
@@ -23,25 +24,54 @@ from gnomon.contracts.store import (
     Selection,
     Store,
 )
+from gnomon.contracts.traces import Tracing
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.errors import (
     AlreadyExists,
+    Conflict,
     FailedPrecondition,
     GnomonError,
     InvalidRequest,
     NotFound,
+    StoreUnavailable,
+    short,
 )
 from gnomon.model.ids import action_id
 from gnomon.model.limits import Limit, limit_key, validate_limit
-from gnomon.scheduler.admission import Request, admit, decide_resume
+from gnomon.model.outcome import TEXT_CHARS_MAX, cut
+from gnomon.model.why import Why
+from gnomon.scheduler.admission import (
+    IfExists,
+    Request,
+    admit,
+    decide_resume,
+    in_trace,
+    is_same,
+)
 from gnomon.scheduler.barrier import Barriers, pauses
+from gnomon.scheduler.options import Duration
+from gnomon.scheduler.preview import COUNT_DEFAULT, Preview, previewed
+from gnomon.scheduler.reports import Reports
+from gnomon.scheduler.selected import (
+    STEP_MAX,
+    Change,
+    StepResult,
+    Verb,
+    change_step,
+    selection_for,
+    verb_of,
+)
+from gnomon.scheduler.trusted_time import TrustedTime
+from gnomon.scheduler.wait_reason import explain_wait
 
+PUT_TRIES_MAX = 5  # an id that others create and end all the time: let the caller try again
 BULK_MAX = 10_000
 BULK_CHUNK = 2_000  # a transaction's size: larger adds latency for others and gains nothing
 PAGE_MAX = 1_000
-CLOCK_TRUSTED_S = 60.0
+COUNT_MAX = 1_000_000  # of what matches: people need no more, and the database has other work
 WATCH_POLL_MIN_S = 0.1
 WATCH_POLL_MAX_S = 1.0
+UNENDED = ("running", "superseded", "cancelling")  # outcomes of attempts that may still go on
 BARRIER_GRACE = timedelta(seconds=15)  # lease and grace: after that the attempt cannot succeed
 
 
@@ -66,15 +96,17 @@ class Scheduler:
         clock: Clock,
         entropy: Entropy,
         config: SchedulerConfig | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self.tracing = tracing
         self.store = store
         self.installation = installation
         self._clock = clock
         self._entropy = entropy
         self._config = config or SchedulerConfig()
-        self._database = DatabaseClock(clock)
-        self._trusted_until = 0.0
+        self.time = TrustedTime(store.installation, clock)
         self._barriers = Barriers()
+        self.reports = Reports(store, clock=clock)
 
     def __repr__(self) -> str:
         return f"Scheduler({self.store.capabilities.engine}, {self.installation.id})"
@@ -90,13 +122,49 @@ class Scheduler:
     async def _create(
         self, verb: str, request: Request, within: ActionWrites | None, actor: str
     ) -> ChangeResult:
-        draft = await self._admit(request, actor)
-        (stored,) = await (within or self.store.actions).create([draft], actor=actor, verb=verb)
+        with self._traced(verb, request.id) as traceparent:
+            draft = await self._admit(in_trace(request, traceparent), actor)
+            (stored,) = await (within or self.store.actions).create([draft], actor=actor, verb=verb)
         if stored is None:
             raise AlreadyExists("action", draft.id)
         if within is None:
             self.store.wakeups.hint({draft.shard})
         return stored
+
+    async def put(
+        self,
+        request: Request,
+        *,
+        if_exists: IfExists,
+        within: ActionWrites | None = None,
+        actor: str = LOCAL,
+    ) -> ChangeResult:
+        """Create an action unless one with its id is active or paused: then that is an error, is
+        kept as it is, or gets the new spec. Replacing by an equal spec changes nothing."""
+        _check_if_exists(if_exists, request)
+        writes = within or self.store.actions
+        for _ in range(PUT_TRIES_MAX):
+            try:
+                return await self._create("create", request, within, actor)
+            except AlreadyExists:
+                if if_exists == "error":
+                    raise
+            kept = await writes.get(action_id(request.id or ""))
+            if kept is None or kept.status.state.is_terminal:
+                continue  # it has just ended
+            if if_exists == "keep" or is_same(request, kept.spec):
+                return ChangeResult(action=kept, repeated=True)
+            with suppress(Conflict, NotFound):  # somebody else has changed or ended it meanwhile
+                return await self._replace_kept(request, kept, within, actor)
+        raise StoreUnavailable(f"the action {request.id} is being changed by others all the time")
+
+    async def _replace_kept(
+        self, request: Request, kept: Action, within: ActionWrites | None, actor: str
+    ) -> ChangeResult:
+        if within is None:
+            return await self.replace(request, if_match=kept.meta.guid, actor=actor)
+        draft = await self._admit(request, actor)
+        return await within.replace(draft, if_match=kept.meta.guid, actor=actor)
 
     async def create_many(
         self, requests: Sequence[Request], *, actor: str = LOCAL
@@ -104,7 +172,7 @@ class Scheduler:
         """Store up to 10,000 actions; one answer each, in order. A bad one spoils no other."""
         if len(requests) > BULK_MAX:
             raise InvalidRequest(f"{len(requests)} actions in one call; at most {BULK_MAX}")
-        now = await self._now()
+        now = await self.time.now()
         # All at once: while the database stores one part, the next is admitted.
         parts = await asyncio.gather(
             *(
@@ -115,6 +183,13 @@ class Scheduler:
         return [answer for part in parts for answer in part]
 
     async def _create_chunk(
+        self, requests: Sequence[Request], now: datetime, actor: str
+    ) -> Sequence[ChangeResult | GnomonError]:
+        with self._traced("create_many") as traceparent:
+            traced = [in_trace(request, traceparent) for request in requests]
+            return await self._create_traced(traced, now, actor)
+
+    async def _create_traced(
         self, requests: Sequence[Request], now: datetime, actor: str
     ) -> Sequence[ChangeResult | GnomonError]:
         admitted = [self._admitted(request, now, actor) for request in requests]
@@ -155,8 +230,9 @@ class Scheduler:
         if request.id is None:
             raise InvalidRequest("id: is required to replace an action")
         with self._barriers.place(wanted=barrier):
-            draft = await self._admit(request, actor)
-            changed = await self.store.actions.replace(draft, if_match=if_match, actor=actor)
+            with self._traced("replace", request.id) as traceparent:
+                draft = await self._admit(in_trace(request, traceparent), actor)
+                changed = await self.store.actions.replace(draft, if_match=if_match, actor=actor)
             self.store.wakeups.hint({draft.shard})
             return await self._passed(changed, barrier=barrier)
 
@@ -165,12 +241,18 @@ class Scheduler:
         id: str,
         *,
         if_match: UUID | None = None,
+        running: bool = False,
         barrier: bool = False,
+        within: ActionWrites | None = None,
         actor: str = LOCAL,
     ) -> ChangeResult:
-        """Cancel an action: no attempt of it begins any more."""
+        """Cancel an action: no attempt of it begins any more. With `running` the attempt under way
+        is asked to end, too; without it goes on to its own end."""
+        writes = within or self.store.actions
         with self._barriers.place(wanted=barrier):
-            changed = await self.store.actions.delete(action_id(id), if_match=if_match, actor=actor)
+            changed = await writes.delete(
+                action_id(id), if_match=if_match, running=running, actor=actor
+            )
             return await self._passed(changed, barrier=barrier)
 
     async def pause(
@@ -212,8 +294,62 @@ class Scheduler:
             raise FailedPrecondition(
                 id, state=action.status.state, wanted="dead, expired or cancelled"
             )
-        spec = msgspec.structs.replace(action.spec, start_at=None)
+        traceparent = None if self.tracing else action.spec.traceparent  # else: that of the retry
+        spec = msgspec.structs.replace(action.spec, start_at=None, traceparent=traceparent)
         return await self._create("retry", Request(id=id, spec=spec), None, actor)
+
+    # -- everything that matches ----------------------------------------------------------------
+
+    async def change_selected(
+        self,
+        verb: str,
+        selection: Selection,
+        *,
+        running: bool = False,
+        after: str | None = None,
+        limit: int = STEP_MAX,
+        actor: str = LOCAL,
+    ) -> StepResult:
+        """Use a verb (delete, pause, resume, run_now, retry) on everything that matches, or a part:
+        one step, which `next` of the answer continues. See `gnomon.scheduler.selected`."""
+        changes: Mapping[Verb, Change] = {
+            Verb.DELETE: lambda it: self.delete(
+                it.meta.id, if_match=it.meta.guid, running=running, actor=actor
+            ),
+            Verb.PAUSE: lambda it: self.pause(it.meta.id, if_match=it.meta.guid, actor=actor),
+            Verb.RESUME: lambda it: self.resume(it.meta.id, if_match=it.meta.guid, actor=actor),
+            Verb.RUN_NOW: lambda it: self.run_now(it.meta.id, if_match=it.meta.guid, actor=actor),
+            Verb.RETRY: lambda it: self.retry(it.meta.id, actor=actor),
+        }
+        return await self.step(verb, selection, changes, after=after, limit=limit)
+
+    async def step(
+        self,
+        verb: str,
+        selection: Selection,
+        changes: Mapping[Verb, Change],
+        *,
+        after: str | None,
+        limit: int,
+    ) -> StepResult:
+        """The same by somebody else's verbs: a gateway's, which look at their caller first."""
+        if not 1 <= limit <= STEP_MAX:
+            raise InvalidRequest(f"limit: must be between 1 and {STEP_MAX} (got {limit})")
+        chosen = verb_of(verb)
+        return await change_step(
+            changes[chosen],
+            selection_for(chosen, selection),
+            list_page=self.list,
+            clock=self._clock,
+            after=after,
+            limit=limit,
+        )
+
+    async def count(self, selection: Selection, *, limit: int = COUNT_MAX) -> int:
+        """How many actions match; counted up to `limit` only."""
+        if not 1 <= limit <= COUNT_MAX:
+            raise InvalidRequest(f"limit: must be between 1 and {COUNT_MAX} (got {limit})")
+        return await self.store.actions.count_selected(selection, limit=limit)
 
     # -- look -----------------------------------------------------------------------------------
 
@@ -230,15 +366,36 @@ class Scheduler:
         """A page of actions in order of id."""
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
-        return await self.store.actions.list(selection, after=after, limit=limit)
+        page = await self.store.actions.list(selection, after=after, limit=limit)
+        return msgspec.structs.replace(page, actions=list(map(_shortened, page.actions)))
+
+    async def preview(
+        self,
+        *,
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: Duration | None = None,
+        from_: datetime | None = None,
+        count: int = COUNT_DEFAULT,
+    ) -> Preview:
+        """The next firings of a schedule, from now or `from_` on; nothing is stored."""
+        start = from_ or await self.time.now()
+        return previewed(cron=cron, timezone=timezone, every=every, start=start, count=count)
 
     async def attempts(self, id: str, *, limit: int = 100) -> Sequence[Attempt]:
         """The recorded attempts of an action, newest first."""
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
-        return await self.store.actions.list_attempts(action_id(id), limit=limit)
+        return list(map(_cut, await self.store.actions.list_attempts(action_id(id), limit=limit)))
 
-    async def watch(self, id: str) -> AsyncIterator[Action]:
+    async def why(self, id: str) -> Why:
+        """Why it waits, in a sentence; or that it does not. Errors: NotFound."""
+        facts = await self.store.reports.why(action_id(id))
+        if facts is None:
+            raise NotFound("action", id)
+        return explain_wait(facts, here=self._clock.now())
+
+    async def watch(self, id: str) -> AsyncGenerator[Action, None]:
         """The action now, and again after every visible change until it has ended; what comes and
         goes between two looks is not seen. Errors: NotFound."""
         shown = await self.get(id)
@@ -287,8 +444,11 @@ class Scheduler:
 
     # -- inside ---------------------------------------------------------------------------------
 
+    def _traced(self, verb: str, id: str | None = None) -> AbstractContextManager[str | None]:
+        return nullcontext() if self.tracing is None else self.tracing.trace_create(verb, id)
+
     async def _admit(self, request: Request, actor: str) -> ActionDraft:
-        return self._draft(request, await self._now(), actor)
+        return self._draft(request, await self.time.now(), actor)
 
     def _draft(self, request: Request, now: datetime, actor: str) -> ActionDraft:
         return admit(
@@ -300,23 +460,39 @@ class Scheduler:
             actor=actor,
         )
 
-    async def _now(self) -> datetime:
-        if self._clock.monotonic() >= self._trusted_until:
-            self._database.observe(await self.store.installation.now())
-            self._trusted_until = self._clock.monotonic() + CLOCK_TRUSTED_S
-        return self._database.now()
-
     async def _passed(self, changed: ChangeResult, *, barrier: bool) -> ChangeResult:
         """Wait until the attempt in flight has ended, or can no longer succeed."""
         flight = changed.in_flight
         if not barrier or flight is None or flight.deadline is None:
             return changed
         for pause_s in pauses():
-            if await self._now() >= flight.deadline + BARRIER_GRACE:
+            if await self.time.now() >= flight.deadline + BARRIER_GRACE:
                 break
             log = await self.store.actions.list_attempts(changed.action.meta.id, limit=PAGE_MAX)
             ended = [entry for entry in log if entry.attempt_id == flight.attempt_id]
-            if ended and ended[0].outcome not in ("running", "superseded"):
+            if ended and ended[0].outcome not in UNENDED:
                 break
             await asyncio.sleep(pause_s)
         return changed
+
+
+def _shortened(action: Action) -> Action:
+    """As it is listed, among a thousand others: results are shown whole by `get`."""
+    last = action.status.last_attempt
+    if last is None or last.answer is None or len(last.answer) <= TEXT_CHARS_MAX:
+        return action
+    status = msgspec.structs.replace(action.status, last_attempt=_cut(last))
+    return msgspec.structs.replace(action, status=status)
+
+
+def _cut(attempt: Attempt) -> Attempt:
+    if attempt.answer is None or len(attempt.answer) <= TEXT_CHARS_MAX:
+        return attempt
+    return msgspec.structs.replace(attempt, answer=cut(attempt.answer))
+
+
+def _check_if_exists(if_exists: str, request: Request) -> None:
+    if if_exists not in get_args(IfExists):
+        raise InvalidRequest(f"if_exists: must be error, keep or replace (got {short(if_exists)})")
+    if if_exists != "error" and request.id is None:
+        raise InvalidRequest("if_exists: is for an action with an id")

@@ -12,6 +12,7 @@ from gnomon.stages.attendance import StageShards
 from gnomon.stages.bound_stage import StageInput
 from gnomon.stages.change_router import ChangeRouter, routing_of
 from gnomon.stages.documents import LoadedDocument
+from gnomon.stages.held import HeldPauses
 from gnomon.stages.pipeline import BackgroundShare, StagePipeline
 
 PAGE = 100
@@ -44,13 +45,17 @@ class Backfiller:
         self._entropy = env.entropy
         self._tell_enqueued = tell_enqueued
         self._turn = 0
+        self._held: HeldPauses[tuple[str, int]] = HeldPauses()  # (stage, shard)
 
     async def advance(self, backfills: Sequence[tuple[str, int]], now: datetime) -> bool:
         """Advance some of the backfills by a page, in turn; True if any went on."""
+        self._held.end(self._clock.monotonic())
         ours = [
             (self._pipelines[stage], held)
             for stage, shard in backfills
-            if stage in self._pipelines and (held := self._shards.at(stage, shard))
+            if stage in self._pipelines
+            and (stage, shard) not in self._held
+            and (held := self._shards.at(stage, shard))
         ]
         if not ours or not self._background.may_begin(self._clock.monotonic()):
             return False
@@ -92,9 +97,11 @@ class Backfiller:
         moved_on = await self._store.advance_backfill(
             held, info.name, started_at=page.started_at, cursor=page.cursor, routings=wanted
         )
-        if moved_on:
-            for answer in wanted:
-                self._tell_enqueued(answer.enqueues)
+        if not moved_on:  # somebody holds one of these, or it is not ours any more
+            self._held.put_off((info.name, held.shard), self._clock.monotonic())
+            return False
+        for answer in wanted:
+            self._tell_enqueued(answer.enqueues)
         return True
 
     def _asked(

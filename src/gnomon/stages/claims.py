@@ -258,13 +258,15 @@ class StageClaims:
         del pipeline.next_at[lane]
         pipeline.lagging_since.pop(lane, None)
         freed = self._freed
+        pipeline.held.end(self._clock.monotonic())
         peeked = await self._store.lane_head(
             holdings,
             pipeline.stage.info.name,
             lane,
             limit=limit,
-            skip={*pipeline.claimed, *pipeline.behind},
+            skip={*pipeline.claimed, *pipeline.behind, *pipeline.held.waiting},
         )
+        self._note_held(pipeline, lane)
         if pipeline.is_held and lane is StageLane.BACKGROUND:
             return False  # since just now
         if peeked.next_at is not None:
@@ -279,6 +281,13 @@ class StageClaims:
         else:
             pipeline.behind.update((claim.entity.key, lane) for claim in left)
         return bool(taken)
+
+    def _note_held(self, pipeline: StagePipeline, lane: StageLane) -> None:
+        """Look again when the first of those that somebody holds may be tried again."""
+        at = pipeline.held.next_at
+        if at is not None:
+            wait_s = max(0.0, at - self._clock.monotonic())
+            pipeline.note(lane, self._time.now() + timedelta(seconds=wait_s, microseconds=1))
 
     def _is_free(self, pipeline: StagePipeline, claim: ClaimedEntity) -> bool:
         """Nobody else has claimed it meanwhile, and no other stage comes first."""

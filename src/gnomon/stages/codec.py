@@ -8,12 +8,12 @@ with: which type it is never comes from the stored data.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
-from google.protobuf.message import DecodeError, Message
 
 from gnomon.contracts.store.entities import StageState, StateWrite
 from gnomon.model.codec import check_depth
@@ -121,7 +121,7 @@ class StateCodec:
 
     def __init__(self, kind: Any, revision: int) -> None:
         self._revision = revision
-        self._message = kind if isinstance(kind, type) and issubclass(kind, Message) else None
+        self._message = kind if _is_message_class(kind) else None
         plain = self._message is not None or kind in (Any, object, None, NoneType)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Any if plain else kind)
 
@@ -129,7 +129,7 @@ class StateCodec:
         """The stored state; what an older revision wrote is migrated. Errors: UndecodableError."""
         try:
             value = self._value(state)
-        except (msgspec.ValidationError, msgspec.DecodeError, DecodeError) as exc:
+        except (msgspec.ValidationError, msgspec.DecodeError) as exc:
             raise UndecodableError(f"the state does not decode: {exc}") from None
         if state.revision < self._revision:
             return migrate(value, state.revision)
@@ -141,13 +141,11 @@ class StateCodec:
         wanted = None if self._message is None else self._message.DESCRIPTOR.full_name
         if self._message is None or state.type != wanted:
             raise UndecodableError(f"the state is {state.type or 'JSON'}, not {wanted or 'JSON'}")
-        message = self._message()
-        message.ParseFromString(state.body)
-        return message
+        return _parsed(self._message(), state.body)
 
     def encode(self, value: Any) -> StateWrite:
         """A state for storing. Errors: InvalidRequest."""
-        if isinstance(value, Message):
+        if _is_message_class(type(value)):
             if self._message is None or not isinstance(value, self._message):
                 raise InvalidRequest(
                     "the state is a protobuf message the stage is not declared with"
@@ -159,6 +157,22 @@ class StateCodec:
         if len(body) > STATE_BYTES_MAX:
             raise InvalidRequest(f"the state has {len(body)} bytes, more than {STATE_BYTES_MAX}")
         return StateWrite(body=body, revision=self._revision, type=kind)
+
+
+def _is_message_class(kind: Any) -> bool:
+    """Whether it is protobuf's: whoever has such a class has loaded the library, an extra."""
+    library = sys.modules.get("google.protobuf.message")
+    return library is not None and isinstance(kind, type) and issubclass(kind, library.Message)
+
+
+def _parsed(message: Any, body: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+
+    try:
+        message.ParseFromString(body)
+    except DecodeError as exc:
+        raise UndecodableError(f"the state does not decode: {exc}") from None
+    return message
 
 
 def _json_state(value: Any) -> bytes:

@@ -11,6 +11,7 @@ from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.queues import ClaimedEntity, StageLane, size_of
 from gnomon.stages.bound_stage import BoundStage
 from gnomon.stages.capacity import BACKGROUND_EVERY, Capacity
+from gnomon.stages.held import HeldPauses
 
 OLD_BACKGROUND = timedelta(hours=1)  # a background row so old counts as main
 FRESH_S = 1.0
@@ -93,6 +94,7 @@ class StagePipeline:
         # Entities with a due row whose turn is not yet: other stages work on them, or are to come
         # first. Looking again before one of these is done would find the same.
         self.behind: dict[str, StageLane] = {}
+        self.held: HeldPauses[str] = HeldPauses()  # entities
         self.is_held = False  # its background lane: see `hold_background`
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from gnomon.contracts.leased_service import Ownership
 from gnomon.contracts.store import HeldShard, Store
 from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.outbox import RELAY_SINK
-from gnomon.contracts.store.queues import Commit, NextWork, size_of
+from gnomon.contracts.store.queues import Commit, NextWork, Routing, size_of
 from gnomon.contracts.store.register import RELAY_DECLARATION
 from gnomon.model.errors import Unavailable
 from gnomon.stages.announcement import announce
@@ -29,12 +29,14 @@ from gnomon.stages.change_router import ChangeRouter
 from gnomon.stages.claims import StageClaims
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.documents import LoadedDocuments
+from gnomon.stages.held import HeldPauses
 from gnomon.stages.pipeline import BackgroundShare, StagePipeline
 from gnomon.stages.runner import StageRunner
 
 FEED_BATCH = 500
 FIRE_BATCH = 1_000
 NAP_S = 0.001
+FIRE_AGAIN_S = 0.2  # after timers that were due, and that somebody holds
 DECLARE_EVERY_S = 30.0
 
 
@@ -112,6 +114,9 @@ class Reconciler:
         self._description = 0  # counts how often a stage has described itself anew
         self._announced = -1  # the description that the register and the log know
         self._has_changes = False
+        self._held_changes: HeldPauses[str] = HeldPauses()  # entities
+        self._fire_again_at = 0.0
+        self._declaring_failed = False
         self._is_backfilling = False
         self._is_held = False  # the background lane, and backfills with it
         self._held: frozenset[int] = frozenset()
@@ -168,11 +173,10 @@ class Reconciler:
         """Work until cancelled; an unavailable store is waited for."""
         while True:
             try:
-                await self.declare_in_time()
+                await self._declare_or_tell()
                 busy = await self.step()
             except Unavailable as exc:
-                self._observer.count("store_errors", operation="reconcile")
-                self._observer.event("reconcile_failed", error=str(exc))
+                self._tell_failed(exc)
                 await asyncio.sleep(self._config.poll.total_seconds())
                 continue
             if busy:
@@ -180,10 +184,25 @@ class Reconciler:
             else:
                 await self._rest()
 
+    def _tell_failed(self, error: Unavailable) -> None:
+        self._observer.count("store_errors", operation="reconcile")
+        self._observer.event("reconcile_failed", error=str(error))
+
+    async def _declare_or_tell(self) -> None:
+        """Somebody may hold what a new revision frees: the stages work meanwhile."""
+        try:
+            await self.declare_in_time()
+            self._declaring_failed = False
+        except Unavailable as exc:
+            self._tell_failed(exc)
+            self._declaring_failed = True
+            self._declare_at = self._clock.monotonic() + self._config.poll.total_seconds()
+
     async def declare_in_time(self) -> None:
         """Declare the stages every half minute: the register knows then that they are served."""
         now = self._clock.monotonic()
-        if now < self._declare_at and self._announced == self._description:
+        is_known = self._announced == self._description
+        if now < self._declare_at and (is_known or self._declaring_failed):
             return
         await self.declare()
         self._declare_at = now + DECLARE_EVERY_S
@@ -240,10 +259,13 @@ class Reconciler:
     def _rest_s(self) -> float:
         now, time = self._clock.monotonic(), self.time.now()
         rest_s = self._survey_at - now
-        timer_at = self._survey.timer_at if self._survey else None
-        for at in (timer_at, *self._open_times(now)):
-            if at is not None:
-                rest_s = min(rest_s, (at - time).total_seconds())
+        for at in self._open_times(now):
+            rest_s = min(rest_s, (at - time).total_seconds())
+        if self._survey and self._survey.timer_at:
+            timer_s = (self._survey.timer_at - time).total_seconds()
+            rest_s = min(rest_s, max(timer_s, self._fire_again_at - now))
+        if self._held_changes.next_at is not None:
+            rest_s = min(rest_s, self._held_changes.next_at - now)
         for pipeline in self._pipelines.values():
             if (
                 pipeline.is_waiting
@@ -329,26 +351,36 @@ class Reconciler:
     # -- timers and changes -----------------------------------------------------------------------
 
     async def _fire(self, holdings: Sequence[HeldShard]) -> bool:
-        timer_at = self._survey.timer_at if self._survey else None
-        if timer_at is None or timer_at > self.time.now():
+        if not self._is_timer_due or self._clock.monotonic() < self._fire_again_at:
             return False
         fired = await self._queues.fire_timers(holdings, limit=FIRE_BATCH)
         self.claims.is_stale = True
-        if not fired:
-            await self._look(holdings)
-        else:
+        if fired:
             self._observer.count("stage_timers", fired)
-        return fired > 0
+            return True
+        await self._look(holdings)
+        if self._is_timer_due:
+            self._fire_again_at = self._clock.monotonic() + FIRE_AGAIN_S
+        return False
+
+    @property
+    def _is_timer_due(self) -> bool:
+        timer_at = self._survey.timer_at if self._survey else None
+        return timer_at is not None and timer_at <= self.time.now()
 
     async def _ask(self, holdings: Sequence[HeldShard]) -> bool:
         """Ask the stages about what others changed."""
+        if self._held_changes.end(self._clock.monotonic()):
+            self._has_changes = True
         if not self._has_changes:
             return False
         self._has_changes = (
             False  # before looking: a hint that comes meanwhile is about something else
         )
         try:
-            changed = await self._queues.changed_entities(holdings, limit=FEED_BATCH, skip=())
+            changed = await self._queues.changed_entities(
+                holdings, limit=FEED_BATCH, skip=self._held_changes.waiting
+            )
         except Unavailable:
             self._has_changes = True
             raise
@@ -363,8 +395,16 @@ class Reconciler:
         ours = [(change, holding) for change, holding in held if holding]
         answers = [self.router.route(change, holding, now) for change, holding in ours]
         stored = await self._queues.route(answers)
+        for answer, made in zip(answers, stored, strict=True):
+            if made is None:  # somebody holds it, or the shard is another's by now
+                self._put_off(answer)
         self.claims.asked([change for change, _ in ours], answers, stored)
         return True
+
+    def _put_off(self, held: Routing) -> None:
+        is_new = self._held_changes.put_off(held.entity_key, self._clock.monotonic())
+        if is_new and self.shards.holding(held.shard) is not None:
+            self._observer.event("entity_held", entity=held.entity_key)
 
     def _start_backfills(self) -> None:
         """Let backfills go on beside all this: what is fresh does not wait for them."""

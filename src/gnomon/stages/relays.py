@@ -22,7 +22,7 @@ from gnomon.contracts.store.entities import StageState
 from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.ids import EntityKey
-from gnomon.model.outcome import Failed
+from gnomon.model.outcome import Failed, Succeeded
 from gnomon.model.spec import Effect, Http, Kafka, Rabbitmq
 from gnomon.stages.codec import EntityCodec
 from gnomon.stages.config import KIND_PLACE, StagesConfig
@@ -84,8 +84,13 @@ class EffectRelay:
 
     async def _deliver(self, row: OutboxRow) -> None:
         outcome = await self._executor.execute(self._order(row))
-        if isinstance(outcome, Failed):
-            raise NotDeliveredError(outcome.error)
+        match outcome:
+            case Succeeded():
+                return
+            case Failed(error=error):
+                raise NotDeliveredError(error)
+            case _:  # handed back, cut short: whatever it is, nobody said that it arrived
+                raise NotDeliveredError(f"it was {type(outcome).__name__.lower()}")
 
     def _order(self, row: OutboxRow) -> AttemptRequest:
         return AttemptRequest(

@@ -24,6 +24,7 @@ from gnomon.contracts.store.queues import (
     Enqueue,
     QueueStore,
     ReturnedClaim,
+    ReturnedKind,
     RowStatus,
 )
 from gnomon.model.attempt_boundary import AttemptBoundary
@@ -43,6 +44,7 @@ from gnomon.stages.committer import Batcher, bytes_of_commit
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.documents import LoadedDocuments
 from gnomon.stages.fused_pass import FusedPasses, PendingCommit
+from gnomon.stages.held import KeptAnswers
 from gnomon.stages.pipeline import StagePipeline
 from gnomon.stages.stage import Keep, Quarantine, RetryLater, Wake
 from gnomon.stages.stage_run import (
@@ -89,6 +91,8 @@ class StageRunner:
         self._commits = Batcher(store.commit, limit=limit, size_of=bytes_of_commit)
         self._returns = Batcher(store.give_back, limit=limit)
         self._chains = Chains()
+        self._pipelines = pipelines
+        self._kept = KeptAnswers()
         self._passes = FusedPasses(router, self._chains, pipelines, clock=env.clock)
 
     async def perform(
@@ -107,7 +111,7 @@ class StageRunner:
             wanted = await self._still_wanted(stage, claims, fences)
             if not wanted:
                 return
-            answers = await self._call_timed(stage, wanted)
+            answers = await self._answers(stage, wanted)
         except OutageError as exc:
             pairs = [(claim, fences[claim.entity.key]) for claim in wanted]
             await self._excuse(stage, pairs, exc)
@@ -133,12 +137,24 @@ class StageRunner:
             if answer is False or isinstance(answer, Wake):
                 at = answer.at if isinstance(answer, Wake) else None
                 refused[claim.entity.key] = self._refused(claim, fences[claim.entity.key], at)
-        await self._returns.put_all(list(refused.values()))
+        await self._give_back(list(refused.values()))
         return [claim for claim in claims if claim.entity.key not in refused]
 
     def _refused(self, claim: ClaimedEntity, held: HeldShard, at: datetime | None) -> ReturnedClaim:
         wake = None if at is None else self._router.timer(claim.row.stage, claim.entity.key, at)
         return self._set_back(claim, held, None, wake=wake)
+
+    async def _answers(
+        self, stage: BoundStage, claims: Sequence[ClaimedEntity]
+    ) -> Sequence[Answer]:
+        """What the stage makes of them; it is not called again about what it has answered."""
+        if not self._kept:
+            return await self._call_timed(stage, claims)
+        answers = {claim.entity.key: self._kept.take(claim) for claim in claims}
+        fresh = [claim for claim in claims if answers[claim.entity.key] is None]
+        called = await self._call_timed(stage, fresh) if fresh else ()
+        answers.update((one.entity.key, answer) for one, answer in zip(fresh, called, strict=True))
+        return [answer for answer in answers.values() if answer is not None]
 
     async def _call_timed(
         self, stage: BoundStage, claims: Sequence[ClaimedEntity]
@@ -181,7 +197,10 @@ class StageRunner:
         saves = [(run, decision) for run, decision in zip(runs, decisions, strict=True)
                  if isinstance(decision, PendingCommit)]  # fmt: skip
         if set_backs:
-            await self._returns.put_all(set_backs)
+            held = await self._give_back(set_backs)
+            for run in runs:
+                if run.claim.entity.key in held:
+                    self._kept.keep(run.claim, run.answer, 0)
         if self._passes.has_any:
             saves = await self._carry_on(saves)
         open_runs = []
@@ -189,6 +208,9 @@ class StageRunner:
         for (run, pending), committed in zip(saves, await self._commit(saves), strict=True):
             if committed.kind in CONFLICTS:
                 open_runs.append((run, committed))
+            elif committed.kind is CommitKind.HELD:
+                self._put_off(pending.commit)
+                self._kept.keep(run.claim, run.answer, bytes_of_commit(pending.commit))
             else:
                 outcomes.update(self._ended(run, pending, committed))
         for (name, outcome), count in outcomes.items():
@@ -225,6 +247,21 @@ class StageRunner:
                     self._passes.take_back(pending)
         return answers
 
+    async def _give_back(self, rows: Sequence[ReturnedClaim]) -> frozenset[str]:
+        """Write them; the entities that somebody holds, which are put off."""
+        told = await self._returns.put_all(rows)
+        held = [row for row, kind in zip(rows, told, strict=True) if kind is ReturnedKind.HELD]
+        for row in held:
+            self._put_off(row)
+        return frozenset(row.entity_key for row in held)
+
+    def _put_off(self, held: Commit | ReturnedClaim) -> None:
+        """Somebody's transaction holds the entity: its row is claimed again after a pause."""
+        pauses = self._pipelines[held.stage].held
+        if pauses.put_off(held.entity_key, self._clock.monotonic()):
+            self._observer.count("stage_runs", stage=held.stage, outcome=CommitKind.HELD.value)
+            self._observer.event("entity_held", entity=held.entity_key, stage=held.stage)
+
     async def _again(self, stage: BoundStage, run: StageRun, committed: CommitResult) -> None:
         """Somebody else has changed it meanwhile: on top of that, or from the beginning."""
         if run.merges < MERGES_MAX and is_mergeable(stage, run, committed):
@@ -235,7 +272,7 @@ class StageRunner:
             return
         self._observer.count("stage_conflicts", stage=stage.info.name, solved="again")
         if run.reruns >= RERUNS_MAX:
-            await self._returns.put_all([self._later(run.claim, run.held)])
+            await self._give_back([self._later(run.claim, run.held)])
             return
         claim = await self._store.claim(run.held, run.claim.entity.key, stage.info.name)
         if claim is None:
@@ -243,7 +280,7 @@ class StageRunner:
         noise = until_quiet(stage.info.debounce, claim)
         if noise > timedelta(0) and committed.kind is CommitKind.MOVED:
             back = self._set_back(claim, run.held, RowStatus.READY, delay=noise)
-            await self._returns.put_all([back])
+            await self._give_back([back])
             return
         try:
             [answer] = await self._call(stage, [self._input_of(claim)])
@@ -392,9 +429,7 @@ class StageRunner:
         self, stage: BoundStage, pairs: Sequence[tuple[ClaimedEntity, HeldShard]], error: Exception
     ) -> None:
         """Nobody foresaw this error: it counts against every one of these, and they wait."""
-        await self._returns.put_all(
-            [self._failed(stage, claim, held, error) for claim, held in pairs]
-        )
+        await self._give_back([self._failed(stage, claim, held, error) for claim, held in pairs])
 
     def _backoff(self, failures: int) -> timedelta:
         doubled = self._config.retry_min * (1 << min(failures - 1, 40))
@@ -426,7 +461,7 @@ class StageRunner:
             self._set_back(claim, held, RowStatus.READY, delay=delay, error=text)
             for claim, held in pairs
         ]
-        await self._returns.put_all(rows)
+        await self._give_back(rows)
 
     def _set_back(
         self,

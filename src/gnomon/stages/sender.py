@@ -4,13 +4,16 @@ What is not accepted comes again later; it holds back only its own entity. What 
 cannot arrive at all, is not tried any more before it is freed: the save is quarantined. A sink that
 takes nothing at all is left alone for a while, and nobody's attempts are burned. If there was only
 one save to take, nobody knows whether it is the save or the sink: see `_wait_for_one`.
+
+An entity may be held by somebody's open transaction, so that it cannot be written that its save was
+not taken. That is written later, and until then nothing of the entity is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -26,6 +29,7 @@ from gnomon.stages.bound_stage import OutageError
 from gnomon.stages.codec import UndecodableError
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivery import HeldBackError
+from gnomon.stages.held import HeldPauses
 from gnomon.stages.sink_ages import label_of
 from gnomon.stages.stage import Quarantine, RetryLater
 
@@ -35,9 +39,10 @@ OUTAGE_MIN_S = 1.0
 OUTAGE_MAX_S = 10.0
 ERROR_CHARS_MAX = 500
 LONE_MAX = 5  # failures of a save that is alone; then it is no longer taken for the receiver's
+HELD_MAX = 1_000  # saves that were not taken, of entities that somebody holds: then nothing is sent
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Sink:
     """Who is told of saves, and how."""
 
@@ -53,7 +58,7 @@ class UndeliverableError(Exception):
 HOPELESS = (Quarantine, UndecodableError, UndeliverableError)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Away:
     """The sink took nothing, and is left alone for a while."""
 
@@ -61,12 +66,22 @@ class _Away:
     until_s: float  # of the monotonic clock
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Lone:
     """A save that nothing else was tried beside: who knows whether it is the save or the sink."""
 
     row: OutboxRow
     tries: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Refusal:
+    """What is to be written of a save that was not taken."""
+
+    row: OutboxRow
+    error: str
+    delay_s: float | None  # None: it is quarantined
+    counts: bool
 
 
 class Sender:
@@ -94,6 +109,8 @@ class Sender:
         self._wake = asyncio.Event()
         self._away: _Away | None = None
         self._lone: _Lone | None = None
+        self._held: dict[str, _Refusal] = {}  # by entity; of several that of the first save
+        self._pauses: HeldPauses[str] = HeldPauses()
 
     def __repr__(self) -> str:
         return f"Sender({self._label}{', away' if self.is_away else ''})"
@@ -135,10 +152,44 @@ class Sender:
         """One round; True if anything left the outbox."""
         guests = self._guests().get(self._sink.name, {})
         holdings = [*self._ownership.trusted(), *guests.values()]
-        if not holdings or self.pause_s:
+        if self._held:
+            await self._write_held()
+        if not holdings or self.pause_s or len(self._held) >= HELD_MAX:
             return False
-        rows = await self._outbox.due_saves(holdings, self._sink.name, limit=self._batch)
+        rows = await self._outbox.due_saves(
+            holdings, self._sink.name, limit=self._batch, skip=self._held.keys()
+        )
         return await self._deliver(list(rows)) if rows else False
+
+    async def _write_held(self) -> None:
+        """Try again to write what was not taken; each by itself, when its pause is over."""
+        self._pauses.end(self._clock.monotonic())
+        for entity_key, refusal in list(self._held.items()):
+            if entity_key not in self._pauses:
+                del self._held[entity_key]
+                await self._write(refusal)
+
+    async def _write(self, refusal: _Refusal) -> None:
+        if refusal.delay_s is None:
+            written = await self._outbox.quarantine(refusal.row, error=refusal.error)
+            held = frozenset() if written else {refusal.row.entity_key}
+        else:
+            held = await self._outbox.put_off(
+                [refusal.row],
+                delay=timedelta(seconds=refusal.delay_s),
+                error=refusal.error,
+                counts=refusal.counts,
+            )
+        if held:
+            self._hold(refusal)
+
+    def _hold(self, refusal: _Refusal) -> None:
+        """Somebody holds the entity. Of the save no more is kept than what names it."""
+        key = refusal.row.entity_key
+        bare = replace(refusal.row, doc=None, state=None)
+        self._held.setdefault(key, dataclasses.replace(refusal, row=bare))
+        if self._pauses.put_off(key, self._clock.monotonic()):
+            self._observer.event("entity_held", entity=key, sink=self._label)
 
     async def _deliver(self, rows: list[OutboxRow]) -> bool:
         newest, superseded = self._newest(rows)
@@ -208,9 +259,7 @@ class Sender:
         """The receiver takes saves: what may have waited for it alone is due."""
         lone, self._lone = self._lone, None if sent else self._lone
         if sent and lone is not None and lone.row not in sent:
-            await self._outbox.put_off(
-                [lone.row], delay=timedelta(0), error="the receiver was away", counts=False
-            )
+            await self._write(_Refusal(lone.row, "the receiver was away", 0.0, counts=False))
 
     async def _put_failed_off(
         self, rows: list[OutboxRow], tried: list[OutboxRow], answers: Sequence[Exception | None]
@@ -236,7 +285,7 @@ class Sender:
         self._observer.event(
             "outbox_quarantined", sink=self._label, entity=row.entity_key, error=error
         )
-        await self._outbox.quarantine(row, error=cut(error, ERROR_CHARS_MAX))
+        await self._write(_Refusal(row, cut(error, ERROR_CHARS_MAX), None, counts=True))
 
     async def _retry_later(self, row: OutboxRow, answer: Exception) -> None:
         error, delay_s = _text_of(answer), RETRY_MIN_S * 2.0 ** min(row.attempts, 20)
@@ -250,12 +299,12 @@ class Sender:
         self, rows: list[OutboxRow], error: str, *, delay_s: float, counts: bool
     ) -> None:
         self._observer.count("outbox_put_off", len(rows), sink=self._label)
-        await self._outbox.put_off(
-            rows,
-            delay=timedelta(seconds=delay_s),
-            error=cut(error, ERROR_CHARS_MAX),
-            counts=counts,
-        )
+        error = cut(error, ERROR_CHARS_MAX)
+        delay = timedelta(seconds=delay_s)
+        held = await self._outbox.put_off(rows, delay=delay, error=error, counts=counts)
+        oldest = {row.entity_key: row for row in reversed(rows)}
+        for entity_key in sorted(held):
+            self._hold(_Refusal(oldest[entity_key], error, delay_s, counts=counts))
 
 
 def _are_hopeless(answers: Sequence[Exception | None]) -> bool:

@@ -14,6 +14,7 @@ from gnomon.contracts.store.entities import Entity
 from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.queues import Commit, Unchanged
 from gnomon.contracts.store.register import StageRecord
+from gnomon.extras import require
 from gnomon.model.errors import ConfigurationError, Unavailable
 from gnomon.model.ids import EntityKey, entity_kind
 from gnomon.model.stage.patch import Patch
@@ -109,6 +110,7 @@ class Stages(Generic[E]):
 
         Errors: ConfigurationError.
         """
+        require("grpc")
         from gnomon.stages.remote import GrpcStage  # gRPC is large
 
         deadline_max = self._home.stages_config.call_timeout * 0.9

@@ -14,7 +14,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import grpc
+from gnomon.extras import require
+
+try:
+    import grpc
+except ModuleNotFoundError:
+    require("grpc")
+    raise
 
 from gnomon.clock import SystemClock
 from gnomon.contracts.clock import Clock

@@ -40,6 +40,17 @@ def drafted_action(
     )
 
 
+def with_progress(action: Action, at: datetime, fraction: float, text: str) -> Action:
+    """An action with what its current attempt reported."""
+    attempt = action.status.current_attempt
+    assert attempt is not None
+    attempt = msgspec.structs.replace(
+        attempt, progress=fraction, progress_text=text or None, progress_at=at
+    )
+    status = msgspec.structs.replace(action.status, current_attempt=attempt)
+    return msgspec.structs.replace(action, status=status)
+
+
 def deleted_action(action: Action, now: datetime) -> Action:
     """A live action as it is shown after its delete. An attempt in flight counts as interrupted:
     it was made, though its end is not known."""

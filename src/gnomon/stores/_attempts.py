@@ -8,6 +8,17 @@ from gnomon.contracts.store import FinishRequest, SettleRequest
 from gnomon.model.action import Attempt
 
 INTERRUPTED = "interrupted"
+UNSERVED = "unserved"
+# An attempt in flight when its generation ended, and one that was asked to end, too.
+SUPERSEDED = "superseded"
+CANCELLING = "cancelling"
+OPEN_OUTCOMES = (INTERRUPTED, SUPERSEDED, CANCELLING)  # in the log, but not the attempt's own word
+
+
+def late_outcome(outcome: str, known: str | None) -> str:
+    """What the log calls a result that came after its generation, where it said `known` before:
+    who was asked to end and did is not late."""
+    return outcome if outcome == "cancelled" and known == CANCELLING else f"late_{outcome}"
 
 
 def finished_attempt(

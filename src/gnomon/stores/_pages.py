@@ -10,6 +10,7 @@ from gnomon.model.action import State
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.ids import ID_PATTERN
 
+LOOKED_AT_MAX = 5_000  # rows for one page, where no index knows which are wanted
 LAST_CHAR = "\U0010ffff"  # behind all that begins with a prefix
 
 
@@ -22,6 +23,22 @@ def wants_finished(selection: Selection) -> bool:
     """Whether finished actions may be selected; none of them is due."""
     is_wanted = any(state.is_terminal for state in selection.states or State)
     return is_wanted and selection.due_before is None
+
+
+def is_sought(selection: Selection) -> bool:
+    """Whether there are conditions that no index answers: the rows have to be looked at."""
+    return bool(
+        selection.queue is not None
+        or selection.due_before is not None
+        or selection.function is not None
+        or selection.error_contains
+        or selection.labels
+    )
+
+
+def nearest(*ends: str | None) -> str | None:
+    """The first id at which somebody stops looking; None if nobody does."""
+    return min((end for end in ends if end is not None), default=None)
 
 
 def write_cursor(name: str) -> str:

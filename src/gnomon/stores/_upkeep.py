@@ -11,9 +11,11 @@ import msgspec
 
 from gnomon.contracts.store import LapsedRow, SettleRequest
 from gnomon.model.errors import InvalidRequest
+from gnomon.model.spec import TIMEOUT_MAX
 from gnomon.model.transition import MissedOccurrences, decide
 
 OVERRUN = timedelta(seconds=60)  # this long after its deadline nobody can still be at an attempt
+PROGRESS_KEPT_FOR = 2 * TIMEOUT_MAX  # of attempts: no attempt lasts so long
 WORKERS_KEPT_FOR = timedelta(minutes=5)  # of silence: its attempts are settled by then
 SKIPPED = "skipped when the database was adopted"
 

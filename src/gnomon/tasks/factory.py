@@ -11,6 +11,7 @@ import msgspec
 from gnomon.contracts.env import Env
 from gnomon.contracts.task_rows import TaskRows
 from gnomon.contracts.task_table import TaskTable
+from gnomon.extras import require
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.secret import Secret, secret_name
 from gnomon.model.task.conf import PATH, TaskEntry, read_entries
@@ -45,6 +46,7 @@ def opener_of(config: TasksConfig, env: Env) -> Callable[[TaskEntry], TaskTable]
             clock=env.clock,
             result_bytes_max=bytes_max,
         )
+    require("postgres")
     from gnomon.tasks.postgres import PostgresTaskTable
 
     return lambda entry: PostgresTaskTable(dsn, entry, env=env, result_bytes_max=bytes_max)
@@ -78,6 +80,7 @@ def _login_of(config: TasksConfig) -> tuple[str, str]:
     """Database and user of the dsn, which stand in where an entry names neither."""
     if config.engine == "sqlite":
         return "tasks", "tasks"
+    require("postgres")
     from gnomon.tasks.postgres.conninfo import login_of
 
     return login_of(config.dsn or "")

@@ -53,6 +53,8 @@ class Finder:
         self._wanted: dict[GroupKey, float] = {}  # not before this time
         self._refills: dict[GroupKey, None] = {}  # of groups that are being worked on: first
         self._loads: dict[GroupKey, tuple[float, float]] = {}  # when, and how long it took
+        self._loading: GroupKey | None = None  # whose rows are being read now
+        self._is_sated = False  # it rests while enough groups have something to start
 
     # -- told from outside ------------------------------------------------------------------------
 
@@ -65,9 +67,10 @@ class Finder:
         """A row of a group was started: there may be few left of those that are known."""
         admission = self._admission
         if admission.has_more(key) and admission.waiting_in(key) < REFILL_AT:
-            self._refills[key] = None
-            self._woken.set()
-        elif self._wanted and admission.ready_count < RESERVE:
+            if key != self._loading and key not in self._refills:
+                self._refills[key] = None
+                self._woken.set()
+        elif self._is_sated and admission.ready_count < RESERVE:
             self._woken.set()
 
     def want(self, key: GroupKey) -> None:
@@ -84,6 +87,7 @@ class Finder:
         self._is_paging, self._page = False, None
         self._wanted.clear()
         self._refills.clear()
+        self._loading = None
         while True:
             if self._look_at() <= self._owned.now():
                 await self._look()
@@ -221,7 +225,9 @@ class Finder:
         began = self._owned.now()
         self._wanted.pop(key, None)
         self._admission.asking(key)
+        self._loading = key
         window = await self._table.window(key, limit=WINDOW_ROWS, lease_guid=self._owned.lease_guid)
+        self._loading = None
         self._admission.fill(key, window.rows, has_more=window.has_more)
         ended = self._owned.now()
         self._note_load(key, ended, ended - began)
@@ -244,6 +250,7 @@ class Finder:
     async def _rest(self) -> None:
         """Until a look or a load is due, or somebody wakes us."""
         self._woken.clear()
+        self._is_sated = self._admission.ready_count >= RESERVE
         wait_s = min(self._look_at(), self._load_at()) - self._owned.now()
         await wait_set(self._woken, max(0.0, wait_s))
 

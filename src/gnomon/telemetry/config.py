@@ -1,4 +1,4 @@
-"""The log's settings."""
+"""The settings of the log and of traces."""
 
 from __future__ import annotations
 
@@ -22,3 +22,10 @@ class LogConfig:
         for name, known in (("level", get_args(Level)), ("style", get_args(Style))):
             if getattr(self, name) not in known:
                 raise ConfigurationError(f"log.{name}", f"must be one of {', '.join(known)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracingConfig:
+    """Spans by OpenTelemetry; where they go to is set up by your program."""
+
+    enabled: bool = False  # needs `gnomon-scheduler[otel]`, and an SDK to be seen

@@ -19,6 +19,7 @@ from gnomon.telemetry.histogram import Histogram, HistogramFamily
 PREFIX = "gnomon_"
 LABEL_SETS_MAX = 500  # users name queues: beyond this many, the rest is counted together
 OTHER = "(other)"
+LAG = "event_loop_lag_seconds"  # of several processes the worst counts
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 BYTES = (0.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)
@@ -34,6 +35,12 @@ class Metric:
     meaning: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    joined: Literal["sum", "max"] = "sum"  # of several processes of one machine
+
+    @property
+    def of(self) -> str:
+        """Whom it tells about."""
+        return "installation" if self.joined == "max" and self.name != LAG else "process"
 
     @property
     def exported_name(self) -> str:
@@ -60,6 +67,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("leases_lost", "counter", "Shards that this worker held and lost."),
     Metric("leases_stolen", "counter", "Shards taken over from a silent worker."),
     Metric("helper_begun", "counter", "Overdue attempts begun in shards whose owner was silent."),
+    Metric("guest_begun", "counter", "Attempts begun in shards whose owner does not serve them."),
     Metric(
         "lateness_seconds", "histogram",
         "From the due time of an attempt to the call of its executor.",
@@ -75,6 +83,57 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("begin_batch", "histogram", "Attempts begun in one transaction.", (), SIZES),
     Metric("finish_batch", "histogram", "Results written in one transaction.", (), SIZES),
+    Metric(
+        "actions_unserved", "gauge", "Due actions whose function, target or queue nobody serves.",
+        ("need",), joined="max",
+    ),
+    Metric(
+        "actions_waiting", "gauge", "Actions whose time has not come, up to 10,000 of a queue.",
+        ("queue",), joined="max",
+    ),
+    Metric(
+        "actions_overdue", "gauge", "Actions that are due and not begun, up to 10,000 of a queue.",
+        ("queue",), joined="max",
+    ),
+    Metric(
+        "actions_overdue_seconds", "gauge",
+        "How long the oldest overdue action has been due; 0 if there is none.",
+        ("queue",), joined="max",
+    ),
+    Metric(
+        "actions_running", "gauge", "Attempts under way in all workers.", ("queue",), joined="max"
+    ),
+    Metric(
+        "actions_dead", "gauge", "Dead actions that are still kept, up to 10,000 of a queue.",
+        ("queue",), joined="max",
+    ),
+    Metric(
+        "stage_overdue", "gauge", "Entities that are ready for a stage and due, up to 10,000.",
+        ("stage",), joined="max",
+    ),
+    Metric(
+        "stage_overdue_seconds", "gauge", "How long the oldest of them has been due.",
+        ("stage",), joined="max",
+    ),
+    Metric("stage_parked", "gauge", "Entities parked for a stage.", ("stage",), joined="max"),
+    Metric("workers_alive", "gauge", "Workers with a sign of life in 30 s.", joined="max"),
+    Metric("shards", "gauge", "Shards of the installation.", joined="max"),
+    Metric(
+        "shards_unowned", "gauge", "Shards without an owner, or with a silent one.", joined="max"
+    ),
+    Metric(
+        "figures_age_seconds", "gauge",
+        "How old the figures of the installation are; -1: they could not be read yet.",
+        joined="max",
+    ),
+    Metric(
+        "figures_limit", "gauge", "Where counts of the installation end, and mean: or more.",
+        joined="max",
+    ),
+    Metric(
+        "figures_partial", "gauge",
+        "1 if there was more to look at than may be looked at: counts are too low.", joined="max",
+    ),
     Metric("shards_held", "gauge", "Shards that this worker holds."),
     Metric("attempts_running", "gauge", "Attempts that are being executed.", ("queue",)),
     Metric(
@@ -90,7 +149,10 @@ METRICS: tuple[Metric, ...] = (
         "limit_handed_back", "counter", "Attempts put off because their target is at its limit.",
         ("name",),
     ),
-    Metric("event_loop_lag_seconds", "gauge", "How late the event loop woke up at the last look."),
+    Metric(
+        LAG, "gauge", "How late the event loop woke up at the last look.",
+        joined="max",
+    ),
     Metric(
         "event_loop_blocked", "counter",
         "Times that a function, an effect or a stage held the event loop for over a second.",
@@ -98,7 +160,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("http_answer_bytes", "histogram", "Sizes of the answers to HTTP calls.", (), BYTES),
     Metric("store_group_verbs", "histogram", "SQLite: verbs in one transaction.", (), SIZES),
-    Metric("store_group_s", "histogram", "SQLite: seconds of one transaction.", (), SECONDS),
+    Metric("store_group_seconds", "histogram", "SQLite: seconds of one transaction.", (), SECONDS),
     Metric("store_unavailable", "counter", "PostgreSQL did not answer a verb.", ("op",)),
     Metric(
         "tasks_finished", "counter", "SQL tasks ended, by state: DONE, FAIL or GONE.",
@@ -107,6 +169,26 @@ METRICS: tuple[Metric, ...] = (
     Metric("tasks_rescued", "counter", "SQL tasks whose backend was gone, set back.", ("table",)),
     Metric("tasks_running", "gauge", "Sessions that perform SQL tasks.", ("table",)),
     Metric("tasks_waiting", "gauge", "Due SQL tasks that the owner knows of.", ("table",)),
+    Metric(
+        "task_table_waiting", "gauge", "SQL tasks whose plan has not come, up to 500.", ("table",),
+        joined="max",
+    ),
+    Metric(
+        "task_table_overdue", "gauge", "SQL tasks that are due and wait, up to 500.", ("table",),
+        joined="max",
+    ),
+    Metric(
+        "task_table_overdue_seconds", "gauge",
+        "How long the oldest of them has been due; 0 if there is none.", ("table",), joined="max",
+    ),
+    Metric(
+        "task_table_running", "gauge", "SQL tasks that are performed, up to 500.", ("table",),
+        joined="max",
+    ),
+    Metric(
+        "task_table_failed", "gauge", "SQL tasks that failed and are still there, up to 500.",
+        ("table",), joined="max",
+    ),
     Metric(
         "task_lateness_seconds", "histogram", "From the plan of a SQL task to its start.",
         ("table",), SECONDS,
@@ -117,7 +199,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("stage_conflicts", "counter", "Entities that changed meanwhile.", ("stage", "solved")),
     Metric("stage_loops", "counter", "Wake-ups parked as a loop, with their proof.", ("stage",)),
     Metric("stage_timers", "counter", "Timers of stages that fired."),
-    Metric("stages_unserved", "gauge", "Stages of the register that no worker serves."),
+    Metric(
+        "stages_unserved", "gauge", "Stages of the register that no worker serves.", joined="max"
+    ),
     Metric("stage_bugs", "counter", "Calls that ended in a way nobody expected.", ("stage",)),
     Metric("outbox_sent", "counter", "Saved versions that arrived.", ("sink",)),
     Metric("outbox_put_off", "counter", "Saved versions to be sent again.", ("sink",)),
@@ -128,9 +212,11 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "outbox_age_seconds", "gauge",
         "Age of the oldest saved version that has not arrived; 0 if there is none.", ("sink",),
+        joined="max",
     ),
     Metric(
-        "background_held", "gauge", "1 while backfills and the background lane wait for the outbox."
+        "background_held", "gauge",
+        "1 while backfills and the background lane wait for the outbox.", joined="max",
     ),
     Metric("python_threads_stuck", "gauge", "Threads whose function outlived its attempt."),
     Metric("unknown_metrics", "counter", "A metric that nobody declared: a slip.", ("name",)),
@@ -224,15 +310,23 @@ def metrics_page() -> str:
         "",
         "<!-- Generated by gnomon.telemetry.metrics.metrics_page; see `make docs`. -->",
         "",
-        "`GET /metrics` answers in the Prometheus text format. A user's queue name is a label;",
+        "`GET /metrics` of the server answers in the Prometheus text format, and so does the",
+        "listener of `--metrics 127.0.0.1:9321` (`gnomon worker`, `up`, `server`, `tasks`), which",
+        "adds the processes of `--processes` up. A user's queue name is a label;",
         f"beyond {LABEL_SETS_MAX} of them the rest is counted together as `{OTHER}`.",
         "",
-        "| name | kind | labels | meaning |",
-        "|---|---|---|---|",
+        "Gauges of the *installation* are the same wherever they are scraped: take `max`, never",
+        "`sum`. They are read when somebody looks, at most every 10 seconds, by steps from lane to",
+        "lane in the indexes; counts end at `gnomon_figures_limit` (10,000 of a queue, 1,000 if",
+        "there are many queues) and then mean *or more*. See [alerts](../operate/alerts.md).",
+        "",
+        "| name | kind | labels | of | meaning |",
+        "|---|---|---|---|---|",
     ]
     lines += [
         f"| `{metric.exported_name}` | {metric.kind} | "
-        f"{', '.join(f'`{label}`' for label in metric.labels)} | {metric.meaning} |"
+        f"{', '.join(f'`{label}`' for label in metric.labels)} | "
+        f"{metric.of} | {metric.meaning} |"
         for metric in METRICS
     ]
     return "\n".join(lines) + "\n"

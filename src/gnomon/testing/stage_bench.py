@@ -1,8 +1,8 @@
 """A bench for stages: the real engine on SQLite in memory, under a clock that you move.
 
-bench = Bench(Expire(), VideoAlive(FakeTube()), now="2026-01-01")
+bench = StageBench(Expire(), VideoAlive(FakeTube()), now="2026-01-01")
 await bench.put("a", ad())
-await bench.settle()
+await bench.run_due()
 await bench.advance(days=180)
 assert "expired" == bench["a"]["status"]
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import weakref
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
@@ -28,28 +28,12 @@ from gnomon.stages.explain import Explanation, ParkedRow
 from gnomon.stages.service import Stages, StageWorker
 from gnomon.stages.stage import Stage
 from gnomon.stores.sqlite import InlineRunner, open_sqlite
+from gnomon.testing.bench_clock import BenchClock
 from gnomon.testing.virtual import SeededEntropy
 
 SHARD_COUNT = 4
 ROUNDS_MAX = 100_000
 STEP = timedelta(milliseconds=100)  # when a rate, not a time, is what is waited for
-
-
-class BenchClock:
-    """Stands still until it is moved."""
-
-    def __init__(self, now: datetime) -> None:
-        self._began = now
-        self._now = now
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return (self._now - self._began).total_seconds()
-
-    def move_to(self, now: datetime) -> None:
-        self._now = max(self._now, now)
 
 
 class AllShards:
@@ -67,7 +51,7 @@ class AllShards:
         return self.holdings.get(shard)
 
 
-class Bench:
+class StageBench:
     """Some stages over entities of a kind, a store in memory, and the time in your hands."""
 
     def __init__(
@@ -79,8 +63,7 @@ class Bench:
         config: StagesConfig | None = None,
         observer: Observer | None = None,
     ) -> None:
-        start = datetime.fromisoformat(now) if isinstance(now, str) else now
-        self.clock = BenchClock(start if start.tzinfo else start.replace(tzinfo=UTC))
+        self.clock = BenchClock(now)
         self.env = Env(
             clock=self.clock,
             entropy=SeededEntropy(random.Random(0)),  # the same for every bench
@@ -174,7 +157,7 @@ class Bench:
 
     # -- time -------------------------------------------------------------------------------------
 
-    async def settle(self) -> None:
+    async def run_due(self) -> None:
         """Do everything that is due now."""
         worker = await self._open()
         await worker.reconciler.declare_in_time()
@@ -187,7 +170,7 @@ class Bench:
             did = await worker.relay.step() or did
             if not did:
                 return
-        raise AssertionError(f"not settled after {ROUNDS_MAX} rounds")
+        raise AssertionError(f"something is due again and again after {ROUNDS_MAX} rounds")
 
     async def advance(
         self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
@@ -195,16 +178,16 @@ class Bench:
         """Let time pass, and everything happen at its time."""
         worker = await self._open()
         end = self.now + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-        await self.settle()
+        await self.run_due()
         while True:
             times = (worker.reconciler.next_at(), worker.relay.next_at())
             at = min((time for time in times if time is not None), default=None)
             if at is None or at > end:
                 break
             self.clock.move_to(at if at > self.now else self.now + STEP)
-            await self.settle()
+            await self.run_due()
         self.clock.move_to(end)
-        await self.settle()
+        await self.run_due()
 
     def restart(self) -> None:
         """As if the program ended and came again, with the stages it has by now."""
@@ -229,14 +212,14 @@ class Bench:
             self._ownership.holdings[held.shard] = held
         self._worker = StageWorker.of(self, self._ownership)
         await self._worker.reconciler.declare()
-        await self.settle()  # the backfills of new stages, which find nothing yet
+        await self.run_due()  # the backfills of new stages, which find nothing yet
         return self._worker
 
 
 class _Kept:
     """A relay that keeps what it is given."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: StageBench) -> None:
         self._bench = bench
 
     async def send(self, rows: Sequence[OutboxRow]) -> Sequence[Exception | None]:

@@ -179,6 +179,7 @@ class Spec(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     drift: _builtins.bool
     """Count the next period from the end of the attempt, not on the grid."""
     occurrences_max: _builtins.int
@@ -190,6 +191,8 @@ class Spec(_message.Message):
     """"default" if not set."""
     priority: _builtins.int
     """0 is first, 9 is last; 5 if not set."""
+    traceparent: _builtins.str
+    """Of W3C: the span that stored it, if there was one."""
     @_builtins.property
     def start_policy(self) -> Global___StartPolicy: ...
     @_builtins.property
@@ -235,10 +238,11 @@ class Spec(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         queue: _builtins.str | None = ...,
         priority: _builtins.int | None = ...,
+        traceparent: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_consecutive_failures_max", b"_consecutive_failures_max", "_interruptions_max", b"_interruptions_max", "_occurrences_max", b"_occurrences_max", "_priority", b"_priority", "_queue", b"_queue", "_successes_max", b"_successes_max", "action", b"action", "active", b"active", "catch_up", b"catch_up", "consecutive_failures_max", b"consecutive_failures_max", "interruptions_max", b"interruptions_max", "jitter", b"jitter", "occurrences_max", b"occurrences_max", "priority", b"priority", "queue", b"queue", "retention", b"retention", "send_policy", b"send_policy", "start_policy", b"start_policy", "successes_max", b"successes_max", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_consecutive_failures_max", b"_consecutive_failures_max", "_interruptions_max", b"_interruptions_max", "_occurrences_max", b"_occurrences_max", "_priority", b"_priority", "_queue", b"_queue", "_successes_max", b"_successes_max", "_traceparent", b"_traceparent", "action", b"action", "active", b"active", "catch_up", b"catch_up", "consecutive_failures_max", b"consecutive_failures_max", "interruptions_max", b"interruptions_max", "jitter", b"jitter", "occurrences_max", b"occurrences_max", "priority", b"priority", "queue", b"queue", "retention", b"retention", "send_policy", b"send_policy", "start_policy", b"start_policy", "successes_max", b"successes_max", "timeout", b"timeout", "traceparent", b"traceparent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_consecutive_failures_max", b"_consecutive_failures_max", "_interruptions_max", b"_interruptions_max", "_occurrences_max", b"_occurrences_max", "_priority", b"_priority", "_queue", b"_queue", "_successes_max", b"_successes_max", "action", b"action", "active", b"active", "catch_up", b"catch_up", "consecutive_failures_max", b"consecutive_failures_max", "drift", b"drift", "interruptions_max", b"interruptions_max", "jitter", b"jitter", "labels", b"labels", "occurrences_max", b"occurrences_max", "priority", b"priority", "queue", b"queue", "retention", b"retention", "send_policy", b"send_policy", "start_policy", b"start_policy", "successes_max", b"successes_max", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_consecutive_failures_max", b"_consecutive_failures_max", "_interruptions_max", b"_interruptions_max", "_occurrences_max", b"_occurrences_max", "_priority", b"_priority", "_queue", b"_queue", "_successes_max", b"_successes_max", "_traceparent", b"_traceparent", "action", b"action", "active", b"active", "catch_up", b"catch_up", "consecutive_failures_max", b"consecutive_failures_max", "drift", b"drift", "interruptions_max", b"interruptions_max", "jitter", b"jitter", "labels", b"labels", "occurrences_max", b"occurrences_max", "priority", b"priority", "queue", b"queue", "retention", b"retention", "send_policy", b"send_policy", "start_policy", b"start_policy", "successes_max", b"successes_max", "timeout", b"timeout", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__consecutive_failures_max: _TypeAlias = _typing.Literal["consecutive_failures_max"]  # noqa: Y015
     _WhichOneofArgType__consecutive_failures_max: _TypeAlias = _typing.Literal["_consecutive_failures_max", b"_consecutive_failures_max"]  # noqa: Y015
@@ -252,6 +256,8 @@ class Spec(_message.Message):
     _WhichOneofArgType__queue: _TypeAlias = _typing.Literal["_queue", b"_queue"]  # noqa: Y015
     _WhichOneofReturnType__successes_max: _TypeAlias = _typing.Literal["successes_max"]  # noqa: Y015
     _WhichOneofArgType__successes_max: _TypeAlias = _typing.Literal["_successes_max", b"_successes_max"]  # noqa: Y015
+    _WhichOneofReturnType__traceparent: _TypeAlias = _typing.Literal["traceparent"]  # noqa: Y015
+    _WhichOneofArgType__traceparent: _TypeAlias = _typing.Literal["_traceparent", b"_traceparent"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__consecutive_failures_max) -> _WhichOneofReturnType__consecutive_failures_max | None: ...
     @_typing.overload
@@ -264,6 +270,8 @@ class Spec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__queue) -> _WhichOneofReturnType__queue | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__successes_max) -> _WhichOneofReturnType__successes_max | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__traceparent) -> _WhichOneofReturnType__traceparent | None: ...
 
 Global___Spec: _TypeAlias = Spec  # noqa: Y015
 
@@ -410,7 +418,9 @@ Global___SendCronPolicy: _TypeAlias = SendCronPolicy  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
-    """min(max_restart_period, min_restart_period + scale * back_off ^ failures before this one)"""
+    """min(max_restart_period, min_restart_period + scale * back_off ^ failures before this one), less
+    up to the part restart_period_jitter of what that is above min_restart_period, by chance.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -419,10 +429,13 @@ class RetryPolicy(_message.Message):
     RESTART_PERIOD_BACK_OFF_FIELD_NUMBER: _builtins.int
     MIN_RESTART_PERIOD_FIELD_NUMBER: _builtins.int
     MAX_RESTART_PERIOD_FIELD_NUMBER: _builtins.int
+    RESTART_PERIOD_JITTER_FIELD_NUMBER: _builtins.int
     max_retries: _builtins.int
     restart_period_scale: _builtins.float
     """In seconds."""
     restart_period_back_off: _builtins.float
+    restart_period_jitter: _builtins.float
+    """From 0 to 1."""
     @_builtins.property
     def min_restart_period(self) -> _duration_pb2.Duration:
         """One second if not set."""
@@ -439,10 +452,11 @@ class RetryPolicy(_message.Message):
         restart_period_back_off: _builtins.float = ...,
         min_restart_period: _duration_pb2.Duration | None = ...,
         max_restart_period: _duration_pb2.Duration | None = ...,
+        restart_period_jitter: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["max_restart_period", b"max_restart_period", "min_restart_period", b"min_restart_period"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_restart_period", b"max_restart_period", "max_retries", b"max_retries", "min_restart_period", b"min_restart_period", "restart_period_back_off", b"restart_period_back_off", "restart_period_scale", b"restart_period_scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_restart_period", b"max_restart_period", "max_retries", b"max_retries", "min_restart_period", b"min_restart_period", "restart_period_back_off", b"restart_period_back_off", "restart_period_jitter", b"restart_period_jitter", "restart_period_scale", b"restart_period_scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -909,6 +923,7 @@ class Status(_message.Message):
     LAST_ATTEMPT_STATUS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     FINISHED_AT_FIELD_NUMBER: _builtins.int
+    NEED_FIELD_NUMBER: _builtins.int
     state: Global___State.ValueType
     occurrence_no: _builtins.int
     attempts_counter: _builtins.int
@@ -922,6 +937,8 @@ class Status(_message.Message):
     """Failed attempts of the current occurrence: the retries used."""
     reason: _builtins.str
     """Why it ended."""
+    need: _builtins.str
+    """What a worker must have to begin it, if one came by that has it not: "function welcome"."""
     @_builtins.property
     def scheduled_at(self) -> _timestamp_pb2.Timestamp:
         """When the next attempt is due; not set when there is none."""
@@ -959,13 +976,19 @@ class Status(_message.Message):
         last_attempt_status: Global___AttemptStatus | None = ...,
         reason: _builtins.str | None = ...,
         finished_at: _timestamp_pb2.Timestamp | None = ...,
+        need: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reason", b"_reason", "current_attempt_status", b"current_attempt_status", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_attempt_status", b"last_attempt_status", "occurrence_at", b"occurrence_at", "reason", b"reason", "scheduled_at", b"scheduled_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_need", b"_need", "_reason", b"_reason", "current_attempt_status", b"current_attempt_status", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_attempt_status", b"last_attempt_status", "need", b"need", "occurrence_at", b"occurrence_at", "reason", b"reason", "scheduled_at", b"scheduled_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reason", b"_reason", "attempts_counter", b"attempts_counter", "consecutive_failures_counter", b"consecutive_failures_counter", "consecutive_interruptions_counter", b"consecutive_interruptions_counter", "current_attempt_status", b"current_attempt_status", "expires_at", b"expires_at", "failed_attempts_counter", b"failed_attempts_counter", "finished_at", b"finished_at", "interrupted_attempts_counter", b"interrupted_attempts_counter", "last_attempt_status", b"last_attempt_status", "occurrence_at", b"occurrence_at", "occurrence_failures_counter", b"occurrence_failures_counter", "occurrence_no", b"occurrence_no", "reason", b"reason", "scheduled_at", b"scheduled_at", "state", b"state", "successful_attempts_counter", b"successful_attempts_counter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_need", b"_need", "_reason", b"_reason", "attempts_counter", b"attempts_counter", "consecutive_failures_counter", b"consecutive_failures_counter", "consecutive_interruptions_counter", b"consecutive_interruptions_counter", "current_attempt_status", b"current_attempt_status", "expires_at", b"expires_at", "failed_attempts_counter", b"failed_attempts_counter", "finished_at", b"finished_at", "interrupted_attempts_counter", b"interrupted_attempts_counter", "last_attempt_status", b"last_attempt_status", "need", b"need", "occurrence_at", b"occurrence_at", "occurrence_failures_counter", b"occurrence_failures_counter", "occurrence_no", b"occurrence_no", "reason", b"reason", "scheduled_at", b"scheduled_at", "state", b"state", "successful_attempts_counter", b"successful_attempts_counter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__need: _TypeAlias = _typing.Literal["need"]  # noqa: Y015
+    _WhichOneofArgType__need: _TypeAlias = _typing.Literal["_need", b"_need"]  # noqa: Y015
     _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
     _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__need) -> _WhichOneofReturnType__need | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
 
 Global___Status: _TypeAlias = Status  # noqa: Y015
@@ -986,20 +1009,28 @@ class AttemptStatus(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
+    PROGRESS_TEXT_FIELD_NUMBER: _builtins.int
+    PROGRESS_AT_FIELD_NUMBER: _builtins.int
     attempt_id: _builtins.str
     attempt_no: _builtins.int
     occurrence_no: _builtins.int
     outcome: _builtins.str
-    """running, succeeded, failed, cancelled, interrupted, abandoned, superseded, late_…"""
+    """running, succeeded, failed, cancelled, interrupted, abandoned, superseded, cancelling, late_…"""
     error: _builtins.str
     answer: _builtins.str
     owner: _builtins.str
+    progress: _builtins.float
+    """How far it is, 0 to 1, and a text, as its function said last while it runs."""
+    progress_text: _builtins.str
     @_builtins.property
     def began_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def ended_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def progress_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -1013,10 +1044,13 @@ class AttemptStatus(_message.Message):
         error: _builtins.str | None = ...,
         answer: _builtins.str | None = ...,
         owner: _builtins.str | None = ...,
+        progress: _builtins.float | None = ...,
+        progress_text: _builtins.str | None = ...,
+        progress_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer", b"_answer", "_error", b"_error", "_owner", b"_owner", "answer", b"answer", "began_at", b"began_at", "deadline", b"deadline", "ended_at", b"ended_at", "error", b"error", "owner", b"owner"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_answer", b"_answer", "_error", b"_error", "_owner", b"_owner", "_progress", b"_progress", "_progress_text", b"_progress_text", "answer", b"answer", "began_at", b"began_at", "deadline", b"deadline", "ended_at", b"ended_at", "error", b"error", "owner", b"owner", "progress", b"progress", "progress_at", b"progress_at", "progress_text", b"progress_text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer", b"_answer", "_error", b"_error", "_owner", b"_owner", "answer", b"answer", "attempt_id", b"attempt_id", "attempt_no", b"attempt_no", "began_at", b"began_at", "deadline", b"deadline", "ended_at", b"ended_at", "error", b"error", "occurrence_no", b"occurrence_no", "outcome", b"outcome", "owner", b"owner"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_answer", b"_answer", "_error", b"_error", "_owner", b"_owner", "_progress", b"_progress", "_progress_text", b"_progress_text", "answer", b"answer", "attempt_id", b"attempt_id", "attempt_no", b"attempt_no", "began_at", b"began_at", "deadline", b"deadline", "ended_at", b"ended_at", "error", b"error", "occurrence_no", b"occurrence_no", "outcome", b"outcome", "owner", b"owner", "progress", b"progress", "progress_at", b"progress_at", "progress_text", b"progress_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answer: _TypeAlias = _typing.Literal["answer"]  # noqa: Y015
     _WhichOneofArgType__answer: _TypeAlias = _typing.Literal["_answer", b"_answer"]  # noqa: Y015
@@ -1024,11 +1058,19 @@ class AttemptStatus(_message.Message):
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
     _WhichOneofReturnType__owner: _TypeAlias = _typing.Literal["owner"]  # noqa: Y015
     _WhichOneofArgType__owner: _TypeAlias = _typing.Literal["_owner", b"_owner"]  # noqa: Y015
+    _WhichOneofReturnType__progress: _TypeAlias = _typing.Literal["progress"]  # noqa: Y015
+    _WhichOneofArgType__progress: _TypeAlias = _typing.Literal["_progress", b"_progress"]  # noqa: Y015
+    _WhichOneofReturnType__progress_text: _TypeAlias = _typing.Literal["progress_text"]  # noqa: Y015
+    _WhichOneofArgType__progress_text: _TypeAlias = _typing.Literal["_progress_text", b"_progress_text"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__answer) -> _WhichOneofReturnType__answer | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__owner) -> _WhichOneofReturnType__owner | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__progress) -> _WhichOneofReturnType__progress | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__progress_text) -> _WhichOneofReturnType__progress_text | None: ...
 
 Global___AttemptStatus: _TypeAlias = AttemptStatus  # noqa: Y015

@@ -50,10 +50,13 @@ class Changed(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _builtins.int
     REPEATED_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
     repeated: _builtins.bool
     """This idempotency key had been applied before: nothing was changed."""
     durability: _builtins.str
     """What a commit of this store survives: local, replicated, …"""
+    asked: _builtins.bool
+    """The attempt in flight was asked to end: see DeleteRequest.running."""
     @_builtins.property
     def action(self) -> _action_pb2.ScheduledAction: ...
     @_builtins.property
@@ -67,10 +70,11 @@ class Changed(_message.Message):
         in_flight: _action_pb2.AttemptStatus | None = ...,
         repeated: _builtins.bool = ...,
         durability: _builtins.str = ...,
+        asked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "in_flight", b"in_flight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "durability", b"durability", "in_flight", b"in_flight", "repeated", b"repeated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "asked", b"asked", "durability", b"durability", "in_flight", b"in_flight", "repeated", b"repeated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -198,19 +202,23 @@ class DeleteRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     IF_MATCH_FIELD_NUMBER: _builtins.int
     BARRIER_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     if_match: _builtins.str
     barrier: _builtins.bool
+    running: _builtins.bool
+    """Ask the attempt under way to end, too; without it, it goes on to its own end."""
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         if_match: _builtins.str | None = ...,
         barrier: _builtins.bool = ...,
+        running: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_if_match", b"_if_match", "if_match", b"if_match"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_match", b"_if_match", "barrier", b"barrier", "id", b"id", "if_match", b"if_match"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_match", b"_if_match", "barrier", b"barrier", "id", b"id", "if_match", b"if_match", "running", b"running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_match: _TypeAlias = _typing.Literal["if_match"]  # noqa: Y015
     _WhichOneofArgType__if_match: _TypeAlias = _typing.Literal["_if_match", b"_if_match"]  # noqa: Y015
@@ -311,12 +319,18 @@ class ListRequest(_message.Message):
     DUE_BEFORE_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    ERROR_CONTAINS_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     id_prefix: _builtins.str
     limit: _builtins.int
     """1 to 1000; 100 if not set. A page that would be larger than 1 MiB has fewer."""
     after: _builtins.str
     """The `next` of a former page."""
+    function: _builtins.str
+    """The function that they call."""
+    error_contains: _builtins.str
+    """The error of the last attempt that ended contains this."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_action_pb2.State.ValueType]:
         """All if empty."""
@@ -335,13 +349,19 @@ class ListRequest(_message.Message):
         due_before: _timestamp_pb2.Timestamp | None = ...,
         limit: _builtins.int | None = ...,
         after: _builtins.str | None = ...,
+        function: _builtins.str | None = ...,
+        error_contains: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_queue", b"_queue", "after", b"after", "due_before", b"due_before", "id_prefix", b"id_prefix", "limit", b"limit", "queue", b"queue"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_error_contains", b"_error_contains", "_function", b"_function", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_queue", b"_queue", "after", b"after", "due_before", b"due_before", "error_contains", b"error_contains", "function", b"function", "id_prefix", b"id_prefix", "limit", b"limit", "queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_queue", b"_queue", "after", b"after", "due_before", b"due_before", "id_prefix", b"id_prefix", "labels", b"labels", "limit", b"limit", "queue", b"queue", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_error_contains", b"_error_contains", "_function", b"_function", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_queue", b"_queue", "after", b"after", "due_before", b"due_before", "error_contains", b"error_contains", "function", b"function", "id_prefix", b"id_prefix", "labels", b"labels", "limit", b"limit", "queue", b"queue", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
+    _WhichOneofReturnType__error_contains: _TypeAlias = _typing.Literal["error_contains"]  # noqa: Y015
+    _WhichOneofArgType__error_contains: _TypeAlias = _typing.Literal["_error_contains", b"_error_contains"]  # noqa: Y015
+    _WhichOneofReturnType__function: _TypeAlias = _typing.Literal["function"]  # noqa: Y015
+    _WhichOneofArgType__function: _TypeAlias = _typing.Literal["_function", b"_function"]  # noqa: Y015
     _WhichOneofReturnType__id_prefix: _TypeAlias = _typing.Literal["id_prefix"]  # noqa: Y015
     _WhichOneofArgType__id_prefix: _TypeAlias = _typing.Literal["_id_prefix", b"_id_prefix"]  # noqa: Y015
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
@@ -350,6 +370,10 @@ class ListRequest(_message.Message):
     _WhichOneofArgType__queue: _TypeAlias = _typing.Literal["_queue", b"_queue"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after) -> _WhichOneofReturnType__after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__error_contains) -> _WhichOneofReturnType__error_contains | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__function) -> _WhichOneofReturnType__function | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__id_prefix) -> _WhichOneofReturnType__id_prefix | None: ...
     @_typing.overload

@@ -13,12 +13,17 @@ from functools import partial
 from types import MappingProxyType
 from uuid import UUID
 
+import msgspec
+
 from gnomon.contracts.env import Env
-from gnomon.contracts.executor import AttemptRequest, Executor
+from gnomon.contracts.executor import ASKED_TO_END, AttemptError, AttemptRequest, Executor
 from gnomon.contracts.observer import Observer
-from gnomon.contracts.store import BegunAttempt, FinishRequest
+from gnomon.contracts.store import BegunAttempt, FinishRequest, SettleRequest
+from gnomon.contracts.traces import Tracing
+from gnomon.model.action import State
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.ids import delivery_key
+from gnomon.model.need import need_of
 from gnomon.model.outcome import (
     Abandoned,
     Cancelled,
@@ -26,6 +31,7 @@ from gnomon.model.outcome import (
     Interrupted,
     Outcome,
     Succeeded,
+    Unserved,
     cut,
 )
 from gnomon.model.spec import Effect, Python, Unreadable
@@ -35,6 +41,7 @@ from gnomon.worker.gates import TargetGate
 
 PATIENCE_S = 2.0  # so long an attempt waits before a target that is at its limit
 LOST = Interrupted(reason="another worker took over", planned=True)
+ENDED = Cancelled(reason="cancelled while it was under way")
 NO_GATES: Mapping[str, TargetGate] = MappingProxyType({})
 
 
@@ -56,6 +63,7 @@ class AttemptRunner:
         self._clock = env.clock
         self._observer = env.observer
         self._send_within_s = send_within.total_seconds()
+        self._tracing = env.tracing
 
     def is_too_late(self, asked_at: float, now: float) -> bool:
         """Whether nothing may be sent any more for a begin that was asked for then."""
@@ -75,8 +83,12 @@ class AttemptRunner:
         if attempt.error is not None:
             self._observer.event("executor_raised", action=begun.id, error=repr(attempt.error))
             outcome = Failed(error=cut(f"{type(attempt.error).__name__}: {attempt.error}"))
-        elapsed = timedelta(seconds=self._clock.monotonic() - asked_at)
-        return finish_of(begun, outcome, ended_after=elapsed)
+        elapsed_s = self._clock.monotonic() - asked_at
+        finish = finish_of(begun, outcome, ended_after=timedelta(seconds=elapsed_s))
+        if isinstance(outcome, Failed):
+            raised = attempt.error or guard.take_error()
+            tell_failure(self._observer, begun, finish, took_s=elapsed_s, raised=raised)
+        return finish
 
     async def _outcome_within(
         self, gate: TargetGate, begun: BegunAttempt, asked_at: float, guard: DeadlineGuard
@@ -100,26 +112,29 @@ class AttemptRunner:
         timeout."""
         timeout_s = begun.spec.timeout.total_seconds()
         waited_s = self._clock.monotonic() - asked_at
+        if (loss := guard.loss()) is not None:  # while it waited for its target
+            return loss
         if waited_s > self._send_within_s or waited_s >= timeout_s:
             return Abandoned()
         if isinstance(begun.spec.action, Unreadable):
             return Failed(error=begun.spec.action.error, retryable=False)
         executor = self._executors.get(type(begun.spec.action))
         if executor is None:
-            kind = type(begun.spec.action).__name__.lower()
-            return Failed(error=f"this worker has no {kind} executor")
+            return Unserved(need_of(begun.spec.action))
         order = order_of(begun, self._installation, timeout_s - waited_s)
         queue = begun.spec.queue
         # It was asked for before it began: so this is a little more than the truth, never less.
         lateness_s = (begun.began_at - begun.scheduled_at).total_seconds() + waited_s
         self._observer.observe("lateness_seconds", lateness_s, queue=queue)
-        guard.watch(order.timeout_s)
+        guard.watch(order.timeout_s, order.raised)
         started = self._clock.monotonic()
         try:
-            return await executor.execute(order)
+            if self._tracing is None:
+                return await executor.execute(order)
+            return await _traced(self._tracing, executor, order, begun, lateness_s)
         except asyncio.CancelledError:
             if guard.has_fired():
-                return guard.loss or Failed(error=f"timed out after {timeout_s:g} s")
+                return guard.loss() or Failed(error=f"timed out after {timeout_s:g} s")
             if guard.is_cancelled:
                 raise
             return Failed(error="cancelled from within: something that it awaited was cancelled")
@@ -127,6 +142,22 @@ class AttemptRunner:
             guard.rest()
             took_s = self._clock.monotonic() - started
             self._observer.observe("attempt_seconds", took_s, queue=queue)
+
+
+async def _traced(
+    tracing: Tracing,
+    executor: Executor,
+    order: AttemptRequest,
+    begun: BegunAttempt,
+    lateness_s: float,
+) -> Outcome:
+    """Execute it in a span, of which its receiver is told."""
+    kind = type(order.effect).__name__.lower()
+    with tracing.trace_attempt(begun, kind=kind, lateness_s=lateness_s) as traced:
+        outcome = await executor.execute(msgspec.structs.replace(order, carrier=traced.carrier))
+        name, error, _ = _told(outcome)
+        traced.finish(name, error)
+        return outcome
 
 
 class DeadlineGuard:
@@ -141,33 +172,58 @@ class DeadlineGuard:
         self._loop = task.get_loop()
         self._deadline: float | None = None  # None: nothing to watch
         self._timer: asyncio.TimerHandle | None = None
-        self._fired = False
-        self.loss: Interrupted | None = None  # why, unless it is the deadline
+        self._fired = 0  # how often, and not taken back yet
+        self._loss: Interrupted | Cancelled | None = None
+        self._raised: AttemptError | None = None
+        self._error: BaseException | None = None
 
-    def watch(self, timeout_s: float) -> None:
-        """An attempt starts; it may take this long."""
-        self.loss = None
+    def watch(self, timeout_s: float, raised: AttemptError | None = None) -> None:
+        """An attempt starts; it may take this long. `raised`: where its error is put."""
+        self._raised = raised
         self._deadline = deadline = self._loop.time() + timeout_s
         if self._timer is None or self._timer.when() > deadline:
             self._set_timer(deadline)
 
+    def loss(self) -> Interrupted | Cancelled | None:
+        """Why the attempt is to end, unless it is the deadline."""
+        return self._loss
+
     def lose(self) -> None:
-        """A newer attempt took this one's place: cancel it, if it is in the executor."""
+        """A newer attempt took this one's place: cancel it, or never let it into its executor."""
+        self._loss = LOST
         if self._deadline is not None:
-            self.loss = LOST
-            self._fire()
+            self._deadline = None
+            self._fire(LOST.reason)
+
+    def end(self) -> None:
+        """Its action was cancelled: ask it to end. Who does not is cancelled at its deadline."""
+        if self._loss is None:
+            self._loss = ENDED
+            if self._deadline is not None:
+                self._fire(ASKED_TO_END)
 
     def rest(self) -> None:
         """The attempt has ended, perhaps by swallowing this guard's cancellation."""
         self._deadline = None
         self.has_fired()
+        if self._raised is not None:
+            self._error, self._raised = self._raised.take(), None
 
     def has_fired(self) -> bool:
         """Whether the cancellation that just arrived is this guard's; then it is taken back."""
         if not self._fired:
             return False
-        self._fired = False
-        return self._task.uncancel() == 0
+        fired, self._fired = self._fired, 0
+        return min(self._task.uncancel() for _ in range(fired)) == 0
+
+    def take_error(self) -> BaseException | None:
+        """What the attempt raised, if it did; kept here no longer."""
+        error, self._error = self._error, None
+        return error
+
+    def clear(self) -> None:
+        """The next attempt has not lost anything."""
+        self._loss = None
 
     @property
     def is_cancelled(self) -> bool:
@@ -191,20 +247,24 @@ class DeadlineGuard:
         if self._loop.time() < self._deadline:
             self._set_timer(self._deadline)
             return
-        self._fire()
-
-    def _fire(self) -> None:
         self._deadline = None
-        self._fired = True
-        self._task.cancel()
+        self._fire("timed out")
+
+    def _fire(self, reason: str) -> None:
+        self._fired += 1
+        self._task.cancel(reason)
 
 
 def holder_of(begun: BegunAttempt) -> Holder:
     """Whom to name if this attempt holds the event loop."""
-    effect = begun.spec.action
-    kind = type(effect).__name__.lower()
-    name = f"function {effect.function}" if isinstance(effect, Python) else kind
+    name = effect_text(begun.spec.action)
     return Holder(name, f"action {begun.id}, attempt {begun.status.attempts}")
+
+
+def effect_text(effect: Effect) -> str:
+    """`function welcome`, `http`: what people call it."""
+    kind = type(effect).__name__.lower()
+    return f"function {effect.function}" if isinstance(effect, Python) else kind
 
 
 def order_of(begun: BegunAttempt, installation: UUID, timeout_s: float) -> AttemptRequest:
@@ -244,7 +304,46 @@ def finish_of(begun: BegunAttempt, outcome: Outcome, *, ended_after: timedelta) 
         error=error,
         answer=answer,
         ended_at=now,
+        need=outcome.need if isinstance(outcome, Unserved) else "",
     )
+
+
+def tell_failure(
+    observer: Observer,
+    begun: BegunAttempt,
+    finish: FinishRequest,
+    *,
+    took_s: float,
+    raised: BaseException | None,
+) -> None:
+    """An attempt failed; if it was the last one, its action is dead."""
+    verdict = finish.verdict
+    observer.event(
+        "action_dead" if verdict.state is State.DEAD else "attempt_failed",
+        effect=holder_of(begun).name,
+        action=begun.id,
+        attempt_no=begun.status.attempts,
+        queue=begun.spec.queue,
+        took_s=round(took_s, 3),
+        error=finish.error,
+        next_at=None if verdict.scheduled_at is None else verdict.scheduled_at.isoformat(),
+        exc_info=raised,
+    )
+
+
+def tell_settled(observer: Observer, settle: SettleRequest) -> None:
+    """Say so, if a row that nobody finished is dead, or will never be due again."""
+    lapsed, verdict = settle.lapsed, settle.verdict
+    tell_undecidable(observer, lapsed.id, verdict)
+    if verdict.state is State.DEAD:
+        observer.event(
+            "action_dead",
+            effect=effect_text(lapsed.spec.action),
+            action=lapsed.id,
+            attempt_no=lapsed.status.attempts,
+            queue=lapsed.spec.queue,
+            error=verdict.reason or settle.reason,
+        )
 
 
 def tell_undecidable(observer: Observer, action: str, verdict: Verdict) -> None:
@@ -266,3 +365,5 @@ def _told(outcome: Outcome) -> tuple[str, str | None, str | None]:
             return "interrupted", reason, None
         case Abandoned(reason=reason):
             return "abandoned", reason, None
+        case Unserved():
+            return "unserved", None, None

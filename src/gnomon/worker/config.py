@@ -9,7 +9,11 @@ from types import MappingProxyType
 
 from gnomon.lease import LeaseTerms
 from gnomon.model.constant import CONSTANT
-from gnomon.model.errors import ConfigurationError
+from gnomon.model.errors import ConfigurationError, short
+from gnomon.model.ids import NAME_PATTERN, NAME_RULE
+from gnomon.model.offer import Offer
+
+ONLY_QUEUES = "worker.only_queues"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +23,7 @@ class WorkerConfig:
     concurrency: int = 100  # attempts at once, per queue and process
     attempts_max: int = 0  # of all queues at once, per process; 0: ten times worker.concurrency
     queues: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # exceptions
+    only_queues: tuple[str, ...] = ()  # the queues that it serves; none named: all
     heartbeat: timedelta = timedelta(milliseconds=500)  # how often leases are prolonged
     lease: timedelta = timedelta(seconds=10)  # a shard whose owner was silent for so long is free
     grace: timedelta = timedelta(seconds=5)  # a reservation outlasts its attempt by this
@@ -41,7 +46,7 @@ class WorkerConfig:
     silent: timedelta = field(default=timedelta(milliseconds=1500), metadata=CONSTANT)
     # Bounds of one statement: of its time, its locks and its memory.
     begin_batch: int = field(default=2_000, metadata=CONSTANT)
-    move_batch: int = field(default=1_000, metadata=CONSTANT)  # rows a shard
+    move_batch: int = field(default=2_000, metadata=CONSTANT)
     finish_batch: int = field(default=1_000, metadata=CONSTANT)
 
     def __post_init__(self) -> None:
@@ -49,6 +54,7 @@ class WorkerConfig:
         for name, value in self.queues.items():
             _at_least(f"worker.queues.{name}", value, 0)
         _at_least("worker.attempts_max", self.attempts_max, 0)
+        self._check_only_queues()
         if self.heartbeat * 3 > self.lease:
             raise ConfigurationError("worker.heartbeat", "must be at most a third of worker.lease")
         if self.step_down + self.heartbeat * 2 > self.lease:
@@ -57,6 +63,13 @@ class WorkerConfig:
         if self.silent < self.heartbeat * 2:
             most = f"{self.silent.total_seconds() / 2:g} s"
             raise ConfigurationError("worker.heartbeat", f"must be at most {most}")
+
+    def _check_only_queues(self) -> None:
+        for name in self.only_queues:
+            if not NAME_PATTERN.fullmatch(name):
+                raise ConfigurationError(ONLY_QUEUES, f"{short(name)}: a name {NAME_RULE}")
+            if self.queues.get(name) == 0:
+                raise ConfigurationError(ONLY_QUEUES, f"has {name}, and worker.queues.{name} is 0")
 
     @property
     def lease_terms(self) -> LeaseTerms:
@@ -74,7 +87,15 @@ class WorkerConfig:
 
     def concurrency_of(self, queue: str) -> int:
         """How many attempts of a queue this process performs at once; 0: none of that queue."""
+        if self.only_queues and queue not in self.only_queues:
+            return 0
         return self.queues.get(queue, self.concurrency)
+
+    @property
+    def offer(self) -> Offer:
+        """The queues that it serves, for the others."""
+        never = tuple(sorted(name for name, slots in self.queues.items() if not slots))
+        return Offer(only=self.only_queues, never=never)
 
 
 def _at_least(path: str, value: int, least: int) -> None:

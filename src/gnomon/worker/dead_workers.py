@@ -29,7 +29,7 @@ from gnomon.model.effects import ends_with_process
 from gnomon.model.limits import LimitKind
 from gnomon.model.outcome import Interrupted
 from gnomon.model.transition import decide
-from gnomon.worker.attempt import tell_undecidable
+from gnomon.worker.attempt import tell_settled
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.pump import Pump
@@ -138,8 +138,9 @@ class DeadWorkers:
     async def _settle(self, orphans: Sequence[LapsedRow]) -> int:
         settlements = [_settlement(orphan) for orphan in orphans]
         for one in settlements:
-            tell_undecidable(self._observer, one.lapsed.id, one.verdict)
+            tell_settled(self._observer, one)
         applied, now = await self._store.work.settle(settlements), self._clock.monotonic()
+        self._pump.tally.settled(settlements[:applied])
         if applied < len(orphans):  # somebody has a row of theirs locked: with the next look
             self._again_at |= {_owner_of(orphan): now for orphan in orphans}
         self._pump.timeline.rechecks.hurry({orphan.shard for orphan in orphans}, now)

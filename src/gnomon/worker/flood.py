@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from gnomon.contracts.clock import Clock
 from gnomon.contracts.store import HeldShard, MoveResult, WorkStore
 
+MOMENT_S = 0.05
 PATIENCE_S = 0.1
 PATIENCE_SWIFT_S = 1.0
 SWIFT_ROWS = 32
@@ -28,6 +29,12 @@ class Flood:
         self._clock = clock
         self._since: float | None = None
         self._swift_until = 0.0
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether something has been waiting for a moment."""
+        since = self._since
+        return since is not None and self._clock.monotonic() - since >= MOMENT_S
 
     def end(self) -> None:
         """Nothing waits."""

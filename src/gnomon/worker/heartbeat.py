@@ -42,6 +42,7 @@ class Heartbeat:
         self._observer = observer
         self._felt = felt
         self._watchdog = watchdog
+        self._is_failing = False
 
     async def beat_in_loop(self, store: Store) -> None:
         """Beat on the caller's own loop until cancelled."""
@@ -104,13 +105,19 @@ class Heartbeat:
             try:
                 return await open_store()
             except Unavailable as exc:
+                self._is_failing = True
                 self._observer.event("heartbeat_failed", error=str(exc))
                 await asyncio.sleep(self._interval_s)
 
     async def _beat(self, store: Store) -> HeartbeatResult | None:
         try:
-            return await self._leases.beat(store.leases)
+            pulse = await self._leases.beat(store.leases)
         except Unavailable as exc:
+            self._is_failing = True
             self._observer.count("store_errors", operation="heartbeat")
             self._observer.event("heartbeat_failed", error=str(exc))
             return None
+        if self._is_failing:
+            self._is_failing = False
+            self._observer.event("heartbeat_resumed")
+        return pulse

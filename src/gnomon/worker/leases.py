@@ -26,6 +26,8 @@ from gnomon.lease import LockWatch
 from gnomon.model.errors import Unavailable
 from gnomon.worker.config import WorkerConfig
 
+SHARDS_SHOWN = 8  # in a line of the log
+
 
 @dataclass(slots=True)
 class _Held:
@@ -59,12 +61,14 @@ class WorkerLeases:
         self._clock = env.clock
         self._entropy = env.entropy
         self._observer = env.observer
+        self._stolen: list[ShardLock] = []  # and not told yet
         self._held: dict[int, _Held] = {}  # changed by the loop's thread only
         self._watches: dict[int, LockWatch] = {}
         self._free: set[int] = set()  # at the last look for silent owners
         self._given_back: list[HeldShard] = []  # and not known to be released yet
         self._alive = 1
         self._left = threading.Event()  # the heartbeat looks at it from its own thread
+        self._offer = config.offer
         self.ticked_at = env.clock.monotonic()  # the loop's own sign of life, see `beat`
 
     def __repr__(self) -> str:
@@ -127,6 +131,7 @@ class WorkerLeases:
             holdings=[held.holding for held in beaten],
             alive_for=self._config.lease,
             process=self._process,
+            offer=self._offer,
         )
         if self._left.is_set():  # meanwhile: the beat has made it one of the living again
             await store.remove_worker(self.worker)
@@ -155,8 +160,9 @@ class WorkerLeases:
         ]
         for shard in lost:
             self._drop(shard)
-            self._observer.count("leases_lost")
-            self._observer.event("lease_lost", shard=shard)
+        if lost:
+            self._observer.count("leases_lost", len(lost))
+            self._observer.event("leases_lost", count=len(lost), shards=shards_text(lost))
         return lost
 
     def lose(self, count: int) -> None:
@@ -203,6 +209,7 @@ class WorkerLeases:
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Unavailable):
                 raise answer
+        self._tell_stolen()
         return [answer for answer in answers if isinstance(answer, HeldShard)]
 
     def silent(self, locks: Sequence[ShardLock]) -> list[ShardLock]:
@@ -232,6 +239,10 @@ class WorkerLeases:
         self._watch(locks)
         return locks
 
+    def tell_needs(self, needs: tuple[str, ...]) -> None:
+        """Of the needs that rows have, it serves these: its heartbeats say so."""
+        self._offer = msgspec.structs.replace(self._offer, needs=needs)
+
     async def leave(self) -> None:
         """Give everything back and say goodbye: no more heartbeats, so the others share anew."""
         self._left.set()
@@ -250,10 +261,20 @@ class WorkerLeases:
         if held is None:
             return None
         if lock.lease_guid is not None and not is_repeat:
-            self._observer.count("leases_stolen")
-            self._observer.event("lease_stolen", shard=lock.shard, owner=lock.owner)
+            self._stolen.append(lock)
         self._held[held.shard] = _Held(held, self._terms.trusted_until(started), started)
         return held
+
+    def _tell_stolen(self) -> None:
+        """One line for all that were taken at once, however many shards they had."""
+        stolen, self._stolen = self._stolen, []
+        if stolen:
+            owners = sorted({lock.owner or "" for lock in stolen})
+            shards = shards_text([lock.shard for lock in stolen])
+            self._observer.count("leases_stolen", len(stolen))
+            self._observer.event(
+                "leases_stolen", count=len(stolen), owners=", ".join(owners), shards=shards
+            )
 
     def _watch(self, locks: Sequence[ShardLock]) -> None:
         now = self._clock.monotonic()
@@ -267,3 +288,10 @@ class WorkerLeases:
     def _drop(self, shard: int) -> None:
         """This worker has the shard no more."""
         self._held.pop(shard, None)
+
+
+def shards_text(shards: Sequence[int]) -> str:
+    """`3, 17, 40`, and how many more."""
+    shown = ", ".join(str(shard) for shard in sorted(shards)[:SHARDS_SHOWN])
+    more = len(shards) - SHARDS_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -39,6 +39,7 @@ class AttemptLimits:
         self._waiters = TargetWaiters(config.concurrency_of)
         self._version: int | None = None  # of the limits that are known; None: nothing is
         self._part = 0.0
+        self._shards_held = 0  # by all processes, when it was said last
         self._requests: dict[LimitKey, LimitRequest] = {}  # the last ones
         self._changed = changed
         self.limiter = Limiter(
@@ -52,16 +53,24 @@ class AttemptLimits:
 
     def note_heartbeat(self, heartbeat: HeartbeatResult, held: int) -> None:
         """What a heartbeat said: whether limits were changed, and this process's part of rates."""
-        shards_held = heartbeat.shards_held
-        part = min(1.0, held / shards_held) if shards_held else 0.0
-        if part != self._part:
-            self._part = part
-            for gate in self._gates():
-                gate.change(gate.limit, part)
+        self._shards_held = shards_held = heartbeat.shards_held
+        self._change_part(min(1.0, held / shards_held) if shards_held else 0.0)
         if self._version is None and heartbeat.limits_version == 0:
             self._version = 0  # there never was a limit
         elif heartbeat.limits_version != self._version:
             self.limiter.read_soon()
+
+    def note_given_back(self, held: int) -> None:
+        """So many shards are left. The part of the others is their next owners' from now on, not
+        from the next heartbeat on: until then both would use it."""
+        if self._shards_held:
+            self._change_part(min(self._part, held / self._shards_held))
+
+    def _change_part(self, part: float) -> None:
+        if part != self._part:
+            self._part = part
+            for gate in self._gates():
+                gate.change(gate.limit, part)
 
     @property
     def are_known(self) -> bool:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
 from uuid import UUID
 
 from gnomon.boundary import Round
@@ -21,14 +19,15 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.store import (
     BeginRequest,
     BeginResult,
-    BegunAttempt,
     HeldShard,
     Lane,
     MoveResult,
     WorkStore,
 )
 from gnomon.model.errors import Unavailable
-from gnomon.worker.attempt import tell_undecidable
+from gnomon.worker.attempt import tell_settled
+from gnomon.worker.attempt_tally import AttemptTally
+from gnomon.worker.begin_calls import BeginCalls
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.flood import Flood
 from gnomon.worker.late_commits import EARLIEST, LateCommits, ShardsToRescan
@@ -36,10 +35,8 @@ from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.reservations import Reservations
 from gnomon.worker.settlement import settlement_of
-from gnomon.worker.slots import SlotHold, Slots
+from gnomon.worker.slots import Slots
 from gnomon.worker.timeline import Timeline
-
-T = TypeVar("T")
 
 BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
 LAPSED_MAX = 1_000
@@ -48,6 +45,12 @@ ADMITTED_PART = 12  # of the free slots one in so many is for arrivals, while a 
 QUEUE_DEFAULT = "default"
 NAP_S = 0.001  # between two looks at something that should have been due
 FRESH_FOR = timedelta(seconds=90)  # so long a former owner's results may come in
+NEWEST_EVERY_S = 0.05
+NEWEST_SELDOM = 10  # the look takes at most one part in so many of the time,
+NEWEST_PAUSE_MAX_S = 0.2  # unless others keep the machine busy: then what is due now comes first
+NEWEST_MAX = 16_000  # arrivals looked at so often, behind a flood of older ones
+
+MakeDemand = Callable[[Lane, int], BeginRequest]  # of a lane and a number of rows
 
 
 class Pump:
@@ -63,6 +66,7 @@ class Pump:
         reservations: Reservations,
         config: WorkerConfig,
         env: Env,
+        serves: Callable[[Lane], bool] = lambda _: True,
     ) -> None:
         self._reservations = reservations
         self._store = store
@@ -71,16 +75,21 @@ class Pump:
         self._recorder = recorder
         self._config = config
         self._clock = env.clock
-        self._entropy = env.entropy
         self._observer = env.observer
-        self.timeline = Timeline()
+        self.tally = tally = AttemptTally()
+        self.begins = BeginCalls(
+            store, owner=leases.owner, slots=slots, config=config, env=env, tally=tally
+        )
+        self.timeline = Timeline(serves)
         self.time = DatabaseClock(env.clock)
         self._late_commits = LateCommits()
         self._rescans = ShardsToRescan()
         self._arrivals: set[int] = set()
         self._lapsing: set[int] = set()
+        self._unserved: set[int] = set()
         self._flood = Flood(store, env.clock)
         self._is_admitting = False  # arrivals had their part the last time
+        self._newest_at = 0.0  # when the newest arrivals may be looked at again
         self._wake = asyncio.Event()
         self._poll_at = 0.0
         self._survey_at = 0.0
@@ -97,6 +106,13 @@ class Pump:
         """Something changed: a slot is free, a time is known."""
         self._wake.set()
 
+    def note_unserved(self, shards: Collection[int]) -> None:
+        """Rows are due in these shards that this worker does not serve: they may have expired, and
+        nobody but the owner of a shard passes over what has."""
+        self._unserved.update(shards)
+        if shards:
+            self._wake.set()
+
     async def adopt(self, holdings: Sequence[HeldShard]) -> None:
         """Shards were taken: learn what is in them."""
         shards, asked = [held.shard for held in holdings], self.timeline.asked()
@@ -110,6 +126,7 @@ class Pump:
             self.timeline.forget(shard)
             self._arrivals.discard(shard)
             self._lapsing.discard(shard)
+            self._unserved.discard(shard)
         self._rescans.drop(shards)
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -133,6 +150,7 @@ class Pump:
         await self._look_around()
         try:
             await self._admit()
+            await self._admit_newest()
             begun = await self._begin()  # before the rest: what waits longer is older
             more = await self._move()
         except Unavailable:
@@ -215,7 +233,7 @@ class Pump:
             return False  # soon there will be room: it is no flood
         room = self._room()
         is_flooded = await self._flood.is_to_be_moved(holdings)
-        if is_flooded or (not room and self._slots.is_limited):
+        if is_flooded or (not room and (self._slots.is_limited or not self._queues())):
             self._arrivals.clear()
             room = {}
         elif room:
@@ -244,6 +262,22 @@ class Pump:
         self._arrivals.difference_update(held.shard for held in holdings)
         self._note_moved(await self._moved(holdings, room, first=True), holdings)
 
+    async def _admit_newest(self) -> None:
+        """While more waits than one step moves, look at what came last, too: an import of a million
+        actions for next month must not hold up one that is due now."""
+        now = self._clock.monotonic()
+        if not self._flood.is_lasting or now < self._newest_at:
+            return
+        holdings = [held for held in self._leases.trusted() if held.shard in self._arrivals]
+        room = {queue: -(-free // ADMITTED_PART) for queue, free in self._room().items()}
+        if not holdings or not room or not self._slots.is_open:
+            return
+        limit = max(1, NEWEST_MAX // len(holdings))
+        self._note_rows(await self.begins.begin_newest(holdings, room=room, limit=limit))
+        took_s = self._clock.monotonic() - now
+        pause_s = min(took_s * NEWEST_SELDOM, NEWEST_PAUSE_MAX_S)
+        self._newest_at = now + max(NEWEST_EVERY_S, pause_s, 2 * took_s)
+
     async def _moved(
         self, holdings: Sequence[HeldShard], room: Mapping[str, int], *, first: bool = False
     ) -> MoveResult:
@@ -251,7 +285,8 @@ class Pump:
         try:
             if room:
                 return await self._arrive(lowered, room, first=first)
-            return await self._store.move(lowered, limit=self._config.move_batch)
+            limit = max(1, self._config.move_batch // len(lowered))
+            return await self._store.move(lowered, limit=limit)
         except Unavailable:
             # It may be looking back that takes too long: it must not be all that is tried.
             self._rescans.drop([held.shard for held in holdings])
@@ -261,55 +296,40 @@ class Pump:
         self.time.observe(moved.now)
         marks = self._rescans.noted(holdings, moved)
         self._leases.mark((shard, self._late_commits.bound(mark)) for shard, mark in marks.items())
+        self._note_rows(moved)
+        if moved.more:
+            self._arrivals.update(held.shard for held in holdings)
+        self._flood.note(moved, is_more=bool(self._arrivals))
+
+    def _note_rows(self, moved: MoveResult) -> None:
         for lane, at in moved.lanes.items():
             self.timeline.note(lane, at)
         if moved.count:
             self._observer.count("actions_moved", moved.count)
-        if moved.more:
-            self._arrivals.update(held.shard for held in holdings)
-        self._flood.note(moved, is_more=bool(self._arrivals))
 
     def _room(self) -> dict[str, int]:
         """Free slots for what is due on arrival."""
         if self._recorder.backlog >= BACKLOG_MAX:
             return {}
-        queues = {QUEUE_DEFAULT, *(lane.queue for lane in self.timeline.lanes())}
-        return self._slots.share(queues, self._slots.free)
+        return self._slots.share(self._queues(), self._slots.free)
+
+    def _queues(self) -> set[str]:
+        """Queues that it serves, as far as they are known; a worker need not serve `default`."""
+        named = {QUEUE_DEFAULT, *self._config.only_queues}
+        served = {name for name in named if self._config.concurrency_of(name)}
+        return served.union(lane.queue for lane in self.timeline.lanes())
 
     async def _arrive(
         self, holdings: Sequence[HeldShard], room: Mapping[str, int], *, first: bool
     ) -> MoveResult:
         """The short way: move and begin in one step."""
         total = min(sum(room.values()), self._config.begin_batch)
-        promise = self._slots.promise(room, first=first)
         limit = max(1, total // len(holdings))
         try:
-            return await self._seen_through(self._arrived(holdings, room, limit, promise))
-        finally:
-            promise.close()
-
-    async def _arrived(
-        self, holdings: Sequence[HeldShard], room: Mapping[str, int], limit: int, promise: SlotHold
-    ) -> MoveResult:
-        batch, asked_at = self._entropy.token(), self._clock.monotonic()
-        try:
-            arrived = await self._store.move_and_begin(
-                holdings,
-                limit=limit,
-                room=room,
-                batch=batch,
-                owner=self._leases.owner,
-                grace=self._config.grace,
-                window=self._config.window,
-            )
+            return await self.begins.move_and_begin(holdings, room=room, limit=limit, first=first)
         except Unavailable:
             self._arrivals.update(held.shard for held in holdings)
-            with suppress(Unavailable):
-                shards = {held.shard for held in holdings}
-                self._take(await self._store.find_begun(shards, batch=batch), asked_at, promise)
             raise
-        self._take(arrived.begun, asked_at, promise)
-        return arrived.moved
 
     # -- beginning --------------------------------------------------------------------------------
 
@@ -319,7 +339,7 @@ class Pump:
             return False
         asked = self.timeline.asked()
         try:
-            result = await self.begin(demands)
+            result = await self.begins.begin(demands)
         except Unavailable:
             self._lapsing.update(demand.lane.shard for demand in demands)
             raise
@@ -327,70 +347,29 @@ class Pump:
         self._flood.note_begun(len(result.begun))
         return bool(result.begun)
 
-    async def begin(self, demands: Sequence[BeginRequest]) -> BeginResult:
-        """Begin, and hand what was begun to the slots."""
-        promised: Counter[str] = Counter()
-        for demand in demands:
-            promised[demand.lane.queue] += demand.limit
-        promise = self._slots.promise(promised)
-        try:
-            return await self._seen_through(self._begin_and_take(demands, promise))
-        finally:
-            promise.close()
-
-    async def _seen_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Let a shutdown not cut a begin short: what the store began must be performed or handed
-        back, and only its answer says what that is."""
-        call = asyncio.create_task(work, name="begin")
-        try:
-            return await asyncio.shield(call)
-        except asyncio.CancelledError:
-            await asyncio.wait([call], timeout=self._config.drain.total_seconds())
-            if not call.cancel() and not call.cancelled():
-                call.exception()  # seen, and of no use any more
-            raise
-
-    async def _begin_and_take(
-        self, demands: Sequence[BeginRequest], promise: SlotHold
-    ) -> BeginResult:
-        batch, asked_at = self._entropy.token(), self._clock.monotonic()
-        try:
-            result = await self._store.begin(
-                demands,
-                batch=batch,
-                owner=self._leases.owner,
-                grace=self._config.grace,
-                window=self._config.window,
-                silent=self._config.silent,
-            )
-        except Unavailable:
-            # What it began may still be performed, if it is found.
-            with suppress(Unavailable):
-                shards = {demand.lane.shard for demand in demands}
-                self._take(await self._store.find_begun(shards, batch=batch), asked_at, promise)
-            raise
-        self._take(result.begun, asked_at, promise)
-        return result
-
-    def _take(self, begun: Sequence[BegunAttempt], asked_at: float, promise: SlotHold) -> None:
-        """Hand begun attempts to the slots that were promised to them."""
-        promise.close()
-        for queue, count in self._slots.take(begun, asked_at, first=promise.first).items():
-            self._observer.count("attempts_begun", count, queue=queue)
-        if begun:
-            self._observer.observe("begin_batch", len(begun))
-
     def _demands(self) -> list[BeginRequest]:
         """Which lanes to begin from, and how much."""
         if self._recorder.backlog >= BACKLOG_MAX:
             return []
         due = self.timeline.due(self.time.now(), self._clock.monotonic())
-        return self.share_out([lane for lane in due if self._is_held(lane)])
+        return self._share_out([lane for lane in due if self._is_held(lane)], self._demand)
 
-    def share_out(self, lanes: Sequence[Lane], *, helping: bool = False) -> list[BeginRequest]:
+    async def begin_in(self, lanes: Collection[Lane], demand_of: MakeDemand) -> int:
+        """Begin in lanes of shards that others hold; how many. One priority after the other, while
+        there is room: rows of the first may be held."""
+        left = sorted(lanes, key=lambda lane: lane.priority)
+        begun = 0
+        while demands := self._share_out(left, demand_of):
+            asked = {demand.lane for demand in demands}
+            left = [lane for lane in left if lane not in asked]
+            begun += len((await self.begins.begin(demands)).begun)
+            self.wake()  # it may have found no room because of this
+        return begun
+
+    def _share_out(self, lanes: Sequence[Lane], demand_of: MakeDemand) -> list[BeginRequest]:
         """Give the free slots of each queue to its lanes: those of its first priority only.
 
-        The lanes come in order of priority. `helping`: they are of shards that others hold.
+        The lanes come in order of priority.
         """
         demands: list[BeginRequest] = []
         by_queue: dict[str, list[Lane]] = {}
@@ -398,19 +377,14 @@ class Pump:
             by_queue.setdefault(lane.queue, []).append(lane)
         for queue, free in self._slots.share(by_queue, self._slots.ask).items():
             batch = min(free, self._config.begin_batch)
-            demands += self._shared(by_queue[queue], batch, helping=helping)
+            demands += self._shared(by_queue[queue], batch, demand_of)
         return demands
 
-    def _shared(self, lanes: list[Lane], free: int, *, helping: bool) -> list[BeginRequest]:
+    def _shared(self, lanes: list[Lane], free: int, demand_of: MakeDemand) -> list[BeginRequest]:
         first = self.timeline.rechecks.first(lanes, free, self._clock.monotonic())
         share, rest = divmod(free, len(first))
         limits = [share + (index < rest) for index in range(len(first))]
-        if helping:
-            return [
-                BeginRequest(lane=lane, lease_guid=None, limit=limit, hasty=True)
-                for lane, limit in zip(first, limits, strict=True)
-            ]
-        return [self._demand(lane, limit) for lane, limit in zip(first, limits, strict=True)]
+        return [demand_of(lane, limit) for lane, limit in zip(first, limits, strict=True)]
 
     def _demand(self, lane: Lane, limit: int) -> BeginRequest:
         """From where the lane's live rows begin, or from where rows were passed over."""
@@ -461,6 +435,7 @@ class Pump:
     async def _settle(self) -> bool:
         """Close interrupted attempts, pass over expired occurrences, drop what old generations
         left; True if there may be more of it at once."""
+        await self._settle_unserved()
         holdings = [held for held in self._leases.trusted() if held.shard in self._lapsing]
         self._lapsing.clear()
         if not holdings:
@@ -471,15 +446,25 @@ class Pump:
             self._lapsing.update(held.shard for held in holdings)
         return more
 
+    async def _settle_unserved(self) -> None:
+        """These shards are looked at about once a second, so nothing is done that walks over rows
+        which wait."""
+        shards = self._unserved - self._lapsing
+        self._unserved.clear()
+        holdings = [held for held in self._leases.trusted() if held.shard in shards]
+        if holdings and await self._settle_lapsed(holdings):
+            self.note_unserved({held.shard for held in holdings})
+
     async def _settle_lapsed(self, holdings: Sequence[HeldShard]) -> bool:
         lapsed_rows = await self._store.list_lapsed(holdings, limit=LAPSED_MAX)
         others = await self._reservations.keep_own(lapsed_rows)
         settlements = [settlement_of(lapsed) for lapsed in others]
         for settle in settlements:
-            tell_undecidable(self._observer, settle.lapsed.id, settle.verdict)
+            tell_settled(self._observer, settle)
         if not settlements:
             return False
         applied = await self._store.settle(settlements)
+        self.tally.settled(settlements[:applied])
         self._observer.event("settled", found=len(lapsed_rows), applied=applied)
         if applied:
             shards = {settlement.lapsed.shard for settlement in settlements}

@@ -22,7 +22,7 @@ from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import BegunAttempt, FinishRequest
 from gnomon.model.outcome import Abandoned, Interrupted, Outcome
-from gnomon.worker.attempt import AttemptRunner, DeadlineGuard, finish_of
+from gnomon.worker.attempt import ENDED, AttemptRunner, DeadlineGuard, finish_of
 from gnomon.worker.gates import QueueGate
 
 AHEAD_FOR_S = 0.3  # begin ahead what is finished in this time: slots and database overlap
@@ -33,6 +33,7 @@ TOOK_WEIGHT = 0.05  # of the latest attempt in the smoothed duration
 TOOK_MIN_S = 1e-6
 SHUT_DOWN = "the worker was shut down"
 BREATH_EVERY = 64  # attempts that never waited, before the loop gets its turn
+UNSENT = ("abandoned", "unserved")
 NO_GATES: Mapping[str, QueueGate] = MappingProxyType({})
 
 
@@ -294,6 +295,17 @@ class Slots:
                 if begun.attempt_id in lost:
                     self._guards[task].lose()
 
+    def end(self, cancelled: Collection[UUID]) -> None:
+        """The actions of these were cancelled: those that wait for a slot get none, and the others
+        are asked to end, once each."""
+        for queue in self._queues.values():
+            for waiting in [one for one in queue.waiting if one[0].attempt_id in cancelled]:
+                queue.waiting.remove(waiting)
+                self._cut_short(queue, *waiting, ENDED)
+            for task, (begun, _) in queue.performing.items():
+                if begun.attempt_id in cancelled:
+                    self._guards[task].end()
+
     def tidy(self) -> dict[str, int]:
         """Hand back what waited too long for its slot, forget queues that are idle; returns how
         many attempts each queue performs, the last time for those forgotten."""
@@ -341,7 +353,8 @@ class Slots:
                 started = self._clock.monotonic()
                 finish = await self._performer.perform(begun, asked_at, guard)
                 del queue.performing[task]
-                if finish.outcome != "abandoned":
+                guard.clear()
+                if finish.outcome not in UNSENT:
                     queue.count_end(started, self._clock.monotonic())
                 self._end(queue, begun, finish)
                 performed += 1

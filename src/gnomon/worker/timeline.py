@@ -1,14 +1,14 @@
 """What is due next, in memory, for the shards this worker holds.
 
-The timeline knows lanes, not rows: for each (shard, queue, priority) the earliest time at which
-a row may be due. That is enough to sleep until exactly then and to ask the store for the right
-lanes; the rows stay in the database, so a million pending actions cost this process nothing.
+The timeline knows lanes, not rows: for each (shard, queue, priority, need) the earliest time at
+which a row may be due. That is enough to sleep until exactly then and to ask the store for the
+right lanes; the rows stay in the database, so a million pending actions cost this process nothing.
 Being wrong is harmless: too early costs one empty question, too late is mended by the survey.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
 from gnomon.contracts.store import Lane
@@ -20,7 +20,8 @@ NOTED_MAX = 64  # notes kept a lane while a question about it is out; more are d
 class Timeline:
     """The earliest due time of every lane of the held shards."""
 
-    def __init__(self) -> None:
+    def __init__(self, serves: Callable[[Lane], bool] = lambda _: True) -> None:
+        self._serves = serves  # of lanes that this worker does not begin in it knows nothing
         self._due: dict[Lane, datetime] = {}
         self._since: dict[Lane, datetime] = {}  # no row is due before this, but for `rechecks`
         self.rechecks = LaneRechecks()
@@ -32,6 +33,8 @@ class Timeline:
 
     def note(self, lane: Lane, at: datetime) -> None:
         """A row of the lane is due at `at`; others may be due earlier."""
+        if not self._serves(lane):
+            return
         self._notes += 1
         noted = self._noted.setdefault(lane, [])
         noted.append((self._notes, at))
@@ -88,7 +91,7 @@ class Timeline:
                 self.rechecks.clear(lane)
                 self.settle(lane, None, asked=asked)
         for lane, at in lanes.items():
-            if not self.is_passed(lane, at):
+            if self._serves(lane) and not self.is_passed(lane, at):
                 self.rechecks.clear(lane)
                 self.settle(lane, at, asked=asked)
 

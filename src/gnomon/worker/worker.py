@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from uuid import UUID
 
 from gnomon.boundary import Round
@@ -28,9 +29,12 @@ from gnomon.model.spec import Effect
 from gnomon.model.upkeep import rest_after
 from gnomon.telemetry.watchdog import Watchdog
 from gnomon.worker.attempt import AttemptRunner, tell_undecidable
+from gnomon.worker.attempt_tally import TallyKeeper
+from gnomon.worker.cancellations import Cancellations
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.dead_workers import DeadWorkers
 from gnomon.worker.gates import QueueGate, TargetGate
+from gnomon.worker.guest import Guest, Served, helper_demand
 from gnomon.worker.heartbeat import Heartbeat, OpenStore
 from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.limits import AttemptLimits
@@ -38,6 +42,7 @@ from gnomon.worker.pump import Pump
 from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.reservations import Reservations
 from gnomon.worker.slots import Slots
+from gnomon.worker.unserved import NOBODY, UnservedTeller
 
 Services = list[tuple[str, Coroutine[None, None, None]]]
 
@@ -45,7 +50,6 @@ HELP_EVERY_S = 0.5
 PURGE_LIMIT = 5_000
 EXAMINE_SELDOM = 100  # the doctor takes a hundredth of the time at most
 LEAVE_S = 2.0
-NOBODY = UUID(int=0)
 OWNER_DIGITS = 12
 
 
@@ -69,7 +73,8 @@ class Worker:
         self._store = store
         self._config = config = config or WorkerConfig()
         self._clock, self._entropy, self._observer = env.clock, env.entropy, env.observer
-        self._open_store = open_store
+        self._open_store, self._tracing = open_store, env.tracing
+        self._served = Served(executors, config)
         self._tick_s = config.heartbeat.total_seconds() / 2
         self._lane_of: dict[UUID, Lane] = {}  # of results that make a row due again
         self._ended_counts: Counter[tuple[str, str]] = Counter()  # by queue and outcome
@@ -100,6 +105,7 @@ class Worker:
             config=config,
             observer=env.observer,
         )
+        self._cancellations = Cancellations(store.work, self._slots, owner, env.observer)
         self.pump = Pump(
             store.work,
             leases=self.leases,
@@ -108,7 +114,10 @@ class Worker:
             reservations=self._reservations,
             config=config,
             env=env,
+            serves=self._served.serves_lane,
         )
+        self._guest = Guest(store, self.leases, self.pump, served=self._served, env=env)
+        self._unserved = UnservedTeller(store, self.leases, env)
         self._limits = AttemptLimits(
             store.limits,
             worker=self.leases.worker,
@@ -119,14 +128,7 @@ class Worker:
             targets=targets,
             changed=self._shared,
         )
-        self._heartbeat = Heartbeat(
-            self.leases,
-            interval_s=config.heartbeat.total_seconds(),
-            observer=env.observer,
-            felt=self._felt,
-            watchdog=Watchdog(env.clock, env.observer, every_s=self._tick_s),
-        )
-        self._balance = asyncio.Event()
+        self._heartbeat, self._balance = self._heartbeat_of(env), asyncio.Event()
         self._dead_workers = DeadWorkers(
             store, self.leases, self.pump, config=config, env=env, freed=self._balance.set
         )
@@ -156,6 +158,25 @@ class Worker:
             gates=queues,
             is_open=False,
             observer=env.observer,
+        )
+
+    def _heartbeat_of(self, env: Env) -> Heartbeat:
+        return Heartbeat(
+            self.leases,
+            interval_s=self._config.heartbeat.total_seconds(),
+            observer=env.observer,
+            felt=self._felt,
+            watchdog=Watchdog(env.clock, env.observer, every_s=self._tick_s),
+        )
+
+    @cached_property
+    def _tally_keeper(self) -> TallyKeeper:
+        return TallyKeeper(
+            self._store.reports,
+            self.pump.tally,
+            worker=self.leases.worker,
+            time=self.pump.time,
+            observer=self._observer,
         )
 
     def __repr__(self) -> str:
@@ -213,7 +234,9 @@ class Worker:
             ("ticker", self._tick()),
             ("recorder", self._recorder.keep_writing()),
             ("extender", self._reservations.keep_extending()),
+            ("cancellations", self._cancellations.keep_looking()),
             ("limits", self._limits.limiter.keep_asking()),
+            ("tally", self._tally_keeper.keep_writing()),
         ]
 
     def _beginning(self) -> Services:
@@ -225,7 +248,9 @@ class Worker:
             ("wakeups", self._store.wakeups.listen(self._hint)),
             ("janitor", self._keep_purging()),
             ("freed", self._keep_filling()),
+            ("guest", self._guest.keep_visiting()),
             ("doctor", self._keep_examining()),
+            ("unserved", self._unserved.keep_telling()),
             *(("companion", companion.keep_working()) for companion in self._companions),
         ]
         return [*services, ("helper", self._keep_helping())] if self._config.helpers else services
@@ -248,6 +273,9 @@ class Worker:
             async with asyncio.timeout(self._config.drain.total_seconds()):
                 await self._recorder.idle()
         self._tell_ended()
+        with suppress(Unavailable, TimeoutError):  # then the last minute is lost
+            async with asyncio.timeout(LEAVE_S):
+                await self._tally_keeper.look(is_last=True)
 
     async def _leave(self) -> None:
         """Say goodbye, unless nobody listens: then the lease ends by itself."""
@@ -282,6 +310,7 @@ class Worker:
         surplus = self.leases.surplus()
         if surplus:
             self.pump.abandon(surplus)
+            self._limits.note_given_back(len(self.leases.shards) - len(surplus))
             await self.leases.give_back(surplus)
         elif len(self.leases.shards) < self.leases.share:
             taken = await self.leases.take()
@@ -315,6 +344,8 @@ class Worker:
         gone = 0
         with Round(self._observer, "purge"):
             gone = await self._store.installation.purge(limit=PURGE_LIMIT)
+            worker = self.leases.worker
+            gone += await self._store.reports.thin_history(worker, limit=PURGE_LIMIT)
         return gone >= PURGE_LIMIT
 
     async def _keep_examining(self) -> None:
@@ -355,18 +386,11 @@ class Worker:
         self._observer.count("actions_moved", moved.count)
         holdings = [HeldShard(shard=shard, lease_guid=NOBODY) for shard in shards]
         lanes = await self._store.work.list_lanes(holdings)
-        overdue = [lane for lane, at in lanes.items() if at < self.pump.time.now()]
-        overdue.sort(key=lambda lane: lane.priority)
-        await self._help_begin(overdue)
-
-    async def _help_begin(self, lanes: list[Lane]) -> None:
-        """One priority after the other, while there is room: rows of the first may be held."""
-        while demands := self.pump.share_out(lanes, helping=True):
-            asked = {demand.lane for demand in demands}
-            lanes = [lane for lane in lanes if lane not in asked]
-            result = await self.pump.begin(demands)
-            self._observer.count("helper_begun", len(result.begun))
-            self.pump.wake()  # it may have found no room because of this
+        now, serves = self.pump.time.now(), self._served.serves_lane
+        overdue = [lane for lane, at in lanes.items() if at < now and serves(lane)]
+        begun = await self.pump.begin_in(overdue, helper_demand)
+        if begun:
+            self._observer.count("helper_begun", begun)
 
     # -- what happens meanwhile -------------------------------------------------------------------
 
@@ -387,11 +411,13 @@ class Worker:
 
     def _ended(self, begun: BegunAttempt, finish: FinishRequest) -> None:
         if finish.verdict.scheduled_at is not None:
-            self._lane_of[begun.attempt_id] = begun.lane
+            need = finish.need or begun.need
+            self._lane_of[begun.attempt_id] = begun.lane._replace(need=need)
         if finish.outcome == "abandoned":
             self._observer.count("attempts_abandoned")
         tell_undecidable(self._observer, finish.id, finish.verdict)
         self._ended_counts[begun.spec.queue, finish.outcome] += 1
+        self.pump.tally.ended(begun, finish)
         self._recorder.put(finish)
 
     def _tell_ended(self) -> None:
@@ -401,9 +427,13 @@ class Worker:
             self._observer.count("attempts_ended", count, queue=queue, outcome=outcome)
 
     def _dropped(self, finish: FinishRequest) -> None:
+        if self._tracing is not None:
+            self._tracing.trace_finish(finish.attempt_id, "dropped")
         self._lane_of.pop(finish.attempt_id, None)
 
     def _recorded(self, finish: FinishRequest, recorded: Recorded) -> None:
+        if self._tracing is not None:
+            self._tracing.trace_finish(finish.attempt_id, recorded.value)
         if recorded is Recorded.APPLIED and finish.verdict.scheduled_at is None:
             return  # the commonest: nothing follows
         lane = self._lane_of.pop(finish.attempt_id, None)
@@ -412,5 +442,7 @@ class Worker:
             if self.leases.holding(lane.shard) is not None:
                 self.pump.timeline.note(lane, at)
                 self.pump.wake()
+            else:
+                self._guest.note(at)
         elif recorded is Recorded.LATE:
             self._observer.event("late_result", action=finish.id, outcome=finish.outcome)

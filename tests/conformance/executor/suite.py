@@ -16,7 +16,8 @@ from typing import Protocol
 from uuid import UUID
 
 from gnomon.contracts.executor import AttemptRequest, Executor
-from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded
+from gnomon.model.need import need_of
+from gnomon.model.outcome import TEXT_CHARS_MAX, Failed, Outcome, Succeeded, Unserved
 from gnomon.model.spec import Effect
 
 SCHEDULED_AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -97,11 +98,21 @@ class ExecutorSuite:
         assert 1 == stand.sent_count - before
 
     async def test_broken_effects_never_raise(self, stand: Stand) -> None:
-        """Whatever is wrong with an effect, the executor says so in an outcome."""
+        """Whatever is wrong with an effect, the executor says so in an outcome; what it does not
+        serve it hands back, and nothing else."""
         for effect in stand.broken():
             outcome = await stand.executor.execute(order_of(effect))
-            assert isinstance(outcome, Failed), effect
-            assert is_storable(outcome.error), effect
+            if stand.executor.serves(need_of(effect)):
+                assert isinstance(outcome, Failed), effect
+                assert is_storable(outcome.error), effect
+            else:
+                assert Unserved(need_of(effect)) == outcome
+
+    async def test_it_serves_what_it_can_do(self, stand: Stand) -> None:
+        """By the needs of its effects, and by no others."""
+        assert stand.executor.serves(need_of(stand.succeeding()))
+        for need in ("", "function no-such", "kafka target no-such", "kind no-such", "no-such"):
+            assert not stand.executor.serves(need)
 
     async def test_a_long_answer_is_cut(self, stand: Stand) -> None:
         """An answer is stored up to its bound, without what a database cannot hold."""

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 from gnomon.clock import SystemClock
 from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.grpc import GrpcExecutor, GrpcTarget
 from gnomon.model.errors import ConfigurationError
-from gnomon.model.outcome import Failed, Outcome, Succeeded
+from gnomon.model.outcome import Failed, Outcome, Succeeded, Unserved
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Grpc
 from tests.conformance.executor.suite import ExecutorSuite, order_of
@@ -111,6 +112,13 @@ def stand(handler: Handler, executor: GrpcExecutor) -> GrpcStand:
 
 class TestGrpc(ExecutorSuite):
     """The common promises."""
+
+
+async def test_the_handler_is_told_of_the_trace(executor: GrpcExecutor, handler: Handler) -> None:
+    """In the metadata, where its own instrumentation looks for it."""
+    order = order_of(Grpc(target="shop", handler="ok"))
+    await executor.execute(msgspec.structs.replace(order, carrier={"traceparent": "00-a-b-01"}))
+    assert "00-a-b-01" == handler.metadata[0]["traceparent"]
 
 
 async def test_the_handler_learns_about_the_attempt(
@@ -259,10 +267,10 @@ async def test_addresses_are_told_to_operators_only(executor: GrpcExecutor, noti
     assert "127.0.0.1" in str(event["detail"])
 
 
-async def test_an_unknown_target_is_named(executor: GrpcExecutor) -> None:
-    """Another worker may have it, so it may be tried again."""
+async def test_an_unknown_target_is_handed_back(executor: GrpcExecutor) -> None:
+    """Another worker may have it."""
     outcome = await executor.execute(order_of(Grpc(target="x", handler="ok")))
-    assert Failed(error="there is no target 'x' of kind grpc on this worker") == outcome
+    assert Unserved("grpc target x") == outcome
 
 
 async def test_a_burst_on_a_new_connection_succeeds(handler: Handler) -> None:

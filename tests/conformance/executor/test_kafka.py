@@ -268,7 +268,6 @@ async def test_an_outage_fails_and_what_was_given_up_is_not_sent_later(
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"target": "no-such"}, "there is no target 'no-such' of kind kafka on this worker"),
         ({"target": "closed"}, "connection failed"),
         ({"value": "x" * 2_000_000}, "record too large"),
         ({"json": object(), "value": None}, "record not valid"),

@@ -13,7 +13,7 @@ import pytest
 from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.push import PushExecutor, PushTarget
 from gnomon.model.errors import ConfigurationError
-from gnomon.model.outcome import Failed, Outcome, Succeeded
+from gnomon.model.outcome import Failed, Outcome, Succeeded, Unserved
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Effect, Push
 from tests.conformance.executor.suite import SCHEDULED_AT, ExecutorSuite, order_of
@@ -236,7 +236,7 @@ async def test_errors_tell_users_little_and_operators_more(
     """The same few words for everybody."""
     found = [await send(executor, target) for target in ("x", "nobody", "nowhere", "tls", "reset")]
     assert [
-        Failed(error="there is no target 'x' of kind push on this worker"),
+        Unserved("push target x"),
         Failed(error="connection failed"),
         Failed(error="name not resolved"),
         Failed(error="TLS failed"),

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from gnomon.clock import SystemClock
+from gnomon.contracts.executor import ASKED_TO_END, AttemptReport
 from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.python import AttemptContext, PythonExecutor, Registry
 from gnomon.model.errors import ConfigurationError
-from gnomon.model.outcome import Cancel, Cancelled, Fail, Failed, Outcome, Succeeded
+from gnomon.model.outcome import (
+    RESULT_BYTES_MAX,
+    Cancel,
+    Cancelled,
+    Fail,
+    Failed,
+    Outcome,
+    Succeeded,
+    Unserved,
+)
 from gnomon.model.spec import Effect, Python
 from tests.conformance.executor.suite import ExecutorSuite, order_of
 
@@ -141,7 +153,7 @@ async def test_a_function_learns_about_its_attempt() -> None:
     await outcome_of(seen.append)
     (attempt,) = seen
     order = order_of(Python(function="f"))
-    for name in {*AttemptContext.__struct_fields__, "key"} - {"key_of"}:
+    for name in {*AttemptContext.__struct_fields__, "key"} - {"key_of", "is_over", "reports"}:
         assert getattr(order, name) == getattr(attempt, name)
 
 
@@ -165,6 +177,99 @@ async def test_a_result_is_shown_as_json(result: object, answer: str | None) -> 
     assert Succeeded(answer=answer) == await outcome_of(lambda _: result)
 
 
+@pytest.mark.parametrize("chars", [RESULT_BYTES_MAX - 2, RESULT_BYTES_MAX - 1])
+async def test_a_result_is_kept_whole_or_told_about(chars: int) -> None:
+    """A part of it would be no use. The attempt has succeeded all the same, and is not repeated."""
+    noting = Noting()
+    outcome = await outcome_of(lambda _: "x" * chars, noting=noting)
+    if chars + 2 <= RESULT_BYTES_MAX:
+        assert Succeeded(answer=f'"{"x" * chars}"') == outcome
+        assert [] == noting.events
+    else:
+        assert isinstance(outcome, Succeeded)
+        assert outcome.answer is not None
+        assert outcome.answer.startswith('(a result of 65537 bytes; up to 65536 are kept) "xxx')
+        assert [("python.result_not_kept", outcome.answer)] == [
+            (event["name"], event["reason"]) for event in noting.events
+        ]
+
+
+async def test_a_function_is_not_called_with_what_does_not_fit() -> None:
+    """The attempt fails for good, with a sentence: trying again cannot help."""
+    called: list[object] = []
+
+    async def function(_: AttemptContext, when: date, *, count: int = 0) -> None:
+        called.append(when)
+
+    def plain(_: AttemptContext, when: date, *, count: int = 0) -> None:
+        called.append(when)
+
+    for each in (function, plain):
+        assert Succeeded() == await outcome_of(each, "2026-12-24")
+        wrong = await outcome_of(each, "tomorrow")
+        missing = await outcome_of(each)
+        assert isinstance(wrong, Failed)
+        assert isinstance(missing, Failed)
+        assert not wrong.retryable
+        assert not missing.retryable
+        assert "f(): the argument 'when' was stored as 'tomorrow', and date is" in wrong.error
+        assert "missing a required argument: 'when'; stored is (), wanted is (when" in missing.error
+    assert [date(2026, 12, 24)] * 2 == called
+
+
+class Heard:
+    """Reports as they come."""
+
+    def __init__(self) -> None:
+        self.reports: list[AttemptReport] = []
+        self.ended: list[UUID] = []
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self.reports)
+
+    def note(self, report: AttemptReport) -> None:
+        self.reports.append(report)
+
+    def forget(self, attempt_id: UUID) -> None:
+        self.ended.append(attempt_id)
+
+
+async def test_a_function_reports_how_far_it_is() -> None:
+    """From a coroutine and from a thread; and it is told when the attempt has ended."""
+
+    async def function(ctx: AttemptContext) -> None:
+        await ctx.report(0.4, "page 4")
+
+    def plain(ctx: AttemptContext) -> None:
+        ctx.report(1)
+        ctx.report(0, "x" * 1_000)
+
+    heard, registry = Heard(), Registry()
+    registry.register("function", function)
+    registry.register("plain", plain)
+    executor = PythonExecutor(registry, SystemClock(), thread_count=1, reports=heard)
+    order = order_of(Python(function="function"))
+    assert Succeeded() == await executor.execute(order)
+    assert Succeeded() == await executor.execute(order_of(Python(function="plain")))
+    await executor.close()
+
+    first, second, third = heard.reports
+    assert (order.id, order.guid, order.attempt_id) == (first.id, first.guid, first.attempt_id)
+    assert (0.4, "page 4") == (first.fraction, first.text)
+    assert (1.0, "") == (second.fraction, second.text)
+    assert 200 == len(third.text)
+    assert 2 == len(heard.ended)
+
+
+@pytest.mark.parametrize("fraction", [40, -0.1, float("nan"), True, "half", None])
+async def test_a_report_is_from_0_to_1(fraction: Any) -> None:
+    """What else is a mistake in the function, and says what to write."""
+    outcome = await outcome_of(lambda ctx: ctx.report(fraction) and None)
+    assert isinstance(outcome, Failed)
+    assert "from 0 to 1" in outcome.error
+
+
 async def test_a_function_says_how_its_attempt_ended() -> None:
     """`Fail` and `Cancel` are outcomes; any other exception is a failure with its name."""
 
@@ -180,33 +285,39 @@ async def test_a_function_says_how_its_attempt_ended() -> None:
     assert expected == await outcome_of(raising(later))
     assert Cancelled(reason="unsubscribed") == await outcome_of(raising(Cancel("unsubscribed")))
     assert Failed(error="KeyError: 'x'") == await outcome_of(raising(KeyError("x")))
-    assert Failed(error="CancelledError: ") == await outcome_of(raising(asyncio.CancelledError()))
+    cancelled = Failed(error="asyncio.exceptions.CancelledError: ")
+    assert cancelled == await outcome_of(raising(asyncio.CancelledError()))
 
 
-async def test_the_traceback_goes_to_the_observer_only() -> None:
+async def test_what_was_raised_goes_to_the_log_only() -> None:
     """Operators see where it failed; the stored error is one line."""
 
     def broken(_: AttemptContext) -> None:
         raise RuntimeError("no luck")
 
-    noting = Noting()
-    outcome = await outcome_of(broken, noting=noting)
-    assert Failed(error="RuntimeError: no luck") == outcome
-    (event,) = noting.events
-    assert "python.function_failed" == event["name"]
-    assert "in broken" in str(event["traceback"])
-
-
-async def test_an_unknown_function_names_the_known_ones() -> None:
-    """Another worker may know it: tried again, with a message that helps."""
     registry = Registry()
-    for number in range(12):
-        registry.register(f"f{number:02}", print)
+    registry.register("f", broken)
+    executor = PythonExecutor(registry, SystemClock(), thread_count=1)
+    order = order_of(Python(function="f"))
+    assert Failed(error="RuntimeError: no luck") == await executor.execute(order)
+    error = order.raised.take()
+    assert "in broken" in "".join(traceback.format_exception(error))
+    order.raised.put(RuntimeError("too late"))
+    assert order.raised.take() is None
+    await executor.close()
+
+
+async def test_an_unknown_function_is_handed_back() -> None:
+    """Another worker may know it."""
+    registry = Registry()
+    registry.register("welcome", print)
     executor = PythonExecutor(registry, SystemClock())
     outcome = await executor.execute(order_of(Python(function="greet")))
-    shown = ", ".join(f"f{number:02}" for number in range(10))
-    error = f"no function 'greet' here; this worker knows {shown} and 2 more"
-    assert Failed(error=error, retryable=True) == outcome
+    assert Unserved("function greet") == outcome
+    assert not executor.serves("function greet")
+    assert executor.serves("function welcome")
+    registry.register("greet", print)
+    assert executor.serves("function greet")
 
 
 async def test_a_plain_function_that_returns_a_coroutine_fails() -> None:
@@ -336,3 +447,120 @@ def test_arguments_that_are_not_json_are_refused_at_the_call(
 
     with pytest.raises(TypeError, match=message):
         welcome(*args, **kwargs)
+
+
+# -- asked to end ---------------------------------------------------------------------------------
+
+
+async def ended_when_asked(executor: PythonExecutor, name: str, began: threading.Event) -> Outcome:
+    """Perform a function, and ask it to end as soon as it began, as the worker does."""
+    order = order_of(Python(function=name), timeout_s=30)
+    performing = asyncio.ensure_future(executor.execute(order))
+    await asyncio.to_thread(began.wait, 10)
+    performing.cancel(ASKED_TO_END)
+    async with asyncio.timeout(10):
+        return await performing
+
+
+async def test_a_function_in_a_thread_sees_that_it_should_end() -> None:
+    """Its attempt is over when it returns, and not before: then it is cancelled."""
+    began, looked = threading.Event(), list[bool]()
+    registry = Registry()
+
+    def work(ctx: AttemptContext) -> str:
+        looked.append(ctx.is_cancelled)
+        began.set()
+        while not ctx.is_cancelled:
+            pass
+        looked.append(ctx.is_cancelled)
+        return "half"
+
+    registry.register("work", work)
+    executor = PythonExecutor(registry, SystemClock())
+    assert Cancelled(reason=ASKED_TO_END) == await ended_when_asked(executor, "work", began)
+    assert [False, True] == looked
+    assert 0 == executor.stuck_count
+    await executor.close()
+
+
+async def test_a_function_in_a_thread_that_does_not_look_tells_its_own_end() -> None:
+    """It did all of it: that is no cancellation."""
+    began, release = threading.Event(), threading.Event()
+    registry = Registry()
+
+    def work(_: AttemptContext) -> str:
+        began.set()
+        release.wait(10)
+        return "all"
+
+    registry.register("work", work)
+    executor = PythonExecutor(registry, SystemClock())
+    order = order_of(Python(function="work"), timeout_s=30)
+    performing = asyncio.ensure_future(executor.execute(order))
+    await asyncio.to_thread(began.wait, 10)
+    performing.cancel(ASKED_TO_END)
+    await asyncio.sleep(0)
+    release.set()
+    assert Succeeded(answer='"all"') == await performing
+    await executor.close()
+
+
+async def test_a_function_that_has_no_thread_yet_gets_none() -> None:
+    """It is cancelled before it began."""
+    release, began, calls = threading.Event(), threading.Event(), list[str]()
+    registry = Registry()
+
+    def hang(_: AttemptContext) -> None:
+        began.set()
+        release.wait(10)
+
+    registry.register("hang", hang)
+    registry.register("next", lambda ctx: calls.append(ctx.id))
+    executor = PythonExecutor(registry, SystemClock(), thread_count=1)
+    hanging = asyncio.ensure_future(executor.execute(order_of(Python(function="hang"))))
+    await asyncio.to_thread(began.wait, 10)
+    with pytest.raises(asyncio.CancelledError):
+        await ended_when_asked(executor, "next", began)
+    release.set()
+    await hanging
+    assert [] == calls
+    await executor.close()
+
+
+async def test_a_coroutine_that_is_asked_to_end_is_cancelled() -> None:
+    """As asyncio does it; it may look, too, in a thread that it started."""
+    began, looked = threading.Event(), list[bool]()
+    registry = Registry()
+
+    async def work(ctx: AttemptContext) -> None:
+        looked.append(ctx.is_cancelled)
+        began.set()
+        try:
+            await asyncio.sleep(30)
+        finally:
+            looked.append(ctx.is_cancelled)
+
+    registry.register("work", work)
+    executor = PythonExecutor(registry, SystemClock())
+    with pytest.raises(asyncio.CancelledError):
+        await ended_when_asked(executor, "work", began)
+    assert [False, True] == looked
+    await executor.close()
+
+
+async def test_a_function_whose_time_is_over_sees_it() -> None:
+    """Nobody waits for it any more: it should not go on for hours."""
+    ended = threading.Event()
+    registry = Registry()
+
+    def work(ctx: AttemptContext) -> None:
+        while not ctx.is_cancelled:
+            pass
+        ended.set()
+
+    registry.register("work", work)
+    executor = PythonExecutor(registry, SystemClock())
+    outcome = await executor.execute(order_of(Python(function="work"), timeout_s=0.05))
+    assert Failed(error="timed out after 0.05 s") == outcome
+    assert await asyncio.to_thread(ended.wait, 10)
+    await executor.close()

@@ -191,13 +191,13 @@ async def test_addresses_and_passwords_are_not_shown(executor: SqlExecutor) -> N
 
 def test_a_lost_commit_is_unknown() -> None:
     """Where the next attempt can see it; elsewhere it counts as failed."""
-    from gnomon.executors.sql import _Attempt
+    from gnomon.executors._sql_attempt import SqlAttempt
 
     effect = Sql(target="a", statement="SELECT 1")
     failed = Failed(error="the connection was lost")
     for inbox, expected in ((None, Failed), ("gnomon_inbox", Interrupted)):
         target = SqlTarget(name="a", dsn=Secret(DSN), inbox=inbox)
-        attempt = _Attempt(order_of(effect), effect, target)
+        attempt = SqlAttempt(order_of(effect), effect, target)
         assert failed == attempt.ended(failed)
         attempt.is_committing = True
         assert isinstance(attempt.ended(failed), expected)

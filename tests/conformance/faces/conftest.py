@@ -48,7 +48,7 @@ def closed_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "postgres":
         dsn, schema = request.getfixturevalue("installed_schema")
         return Place(
-            App(dsn, schema=schema),
+            App(dsn, schema=schema, migrate=True),
             ("--database", dsn, "--schema", schema),
             lambda sql: _on_postgres(dsn, schema, sql),
             lambda sql: _held_on_postgres(dsn, schema, sql),
@@ -56,7 +56,7 @@ def closed_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     path = tmp_path / "faces.db"
     url = f"sqlite:///{path}"
     return Place(
-        App(url),
+        App(url, migrate=True),
         ("--database", url),
         lambda sql: _on_sqlite(path, sql),
         lambda _: _held_on_sqlite(path),

@@ -20,6 +20,7 @@ from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.rest.app import create_rest
 from gnomon.gateways.rest.server import bind, serve
 from gnomon.telemetry.metrics import Metrics
+from gnomon.telemetry.page import MetricsPage
 from tests.conformance.gateway.recorder import Recorder
 
 
@@ -84,7 +85,10 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     stop = asyncio.Event()
     async with App(f"sqlite:///{tmp_path / 'gateway.db'}") as app:
         rest = create_rest(
-            app.scheduler, health=lambda: {"workers": 0}, metrics=Metrics(), observer=recorder
+            app.scheduler,
+            health=lambda: {"workers": 0},
+            metrics=MetricsPage(Metrics()),
+            observer=recorder,
         )
         listener = bind(ServerConfig(port=0))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

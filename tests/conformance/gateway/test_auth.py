@@ -26,6 +26,7 @@ CHANGES: Calls = [
     ("POST", "/v1/actions:bulk", {"actions": [{"id": "new", "spec": SPEC}]}),
     ("PUT", "/v1/actions/a", {"spec": SPEC}),
     ("POST", "/v1/actions/a/run", None),
+    ("POST", "/v1/actions:change?verb=pause&id_prefix=nobody", None),
     ("POST", "/v1/actions/a/pause", None),
     ("POST", "/v1/actions/a/resume", None),
     ("POST", "/v1/actions/a/retry", None),
@@ -42,6 +43,7 @@ LOOKS: Calls = [
     ("GET", "/v1/actions", None),
     ("GET", "/v1/actions/a", None),
     ("GET", "/v1/actions/a/attempts", None),
+    ("GET", "/v1/actions/a/why", None),
     ("GET", "/v1/actions/a/events", None),
     ("GET", "/v1/limits", None),
     ("GET", "/v1/entities/ad", None),
@@ -50,6 +52,18 @@ LOOKS: Calls = [
     ("GET", "/v1/entities/ad/a/states/s", None),
     ("GET", "/v1/parked", None),
     ("GET", "/v1/stages", None),
+    ("GET", "/v1/actions:count", None),
+    ("GET", "/v1/preview?every=5m", None),
+    ("GET", "/v1/history", None),
+    ("GET", "/v1/load", None),
+    ("GET", "/v1/status", None),
+    ("GET", "/v1/figures", None),
+    ("GET", "/v1/failures", None),
+    ("GET", "/v1/schedules", None),
+    ("GET", "/v1/workers", None),
+    ("GET", "/v1/database", None),
+    ("GET", "/v1/audit", None),
+    ("GET", "/v1/me", None),
     ("GET", "/metrics", None),
     ("GET", "/openapi.json", None),
 ]
@@ -63,6 +77,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
 
 def templated(path: str) -> str:
     """A path as its route is written."""
+    path = path.partition("?")[0]
     for given, name in (
         ("/entities/ad", "/entities/{kind}"),
         ("/a", "/{id}"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+import gnomon
 from gnomon.client import Client
 from gnomon.contracts.store import ChangeResult, Selection
 from gnomon.model.action import State
@@ -22,6 +24,7 @@ from gnomon.model.errors import (
     Unavailable,
 )
 from gnomon.model.spec import Mock, Retry, Spec
+from gnomon.model.why import WaitReason
 from gnomon.scheduler import Request, Scheduler
 from tests.conformance.gateway.conftest import Gateway
 from tests.conformance.gateway.test_errors import fail_get
@@ -29,8 +32,9 @@ from tests.conformance.gateway.test_errors import fail_get
 FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
 SPEC = Spec(action=Mock(answer="x"), start_at=FUTURE, retry=Retry(max=3), labels={"k": "v"})
 VERBS = (
-    "create", "create_many", "replace", "delete", "get", "list", "attempts", "pause", "resume",
-    "run_now", "retry", "watch", "set_limit", "drop_limit", "get_limit", "list_limits",
+    "create", "create_many", "replace", "delete", "get", "list", "attempts", "why", "pause",
+    "resume", "run_now", "retry", "watch", "set_limit", "drop_limit", "get_limit", "list_limits",
+    "change_selected", "count", "preview",
 )  # fmt: skip
 
 
@@ -52,6 +56,20 @@ async def test_keys_make_creation_repeatable(client: Client) -> None:
     request = Request(id="a", key="k", spec=SPEC)
     await client.create(request)
     assert (await client.create(request)).repeated
+
+
+async def test_why_is_the_same_everywhere(gateway: Gateway, client: Client) -> None:
+    """Over HTTP and in process; of what is not there it is said so."""
+    await client.create(Request(id="a", spec=SPEC))
+    there, here = await client.why("a"), await gateway.app.scheduler.why("a")
+    assert (WaitReason.NOT_DUE, FUTURE) == (there.code, there.until)
+    assert (here.code, here.until, here.facts.keys()) == (
+        there.code,
+        there.until,
+        there.facts.keys(),
+    )
+    with pytest.raises(NotFound):
+        await client.why("b")
 
 
 async def test_many_are_created_with_one_answer_each(client: Client) -> None:
@@ -124,3 +142,43 @@ async def test_no_server_is_unavailable() -> None:
     async with Client("http://127.0.0.1:9") as client:
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:9"):
             await client.get("a")
+
+
+async def test_everything_that_matches_is_counted_and_changed(
+    gateway: Gateway, client: Client
+) -> None:
+    """Step by step; what does not match stays, and a wrong verb or state is told."""
+    for number in range(5):
+        await client.create(Request(id=f"a{number}", spec=SPEC))
+    await client.create(Request(id="b", spec=Spec(action=Mock(), start_at=FUTURE)))
+    labelled = Selection(labels={"k": "v"})
+    assert (5, 3) == (await client.count(labelled), await client.count(labelled, limit=3))
+    first = await client.change_selected("pause", labelled, limit=3)
+    assert first.next is not None
+    rest = await client.change_selected("pause", labelled, limit=3, after=first.next)
+    assert (3, 2, None) == (first.changed, rest.changed, rest.next)
+    assert State.ACTIVE is (await client.get("b")).status.state
+    for verb, states in (("remove", ()), ("retry", (State.ACTIVE,))):
+        with pytest.raises(InvalidRequest):
+            await client.change_selected(verb, Selection(states=states))
+
+
+async def test_a_schedule_is_previewed(client: Client) -> None:
+    """As in process; nothing is stored."""
+    options: Any = {"cron": "30 2 * * *", "timezone": "Europe/Berlin", "count": 3}
+    start = datetime(2027, 3, 27, tzinfo=UTC)
+    found = await client.preview(**options, from_=start)
+    here = gnomon.preview(**options, from_=start)
+    assert (here.words, 3) == (found.words, len(found.firings))
+    assert [one.at for one in here.firings] == [one.at for one in found.firings]
+    assert "Every 1h30m" == (await client.preview(every="90m")).words
+    assert 0 == await client.count(Selection())
+
+
+async def test_the_status_is_the_same_over_http(gateway: Gateway, client: Client) -> None:
+    """With what is wrong: nobody works here."""
+    await client.create(Request(id="a", spec=SPEC))
+    status = await client.status()
+    assert gateway.app.installation.id == status.installation
+    assert ["no worker is alive"] == list(status.problems)
+    assert [1] == [queue.waiting for queue in status.queues]

@@ -18,7 +18,7 @@ from gnomon.scheduler import Request
 from tests.conformance.gateway.conftest import Gateway
 from tests.conformance.gateway.guarded import Guarded, guarded_server
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 async def wait_for_watchers(guarded: Guarded, count: int) -> None:

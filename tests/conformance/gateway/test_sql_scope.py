@@ -100,3 +100,20 @@ async def test_without_tokens_there_is_no_sql(guarded: Guarded) -> None:
     assert (403, "sql:reports") == (answer.status, answer.json["scope"])
     answer = await guarded.ask(None, "POST", "/v1/actions", {"spec": SPEC})
     assert (403, "sql:reports") == (answer.status, answer.json["scope"])
+
+
+async def test_a_verb_on_everything_leaves_out_what_the_caller_may_not_run(
+    guarded: Guarded,
+) -> None:
+    """The others are changed; the answer says how many were refused, and why."""
+    for name, effect in (("sql", Sql(target="reports", statement="SELECT 1")), ("other", Mock())):
+        await guarded.app.scheduler.replace(Request(id=name, spec=Spec(action=effect)))
+        await guarded.app.scheduler.pause(name)
+    path = "/v1/actions:change?verb=resume"
+    step = await guarded.ask(await guarded.token("bob", "write"), "POST", path)
+    assert (200, 1, 1) == (step.status, step.json["changed"], step.json["refused"])
+    assert "sql:reports" in step.json["problem"]
+    reader = await guarded.ask(await guarded.token("rita", "read"), "POST", path)
+    assert 403 == reader.status
+    allowed = await guarded.ask(await guarded.token("ann", "write", "sql:reports"), "POST", path)
+    assert (1, 0, None) == tuple(allowed.json[name] for name in ("changed", "refused", "next"))

@@ -103,6 +103,18 @@ async def test_task_is_stopped_and_planned_again(caller: Caller) -> None:
     assert (200, "PLAN") == (again.status, again.json["state"])
 
 
+async def test_why_a_task_waits_is_told_to_who_may_look(caller: Caller) -> None:
+    """By its plan, and when it was stopped by that."""
+    task = await caller.insert()
+    path = f"/tasks/{task['id']}"
+    answer = await caller.look("GET", f"{TABLE}{path}/why")
+    assert ("not_due", FAR) == (answer.json["code"], answer.json["until"])
+    await caller.call("POST", f"{path}/stop")
+    answer = await caller.look("GET", f"{TABLE}{path}/why")
+    assert "ended" == answer.json["code"]
+    assert 404 == (await caller.look("GET", f"{TABLE}/tasks/999999/why")).status
+
+
 async def test_task_that_has_ended_cannot_be_stopped(caller: Caller, task_place: TaskPlace) -> None:
     task_id = (await caller.insert())["id"]
     task_place.execute("UPDATE task SET state = 'DONE'")

@@ -10,9 +10,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from gnomon.contracts.store import ChangeResult
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.grpc import service as service_module
 from gnomon.gateways.grpc.boundary import SERVICE
+from gnomon.gateways.grpc.conversion import write_changed
 from gnomon.gateways.grpc.server import GrpcServer, require_upb
 from gnomon.gateways.grpc.service import SchedulerRpcs
 from gnomon.model.errors import ConfigurationError, StoreUnavailable
@@ -89,6 +91,16 @@ async def test_the_verbs_change_the_state(served: Served) -> None:
     assert [
         "STATE_PAUSED", "STATE_ACTIVE", "STATE_ACTIVE", "STATE_CANCELLED", "STATE_ACTIVE",
     ] == seen  # fmt: skip
+
+
+async def test_delete_says_whether_an_attempt_was_asked_to_end(served: Served) -> None:
+    """Here nothing runs: the action is cancelled, and nobody was asked."""
+    await served.create("a")
+    answer = await served.stub.Delete(pb.DeleteRequest(id="a", running=True))
+    assert actions.STATE_CANCELLED == answer.changed.action.status.state
+    assert not answer.changed.asked
+    asked = ChangeResult(action=await served.app.scheduler.get("a"), asked=True)
+    assert write_changed(asked, "local").asked
 
 
 async def test_list_filters_and_pages(served: Served) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gnomon.stages import EntityView, SavedVersion, Stage, Stages, Update, Wake, bound_stage
 from gnomon.stages.relay import RelayTarget
 from gnomon.stages.stage_info import StageInfo, info_of
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 
 Document = dict[str, Any]
 It = EntityView[Document, Any]
@@ -76,7 +76,7 @@ def times_of(given: Sequence[It]) -> list[datetime]:
     return [it.now for it in given]
 
 
-def serve_anew(bench: Bench, *stages: Any, relay: RelayTarget | None = None) -> None:
+def serve_anew(bench: StageBench, *stages: Any, relay: RelayTarget | None = None) -> None:
     """The same store, as a program with other stages finds it."""
     bench.attached.clear()
     bench.stages = Stages(bench, "ad", relay=relay)
@@ -84,10 +84,10 @@ def serve_anew(bench: Bench, *stages: Any, relay: RelayTarget | None = None) -> 
     bench.restart()
 
 
-async def settled(*stages: Any, entities: dict[str, Document], **options: Any) -> Bench:
+async def settled(*stages: Any, entities: dict[str, Document], **options: Any) -> StageBench:
     """A bench where these entities have been looked after."""
-    bench = Bench("ad", *stages, **options)
+    bench = StageBench("ad", *stages, **options)
     for entity_id, document in entities.items():
         await bench.put(entity_id, document)
-    await bench.settle()
+    await bench.run_due()
     return bench

@@ -11,7 +11,7 @@ import pytest
 
 from gnomon.model.errors import ConfigurationError
 from gnomon.stages import RetryLater, Stage, Update, Wake
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, settled, stage
 
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001 - the mistake under test
@@ -172,4 +172,4 @@ async def slow(*_: object) -> bool:
 def test_a_wrong_declaration_says_what_to_write(made: Any, told: str) -> None:
     """When the program starts, not when the first entity comes."""
     with pytest.raises(ConfigurationError, match=told):
-        Bench("ad", made)
+        StageBench("ad", made)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from gnomon.stages import Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import stage
 
 
@@ -16,7 +16,7 @@ async def test_a_rate_counts_entities_however_they_are_called(batch: int) -> Non
     """200 entities at ten a second take twenty seconds; a second's worth may come at once."""
     times: list[datetime] = []
     slow = stage("slow", rate="10/s", batch=batch, process=lambda _: times.append(bench.now))
-    bench = Bench("ad", slow)
+    bench = StageBench("ad", slow)
     for number in range(200):
         await bench.put(f"e{number}", {})
     began = bench.now
@@ -34,10 +34,10 @@ async def test_settle_does_what_is_due_though_another_stage_is_at_its_rate() -> 
     slow = stage("slow", rate="1/s", watch="a")
     quick = stage("quick", watch="a", writes="b", process=lambda _: Update({"b": 1}))
     last = stage("last", watch="b", writes="c", process=lambda _: Update({"c": 1}))
-    bench = Bench("ad", slow, quick, last)
+    bench = StageBench("ad", slow, quick, last)
     for number in range(300):
         await bench.put(f"e{number}", {"a": number})
-    await bench.settle()
+    await bench.run_due()
 
     assert 300 == len(quick.given)
     assert 300 == len(last.given)
@@ -47,7 +47,7 @@ async def test_settle_does_what_is_due_though_another_stage_is_at_its_rate() -> 
 async def test_a_stage_of_the_bench_is_served_however_long_it_lasts() -> None:
     """Five minutes or five months: `explain` does not call it an orphan."""
     slow = stage("slow", rate="1/min")
-    bench = Bench("ad", slow)
+    bench = StageBench("ad", slow)
     for number in range(20):
         await bench.put(f"e{number}", {})
     await bench.advance(minutes=10)

@@ -8,7 +8,7 @@ import pytest
 
 from gnomon.model.errors import NotFound, VersionConflict
 from gnomon.stages import Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.gateway.recorder import Recorder
 from tests.conformance.stages.given import It, settled, stage
 
@@ -25,10 +25,10 @@ async def test_only_stages_that_watch_the_change_are_asked() -> None:
     one, two = stage("one", watch="a"), stage("two", watch="b.c")
     bench = await settled(one, two, entities={"e": {"a": 1, "b": {"c": 1, "d": 1}}})
     await bench.patch("e", {"b": {"d": 2}})
-    await bench.settle()
+    await bench.run_due()
     assert (1, 1) == (len(one.asked), len(two.asked))
     await bench.patch("e", {"b": {"c": 2}})
-    await bench.settle()
+    await bench.run_due()
     assert (1, 2) == (len(one.asked), len(two.asked))
 
 
@@ -47,7 +47,7 @@ async def test_a_stage_that_writes_what_it_watches_is_told_once_and_shown() -> N
     observer = Recorder()
     echoing = stage("echoing", watch="n m", writes="m o")
     bench = await settled(echoing, stage("plain", watch="o"), entities={}, observer=observer)
-    await bench.settle()
+    await bench.run_due()
     await bench.worker.reconciler.declare()
     told = [fields for name, fields in observer.events if name == "stage_own_echo"]
     assert [{"stage": "echoing", "fields": "m"}] == told
@@ -99,10 +99,10 @@ async def test_a_failing_should_process_queues_it_anyway_and_is_asked_again() ->
 async def test_changes_while_queued_collapse_into_one_look() -> None:
     """Level-triggered: the stage sees the newest document only, once, with the reasons joined."""
     late = stage("late", watch="a")
-    bench = Bench("ad", late)
+    bench = StageBench("ad", late)
     for value in range(5):
         await bench.put("e", {"a": value})
-    await bench.settle()
+    await bench.run_due()
     assert [{"a": 4}] == [it.entity for it in late.given]
 
 
@@ -111,13 +111,13 @@ async def test_an_outside_write_that_changes_nothing_is_no_change() -> None:
     one = stage("one")
     bench = await settled(one, entities={"e": {"a": 1}})
     await bench.put("e", {"a": 1})
-    await bench.settle()
+    await bench.run_due()
     assert (1, 1) == (bench.version("e"), len(one.asked))
 
 
 async def test_a_document_is_read_with_its_version() -> None:
     """So that it can be changed if it is still that one."""
-    bench = Bench("ad", stage("one"))
+    bench = StageBench("ad", stage("one"))
     await bench.put("e", {"a": 1})
     document, version = await bench.stages.read("e")
     assert ({"a": 1}, 1) == (document, version)
@@ -129,7 +129,7 @@ async def test_a_document_is_read_with_its_version() -> None:
 
 async def test_a_write_beside_what_the_stage_watches_is_merged() -> None:
     """What changed meanwhile is none of its business: its patch goes on top, unrepeated."""
-    bench: Bench
+    bench: StageBench
     calls = 0
 
     class Slow(type(stage("slow", watch="a", writes="b"))):  # type: ignore[misc]
@@ -140,16 +140,16 @@ async def test_a_write_beside_what_the_stage_watches_is_merged() -> None:
                 await bench.patch("e", {"z": 1})
             return Update({"b": it.entity["a"]})
 
-    bench = Bench("ad", Slow())
+    bench = StageBench("ad", Slow())
     await bench.put("e", {"a": 1, "z": 0})
-    await bench.settle()
+    await bench.run_due()
     assert {"a": 1, "b": 1, "z": 1} == bench["e"]
     assert 1 == calls
 
 
 async def test_a_write_into_what_the_stage_watches_makes_it_run_again() -> None:
     """A value computed from what has just changed would be wrong, though the fields differ."""
-    bench: Bench
+    bench: StageBench
     calls = 0
 
     class Slow(type(stage("slow", watch="a", writes="b"))):  # type: ignore[misc]
@@ -160,9 +160,9 @@ async def test_a_write_into_what_the_stage_watches_makes_it_run_again() -> None:
                 await bench.patch("e", {"a": 2})
             return Update({"b": it.entity["a"]})
 
-    bench = Bench("ad", Slow())
+    bench = StageBench("ad", Slow())
     await bench.put("e", {"a": 1})
-    await bench.settle()
+    await bench.run_due()
     assert {"a": 2, "b": 2} == bench["e"]
     row = (await bench.explain("e")).stages
     assert () == row
@@ -170,7 +170,7 @@ async def test_a_write_into_what_the_stage_watches_makes_it_run_again() -> None:
 
 async def test_a_state_changed_by_others_meanwhile_makes_it_run_again() -> None:
     """The state has a version of its own."""
-    bench: Bench
+    bench: StageBench
     seen: list[Any] = []
 
     class Slow(type(stage("slow", writes="b"))):  # type: ignore[misc]
@@ -180,9 +180,9 @@ async def test_a_state_changed_by_others_meanwhile_makes_it_run_again() -> None:
                 assert await bench.stages.state("slow", "e").swap({"by": "other"}, version=0)
             return Update({"b": 1}, state={"by": "me", "after": it.state})
 
-    bench = Bench("ad", Slow())
+    bench = StageBench("ad", Slow())
     await bench.put("e", {})
-    await bench.settle()
+    await bench.run_due()
     state, _ = await bench.stages.state("slow", "e").read()
     assert [None, {"by": "other"}] == seen[:2]
     assert {"by": "other"} == seen[1]
@@ -204,7 +204,7 @@ async def test_a_state_changed_from_outside_wakes_its_stage_alone() -> None:
     bench = await settled(one, two, entities={"e": {}})
     assert await bench.stages.state("one", "e").swap([1], version=0)
     assert not await bench.stages.state("one", "e").swap([2], version=0)
-    await bench.settle()
+    await bench.run_due()
     assert (2, 1) == (len(one.given), len(two.given))
     assert [1] == one.given[1].state
     assert 1 == bench.version("e")
@@ -239,7 +239,7 @@ async def test_a_change_can_demand_the_version_it_was_made_from() -> None:
 @pytest.mark.parametrize("watch", ["a", ""])
 async def test_a_field_that_never_rests_does_not_keep_a_stage_from_saving(watch: str) -> None:
     """After four calls its patch goes on top, and it is asked about the newest change again."""
-    bench: Bench
+    bench: StageBench
     calls = 0
 
     class Slow(type(stage("slow", watch=watch, writes="b"))):  # type: ignore[misc]
@@ -250,9 +250,9 @@ async def test_a_field_that_never_rests_does_not_keep_a_stage_from_saving(watch:
                 await bench.patch("e", {"a": calls})
             return Update({"b": it.entity["a"]})
 
-    bench = Bench("ad", Slow())
+    bench = StageBench("ad", Slow())
     await bench.put("e", {"a": 0})
-    await bench.settle()
+    await bench.run_due()
 
     assert {"a": 20, "b": 20} == bench["e"]
     assert 26 >= calls
@@ -260,7 +260,7 @@ async def test_a_field_that_never_rests_does_not_keep_a_stage_from_saving(watch:
 
 async def test_a_field_that_others_write_all_the_time_is_not_overwritten_blindly() -> None:
     """Who writes the same field wins; the stage sees that, and has its say when it is quiet."""
-    bench: Bench
+    bench: StageBench
     calls = 0
     seen = []
 
@@ -273,8 +273,8 @@ async def test_a_field_that_others_write_all_the_time_is_not_overwritten_blindly
             seen.append(it.entity.get("b"))
             return Update({"b": it.entity["a"]})
 
-    bench = Bench("ad", Slow())
+    bench = StageBench("ad", Slow())
     await bench.put("e", {"a": 0})
-    await bench.settle()
+    await bench.run_due()
     assert {"a": 6, "b": 6} == bench["e"]
     assert [None, -1, -2, -3, -4, -5, -6] == seen[:7]

@@ -9,7 +9,7 @@ import pytest
 
 from gnomon.model.errors import ConfigurationError
 from gnomon.stages import Quarantine, Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from gnomon.testing.stage_laws import check_stage
 from tests.conformance.stages.given import It, settled, stage, times_of
 
@@ -25,7 +25,7 @@ def seconds_of(made: Any) -> list[float]:
 async def test_a_stage_waits_until_the_entity_is_quiet() -> None:
     """Each change that it watches begins the wait anew; it sees the newest document, once."""
     slow = stage("slow", watch="n", debounce=DEBOUNCE)
-    bench = Bench("ad", slow)
+    bench = StageBench("ad", slow)
     for n in range(3):
         await bench.put("e", {"n": n})
         await bench.advance(seconds=4)
@@ -41,7 +41,7 @@ async def test_a_stage_waits_until_the_entity_is_quiet() -> None:
 async def test_whoever_is_never_quiet_is_looked_at_after_ten_times_that() -> None:
     """From the first change on; and then it begins anew."""
     slow = stage("slow", watch="n", debounce=DEBOUNCE)
-    bench = Bench("ad", slow)
+    bench = StageBench("ad", slow)
     for n in range(40):
         await bench.put("e", {"n": n})
         await bench.advance(seconds=4)
@@ -52,7 +52,7 @@ async def test_it_waits_after_the_work_of_other_stages_too() -> None:
     """Theirs are changes as well; stages that do not debounce wait for nobody."""
     count = stage("count", watch="n", writes="m", process=lambda it: Update({"m": it.entity["n"]}))
     slow = stage("slow", watch="m", debounce=DEBOUNCE)
-    bench = Bench("ad", count, slow)
+    bench = StageBench("ad", count, slow)
     for n in (1, 2):
         await bench.put("e", {"n": n})
         await bench.advance(seconds=3)
@@ -69,7 +69,7 @@ async def test_a_timer_is_not_delayed() -> None:
         return Update(wake=due if it.now < due else None)
 
     timed = stage("timed", watch="n", debounce=DEBOUNCE, process=process)
-    bench = Bench("ad", timed)
+    bench = StageBench("ad", timed)
     await bench.put("e", {"n": 1})
     await bench.advance(seconds=18)
     await bench.patch("e", {"n": 2})
@@ -84,9 +84,9 @@ async def test_neither_a_state_from_outside_nor_a_walk_nor_a_release_is_delayed(
     bench = await settled(slow, entities={"e": {}})
     await bench.advance(seconds=10)
     await bench.stages.state("slow", "e").swap(1, version=0)
-    await bench.settle()
+    await bench.run_due()
     await bench.stages.backfill("slow")
-    await bench.settle()
+    await bench.run_due()
     assert [5.0, 10.0, 10.0] == seconds_of(slow)
 
     def give_up(_: It) -> None:
@@ -96,11 +96,11 @@ async def test_neither_a_state_from_outside_nor_a_walk_nor_a_release_is_delayed(
     bench = await settled(bad, entities={"e": {}})
     await bench.advance(seconds=10)
     assert 1 == await bench.stages.entities.release("ad", "e")
-    await bench.settle()
+    await bench.run_due()
     assert [5.0, 10.0] == seconds_of(bad)
 
 
-def overtaken(bench: Bench, *, times: int) -> Any:
+def overtaken(bench: StageBench, *, times: int) -> Any:
     """A stage whose entity is changed during its first runs, a second after each began."""
 
     class Overtaken(type(stage("s", watch="n", writes="m", debounce=DEBOUNCE))):  # type: ignore[misc]
@@ -116,7 +116,7 @@ def overtaken(bench: Bench, *, times: int) -> Any:
 
 async def test_a_run_that_a_change_overtook_waits_for_quiet() -> None:
     """It does not run again at once, into the next change; in the end it is saved."""
-    bench = Bench("ad")
+    bench = StageBench("ad")
     slow = overtaken(bench, times=2)
     bench.stages.add(slow)
     await bench.put("e", {"n": 0})
@@ -128,7 +128,7 @@ async def test_a_run_that_a_change_overtook_waits_for_quiet() -> None:
 
 async def test_a_run_that_is_overtaken_again_and_again_waits_ten_times_that_at_most() -> None:
     """Then it is as for any stage: again at once."""
-    bench = Bench("ad")
+    bench = StageBench("ad")
     slow = overtaken(bench, times=11)
     bench.stages.add(slow)
     await bench.put("e", {"n": 0})

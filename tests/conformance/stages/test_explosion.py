@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnomon.stages import Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import stage
 
 STAGE_COUNT = 20
@@ -33,15 +33,15 @@ def sparse_graph(dice: random.Random) -> list[Any]:
 async def test_twenty_stages_are_asked_and_run_as_often_as_the_graph_demands(seed: int) -> None:
     """A sparse graph, one change: at most 57 asks, 20 runs, 21 saves."""
     stages = sparse_graph(random.Random(seed))
-    async with Bench("ad", *stages) as bench:
+    async with StageBench("ad", *stages) as bench:
         await bench.put("e", {"u": 1})
-        await bench.settle()
+        await bench.run_due()
         for each in stages:
             each.asked.clear()
             each.given.clear()
         before = bench.version("e")
         await bench.patch("e", {"u": 2})
-        await bench.settle()
+        await bench.run_due()
         asks = sum(len(each.asked) for each in stages)
         runs = sum(len(each.given) for each in stages)
         saves = bench.version("e") - before
@@ -67,9 +67,9 @@ async def test_a_chain_of_twenty_stages_is_no_loop() -> None:
             process=lambda it: Update({own: it.entity[before]}),
         )
 
-    async with Bench("ad", *(link(number) for number in range(1, STAGE_COUNT + 1))) as bench:
+    async with StageBench("ad", *(link(number) for number in range(1, STAGE_COUNT + 1))) as bench:
         await bench.put("e", {"f0": 7})
-        await bench.settle()
+        await bench.run_due()
         assert [] == list(await bench.parked())
         assert {7} == set(bench["e"].values())
         assert STAGE_COUNT + 1 == len(bench["e"])

@@ -12,7 +12,7 @@ from gnomon.contracts.store.queues import LaneHead, QueueStore, StageLane
 from gnomon.stages import Update
 from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.pipeline import StagePipeline
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, settled, stage
 from tests.conformance.stages.test_order import Gate, work
 
@@ -45,7 +45,7 @@ async def test_a_chain_needs_no_look_at_the_queue(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(queues, "lane_head", counting)
     await bench.put("e", {"x": 7})
-    await bench.settle()
+    await bench.run_due()
 
     assert [] == found
     assert (7, 1) == await bench.stages.state("c", "e").read()
@@ -79,7 +79,7 @@ async def test_a_change_from_outside_in_between_is_seen() -> None:
     """What was claimed from memory meets another version: the stage is called anew."""
     gate = Gate()
     slow = gate.stage()
-    bench = Bench(
+    bench = StageBench(
         "ad", stage("before", watch="w", writes="x", process=lambda _: Update({"x": 1})), slow
     )
     await bench.put("e", {"w": 0})
@@ -88,7 +88,7 @@ async def test_a_change_from_outside_in_between_is_seen() -> None:
     assert [1] == [it.entity["x"] for it in slow.given]
     await bench.put("e", {"w": 0, "x": 5})
     gate.opened.set()
-    await bench.settle()
+    await bench.run_due()
     assert {"w": 0, "x": 5, "y": 5} == bench["e"]
 
 
@@ -102,7 +102,7 @@ async def test_a_stage_that_works_alongside_is_called_once_for_a_row() -> None:
             await opened.wait()
 
     slow = Slow()
-    bench = Bench("ad", slow)
+    bench = StageBench("ad", slow)
     await bench.put("e", {"x": 1})
     bench.worker.hint(())
     await work(bench)
@@ -111,7 +111,7 @@ async def test_a_stage_that_works_alongside_is_called_once_for_a_row() -> None:
     await work(bench)
     assert ["e"] == [it.id for it in slow.given]
     opened.set()
-    await bench.settle()
+    await bench.run_due()
 
 
 async def test_what_waits_for_long_is_not_overtaken() -> None:

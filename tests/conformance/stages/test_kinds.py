@@ -8,7 +8,7 @@ import pytest
 
 from gnomon.model.errors import ConfigurationError, InvalidSpec, NotFound
 from gnomon.stages import SavedVersion, Stages, Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, stage
 
 
@@ -21,14 +21,14 @@ async def test_each_stage_sees_its_own_kind() -> None:
     told: list[SavedVersion[Any, Any]] = []
     ad = stage("ad-count", watch="a", writes="n", process=counted, after=told.append)
     order = stage("order-count", watch="a", writes="n", process=counted, after=told.append)
-    async with Bench("ad", ad) as bench:
+    async with StageBench("ad", ad) as bench:
         orders: Stages[Any] = Stages(bench, "order")
         orders.add(order)
         bench.restart()
         await bench.put("1", {"a": 1})
         await orders.put("1", {"a": 1})
         await orders.put("2", {"a": 1})
-        await bench.settle()
+        await bench.run_due()
 
         assert [("ad", "1")] == [(it.kind, it.id) for it in ad.given]
         assert [("order", "1"), ("order", "2")] == sorted((it.kind, it.id) for it in order.given)
@@ -39,7 +39,7 @@ async def test_each_stage_sees_its_own_kind() -> None:
         for each in (ad, order):
             each.given.clear()
             await bench.stages.backfill(each.name)
-        await bench.settle()
+        await bench.run_due()
         assert ["1"] == [it.id for it in ad.given]
         assert ["1", "2"] == sorted(it.id for it in order.given)
         assert {"ad/1", "order/1", "order/2"} == {row.entity_key for row in bench.published}
@@ -53,7 +53,7 @@ async def test_each_stage_sees_its_own_kind() -> None:
 
 async def test_a_stage_of_another_kind_is_not_woken_by_a_state() -> None:
     """Compare-and-set names the kind that the stage is of."""
-    async with Bench("ad", stage("photos", process=counted)) as bench:
+    async with StageBench("ad", stage("photos", process=counted)) as bench:
         orders: Stages[Any] = Stages(bench, "order")
         await orders.put("1", {})
         with pytest.raises(InvalidSpec, match="is one of the kind 'ad', not 'order'"):
@@ -62,7 +62,7 @@ async def test_a_stage_of_another_kind_is_not_woken_by_a_state() -> None:
 
 async def test_what_does_not_go_together_is_told_at_once() -> None:
     """A kind that cannot be, one that is there, a name that is there, a second relay."""
-    bench = Bench("ad", stage("s"))
+    bench = StageBench("ad", stage("s"))
     with pytest.raises(InvalidSpec, match="kind: must be 1 to 64 characters"):
         Stages(bench, "Ad")
     with pytest.raises(ConfigurationError, match="of the kind 'ad' are there twice"):
@@ -76,13 +76,13 @@ async def test_what_does_not_go_together_is_told_at_once() -> None:
 
 async def test_a_stage_that_changes_its_kind_does_not_begin() -> None:
     """A release that means another kind by the name is told what to do; the other one goes on."""
-    async with Bench("ad", stage("s", process=counted)) as bench:
+    async with StageBench("ad", stage("s", process=counted)) as bench:
         await bench.put("1", {"n": 0})
-        await bench.settle()
+        await bench.run_due()
         bench.attached.clear()
         Stages[Any](bench, "order").add(stage("s"))
         bench.restart()
         with pytest.raises(ConfigurationError, match="run `gnomon stage forget s` first"):
-            await bench.settle()
+            await bench.run_due()
         records = await bench.store.register.registered()
         assert {"": "", "s": "ad"} == {record.name: record.kind for record in records}

@@ -7,16 +7,16 @@ from datetime import timedelta
 from typing import Any
 
 from gnomon.stages import Quarantine, Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, serve_anew, settled, stage
 
 MANY = {f"e{n:03}": {"n": n} for n in range(120)}
 
 
-async def served_anew(bench: Bench, *stages: Any) -> Bench:
+async def served_anew(bench: StageBench, *stages: Any) -> StageBench:
     """A program with other stages has settled on the same store."""
     serve_anew(bench, *stages)
-    await bench.settle()
+    await bench.run_due()
     return bench
 
 
@@ -54,7 +54,7 @@ async def test_a_raised_revision_frees_what_was_quarantined() -> None:
     def fail(_: It) -> None:
         raise ValueError("bug")
 
-    bench = Bench("ad", stage("s", process=fail))
+    bench = StageBench("ad", stage("s", process=fail))
     await bench.put("e", {})
     await bench.advance(days=2)
     assert 1 == len(await bench.parked())
@@ -73,7 +73,7 @@ async def test_a_walk_frees_nothing_that_was_given_up() -> None:
     bad = stage("bad", process=give_up)
     bench = await settled(bad, entities={"e": {}})
     await bench.stages.backfill("bad")
-    await bench.settle()
+    await bench.run_due()
     assert (1, 1) == (len(bad.given), len(await bench.parked()))
 
 
@@ -130,7 +130,7 @@ async def test_the_background_lane_has_a_guaranteed_share() -> None:
     serve_anew(bench, late)
     for n in range(60):
         await bench.put(f"f{n}", {"n": n})
-    await bench.settle()
+    await bench.run_due()
     first_walked = next(place for place, name in enumerate(order) if name.startswith("e"))
     assert first_walked < 60 + 60
     assert {*MANY, *(f"f{n}" for n in range(60))} == set(order)
@@ -180,7 +180,7 @@ async def test_parallelism_holds() -> None:
 async def test_a_rate_holds_back_claims() -> None:
     """Ten a second: a hundred and twenty take about twelve seconds, and nothing is lost."""
     limited = stage("limited", rate="10/s")
-    bench = Bench("ad", limited)
+    bench = StageBench("ad", limited)
     for entity_id, document in MANY.items():
         await bench.put(entity_id, document)
     await bench.advance(seconds=6)
@@ -219,7 +219,7 @@ async def test_stages_run_in_the_order_of_their_data() -> None:
     asks = runs = 0
     before = bench.version("e")
     await bench.patch("e", {"start": 1})
-    await bench.settle()
+    await bench.run_due()
     saves = bench.version("e") - before
     assert asks <= 57
     assert runs <= 20

@@ -13,7 +13,7 @@ from gnomon.contracts.store import HeldShard
 from gnomon.stages import Update, Wake
 from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.service import StageWorker
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, stage
 from tests.unit.stage.test_sink_ages import Seen
 
@@ -37,7 +37,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.seen = Seen()
-        self.bench = Bench("ad", observer=self.seen)
+        self.bench = StageBench("ad", observer=self.seen)
         self.workers: list[StageWorker] = []
 
     async def add(self, *stages: Any, holds: Sequence[HeldShard] = ()) -> StageWorker:
@@ -74,7 +74,7 @@ def copying(name: str, source: str, target: str, **options: Any) -> Any:
     return stage(name, watch=source, writes=target, process=process, **options)
 
 
-async def all_shards(bench: Bench) -> list[HeldShard]:
+async def all_shards(bench: StageBench) -> list[HeldShard]:
     await bench.put("first", {})
     return bench.worker.reconciler.shards.trusted()
 
@@ -229,7 +229,7 @@ async def test_a_worker_without_the_relay_of_the_register_is_told_once() -> None
 
 async def test_the_doctor_finds_a_relay_that_differs() -> None:
     """Configured and unknown to the register; or known, configured nowhere, and not served."""
-    bench = Bench("ad")
+    bench = StageBench("ad")
     await bench.put("first", {})
     register, now = await bench.store.register.stages(), bench.now
     later = now + timedelta(minutes=5)

@@ -11,7 +11,7 @@ import pytest
 
 from gnomon.stages import Update
 from gnomon.stages.bound_stage import OutageError
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, settled, stage
 
 ROUNDS = 50  # more than enough for two stages and two entities
@@ -36,9 +36,9 @@ class Gate:
         return Slow()
 
 
-async def while_busy(*stages: Any) -> Bench:
+async def while_busy(*stages: Any) -> StageBench:
     """A bench where the first stage is busy with one entity, and there is another."""
-    bench = Bench("ad", *stages)
+    bench = StageBench("ad", *stages)
     for entity_id in ("busy", "waits"):
         await bench.put(entity_id, {"x": 1})
         bench.worker.hint(())
@@ -46,7 +46,7 @@ async def while_busy(*stages: Any) -> Bench:
     return bench
 
 
-async def work(bench: Bench) -> None:
+async def work(bench: StageBench) -> None:
     """Go on with all that does not need the end of a call."""
     for _ in range(ROUNDS):
         await bench.worker.reconciler.step()
@@ -65,7 +65,7 @@ async def test_a_stage_waits_for_a_busy_one_that_can_wake_it() -> None:
     assert (["busy"], []) == (ids_of(first.given), ids_of(then.given))
 
     gate.opened.set()
-    await bench.settle()
+    await bench.run_due()
 
     assert (["busy", "waits"], ["busy", "waits"]) == (ids_of(first.given), ids_of(then.given))
     assert [1, 1] == [it.entity["y"] for it in then.given]
@@ -79,7 +79,7 @@ async def test_a_stage_that_cannot_be_woken_by_it_does_not_wait() -> None:
     assert ["busy"] == ids_of(first.given)
     assert "waits" in ids_of(other.given)
     gate.opened.set()
-    await bench.settle()
+    await bench.run_due()
 
 
 async def test_its_patience_ends_after_half_a_minute() -> None:
@@ -96,14 +96,14 @@ async def test_its_patience_ends_after_half_a_minute() -> None:
     await work(bench)
     assert ["waits"] == ids_of(then.given)
     gate.opened.set()
-    await bench.settle()
+    await bench.run_due()
 
 
 async def test_what_a_busy_stage_has_claimed_ahead_is_let_go_after_half_a_minute() -> None:
     """Nor does it keep others from what it has not begun: whether it can wake them or not."""
     gate = Gate()
     first, then, other = gate.stage(), stage("then", watch="x y"), stage("other", watch="z")
-    bench = Bench("ad", first, then, other)
+    bench = StageBench("ad", first, then, other)
     for entity_id in ("busy", "waits"):
         await bench.put(entity_id, {"x": 1})
     bench.worker.hint(())
@@ -123,7 +123,7 @@ async def test_what_a_busy_stage_has_claimed_ahead_is_let_go_after_half_a_minute
     assert (["busy"], ["waits"]) == (ids_of(first.given), ids_of(then.given))
     assert ["waits"] == ids_of(other.given[before:])
     gate.opened.set()
-    await bench.settle()
+    await bench.run_due()
     assert ["busy", "waits"] == ids_of(first.given)
 
 
@@ -137,7 +137,7 @@ async def test_it_does_not_wait_for_a_stage_that_is_away() -> None:
     then = stage("then", watch="x y")
     bench = await settled(Away(), then, entities={"e1": {"x": 1}})
     await bench.put("e2", {"x": 1})
-    await bench.settle()
+    await bench.run_due()
     assert ["e1", "e2"] == ids_of(then.given)
 
 
@@ -148,7 +148,7 @@ async def test_it_does_not_wait_for_a_stage_that_works_alongside() -> None:
     bench = await while_busy(first, then)
     assert (["busy"], ["busy", "waits"]) == (ids_of(first.given), ids_of(then.given))
     gate.opened.set()
-    await bench.settle()
+    await bench.run_due()
 
 
 async def test_a_round_that_is_dropped_in_the_middle_waits_for_nothing(

@@ -12,7 +12,7 @@ from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.contracts.store.queues import StageLane
 from gnomon.stages import Quarantine, SavedVersion, Update
 from gnomon.stages.config import StagesConfig
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, serve_anew, settled, stage
 
 MANY = {f"e{n:03}": {"n": n} for n in range(60)}
@@ -34,7 +34,7 @@ class Broker:
     async def close(self) -> None: ...
 
 
-async def behind(broker: Broker, *stages: Any) -> Bench:
+async def behind(broker: Broker, *stages: Any) -> StageBench:
     """A base, and a broker that has been down for longer than the background lane waits."""
     bench = await settled(*stages, entities=MANY)
     serve_anew(bench, *stages, relay=broker)
@@ -62,7 +62,7 @@ async def test_every_save_of_a_chain_goes_out_with_its_root() -> None:
     )
     bench = await settled(first, second, entities={"e": {"a": 1}})
     await bench.patch("e", {"a": 2})
-    await bench.settle()
+    await bench.run_due()
 
     explained = await bench.explain("e")
 
@@ -99,7 +99,7 @@ async def test_a_delete_goes_out_with_the_root_of_the_delete() -> None:
     one = stage("one", process=lambda _: Update(state=1), after=told.append)
     bench = await settled(one, entities={"e": {}})
     await bench.delete("e")
-    await bench.settle()
+    await bench.run_due()
     assert told[-1].deleted
     assert bench.published[-1].root == told[-1].root
     assert bench.published[0].root != told[-1].root
@@ -117,7 +117,7 @@ async def test_a_save_wakes_the_senders_of_its_own_sinks_and_no_others(
     woken: list[str] = []
     monkeypatch.setattr(bench.worker.relay, "saved", woken.append)
     await bench.put("e", {"a": 1})
-    await bench.settle()
+    await bench.run_due()
     assert ["", "", "telling"] == sorted(woken)
 
 
@@ -151,7 +151,7 @@ async def test_background_rows_that_wait_already_are_held_too() -> None:
     await bench.advance(minutes=5)
     late.given.clear()
     await bench.stages.backfill("late")
-    await bench.settle()
+    await bench.run_due()
     broker.is_up = False
     await bench.put("first", {})
     await bench.put("second", {})
@@ -187,12 +187,12 @@ async def test_what_is_being_looked_for_when_the_hold_begins_is_not_taken() -> N
 
     reconciler.claims._store = Slow()  # type: ignore[assignment]
     await bench.stages.backfill("late")
-    await bench.settle()
+    await bench.run_due()
     assert [StageLane.BACKGROUND] == held
     assert [] == late.given
     reconciler.claims._store = bench.store.queues
     reconciler.hold_background(held=False)
-    await bench.settle()
+    await bench.run_due()
     assert set(MANY) == {it.id for it in late.given}
 
 
@@ -208,7 +208,7 @@ async def test_a_save_that_is_refused_holds_up_nothing_but_its_own_entity() -> N
     await bench.advance(hours=3)
     one.given.clear()
     await bench.stages.backfill("one")
-    await bench.settle()
+    await bench.run_due()
     assert {*MANY, "bad"} == {it.id for it in one.given}
 
 
@@ -228,7 +228,7 @@ async def test_an_old_outbox_is_told_of_and_so_is_its_recovery() -> None:
         def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
 
     broker = Broker(up=False)
-    bench = Bench("ad", observer=Log())
+    bench = StageBench("ad", observer=Log())
     serve_anew(bench, relay=broker)
     await bench.put("e", {})
     await bench.put("f", {})
@@ -311,7 +311,7 @@ async def test_undelivered_saves_are_freed_by_a_new_revision_and_by_no_change() 
     for revision, tried in ((1, 1), (2, 3)):
         serve_anew(bench, picky.stage(revision=revision))
         await bench.patch("bad", {"n": revision + 1})
-        await bench.settle()
+        await bench.run_due()
         assert tried <= len(picky.tried)
         assert (revision == 1) == bool(await bench.parked())
     assert [("bad", 2), ("bad", 2), ("bad", 4)] == picky.tried[:3]

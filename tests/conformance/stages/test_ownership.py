@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gnomon.stages import EntityView, Stage, Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, settled, stage
 
 GIVEN = {"x": 1, "list": [1], "map": {"k": 1}}
@@ -66,10 +66,10 @@ async def test_a_stage_that_is_called_again_gets_what_is_stored() -> None:
                 raise ValueError("too many")
             return [Update({"a": 1})]
 
-    bench = Bench("ad", Spoiler())
+    bench = StageBench("ad", Spoiler())
     for number in range(4):
         await bench.put(f"e{number}", GIVEN)
-    await bench.settle()
+    await bench.run_due()
     assert [{**GIVEN, "a": 1}] * 4 == [bench[f"e{number}"] for number in range(4)]
     assert len(seen) > 4
     assert all(seen)
@@ -114,7 +114,7 @@ async def test_a_stage_may_go_on_to_change_what_it_answered() -> None:
     follower = stage("b", watch="a", writes="b", ask=lambda it: "a" in it.entity, process=process)
     bench = await settled(Hoarder(), follower, entities={"e": {"x": 1}})
     await bench.put("e", {**bench["e"], "x": 2})
-    await bench.settle()
+    await bench.run_due()
     assert [[1], [2]] == seen
     assert {"x": 2, "a": [2], "b": 1} == bench["e"]
 

@@ -14,7 +14,7 @@ from gnomon.contracts.store.queues import Commit, CommitResult
 from gnomon.stages import Quarantine, Update
 from gnomon.stages.bound_stage import OutageError
 from gnomon.stages.explain import StageExplanation
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, fuse_all, settled, stage
 
 SECOND = timedelta(seconds=1)
@@ -37,7 +37,7 @@ def chain(**options: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-def watched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def watched(bench: StageBench, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The stages of each commit from now on."""
     found: list[list[str]] = []
     commits_of = bench.worker.reconciler.claims._runs._commits
@@ -51,7 +51,7 @@ def watched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return found
 
 
-async def row_of(bench: Bench, name: str) -> StageExplanation | None:
+async def row_of(bench: StageBench, name: str) -> StageExplanation | None:
     """What the entity `e` has in a stage's queue."""
     return next((row for row in (await bench.explain("e")).stages if row.stage == name), None)
 
@@ -62,7 +62,7 @@ async def test_a_chain_is_saved_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     bench = await settled(*stages, entities={})
     commits = watched(bench, monkeypatch)
     await bench.put("e", {"x": 7})
-    await bench.settle()
+    await bench.run_due()
 
     assert [["a", "b", "c"]] == commits
     assert {"x": 7, "a": 7, "b": 7, "c": 7} == bench["e"]
@@ -85,7 +85,7 @@ async def test_a_stage_that_two_before_it_wake_follows_once(
     bench = await settled(*stages, entities={"e": {"x": 7}})
     commits = watched(bench, monkeypatch)
     await bench.put("e", {**bench["e"], "x": 8})
-    await bench.settle()
+    await bench.run_due()
     assert [["a", "b", "c"]] == commits
     assert {"change v5 by user: x", "change v6 by a: a", "change v7 by b: b"} == {
         reason for each in stages for reason in each.given[-1].reasons
@@ -106,7 +106,7 @@ async def test_a_stage_that_fails_does_so_in_its_own_name(monkeypatch: pytest.Mo
     bench = await settled(*stages, entities={})
     commits = watched(bench, monkeypatch)
     await bench.put("e", {"x": 7})
-    await bench.settle()
+    await bench.run_due()
     assert [["a"]] == commits
     row = await row_of(bench, "b")
     assert row is not None
@@ -138,7 +138,7 @@ async def test_a_stage_that_is_away_keeps_back_nothing_but_its_own(
     commits = watched(bench, monkeypatch)
     for number in range(3):
         await bench.put(f"e{number}", {"x": 7})
-        await bench.settle()
+        await bench.run_due()
     assert [["a"]] * 3 == commits
     rows = [row for number in range(3) for row in (await bench.explain(f"e{number}")).stages]
     assert [("b", 0)] * 3 == [(row.stage, row.attempts) for row in rows]
@@ -178,7 +178,7 @@ async def test_a_stage_that_was_given_up_is_freed_and_called_alone(
     is_broken = False
     commits = watched(bench, monkeypatch)
     await bench.put("e", {**bench["e"], "x": 8})
-    await bench.settle()
+    await bench.run_due()
     assert [["a"], ["b", "c"]] == commits
     assert [] == list(await bench.parked())
     assert 8 == bench["e"]["c"]
@@ -190,20 +190,20 @@ async def test_a_timer_outlives_a_pass() -> None:
     stages = chain(
         process=lambda it: Update({"b": it.entity["a"]}, **(wakes.pop() if wakes else {}))
     )
-    bench = Bench("ad", *stages)
+    bench = StageBench("ad", *stages)
     at = bench.now + timedelta(days=1)
     wakes.append({"wake": at})
     await bench.put("e", {"x": 7})
-    await bench.settle()
+    await bench.run_due()
     for x in (8, 9):
         await bench.put("e", {**bench["e"], "x": x})
-        await bench.settle()
+        await bench.run_due()
         row = await row_of(bench, "b")
         assert row is not None
         assert at == row.timer_at
     wakes.append({"wake": None})
     await bench.put("e", {**bench["e"], "x": 10})
-    await bench.settle()
+    await bench.run_due()
     assert await row_of(bench, "b") is None
     assert 10 == bench["e"]["c"]
 
@@ -218,7 +218,7 @@ async def test_a_stage_without_room_is_called_later() -> None:
 
     stages = chain(rate="1/s", process=process)
     stages[0].batch = 8
-    bench = Bench("ad", *stages)
+    bench = StageBench("ad", *stages)
     for n in range(3):
         await bench.put(f"e{n}", {"x": n})
     await bench.advance(seconds=5)
@@ -229,7 +229,7 @@ async def test_a_stage_without_room_is_called_later() -> None:
 
 async def test_a_change_meanwhile_is_seen_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the pass is saved: it begins again, and proves no loop by its first go."""
-    bench: Bench
+    bench: StageBench
 
     class Late(type(chain()[1])):  # type: ignore[misc]
         writes = ("b", "x")  # a circle, as far as one can see
@@ -245,7 +245,7 @@ async def test_a_change_meanwhile_is_seen_by_all(monkeypatch: pytest.MonkeyPatch
     bench = await settled(first, Late(), last, entities={})
     commits = watched(bench, monkeypatch)
     await bench.put("e", {"x": 7})
-    await bench.settle()
+    await bench.run_due()
     assert {"x": 7, "a": 7, "b": 7, "c": 7} == bench["e"]
     assert [["a", "b", "c"], ["a", "b", "c"]] == commits[:2]
     assert [] == list(await bench.parked())
@@ -260,6 +260,6 @@ async def test_what_others_come_before_waits_for_them(monkeypatch: pytest.Monkey
     served.info = replace(served.info, fuse=False)
     commits = watched(bench, monkeypatch)
     await bench.put("e", {"x": 7})
-    await bench.settle()
+    await bench.run_due()
     assert [["a"], ["b", "c"]] == commits
     assert 1 == len(stages[2].given)

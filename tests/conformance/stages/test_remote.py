@@ -24,7 +24,7 @@ from gnomon.stages.documents import LoadedDocument
 from gnomon.stages.remote import GrpcStage
 from gnomon.stages.stage_info import StageInfo
 from gnomon.stages.wire import write_time
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from gnomon.v1 import stage_pb2 as pb
 from tests.conformance.gateway.recorder import Recorder
 from tests.conformance.stages.given import stage
@@ -58,12 +58,12 @@ async def bench_of(
     *stages: Any,
     entities: dict[str, Any],
     remote: GrpcStage | None = None,
-) -> Bench:
-    bench = Bench("ad", *stages)
+) -> StageBench:
+    bench = StageBench("ad", *stages)
     bench.stages.serve(remote or await described(strange))
     for entity_id, document in entities.items():
         await bench.put(entity_id, document)
-    await bench.settle()
+    await bench.run_due()
     return bench
 
 
@@ -116,10 +116,10 @@ async def test_before_it_has_described_itself_everything_is_kept_for_it(
 ) -> None:
     """It is not called and not declared; what changes meanwhile is queued, whatever it is."""
     remote = GrpcStage("ad", "strange", strange.address, tls=False)
-    bench = Bench("ad")
+    bench = StageBench("ad")
     bench.stages.serve(remote)
     await bench.put("a", {"n": 1})
-    await bench.settle()
+    await bench.run_due()
     assert ([], 0) == (strange.given, len(await bench.stages.stages()))
     [row] = (await bench.explain("a")).stages
     assert ("strange", 0) == (row.stage, row.attempts)
@@ -130,7 +130,7 @@ async def test_before_it_has_described_itself_everything_is_kept_for_it(
     worker = bench.worker
     worker.reconciler.redescribed("strange")
     await worker.reconciler.declare()
-    await bench.settle()
+    await bench.run_due()
     assert {"a"} == {item.entity.id for request in strange.given for item in request.items}
     assert [("strange", 1)] == [(each.name, each.revision) for each in await bench.stages.stages()]
     await remote.close()
@@ -145,7 +145,7 @@ async def test_a_raised_revision_is_declared_and_sweeps(strange: StrangeStage) -
     assert await remote.describe(Recorder())
     bench.worker.reconciler.redescribed("strange")
     await bench.worker.reconciler.declare()
-    await bench.settle()
+    await bench.run_due()
     again = [item for request in strange.given[before:] for item in request.items]
     assert {"a", "b"} == {item.entity.id for item in again}
     assert {2} == {request.revision for request in strange.given[before:]}
@@ -207,7 +207,7 @@ async def test_more_writes_are_no_reason_to_refuse(strange: StrangeStage) -> Non
     assert rank["strange"] < rank["zone"]
     strange.process = lambda request: strange.answered(request, merge_patch=b'{"k": 5}')
     await bench.patch("a", {"n": 2})
-    await bench.settle()
+    await bench.run_due()
     assert 5 == bench["a"]["k"]
     assert "k" in str(other.given[-1].reasons)
 
@@ -251,7 +251,7 @@ async def test_patch_state_timer_and_note_are_saved(strange: StrangeStage) -> No
         request, json_patch=b'[{"op": "replace", "path": "/m", "value": null}]', cancel_timer=True
     )
     await bench.patch("a", {"n": 2})
-    await bench.settle()
+    await bench.run_due()
     assert {"n": 2, "m": None} == bench["a"]
     assert () == (await bench.explain("a")).stages
     assert (1, b'{"a":2,"b":1}') == (
@@ -270,7 +270,7 @@ async def test_a_message_is_carried_and_never_looked_into(strange: StrangeStage)
     assert state is not None
     assert ("shop.v1.Angles", b"\xff\x00 no protobuf") == (state.type, state.body)
     await bench.patch("a", {"n": 2})
-    await bench.settle()
+    await bench.run_due()
     shown = strange.given[-1].items[0].state.message
     assert ("type.googleapis.com/shop.v1.Angles", carried.value) == (shown.type_url, shown.value)
 
@@ -283,7 +283,7 @@ async def test_a_state_changed_from_outside_wakes_it(strange: StrangeStage) -> N
         body=message.SerializeToString(), revision=1, type="google.protobuf.StringValue"
     )
     assert await bench.stages.entities.swap_state("ad", "a", "strange", write, version=0)
-    await bench.settle()
+    await bench.run_due()
     item = strange.given[-1].items[0]
     unpacked = StringValue()
     assert item.state.message.Unpack(unpacked)
@@ -424,7 +424,7 @@ async def test_without_the_capability_it_is_not_asked(strange: StrangeStage) -> 
     """What it watches decides alone."""
     bench = await bench_of(strange, entities={"a": {"n": 1}})
     await bench.patch("a", {"unwatched": 1})
-    await bench.settle()
+    await bench.run_due()
     assert (0, 1) == (len(strange.asked), len(strange.given))
 
 

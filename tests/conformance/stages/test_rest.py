@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, cast
 
 from gnomon.stages import Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, stage
 
 ROUNDS = 300
@@ -28,7 +28,7 @@ class Counted:
         return call
 
 
-async def looked(bench: Bench) -> Counter[str]:
+async def looked(bench: StageBench) -> Counter[str]:
     """Let the loop go round for a while; what it asked the store."""
     worker = cast("Any", bench)._worker
     counted = worker.reconciler._queues = Counted(worker.reconciler._queues)
@@ -54,20 +54,20 @@ async def test_an_entity_that_a_stage_works_on_is_not_looked_for_all_the_time() 
     one = stage("one", watch="a", writes="one", backfill=False)
     other = stage("other", watch="a", writes="other", backfill=False)
     type(one).process = type(other).process = slow
-    async with Bench("ad", one, other) as bench:
+    async with StageBench("ad", one, other) as bench:
         await bench.put("e", {"a": 1})
         calls = await looked(bench)
         assert 1 == len(one.given) + len(other.given)
         assert calls["lane_head"] <= 6
         assert calls["next_work"] <= 6
         gate.set()
-        await bench.settle()
+        await bench.run_due()
         assert (1, 1) == (len(one.given), len(other.given))
 
 
 async def test_a_worker_without_shards_rests() -> None:
     """It looks again after the poll, not at once."""
-    async with Bench("ad", stage("one")) as bench:
+    async with StageBench("ad", stage("one")) as bench:
         bench.restart()
         held = cast("Any", bench)._ownership
         await bench.put("e", {})

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from gnomon.stages import SavedVersion, Update
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import settled, stage
 
 
@@ -15,9 +15,9 @@ async def test_every_version_is_published_in_order() -> None:
     one = stage("one", watch="a", writes="b", process=lambda it: Update({"b": it.entity["a"]}))
     bench = await settled(one, entities={"e": {"a": 1}})
     await bench.patch("e", {"a": 2})
-    await bench.settle()
+    await bench.run_due()
     await bench.delete("e")
-    await bench.settle()
+    await bench.run_due()
     assert [1, 2, 3, 4, 5] == [row.version for row in bench.published]
     assert ["user", "stage:one", "user", "stage:one", "user"] == [
         row.author for row in bench.published
@@ -52,7 +52,7 @@ async def test_a_state_as_it_was_is_no_save() -> None:
     one = stage("one", process=lambda _: Update(state=[7]), after=told.append)
     bench = await settled(one, entities={"e": {}})
     await bench.stages.backfill("one")
-    await bench.settle()
+    await bench.run_due()
     assert (2, 1) == (len(one.given), len(told))
     assert ([7], 1) == await bench.stages.state("one", "e").read()
 
@@ -74,7 +74,7 @@ async def test_a_failing_after_save_comes_again_with_the_same_key_and_holds_back
             raise ValueError("not now")
 
     one = stage("one", writes="b", process=lambda _: Update({"b": 1}), after=after)
-    bench = Bench("ad", one)
+    bench = StageBench("ad", one)
     await bench.put("bad", {})
     await bench.put("good", {})
     await bench.advance(minutes=5)
@@ -104,7 +104,7 @@ async def test_latest_tells_only_the_newest_of_several_saves() -> None:
     bench = await settled(one, entities={"e": {"a": 0}})
     for value in range(1, 4):
         await bench.patch("e", {"a": value})
-        await bench.settle()
+        await bench.run_due()
     refusing = False
     await bench.advance(hours=2)
     assert 8 == told[-1]

@@ -19,7 +19,7 @@ from gnomon.stages import EntityView, Quarantine, RetryLater, SavedVersion, Stag
 from gnomon.stages.bound_stage import OutageError
 from gnomon.stages.remote import GrpcStage
 from gnomon.stages.stage_server import StageServer, StageServerOptions, serve_stage
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.gateway.recorder import Recorder
 from tests.conformance.stages.given import It, stage
 from tests.fixtures.authority import Authority
@@ -30,14 +30,14 @@ class Both:
 
     def __init__(self, remote: GrpcStage, local: Any) -> None:
         self.remote = remote
-        self.here = Bench("ad", local)
-        self.there = Bench("ad")
+        self.here = StageBench("ad", local)
+        self.there = StageBench("ad")
         self.there.stages.serve(remote)
 
     async def put(self, entity_id: str, document: Any) -> None:
         for bench in (self.here, self.there):
             await bench.put(entity_id, document)
-            await bench.settle()
+            await bench.run_due()
 
     async def advance(self, **time: float) -> None:
         for bench in (self.here, self.there):
@@ -164,11 +164,11 @@ async def test_a_failing_batch_is_halved_there_too() -> None:
 
     async with served(Poisoned()) as remote:
         await remote.describe(Recorder())
-        bench = Bench("ad")
+        bench = StageBench("ad")
         bench.stages.serve(remote)
         for number in range(10):
             await bench.put(f"e{number}", {})
-        await bench.settle()
+        await bench.run_due()
         assert [3] == [n for n in range(10) if "ok" not in bench[f"e{n}"]]
         [row] = (await bench.explain("e3")).stages
         assert "UNKNOWN: RuntimeError: poison" in (row.last_error or "")
@@ -186,10 +186,10 @@ async def test_an_outage_behind_it_is_an_outage() -> None:
 
     async with served(Away()) as remote:
         await remote.describe(Recorder())
-        bench = Bench("ad")
+        bench = StageBench("ad")
         bench.stages.serve(remote)
         await bench.put("a", {})
-        await bench.settle()
+        await bench.run_due()
         [row] = (await bench.explain("a")).stages
         assert 0 == row.attempts
 
@@ -213,12 +213,12 @@ async def test_a_message_of_its_own_type_is_its_state() -> None:
 
 
 @asynccontextmanager
-async def telling(after: Callable[[SavedVersion[Any, Any]], None]) -> AsyncIterator[Bench]:
+async def telling(after: Callable[[SavedVersion[Any, Any]], None]) -> AsyncIterator[StageBench]:
     """A bench with one stage that is elsewhere, and is told of its saves."""
     made = stage("telling", writes="m", process=lambda _: Update({"m": 1}), after=after)
     async with served(made) as remote:
         await remote.describe(Recorder())
-        bench = Bench("ad")
+        bench = StageBench("ad")
         bench.stages.serve(remote)
         yield bench
 

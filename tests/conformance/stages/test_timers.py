@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gnomon.stages import Update, Wake
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, settled, stage, times_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ async def test_a_change_does_not_eat_the_timer() -> None:
     clock = stage("clock", watch="a", process=lambda _: next(once, None))
     bench = await settled(clock, entities={"e": {"a": 1}})
     await bench.patch("e", {"a": 2})
-    await bench.settle()
+    await bench.run_due()
     await bench.advance(days=11)
     assert [START, START, at(10)] == times_of(clock.given)
 
@@ -80,7 +80,7 @@ async def test_after_downtime_a_timer_fires_once() -> None:
     clock = stage("clock", process=lambda it: Update(wake=at(1)) if it.now < at(1) else None)
     bench = await settled(clock, entities={"e": {}})
     bench.clock.move_to(at(100))
-    await bench.settle()
+    await bench.run_due()
     assert [START, at(100)] == times_of(clock.given)
 
 
@@ -126,7 +126,7 @@ async def test_a_failure_after_a_timer_is_the_queues_business() -> None:
             raise ValueError("not now")
         return None
 
-    bench = Bench("ad", stage("clock", process=process))
+    bench = StageBench("ad", stage("clock", process=process))
     await bench.put("e", {})
     await bench.advance(days=2)
     assert 2 == len(tries)
@@ -144,6 +144,6 @@ async def test_an_ask_brings_a_timer_forward_and_never_puts_it_off() -> None:
     bench = await settled(clock, entities={"e": {"a": 0}})
     for number, timer_at in ((1, at(10)), (2, at(10)), (3, at(5))):
         await bench.patch("e", {"a": number})
-        await bench.settle()
+        await bench.run_due()
         [row] = (await bench.explain("e")).stages
         assert timer_at == row.timer_at

@@ -9,7 +9,7 @@ from typing import Any
 from gnomon.stages import EntityView, Quarantine, RetryLater, Update
 from gnomon.stages.bound_stage import OutageError
 from gnomon.stages.config import StagesConfig
-from gnomon.testing.stage_bench import Bench
+from gnomon.testing.stage_bench import StageBench
 from tests.conformance.stages.given import It, settled, stage
 
 
@@ -51,10 +51,10 @@ async def test_a_loop_is_freed_by_a_change_from_outside() -> None:
     ping, pong = fighters()
     bench = await settled(ping, pong, entities={"e": {"a": ""}})
     calls = len(ping.given) + len(pong.given)
-    await bench.settle()
+    await bench.run_due()
     assert calls == len(ping.given) + len(pong.given)
     await bench.patch("e", {"a": "user"})
-    await bench.settle()
+    await bench.run_due()
     assert calls < len(ping.given) + len(pong.given)
     assert "looping" in {row.status for row in await bench.parked()}
 
@@ -65,7 +65,7 @@ async def test_a_loop_is_freed_by_hand() -> None:
     bench = await settled(ping, pong, entities={"e": {"a": ""}})
     calls = len(ping.given) + len(pong.given)
     assert 1 == await bench.stages.entities.release("ad", "e")
-    await bench.settle()
+    await bench.run_due()
     assert calls < len(ping.given) + len(pong.given)
 
 
@@ -77,7 +77,7 @@ async def test_a_failure_is_tried_again_with_growing_patience_then_quarantined()
 
     bad = stage("bad", watch="a", process=fail)
     other = stage("other")
-    bench = Bench("ad", bad, other, config=StagesConfig(failures_max=5))
+    bench = StageBench("ad", bad, other, config=StagesConfig(failures_max=5))
     await bench.put("e", {"a": 1})
     await bench.advance(hours=1)
     gaps = [(b.now - a.now).total_seconds() for a, b in zip(bad.given, bad.given[1:], strict=False)]
@@ -87,7 +87,7 @@ async def test_a_failure_is_tried_again_with_growing_patience_then_quarantined()
     assert ("quarantined", "ValueError: never", 5) == (row.status, row.error, row.attempts)
     assert 1 == len(other.given)
     await bench.patch("e", {"a": 2})
-    await bench.settle()
+    await bench.run_due()
     assert 6 == len(bad.given)
 
 

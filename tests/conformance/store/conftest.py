@@ -82,16 +82,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(params=ATTEMPT_STATEMENTS)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    return engine_of(request, tmp_path)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return engine_of(request)
 
 
-def engine_of(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+def engine_of(request: pytest.FixtureRequest) -> Engine:
     match request.param:
         case "sqlite-memory":
             return sqlite_memory(request)
         case "sqlite-file":
-            return sqlite_file(tmp_path / "gnomon.db")
+            folder: Path = request.getfixturevalue("tmp_path")
+            return sqlite_file(folder / "gnomon.db")
         case configuration:
             open_stores: OpenStores = request.getfixturevalue("open_stores")
             place: PostgresSchema = request.getfixturevalue("installed_schema")

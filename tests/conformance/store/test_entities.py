@@ -1,7 +1,5 @@
 """Every engine keeps the contract of `EntityStore`."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.conformance.store.conftest import SHARED_STATEMENTS, Engine, engine_of
@@ -12,6 +10,7 @@ from tests.conformance.store.suite.entities.committing import TestClaimedRow, Te
 from tests.conformance.store.suite.entities.debouncing import TestDebouncing
 from tests.conformance.store.suite.entities.deleting import TestDelete
 from tests.conformance.store.suite.entities.feeding import TestFeed
+from tests.conformance.store.suite.entities.holding import TestHeldEntities
 from tests.conformance.store.suite.entities.kinds import TestKinds
 from tests.conformance.store.suite.entities.leaving import TestOutbox, TestOutboxSurvey
 from tests.conformance.store.suite.entities.offering import TestMerging, TestOffers
@@ -36,8 +35,8 @@ from tests.conformance.store.suite.entities.writing import TestWrite
 
 
 @pytest.fixture(params=SHARED_STATEMENTS)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    return engine_of(request, tmp_path)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return engine_of(request)
 
 
 __all__ = [
@@ -55,6 +54,7 @@ __all__ = [
     "TestEntityRaces",
     "TestEntitySurvey",
     "TestFeed",
+    "TestHeldEntities",
     "TestKinds",
     "TestList",
     "TestMergeRule",

@@ -1,7 +1,5 @@
 """Every engine keeps the contract of `LeaseStore`."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.conformance.store.conftest import ALL_WAYS, Engine, engine_of
@@ -11,5 +9,5 @@ __all__ = ["TestAcquire", "TestHeartbeat", "TestLocks", "TestRelease"]
 
 
 @pytest.fixture(params=ALL_WAYS)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    return engine_of(request, tmp_path)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return engine_of(request)

@@ -7,7 +7,6 @@ good row beside it, in the same shard, queue and priority, in one call where the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,8 +45,8 @@ Spoil = Callable[[], Awaitable[None]]
 
 
 @pytest.fixture(params=[*STATEMENTS, *configurations("postgres-in-place")])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    return engine_of(request, tmp_path)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return engine_of(request)
 
 
 class TestPoison:

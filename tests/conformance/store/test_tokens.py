@@ -1,7 +1,5 @@
 """Every engine keeps the contract of `TokenStore`, and writes the audit."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.conformance.store.conftest import NO_SHARDS, Engine, engine_of
@@ -11,5 +9,5 @@ __all__ = ["TestAudit", "TestTokens"]
 
 
 @pytest.fixture(params=NO_SHARDS)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
-    return engine_of(request, tmp_path)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return engine_of(request)

@@ -1,6 +1,6 @@
 """Every engine keeps the contract of `WorkStore`."""
 
-from tests.conformance.store.suite.arriving import TestArrive, TestArrived
+from tests.conformance.store.suite.arriving import TestArrive, TestArrived, TestNewest
 from tests.conformance.store.suite.beginning import (
     TestBegin,
     TestExtend,
@@ -17,6 +17,13 @@ from tests.conformance.store.suite.moving import (
     TestSurvey,
     TestWaiting,
 )
+from tests.conformance.store.suite.needing import (
+    TestGuests,
+    TestHandedBack,
+    TestNeeds,
+    TestNeedsLater,
+    TestUnserved,
+)
 from tests.conformance.store.suite.orphaning import TestInterrupting, TestOrphans, TestWorkers
 from tests.conformance.store.suite.recording import TestFinish, TestRepeats, TestTakingBack
 from tests.conformance.store.suite.superseding import TestBlockedHead, TestSeries, TestSuperseded
@@ -29,12 +36,17 @@ __all__ = [
     "TestClockSetBack",
     "TestExtend",
     "TestFinish",
+    "TestGuests",
+    "TestHandedBack",
     "TestHeld",
     "TestHelping",
     "TestInterrupting",
     "TestLapsed",
     "TestMove",
     "TestMoveSilent",
+    "TestNeeds",
+    "TestNeedsLater",
+    "TestNewest",
     "TestOrphans",
     "TestRecall",
     "TestRefusing",
@@ -44,6 +56,7 @@ __all__ = [
     "TestSuperseded",
     "TestSurvey",
     "TestTakingBack",
+    "TestUnserved",
     "TestWaiting",
     "TestWorkers",
 ]

@@ -87,7 +87,7 @@ def wire(
     done = subprocess.run(
         [*prefix, sys.executable, "-m", "tests.integration.http.wire", mode],
         cwd=ROOT, env=environ, input=json.dumps(wanted), capture_output=True, text=True,
-        timeout=55, check=False,
+        timeout=200, check=False,
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr
     found: list[Any] = json.loads(done.stdout)

@@ -24,6 +24,7 @@ _VALUES: Mapping[str, Any] = {
     "int": SHARD,
     "smallint": 5,
     "bigint": 9,
+    "float8": 0.5,
     "text": "one",
     "uuid": GUID,
     "timestamptz": MOMENT,

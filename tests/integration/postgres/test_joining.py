@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple
@@ -73,6 +74,41 @@ async def sqlalchemy_async_caller(dsn: str, driver: str) -> AsyncIterator[Caller
     await engine.dispose()
 
 
+@asynccontextmanager
+async def session_caller(dsn: str) -> AsyncIterator[Caller]:
+    from sqlalchemy.orm import Session
+
+    engine = sqlalchemy.create_engine(with_driver(dsn, "psycopg"))
+    with Session(engine) as session:
+        yield Caller(session, called(session.commit), called(session.rollback))
+    engine.dispose()
+
+
+@asynccontextmanager
+async def async_session_caller(dsn: str, driver: str) -> AsyncIterator[Caller]:
+    from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+    engine = create_async_engine(with_driver(dsn, driver))
+    async with AsyncSession(engine) as session:
+        yield Caller(session, session.commit, session.rollback)
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def async_scoped_session_caller(dsn: str) -> AsyncIterator[Caller]:
+    from sqlalchemy.ext.asyncio import (
+        async_scoped_session,
+        async_sessionmaker,
+        create_async_engine,
+    )
+
+    engine = create_async_engine(with_driver(dsn, "asyncpg"))
+    session = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
+    yield Caller(session, session.commit, session.rollback)
+    await session.remove()
+    await engine.dispose()
+
+
 CALLERS: dict[str, Callable[[str], AbstractAsyncContextManager[Caller]]] = {
     "asyncpg": asyncpg_caller,
     "asyncpg-pool": asyncpg_pool_caller,
@@ -81,6 +117,10 @@ CALLERS: dict[str, Callable[[str], AbstractAsyncContextManager[Caller]]] = {
     "sqlalchemy": sqlalchemy_caller,
     "sqlalchemy-asyncpg": lambda dsn: sqlalchemy_async_caller(dsn, "asyncpg"),
     "sqlalchemy-psycopg-async": lambda dsn: sqlalchemy_async_caller(dsn, "psycopg"),
+    "session": session_caller,
+    "async-session-asyncpg": lambda dsn: async_session_caller(dsn, "asyncpg"),
+    "async-session-psycopg": lambda dsn: async_session_caller(dsn, "psycopg"),
+    "async-scoped-session": async_scoped_session_caller,
 }
 
 
@@ -149,7 +189,7 @@ async def test_a_repeat_is_recognised_in_a_foreign_transaction(
 
 async def test_an_unknown_connection_is_refused(store: Store) -> None:
     """The remedy names the drivers."""
-    with pytest.raises(NotSupported, match="asyncpg, psycopg or SQLAlchemy"):
+    with pytest.raises(NotSupported, match="asyncpg, psycopg 3, SQLAlchemy or Django"):
         store.joining(object())
 
 
@@ -167,6 +207,42 @@ async def test_without_a_transaction_joining_is_refused(
         with committing.transaction():
             await store.joining(committing).create([draft("one")])
     assert await store.actions.get("one") is not None
+
+
+async def test_a_connection_to_another_database_is_refused(
+    store: Store, installed_schema: PostgresSchema, draft: Drafter
+) -> None:
+    """The transaction there is as good as before: nothing in it has failed."""
+    await store.installation.open()
+    connection = await asyncpg.connect(installed_schema.dsn, database="template1")
+    async with connection.transaction():
+        with pytest.raises(NotSupported, match="connect to the database of the store"):
+            await store.joining(connection).create([draft("one")])
+        assert 1 == await connection.fetchval("SELECT 1")
+    await connection.close()
+
+
+async def test_a_closed_connection_is_refused(
+    store: Store, installed_schema: PostgresSchema, draft: Drafter
+) -> None:
+    connection = await asyncpg.connect(installed_schema.dsn)
+    await connection.close()
+    with pytest.raises(InvalidRequest, match="closed"):
+        await store.joining(connection).create([draft("one")])
+
+
+async def test_a_known_connection_is_not_asked_again(
+    store: Store, installed_schema: PostgresSchema, draft: Drafter
+) -> None:
+    """Also where a pool lends it a second time."""
+    await store.installation.open()
+    asked: list[str] = []
+    async with asyncpg.create_pool(installed_schema.dsn, min_size=1, max_size=1) as pool:
+        for number in range(2):
+            async with pool.acquire() as borrowed, borrowed.transaction():
+                with borrowed.query_logger(lambda record: asked.append(record.query)):
+                    await store.joining(borrowed).create([draft(f"a{number}")])
+    assert 1 == sum("to_regclass" in query for query in asked)
 
 
 def called(function: Callable[[], Any]) -> Callable[[], Any]:

@@ -40,6 +40,9 @@ class Executed:
     def event(self, name: str) -> asyncio.Event:
         return self._events.setdefault(name, asyncio.Event())
 
+    def serves(self, need: str) -> bool:
+        return True
+
     async def execute(self, order: AttemptRequest) -> Outcome:
         self.event(order.id).set()
         return Succeeded()

@@ -98,7 +98,7 @@ async def stage(postgres_schema: PostgresSchema) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as opened:
         apps, granted = [], [Granted() for _ in range(WORKERS)]
         for number in range(WORKERS):
-            app = App(dsn, schema=schema, settings=settings, observer=granted[number])
+            app = App(dsn, schema=schema, settings=settings, observer=granted[number], migrate=True)
             app.action(name="take")(_function(seen, number))
             apps.append(await opened.enter_async_context(app))
         working = [asyncio.create_task(app.work(stop)) for app in apps]

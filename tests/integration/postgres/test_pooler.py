@@ -33,7 +33,7 @@ async def app(pooled_schema: PostgresSchema) -> AsyncIterator[App]:
         shard_count=4,
         prepared_statements=False,
     )
-    async with App(settings=replace(settings, database=database)) as opened:
+    async with App(settings=replace(settings, database=database), migrate=True) as opened:
         yield opened
 
 

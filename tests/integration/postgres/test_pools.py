@@ -30,7 +30,7 @@ from tests.integration.postgres.conftest import Drafter
 
 POOL_SIZE = 2
 FOR_EVER = "SELECT pg_sleep(3600)"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 POLL_S = 0.02
 NOBODY = SystemEntropy().token()
 

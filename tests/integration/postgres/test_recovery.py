@@ -19,7 +19,7 @@ from tests.integration.postgres.conftest import SHARD_COUNT, Drafter
 
 T = TypeVar("T")
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 POLL_S = 0.05
 
 

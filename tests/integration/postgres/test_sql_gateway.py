@@ -391,5 +391,5 @@ def test_the_reference_page_names_what_there_is(
         "SELECT array_agg(attname::text) FROM pg_attribute "
         "WHERE attrelid = 'tasks'::regclass AND attnum > 0",
     )
-    assert 13 == len(names)
+    assert 14 == len(names)
     assert [] == [name for name in (*names, *columns) if f"`{name}`" not in page]

@@ -16,7 +16,7 @@ from gnomon.app import App
 from gnomon.config import DatabaseConfig, Settings
 from gnomon.stages import EntityView, Stage, Stages, Update, Wake, codec
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 CHAIN = 4
 Document = dict[str, Any]
 
@@ -112,7 +112,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 async def working(
     database: DatabaseConfig, stages: list[Stage[Any, Any]]
 ) -> AsyncIterator[Stages[Any]]:
-    async with App(settings=Settings(database=database)) as app:
+    async with App(settings=Settings(database=database), migrate=True) as app:
         ads: Stages[Any] = Stages(app, "ad")
         ads.add(*stages)
         stop = asyncio.Event()

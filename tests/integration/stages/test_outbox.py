@@ -17,7 +17,7 @@ from gnomon.config import DatabaseConfig, Settings, StagesConfig, WorkerConfig
 from gnomon.stages import EntityView, Quarantine, SavedVersion, Stage, Stages, Update
 from gnomon.stages.relays import FunctionRelay
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 CONFIG = StagesConfig(
     poll=timedelta(milliseconds=50),
     outbox_hold=timedelta(milliseconds=300),
@@ -95,7 +95,7 @@ async def working(
     settings = Settings(
         database=database, worker=WorkerConfig(poll=timedelta(milliseconds=100)), stages=CONFIG
     )
-    async with App(settings=settings, observer=seen) as app:
+    async with App(settings=settings, observer=seen, migrate=True) as app:
         stages: Stages[Document] = Stages(app, "ad", relay=FunctionRelay(receiver))
         stages.add(copy)
         stop = asyncio.Event()

@@ -31,7 +31,7 @@ from tests.fixtures.rabbitmq import RabbitmqServer
 from tests.fixtures.receiver import receiving
 
 SIGNING_KEY = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVowMTIzNDU="
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Double(Stage[dict[str, Any], dict[str, int]]):
@@ -58,7 +58,7 @@ async def working(
         targets={target.name: target for target in targets},
         stages=StagesConfig(poll=timedelta(milliseconds=100), **options),
     )
-    async with App(settings=settings) as app:
+    async with App(settings=settings, migrate=True) as app:
         stages: Stages[dict[str, Any]] = Stages(app, "ad", relay=to)
         stages.add(Double())
         stop = asyncio.Event()

@@ -64,7 +64,9 @@ async def at_work(
     stop = asyncio.Event()
     made = []
     for number in range(WORKERS):
-        app = await stack.enter_async_context(App(dsn, schema=schema, settings=settings))
+        app = await stack.enter_async_context(
+            App(dsn, schema=schema, settings=settings, migrate=True)
+        )
         stages: Stages[Any] = Stages(app, "ad")
         stages.add(seen.stage(number, parallel))
         made.append((app, stages))
@@ -120,7 +122,7 @@ async def test_the_limit_of_a_stage_can_be_changed_while_it_works(
     async with AsyncExitStack() as stack:
         stages = await at_work(stack, postgres_schema, seen, parallel=30)
         dsn, schema = postgres_schema
-        operator = await stack.enter_async_context(App(dsn, schema=schema))
+        operator = await stack.enter_async_context(App(dsn, schema=schema, migrate=True))
         async with asyncio.timeout(30):
             while not (await operator.scheduler.list_limits()):
                 await asyncio.sleep(0.02)  # the stage's own word comes first

@@ -22,7 +22,7 @@ from gnomon.tasks.config import TasksConfig
 from gnomon.tasks.factory import opener_of
 from gnomon.tasks.service import TaskService
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 POLL_S = 0.01
 OVER = ("DONE", "FAIL", "GONE", "STOP")
 USER = "gnomon_tasker"

@@ -79,6 +79,41 @@ async def test_several_may_prepare_at_once(admin_dsn: str, database: str) -> Non
     assert [] == list(await prepare(admin_dsn, entry))
 
 
+REFUSED = {
+    "active": "0",
+    "live": "-1 s",
+    "repeat": "-1 s",
+    "timeout": "-1 s",
+    "count": "-1",
+    "retry": "-1",
+    "retried": "-1",
+}
+
+
+@pytest.mark.parametrize("column", REFUSED)
+async def test_values_that_the_original_refuses_are_refused_in_its_words(
+    admin_dsn: str, database: str, column: str
+) -> None:
+    """In a new row and in a change of one, by the constraint's name; other changes go through."""
+    await prepare(admin_dsn, TaskEntry(data=database, user="gnomon_tasker"))
+    dsn = conninfo.make_conninfo(admin_dsn, dbname=database)
+    with psycopg.connect(dsn, autocommit=True) as user:
+        user.execute("INSERT INTO task (input) VALUES ('SELECT 1')")
+        name, value = sql.Identifier(column), sql.Literal(REFUSED[column])
+        inserting = sql.SQL("INSERT INTO task (input, {}) VALUES ('SELECT 1', {})")
+        changing = sql.SQL("UPDATE task SET {} = {}")
+        for statement in (inserting, changing):
+            with pytest.raises(psycopg.errors.CheckViolation) as refused:
+                user.execute(statement.format(name, value))
+            assert f"task_{column}_check" == refused.value.diag.constraint_name
+            assert (
+                f'new row for relation "task" violates check constraint "task_{column}_check"'
+                == refused.value.diag.message_primary
+            )
+        user.execute(sql.SQL("UPDATE task SET {} = '1'").format(name))
+        assert (1,) == user.execute("SELECT count(*) FROM task").fetchone()
+
+
 async def test_login_that_may_not_create_a_user_is_told(plain_login: str, database: str) -> None:
     entry = TaskEntry(data=database, user=f"{database}_missing")
     problem = (

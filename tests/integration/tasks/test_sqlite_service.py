@@ -21,7 +21,7 @@ from gnomon.model.errors import ConfigurationError
 from gnomon.tasks.sqlite.rows import moment_of
 from tests.integration.tasks.stand import at_once, sessions_of
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 HOUR = timedelta(hours=1)
 
 

@@ -15,7 +15,7 @@ from gnomon.model.limits import LimitKey
 from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.limits import StageLimits
 from gnomon.stages.pipeline import StagePipeline
-from gnomon.testing.stage_bench import BenchClock
+from gnomon.testing.bench_clock import BenchClock
 from gnomon.testing.virtual import SeededEntropy
 from tests.unit.stage.test_pipeline import MAIN, NOW, Idle
 

@@ -4,7 +4,7 @@ do not wait for each other."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -20,11 +20,14 @@ from gnomon.contracts.store.entities import StageState
 from gnomon.contracts.store.outbox import OutboxRow, SinkQueue
 from gnomon.model.errors import ConfigurationError, StoreUnavailable
 from gnomon.model.ids import EntityKey
+from gnomon.model.outcome import Abandoned, Failed, Interrupted, Outcome, Succeeded, Unserved
+from gnomon.model.spec import Mock
 from gnomon.stages.bound_stage import LocalStage
 from gnomon.stages.config import StagesConfig
 from gnomon.stages.delivery import HeldBackError, deliver_in_order
 from gnomon.stages.relay import Relay, RelayTarget
 from gnomon.stages.relays import (
+    EffectRelay,
     FunctionRelay,
     headers_of,
     http_call,
@@ -34,11 +37,11 @@ from gnomon.stages.relays import (
 )
 from gnomon.stages.sender import OUTAGE_MAX_S, Sender, Sink, UndeliverableError
 from gnomon.stages.stage import EntityView, Quarantine, SavedVersion, Stage
-from gnomon.testing.stage_bench import BenchClock
+from gnomon.testing.bench_clock import BenchClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = UUID(int=7)
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def save(entity_id: str, version: int, **fields: Any) -> OutboxRow:
@@ -69,12 +72,13 @@ class Outbox:
         ]
 
     async def due_saves(
-        self, _: Sequence[HeldShard], sink: str, *, limit: int
+        self, _: Sequence[HeldShard], sink: str, *, limit: int, skip: Collection[str] = ()
     ) -> Sequence[OutboxRow]:
         if self.failures:
             self.failures -= 1
             raise StoreUnavailable("away")
-        return [row for row in self.rows if row.sink == sink][:limit]
+        wanted = [row for row in self.rows if row.sink == sink and row.entity_key not in skip]
+        return wanted[:limit]
 
     async def remove(self, rows: Sequence[OutboxRow]) -> None:
         self.arrived += [row.key for row in rows]
@@ -82,12 +86,14 @@ class Outbox:
 
     async def put_off(
         self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
-    ) -> None:
+    ) -> frozenset[str]:
         assert error
         self.delayed += [(row.key, delay.total_seconds(), counts) for row in rows]
+        return frozenset()
 
-    async def quarantine(self, row: OutboxRow, *, error: str) -> None:
+    async def quarantine(self, row: OutboxRow, *, error: str) -> bool:
         self.quarantined.append((row.key, error))
+        return True
 
     async def backlog(self) -> Sequence[Any]:
         raise AssertionError("only the doctor asks for it")
@@ -505,3 +511,31 @@ def test_a_place_has_no_other_braces(name: str, text: str) -> None:
     """A mistake is told when settings are read, not with each save."""
     with pytest.raises(ConfigurationError, match=r"may have \{kind\} in it"):
         StagesConfig(**{name: text})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Succeeded(), None),
+        (Failed(error="no such topic"), "no such topic"),
+        (Unserved("kafka target hub"), "it was unserved"),
+        (Abandoned(), "it was abandoned"),
+        (Interrupted(reason="shut down"), "it was interrupted"),
+    ],
+)
+async def test_a_save_is_sent_only_if_the_receiver_took_it(
+    outcome: Outcome, told: str | None
+) -> None:
+    """Whatever else an executor says, the save stays and is sent again."""
+
+    class Executor:
+        async def execute(self, _order: object) -> Outcome:
+            return outcome
+
+    executor: Any = Executor()
+    env = Env(clock=BenchClock(NOW), entropy=SystemEntropy())
+    relay = EffectRelay(executor, lambda _: Mock(), env=env, timeout=timedelta(seconds=5))
+
+    (error,) = await relay.send([save("a", 1)])
+
+    assert told == (None if error is None else str(error))

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from gnomon.clock import wait_set
 from gnomon.model.task.conf import TaskEntry
 from tests.unit.tasks.fake_table import Row, World, at_once, virtually
 
@@ -300,6 +301,22 @@ def test_windows_are_read_rarely() -> None:
 
     virtually(story)
     assert calls["window"] < 20
+
+
+def test_a_session_wakes_the_finder_for_what_it_lacks_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task that starts does not have its owner look for others while enough are known, nor while
+    these are being read: 5,000 of them have it rest some dozen times."""
+    rests: list[float] = []
+
+    async def rest(event: asyncio.Event, timeout_s: float) -> bool:
+        rests.append(timeout_s)
+        return await wait_set(event, timeout_s)
+
+    monkeypatch.setattr("gnomon.tasks.finder.wait_set", rest)
+    perform(5_000, count=10_000)
+    assert len(rests) < 100
 
 
 def test_task_starts_within_10_ms_of_its_insert() -> None:

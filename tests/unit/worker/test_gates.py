@@ -294,6 +294,9 @@ class Sink:
     def __init__(self) -> None:
         self.orders: list[AttemptRequest] = []
 
+    def serves(self, need: str) -> bool:
+        return True
+
     async def execute(self, order: AttemptRequest) -> Outcome:
         self.orders.append(order)
         return Succeeded()
@@ -364,6 +367,18 @@ async def test_an_attempt_whose_turn_comes_too_late_is_not_sent() -> None:
     await slots.drain(timedelta(seconds=5))
     assert ([], 0) == (sink.orders, target.gate.in_use)
     assert ("abandoned", "too late to send") == (ended[0].outcome, ended[0].error)
+
+
+async def test_who_was_asked_to_end_before_the_target_is_not_sent() -> None:
+    """It is let through, and does not go: nothing is sent for what was cancelled."""
+    target = Target(0)
+    slots, sink, ended = slots_before(target)
+    slots.take([to_mail(1)], target.clock.seconds)
+    await settled()
+    slots.end({to_mail(1).attempt_id})
+    target.tell(1)
+    await slots.drain(timedelta(seconds=5))
+    assert ([], ["cancelled"]) == (sink.orders, [finish.outcome for finish in ended])
 
 
 # -- slots ----------------------------------------------------------------------------------------

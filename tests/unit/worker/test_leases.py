@@ -7,6 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
+from gnomon.model.offer import ALL_QUEUES, Offer
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.leases import WorkerLeases
 from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
@@ -43,8 +44,9 @@ class Locks:
         holdings: Sequence[HeldShard],
         alive_for: timedelta,
         process: str | None = None,
+        offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
-        assert (worker, owner, process) == (ME, "me", None)
+        assert (worker, owner, process, offer) == (ME, "me", None, ALL_QUEUES)
         assert alive_for > timedelta(0)
         assert all(held.shard in self.rows for held in holdings)
         return HeartbeatResult(held=self.held, workers_alive=self.alive, now=EPOCH)

@@ -20,7 +20,8 @@ from gnomon.contracts.store import (
 )
 from gnomon.model.errors import StoreUnavailable
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.pump import ADMITTED_PART, Pump
+from gnomon.worker.flood import MOMENT_S, PATIENCE_S
+from gnomon.worker.pump import ADMITTED_PART, NEWEST_EVERY_S, Pump
 from tests.unit.worker.surroundings import HandClock, surroundings
 
 Asked = tuple[str, Any]  # a verb, and how much of what
@@ -40,6 +41,7 @@ class Around:
         self._held = [HeldShard(shard=shard, lease_guid=UUID(int=1)) for shard in range(shards)]
         self.asked: list[Asked] = []
         self.is_away = False
+        self.is_flooded = False
 
     # -- leases -----------------------------------------------------------------------------------
 
@@ -84,13 +86,23 @@ class Around:
         return PollResult(shards=(), now=self._clock.now(), open=None)
 
     async def move_and_begin(
-        self, holdings: Sequence[HeldShard], *, room: Mapping[str, int], **_more: object
+        self,
+        holdings: Sequence[HeldShard],
+        *,
+        room: Mapping[str, int],
+        newest: bool,
+        **_more: object,
     ) -> ArrivalResult:
-        self.asked.append(("arrive", ([held.shard for held in holdings], dict(room))))
+        verb = "newest" if newest else "arrive"
+        self.asked.append((verb, ([held.shard for held in holdings], dict(room))))
         if self.is_away:
             raise StoreUnavailable("away")
-        moved = MoveResult(count=0, lanes={}, marks={}, more=False, now=self._clock.now())
+        moved = MoveResult(count=0, lanes={}, marks={}, more=self.is_flooded, now=self._clock.now())
         return ArrivalResult(moved, [])
+
+    async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
+        self.asked.append(("move", limit * len(holdings)))
+        return MoveResult(count=0, lanes={}, marks={}, more=True, now=self._clock.now())
 
     async def find_begun(self, _shards: object, *, batch: UUID) -> list[Any]:
         return []
@@ -114,6 +126,7 @@ class Situation:
 
     def __init__(self, *, free: int, shards: int = 3, is_behind: bool = True) -> None:
         env, clock, _ = surroundings()
+        self.clock = clock
         self.around = Around(clock, free=free, shards=shards)
         all_of_it: Any = self.around
         self.pump = Pump(
@@ -197,3 +210,37 @@ async def test_arrivals_that_could_not_be_asked_for_are_kept() -> None:
         with pytest.raises(StoreUnavailable):
             await situation.pump._step()
         assert "arrive" in [verb for verb, _ in situation.around.asked]
+
+
+async def test_behind_a_flood_the_newest_arrivals_are_looked_at_too() -> None:
+    """Now and then, with a part of the slots, and before anything else."""
+    situation = Situation(free=FREE, is_behind=False)
+    situation.around.is_flooded = True
+    await situation.round()
+    situation.clock.seconds += 2 * MOMENT_S
+    newest = ("newest", ([0, 1, 2], {"default": 3}))
+
+    assert [newest, ("take first", None)] == [
+        one for one in await situation.round() if one[0] in {"newest", "take first"}
+    ]
+    assert newest not in await situation.round(), "not every round: it costs a look"
+    situation.clock.seconds += 2 * NEWEST_EVERY_S
+    assert newest in await situation.round()
+
+
+async def test_without_a_flood_nobody_looks_at_the_newest_arrivals() -> None:
+    """The look at the oldest has them."""
+    situation = Situation(free=FREE, is_behind=False)
+    await situation.round()
+    situation.clock.seconds += 2 * MOMENT_S
+    assert "newest" not in [verb for verb, _ in await situation.round()]
+
+
+async def test_one_statement_moves_a_bounded_number_of_rows() -> None:
+    """However many shards there are: on SQLite everybody waits for it."""
+    situation = Situation(free=FREE, shards=64, is_behind=False)
+    situation.around.is_flooded = True
+    await situation.round()
+    situation.clock.seconds += PATIENCE_S + 0.01
+    (moved,) = [count for verb, count in await situation.round() if verb == "move"]
+    assert WorkerConfig().move_batch // 2 <= moved <= WorkerConfig().move_batch

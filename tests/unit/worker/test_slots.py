@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from gnomon.contracts.executor import AttemptRequest, Executor
+from gnomon.contracts.executor import ASKED_TO_END, AttemptRequest, Executor
 from gnomon.contracts.store import BegunAttempt, FinishRequest
 from gnomon.model.action import State, Status
 from gnomon.model.outcome import Outcome, Succeeded
@@ -32,6 +32,9 @@ class Gate:
         self.most = 0
         self.orders: list[AttemptRequest] = []
 
+    def serves(self, need: str) -> bool:
+        return True
+
     async def execute(self, order: AttemptRequest) -> Outcome:
         self.orders.append(order)
         self.inside += 1
@@ -51,6 +54,9 @@ class Raising:
     def __init__(self, exc: BaseException) -> None:
         self._exc = exc
 
+    def serves(self, need: str) -> bool:
+        return True
+
     async def execute(self, order: AttemptRequest) -> Outcome:
         raise self._exc
 
@@ -59,6 +65,9 @@ class Raising:
 
 class Broken:
     """An executor with a bug."""
+
+    def serves(self, need: str) -> bool:
+        return True
 
     async def execute(self, order: AttemptRequest) -> Outcome:
         raise ZeroDivisionError(order.id)
@@ -178,15 +187,15 @@ async def test_an_executor_that_raises_fails_the_attempt_only() -> None:
     slots.take([begun(1)], clock.seconds)
     await slots.drain(timedelta(seconds=5))
     assert "ZeroDivisionError: a1" == ended[0].error
-    assert ["executor_raised"] == audience.events
+    assert ["executor_raised", "action_dead"] == audience.events
 
 
-async def test_an_effect_without_executor_fails_visibly() -> None:
-    """A worker that cannot perform something says so."""
+async def test_an_effect_without_executor_is_handed_back() -> None:
+    """A worker that cannot perform something says what it takes, and others may try."""
     slots, ended, clock, _ = slots_with(None)
     slots.take([begun(1)], clock.seconds)
     await slots.drain(timedelta(seconds=5))
-    assert "this worker has no mock executor" == ended[0].error
+    assert ("unserved", "kind mock", None) == (ended[0].outcome, ended[0].need, ended[0].error)
 
 
 async def test_drain_interrupts_what_does_not_end_and_abandons_what_was_not_sent() -> None:
@@ -353,3 +362,85 @@ async def test_a_bug_in_a_slot_is_told() -> None:
     slots.take([begun(1)], clock.seconds)
     await settled()
     assert ["worker_bug"] == audience.events
+
+
+# -- asked to end ---------------------------------------------------------------------------------
+
+
+class Stubborn(Gate):
+    """An executor that swallows the first cancellation, and remembers what each said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[object] = []
+
+    async def execute(self, order: AttemptRequest) -> Outcome:
+        try:
+            return await super().execute(order)
+        except asyncio.CancelledError as exc:
+            self.told.append(exc.args)
+        return await super().execute(order)
+
+
+async def test_an_attempt_that_was_asked_to_end_is_cancelled_and_its_slot_goes_on() -> None:
+    """Its executor is cancelled, which says why; the next attempt of the slot is not meant."""
+    gate = Gate()
+    slots, ended, clock, _ = slots_with(gate, limit=1)
+    slots.take([begun(1), begun(2)], clock.seconds)
+    await settled()
+    slots.end({begun(1).attempt_id})
+    await settled()
+    assert [("a1", "cancelled")] == [(finish.id, finish.outcome) for finish in ended]
+    assert 1 == gate.inside
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+    assert [("a1", "cancelled"), ("a2", "succeeded")] == [
+        (finish.id, finish.outcome) for finish in ended
+    ]
+
+
+async def test_an_attempt_that_waits_for_its_slot_gets_none_if_it_was_asked_to_end() -> None:
+    """Nothing is sent for it."""
+    gate = Gate()
+    slots, ended, clock, _ = slots_with(gate, limit=1)
+    slots.take([begun(1), begun(2)], clock.seconds)
+    await settled()
+    slots.end({begun(2).attempt_id})
+    assert [("a2", "cancelled")] == [(finish.id, finish.outcome) for finish in ended]
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+    assert ["a1"] == [order.id for order in gate.orders]
+    assert 0 == slots.in_hand
+
+
+async def test_an_attempt_is_asked_to_end_once_and_may_go_on() -> None:
+    """Who swallows it goes on to its own end, however often the ask is heard."""
+    gate = Stubborn()
+    slots, ended, clock, _ = slots_with(gate, limit=1)
+    slots.take([begun(1)], clock.seconds)
+    await settled()
+    for _ in range(3):
+        slots.end({begun(1).attempt_id})
+        await settled()
+    assert [(ASKED_TO_END,)] == gate.told
+    assert 1 == gate.inside
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+    assert [("a1", "succeeded")] == [(finish.id, finish.outcome) for finish in ended]
+
+
+async def test_who_does_not_end_as_asked_is_cancelled_at_its_deadline() -> None:
+    """The time-out stays in force, and the slot goes on as if nothing had been."""
+    gate = Stubborn()
+    slots, ended, clock, _ = slots_with(gate, limit=1)
+    slots.take([begun(1, timeout_s=0.05)], clock.seconds)
+    await settled()
+    slots.end({begun(1).attempt_id})
+    async with asyncio.timeout(10):
+        await slots.freed()
+    assert [("a1", "cancelled")] == [(finish.id, finish.outcome) for finish in ended]
+    slots.take([begun(2)], clock.seconds)
+    await settled()
+    gate.open.set()
+    await slots.drain(timedelta(seconds=5))
+    assert [("a2", "succeeded")] == [(finish.id, finish.outcome) for finish in ended[1:]]

@@ -17,6 +17,17 @@ def at(seconds: float) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def test_a_lane_that_is_not_served_is_not_known() -> None:
+    """However much is due in it, nobody wakes for it."""
+    needed = MAIL._replace(need="function welcome")
+    timeline = Timeline(lambda lane: not lane.need)
+    timeline.note(needed, EPOCH)
+    timeline.replace([1, 2], {needed: EPOCH, OTHER: EPOCH + at(5)})
+    assert EPOCH + at(5) == timeline.earliest()
+    assert [] == timeline.due(EPOCH + at(1), 0.0)
+    assert {OTHER} == set(timeline.lanes())
+
+
 def test_note_keeps_the_earliest_time() -> None:
     """A later row does not hide an earlier one."""
     timeline = Timeline()

@@ -11,7 +11,8 @@ Rules that hold for every method:
 * `StoreUnavailable` may come out of any method; then the outcome is unknown, and repeating the
   call with the same arguments is safe.
 
-Words: a *lane* is one (shard, queue, priority): what is due in it is begun in order of its time.
+Words: a *lane* is one (shard, queue, priority, need): what is due in it is begun in order of its
+time.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from gnomon.contracts.store.entities import (
     StageState,
     StateWrite,
 )
+from gnomon.contracts.store.figures import InstallationFigures, QueueFigures, StageFigures
 from gnomon.contracts.store.installation import (
     Finding,
     Installation,
@@ -54,6 +56,7 @@ from gnomon.contracts.store.limits import (
     LimitTable,
     LimitUse,
 )
+from gnomon.contracts.store.measures import HeldCleanup, StoreMeasures, TableMeasure
 from gnomon.contracts.store.outbox import (
     RELAY_SINK,
     OutboxRow,
@@ -61,6 +64,8 @@ from gnomon.contracts.store.outbox import (
     SinkBacklog,
     SinkQueue,
 )
+from gnomon.contracts.store.programs import ActionDeclaration, DecideRevision, ProgramStore
+from gnomon.contracts.store.progress import Progress, ProgressStore
 from gnomon.contracts.store.queues import (
     BackfillPage,
     ChangedEntity,
@@ -79,6 +84,16 @@ from gnomon.contracts.store.queues import (
     Unchanged,
 )
 from gnomon.contracts.store.register import StageRecord, StageRegister
+from gnomon.contracts.store.reports import (
+    DueBucket,
+    DueLoad,
+    FailedAction,
+    FailedActions,
+    HistoryRow,
+    RecurringAction,
+    ReportStore,
+    WaitFacts,
+)
 from gnomon.contracts.store.tokens import (
     LOCAL,
     AuditEntry,
@@ -109,6 +124,7 @@ from gnomon.contracts.store.work import (
 __all__ = [
     "LOCAL",
     "RELAY_SINK",
+    "ActionDeclaration",
     "ActionDraft",
     "ActionPage",
     "ActionStore",
@@ -128,15 +144,23 @@ __all__ = [
     "CommitKind",
     "CommitResult",
     "DecideResume",
+    "DecideRevision",
+    "DueBucket",
+    "DueLoad",
     "Enqueue",
     "Entity",
     "EntityStore",
     "EntityWrite",
+    "FailedAction",
+    "FailedActions",
     "Finding",
     "FinishRequest",
     "HeartbeatResult",
+    "HeldCleanup",
     "HeldShard",
+    "HistoryRow",
     "Installation",
+    "InstallationFigures",
     "InstallationStore",
     "Lane",
     "LapsedRow",
@@ -152,9 +176,15 @@ __all__ = [
     "OutboxRow",
     "OutboxStore",
     "PollResult",
+    "ProgramStore",
+    "Progress",
+    "ProgressStore",
+    "QueueFigures",
     "QueueRow",
     "QueueStore",
     "Recorded",
+    "RecurringAction",
+    "ReportStore",
     "ReservedAttempt",
     "ReturnedClaim",
     "Routing",
@@ -164,16 +194,20 @@ __all__ = [
     "ShardLock",
     "SinkBacklog",
     "SinkQueue",
+    "StageFigures",
     "StageLane",
     "StageRecord",
     "StageRegister",
     "StageState",
     "StateWrite",
     "Store",
+    "StoreMeasures",
+    "TableMeasure",
     "Token",
     "TokenDraft",
     "TokenStore",
     "Unchanged",
+    "WaitFacts",
     "Wakeups",
     "WorkStore",
     "WorkerRow",
@@ -190,10 +224,13 @@ class Store(Value, frozen=True):
     installation: InstallationStore
     tokens: TokenStore
     limits: LimitStore
+    programs: ProgramStore
+    progress: ProgressStore
     entities: EntityStore
     queues: QueueStore
     register: StageRegister
     outbox: OutboxStore
+    reports: ReportStore
     wakeups: Wakeups
     close: Callable[[], Coroutine[Any, Any, None]]
     joining: Callable[[object], ActionWrites]  # NotSupported if the connection is none we know

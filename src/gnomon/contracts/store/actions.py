@@ -35,10 +35,12 @@ class ChangeResult(Value, frozen=True):
     action: Action
     in_flight: Attempt | None = None  # of the generation before; it may still arrive
     repeated: bool = False  # the same idempotency key had been applied before: nothing was changed
+    asked: bool = False  # the attempt in flight was asked to end, see `delete`
 
 
 class ActionPage(Value, frozen=True):
-    """Part of a listing; `next` continues it, None at the end."""
+    """Part of a listing; `next` continues it, None at the end. Only that says that there are no
+    more: a page may be short, or empty."""
 
     actions: list[Action]
     next: str | None = None
@@ -52,6 +54,8 @@ class Selection(Value, frozen=True):
     id_prefix: str | None = None
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     due_before: datetime | None = None
+    function: str | None = None  # that they call
+    error_contains: str | None = None  # the error of the last attempt that ended, as it is written
 
 
 # Of a paused action and the present: scheduled_at, occurrence_at, expires_at. It is pure.
@@ -59,7 +63,7 @@ DecideResume = Callable[[Action, datetime], tuple[datetime, datetime, datetime |
 
 
 class ActionWrites(Protocol):
-    """Creates, replaces and deletes actions. Never deletes a queue row.
+    """Creates, replaces and deletes actions.
 
     These verbs also work inside a transaction of the caller's own: see `Store.joining`. Each writes
     an entry of the audit in the same transaction: `actor` did it. A repeat, and what leaves
@@ -94,12 +98,21 @@ class ActionWrites(Protocol):
         """
         ...
 
-    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> ChangeResult:
+    async def delete(
+        self, id: str, *, if_match: UUID | None, running: bool = False, actor: str = LOCAL
+    ) -> ChangeResult:
         """Finish an active or paused action as `cancelled`; it stays visible for its retention.
 
-        Ordered against begin like replace. Errors: NotFound when no active or paused action has
-        the id; Conflict.
+        Ordered against begin like replace. With `running` the attempt in flight, if any, is asked
+        to end: it is closed in the attempt log as `cancelling`, for its worker to find
+        (`WorkStore.list_cancelling`), and the answer says `asked`. Errors: NotFound when no active
+        or paused action has the id; Conflict.
         """
+        ...
+
+    async def get(self, id: str) -> Action | None:
+        """The active or paused action with this id, else the latest finished one; inside a
+        caller's transaction as that sees it."""
         ...
 
 
@@ -142,10 +155,6 @@ class ActionStore(ActionWrites, Protocol):
         """
         ...
 
-    async def get(self, id: str) -> Action | None:
-        """The active or paused action with this id, else the latest finished one, else None."""
-        ...
-
     async def get_many(self, ids: Sequence[str]) -> Sequence[Action | None]:
         """Like `get`, for several ids in order."""
         ...
@@ -154,8 +163,14 @@ class ActionStore(ActionWrites, Protocol):
         """A page of actions ordered by id, live and finished; keyset, no promise between pages.
 
         `after` is a former page's `next`. Of several finished generations of one id only the
-        latest is shown, and none if the id is live. Errors: InvalidRequest for a bad `after`.
+        latest is shown, and none if the id is live. Where no index answers what is asked for, a
+        bounded number of rows is looked at: then a page may have few actions or none, and a `next`
+        that goes on behind them. Errors: InvalidRequest for a bad `after`.
         """
+        ...
+
+    async def count_selected(self, selection: Selection, *, limit: int) -> int:
+        """How many actions `list` would show on all pages together, counted up to `limit` only."""
         ...
 
     async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:

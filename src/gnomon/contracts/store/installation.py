@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
+from gnomon.contracts.store.figures import InstallationFigures
+from gnomon.contracts.store.measures import StoreMeasures
 from gnomon.contracts.store.value import Value
 
 
@@ -60,6 +62,24 @@ class InstallationStore(Protocol):
 
     async def doctor(self) -> Sequence[Finding]:
         """Check the invariants of what is stored; empty when all is well. Read-only."""
+        ...
+
+    async def figures(self, *, limit: int, alive_for: timedelta) -> InstallationFigures:
+        """What waits, is overdue, runs and has died, by queue and by stage; and who is there.
+
+        Cheap with millions of rows: found by steps from lane to lane in the indexes, and each count
+        ends at `limit`, or sooner if there are many queues (`figures.limit_for`). Of arrivals that
+        nobody has moved yet the oldest of each shard are looked at only. Who gave no sign of life
+        for `alive_for` counts as gone. Read-only; the counts are of about the same moment. Paused
+        actions are not counted, nor timers of stages.
+        """
+        ...
+
+    async def measure(self) -> StoreMeasures:
+        """How large the database and its tables are, and who holds back their cleaning.
+
+        Cheap however large they are: by what the engine has counted already. Read-only.
+        """
         ...
 
     async def purge(self, *, limit: int) -> int:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from gnomon.contracts.store.value import Value
 from gnomon.contracts.store.work import HeldShard
+from gnomon.model.offer import ALL_QUEUES, Offer
 
 
 class ShardLock(Value, frozen=True):
@@ -39,6 +40,7 @@ class WorkerRow(Value, frozen=True):
     owner: str  # of its leases and attempts; no other worker has the same
     process: str | None  # by which its end can be proved, see `contracts.processes`
     silent_for: timedelta  # since its last heartbeat, by the database's clock
+    offer: Offer = ALL_QUEUES
 
 
 class LeaseStore(Protocol):
@@ -68,10 +70,12 @@ class LeaseStore(Protocol):
         holdings: Sequence[HeldShard],
         alive_for: timedelta,
         process: str | None = None,
+        offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
         """Say that this worker lives and keeps its shards; saves the incoming marks.
 
-        `process` is kept for the others: by it they can tell that the worker's process ended.
+        `process` is kept for the others: by it they can tell that the worker's process ended; and
+        so is `offer`: what nobody serves waits, and is shown.
 
         Only locks whose lease_guid is the holding's are prolonged; the others are not in `held`.
         A worker counts as alive for `alive_for` after its last heartbeat.

@@ -10,7 +10,7 @@ it later wait until `QueueStore.release` or a raised revision of the stage (`dec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -66,7 +66,10 @@ class SinkBacklog(Value, frozen=True):
 
 
 class OutboxStore(Protocol):
-    """Saves on their way out. An owner's verbs take holdings as their fence."""
+    """Saves on their way out. An owner's verbs take holdings as their fence.
+
+    Nobody waits for somebody whose open transaction holds an entity: nothing is written of its
+    rows, and the caller is told so."""
 
     async def waiting_sinks(self, holdings: Sequence[HeldShard]) -> Sequence[SinkQueue]:
         """What waits in the held shards, in order of the sinks, but for what is quarantined; cheap,
@@ -74,12 +77,17 @@ class OutboxStore(Protocol):
         ...
 
     async def due_saves(
-        self, holdings: Sequence[HeldShard], sink: str, *, limit: int
+        self,
+        holdings: Sequence[HeldShard],
+        sink: str,
+        *,
+        limit: int,
+        skip: Collection[str] = (),
     ) -> Sequence[OutboxRow]:
-        """Rows for a sink that are due, in order; of one entity never a later version before an
-        earlier one that is still there. What is quarantined is never due. The
-        row by which documents and states reach `BATCH_BYTES_MAX` is the last, if no earlier one
-        is (over several places, each gives its part of that)."""
+        """Rows for a sink that are due, in order, but for those of entities to `skip`; of one
+        entity never a later version before an earlier one that is still there. What is quarantined
+        is never due. The row by which documents and states reach `BATCH_BYTES_MAX` is the last, if
+        no earlier one is (over several places, each gives its part of that)."""
         ...
 
     async def remove(self, rows: Sequence[OutboxRow]) -> None:
@@ -88,14 +96,15 @@ class OutboxStore(Protocol):
 
     async def put_off(
         self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
-    ) -> None:
+    ) -> frozenset[str]:
         """They have not: try again after the delay. Of a row that is gone or quarantined nothing is
-        written, nor of those behind it."""
+        written, nor of those behind it. The entities that are held."""
         ...
 
-    async def quarantine(self, row: OutboxRow, *, error: str) -> None:
+    async def quarantine(self, row: OutboxRow, *, error: str) -> bool:
         """It has not, and is not tried again before it is freed, nor are those behind it. Counts as
-        a failure. Of a row that is gone or quarantined nothing is written, nor of those behind."""
+        a failure. Of a row that is gone or quarantined nothing is written, nor of those behind.
+        False if the entity is held."""
         ...
 
     async def backlog(self) -> Sequence[SinkBacklog]:

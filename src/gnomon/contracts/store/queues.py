@@ -202,6 +202,7 @@ class CommitKind(StrEnum):
     STATE_MOVED = "state_moved"  # the state, or one of those of `then`: nothing was written
     GONE = "gone"  # entity deleted or of another epoch; the row is gone too
     LOST = "lost"  # the lease is another's
+    HELD = "held"  # somebody's open transaction holds the entity: nothing was written; try again
 
 
 class CommitResult(Value, frozen=True):
@@ -236,6 +237,14 @@ class ReturnedClaim(Value, frozen=True):
     wake: datetime | None = None  # arm the timer at the earlier of the two
 
 
+class ReturnedKind(StrEnum):
+    """What became of a returned claim."""
+
+    WRITTEN = "written"
+    STALE = "stale"  # lease or `seq` did not hold
+    HELD = "held"  # as of a commit
+
+
 class BackfillPage(Value, frozen=True):
     """The next entities of a backfill of one shard."""
 
@@ -265,6 +274,9 @@ class NextWork(Value, frozen=True):
 
 class QueueStore(Protocol):
     """The queues of all stages. Verbs of a shard's owner take holdings or a lease as their fence.
+
+    Somebody's open transaction may hold an entity, for as long as he likes. The owner never waits
+    for him: what is about that entity is not written, and he is told so; all else is.
 
     What loads many ends a batch with the entity by which documents and states reach
     `BATCH_BYTES_MAX`, whatever `limit` is: `changed_entities`, `lane_head`, `backfill_page`."""
@@ -313,8 +325,9 @@ class QueueStore(Protocol):
     async def route(self, routings: Sequence[Routing]) -> Sequence[tuple[NewRow, ...] | None]:
         """Store what the stages want of changed entities, each whole or not at all. An entity is
         not given by `changed_entities` again if its `seq` is the one read. The rows that were made
-        (see `CommitResult`); None where the lease is lost (nothing was written). If the entity is
-        gone or of another epoch, nothing is written either: there is nothing left to ask."""
+        (see `CommitResult`); None where the lease is lost or the entity held (nothing was written).
+        If it is gone or of another epoch, nothing is written either: there is nothing left to ask.
+        """
         ...
 
     async def lane_head(
@@ -349,8 +362,8 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def give_back(self, claims: Sequence[ReturnedClaim]) -> Sequence[bool]:
-        """Write what became of claims without a commit; False where lease or `seq` did not hold."""
+    async def give_back(self, claims: Sequence[ReturnedClaim]) -> Sequence[ReturnedKind]:
+        """Write what became of claims without a commit."""
         ...
 
     async def backfill_page(
@@ -371,6 +384,6 @@ class QueueStore(Protocol):
         routings: Sequence[Routing],
     ) -> bool:
         """Store the enqueues of a page (their `seq` is 0) and move the backfill on; without a
-        cursor it ends. False, and nothing was written, if the lease is lost or the backfill has
-        been started again."""
+        cursor it ends. False, and nothing was written, if the lease is lost, the backfill has been
+        started again, or one of the entities is held: it would be passed over for good."""
         ...

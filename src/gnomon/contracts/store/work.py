@@ -1,6 +1,10 @@
 """Work: what the owner of a shard does with its queues, and how results are recorded.
 
-A *lane* is one (shard, queue, priority): what is due in it is begun in order of its time.
+A *lane* is one (shard, queue, priority, need): what is due in it is begun in order of its time.
+
+Most rows have no need: any worker may begin them. A row that was handed back (`Unserved`) has the
+need that its worker did not serve, until its generation ends. Lanes with a need are begun by those
+who serve it, as owners, or as guests in the shards of others.
 """
 
 from __future__ import annotations
@@ -21,11 +25,13 @@ from gnomon.model.transition import Verdict
 
 
 class Lane(NamedTuple):
-    """What is begun in order of time: one priority of one queue in one shard."""
+    """What is begun in order of time: one priority of one queue in one shard; what was handed back
+    is in a lane of its need."""
 
     shard: int
     queue: str
     priority: int
+    need: str = ""
 
 
 class HeldShard(Value, frozen=True):
@@ -74,11 +80,12 @@ class BeginRequest(Value, frozen=True):
     """Begin up to `limit` due rows of a lane."""
 
     lane: Lane
-    lease_guid: UUID | None  # None: as a helper, see `begin`
+    lease_guid: UUID | None  # None: as a helper or a guest, see `begin`
     limit: int
     since: datetime | None = None  # older rows of the lane need not be looked at
     # If the lane gives all that is asked, do not look at what is left in it: see `begin`.
     hasty: bool = False
+    is_guest: bool = False  # the owner may live: it does not serve this lane
 
 
 class BegunAttempt(msgspec.Struct, frozen=True, gc=False):
@@ -94,11 +101,12 @@ class BegunAttempt(msgspec.Struct, frozen=True, gc=False):
     began_at: datetime
     deadline: datetime  # began_at + timeout
     series: UUID | None = None  # what keys are made of, if the guid changed: see `delivery_key`
+    need: str = ""  # of its lane
 
     @property
     def lane(self) -> Lane:
         """The lane that its row waits in."""
-        return Lane(self.shard, self.spec.queue, self.spec.priority)
+        return Lane(self.shard, self.spec.queue, self.spec.priority, self.need)
 
 
 class ReservedAttempt(Protocol):
@@ -152,11 +160,12 @@ class FinishRequest(msgspec.Struct, frozen=True, gc=False):
     attempt_no: int
     occurrence_no: int
     began_at: datetime
-    outcome: str  # succeeded, failed, cancelled, interrupted, abandoned
+    outcome: str  # succeeded, failed, cancelled, interrupted, abandoned, unserved
     verdict: Verdict
     error: str | None = None
     answer: str | None = None
     ended_at: datetime | None = None  # the verdict counts from here; None, or later: when recorded
+    need: str = ""  # if it is `unserved`: whoever serves this may begin it
 
 
 class SettleRequest(Value, frozen=True):
@@ -211,6 +220,7 @@ class WorkStore(Protocol):
         owner: str,
         grace: timedelta,
         window: timedelta,
+        newest: bool = False,
     ) -> ArrivalResult:
         """Move, and begin at once what is due on arrival: an immediate action's short way.
 
@@ -219,6 +229,11 @@ class WorkStore(Protocol):
         only; so may those be that were attempted before. An engine may begin a row where it is:
         then `next_due` and `list_lanes` do not tell of it, but everything else does. An unknown
         outcome is found out by `find_begun`, as for `begin`.
+
+        `newest`: of the last `limit` rows of each shard what is due is taken, as far as there is
+        room, and the rest stays (but for rows of the same moment, perhaps); neither marks nor
+        `more` are told. It is for who has a long backlog of arrivals to move, which may be for next
+        month.
         """
         ...
 
@@ -246,6 +261,8 @@ class WorkStore(Protocol):
         scheduled_at = now + min(timeout, window) + grace. One row is begun by one caller only.
         Rows of a lane whose lease is not the given one are left alone; with lease_guid None
         (helper) rows must be overdue by over a second and the owner silent for `silent`, or absent.
+        A guest (`is_guest`) has no lease either, and asks neither for that: it begins in lanes that
+        the owner does not serve, and should the owner, too, one of them begins each row.
         `next_due` counts running rows too, by their reservation. For a `hasty` demand that gave
         all it was asked for it may be the time of the last row begun: rows passed over before it,
         because they were locked, are then not told of.
@@ -283,9 +300,26 @@ class WorkStore(Protocol):
         verdict says, or end the action and move it to the finished ones for its retention (0:
         remove). Otherwise REPEATED if this very attempt was recorded already, else LATE: written
         to the attempt log as `late_<outcome>` and nothing else, and a row that an old generation
-        left goes. Nobody is waited for: where a user's transaction holds the action the answer is
-        HELD. Nothing is written then but a longer reservation, so that the attempt is not taken for
-        interrupted meanwhile; the caller tries again.
+        left goes; of an attempt that was asked to end and did, it is `cancelled`. Nobody is waited
+        for: where a user's transaction holds the action the answer is HELD. Nothing is written then
+        but a longer reservation, so that the attempt is not taken for interrupted meanwhile; the
+        caller tries again.
+
+        An `unserved` attempt was not made: if the row carries it and it runs, the begin is taken
+        back. The row is due as before, in the lane of the result's need, and keeps the need until
+        its generation ends; no counter, no attempt in the log tells of it. It is REPEATED until
+        another attempt begins; otherwise LATE, which leaves no trace: one that was swept stays an
+        interruption.
+        """
+        ...
+
+    async def list_cancelling(
+        self, shards: Collection[int], *, owner: str, since: datetime
+    ) -> Collection[UUID]:
+        """Attempts of this owner that were asked to end and have not, as far as is recorded: those
+        that began at `since` or later in one of these shards, and perhaps others. Cheap: every
+        worker asks while it has attempts in hand, and most often there is none. Changes nothing:
+        who has heard of one hears of it again until its end is recorded.
         """
         ...
 
@@ -323,6 +357,20 @@ class WorkStore(Protocol):
         log; the row remembers that it was swept, so that a late result can take it back. Returns
         how many were applied.
         """
+        ...
+
+    async def list_needs(self, *, limit: int) -> Sequence[str]:
+        """The needs that rows of all shards have, in order, up to `limit`. Cheap: every worker asks
+        about once a second, and most often there is none."""
+        ...
+
+    async def list_need_lanes(self, needs: Sequence[str]) -> Mapping[Lane, datetime]:
+        """Every lane with one of these needs, in any shard, and its earliest time."""
+        ...
+
+    async def count_due(self, lanes: Sequence[Lane], *, limit: int) -> int:
+        """How many rows of these lanes are due and do not run: for people, counted up to `limit`
+        only. Whoever holds their shards."""
         ...
 
     async def list_lanes(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:

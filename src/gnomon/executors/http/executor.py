@@ -41,6 +41,7 @@ from gnomon.executors.http.targets import HttpTarget, SigningKeys
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.effects import validate_call, validate_url
 from gnomon.model.errors import InvalidSpec
+from gnomon.model.need import kind_need
 from gnomon.model.outcome import Failed, Outcome, Succeeded, cut
 from gnomon.model.secret import Secret, hide
 from gnomon.model.spec import Http
@@ -77,6 +78,9 @@ class HttpExecutor:
         self._own_lookups = DnsLookups()
         self._lookup = lookup or self._own_lookups
         self._caller: HttpCaller | None = None
+
+    def serves(self, need: str) -> bool:
+        return need == kind_need("http")
 
     async def execute(self, order: AttemptRequest) -> Outcome:
         effect = order.effect

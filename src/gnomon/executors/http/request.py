@@ -24,8 +24,11 @@ from gnomon.model.timestamp import rfc3339
 
 _AGENT = f"gnomon/{__version__}"
 _OWN_NAMES = {
-    name.lower(): name for name in ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-}
+    name.lower(): name
+    for name in (
+        "User-Agent", "Accept", "Accept-Encoding", "Content-Type", "traceparent", "tracestate"
+    )
+}  # fmt: skip
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -84,7 +87,7 @@ class RequestBuilder:
     ) -> PreparedRequest:
         """The request of an attempt, signed if its target has keys. Errors: SecretRefusedError,
         ValueError."""
-        headers = {"User-Agent": _AGENT, "Accept": "*/*"}
+        headers = {"User-Agent": _AGENT, "Accept": "*/*", **order.carrier}
         body = _body_of(effect, headers)
         revealed = self._add_headers(headers, effect, there.url) if effect.headers else ()
         key, attempt_no = order.key, order.attempt_no

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
@@ -15,6 +16,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from gnomon.channels import PUSHBACK_KEY
 from gnomon.contracts.observer import Observer
+from gnomon.contracts.traces import Tracing
 from gnomon.gateways.auth import OPERATE, READ, WRITE, Authorizer, Principal, bearer_token
 from gnomon.gateways.boundary import Boundary, RefusedError
 from gnomon.gateways.errors import row_of
@@ -96,7 +98,9 @@ class ServiceBoundary:
         authorizer: Authorizer,
         observer: Observer,
         service: ServiceDescriptor = SERVICE,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._rpcs = rpcs
         self._service = service
         self._authorizer = authorizer
@@ -124,7 +128,8 @@ class ServiceBoundary:
             try:
                 with self._boundary.guarding("gRPC", method.full_name):
                     caller = await self._caller(method, context)
-                    return await verb(_parsed(method, raw), caller)
+                    with self._traced(context):
+                        return await verb(_parsed(method, raw), caller)
             except RefusedError as refused:
                 await _abort(context, refused)
 
@@ -143,6 +148,13 @@ class ServiceBoundary:
                 await _abort(context, refused)
 
         return answer
+
+    def _traced(self, context: Context) -> AbstractContextManager[None]:
+        """What is done within belongs to the caller's trace."""
+        if self._tracing is None:
+            return nullcontext()
+        metadata: Iterable[tuple[str, str | bytes]] = context.invocation_metadata() or ()
+        return self._tracing.trace_request({name: str(value) for name, value in metadata})
 
     async def _caller(self, method: MethodDescriptor, context: Context) -> Caller:
         """Before the message is looked at: strangers learn nothing about it."""

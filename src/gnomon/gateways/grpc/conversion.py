@@ -45,6 +45,7 @@ RETRY_NAMES = {
     "back_off": "restart_period_back_off",
     "min_period": "min_restart_period",
     "max_period": "max_restart_period",
+    "jitter": "restart_period_jitter",
 }
 STATUS_NAMES = {
     "attempts": "attempts_counter",
@@ -317,6 +318,7 @@ def write_changed(changed: ChangeResult, durability: str) -> scheduler_pb2.Chang
         action=write_action(changed.action),
         in_flight=None if flight is None else write_attempt(flight),
         repeated=changed.repeated,
+        asked=changed.asked,
         durability=durability,
     )
 

@@ -73,7 +73,9 @@ class GrpcServer:
             STATE_SERVICE: StateRpcs(entities),
         }
         for service, rpcs in served.items():
-            boundary = ServiceBoundary(rpcs, authorizer, observer or SilentObserver(), service)
+            boundary = ServiceBoundary(
+                rpcs, authorizer, observer or SilentObserver(), service, scheduler.tracing
+            )
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service.full_name, boundary.handlers()),)
             )

@@ -72,7 +72,11 @@ class SchedulerRpcs:
 
     async def delete(self, request: pb.DeleteRequest, caller: Caller) -> pb.DeleteResponse:
         change = await self._scheduler.delete(
-            request.id, if_match=_if_match(request), barrier=request.barrier, actor=caller.name
+            request.id,
+            if_match=_if_match(request),
+            running=request.running,
+            barrier=request.barrier,
+            actor=caller.name,
         )
         return pb.DeleteResponse(changed=self._changed(change))
 
@@ -223,6 +227,12 @@ def read_selection(message: pb.ListRequest) -> Selection:
         },
         due_before=(
             read_time(message.due_before, "due_before") if message.HasField("due_before") else None
+        ),
+        function=read_text(message.function, "function") if message.HasField("function") else None,
+        error_contains=(
+            read_text(message.error_contains, "error_contains")
+            if message.HasField("error_contains")
+            else None
         ),
     )
 

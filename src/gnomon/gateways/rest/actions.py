@@ -23,11 +23,13 @@ from gnomon.gateways.rest.responses import json_response
 from gnomon.model.action import Action, Attempt, Meta, State, Status
 from gnomon.model.errors import GnomonError, InvalidSpec
 from gnomon.model.spec import Spec
+from gnomon.model.why import Why
 from gnomon.scheduler import Request
-from gnomon.scheduler.scheduler import BULK_MAX
+from gnomon.scheduler.scheduler import BULK_MAX, COUNT_MAX
 
 BULK_BYTES_MAX = 8 * 1024 * 1024
 PARSE_PAUSE_EVERY = 100  # items of a bulk between two breaths of the event loop
+STEP_DEFAULT = 200
 EVENT_STREAM = "text/event-stream"
 
 Durability = Annotated[
@@ -81,6 +83,7 @@ class ActionAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
     durability: Durability
     in_flight: Attempt | None = None  # of the generation before; it may still arrive
     repeated: bool = False  # this idempotency key had been applied before
+    asked: bool = False  # the attempt in flight was asked to end
 
     @property
     def etag(self) -> str:
@@ -110,6 +113,23 @@ class BulkAnswer(msgspec.Struct):
     durability: Durability
 
 
+class StepAnswer(msgspec.Struct, kw_only=True):
+    """What a step of a verb on everything that matches did; `next` continues it."""
+
+    changed: int
+    passed_over: int  # somebody else had changed it, or it runs just now
+    refused: int
+    problem: str | None  # why the first of those was refused
+    next: str | None
+    durability: Durability
+
+
+class ActionCount(msgspec.Struct):
+    """How many actions match, counted up to the limit."""
+
+    count: int
+
+
 class AttemptList(msgspec.Struct):
     """The attempts of an action, newest first."""
 
@@ -126,6 +146,7 @@ def show_change(change: ChangeResult, durability: str) -> ActionAnswer:
     answer = show_action(change.action, durability)
     answer.in_flight = change.in_flight
     answer.repeated = change.repeated
+    answer.asked = change.asked
     return answer
 
 
@@ -179,9 +200,12 @@ async def replace_action(call: Call, id: str) -> ActionAnswer:
 
 async def delete_action(call: Call, id: str) -> ActionAnswer:
     """Cancel it."""
-    if_match, barrier = read_if_match(call), call.query.flag("barrier")
     change = await call.services.scheduler.delete(
-        id, if_match=if_match, barrier=barrier, actor=call.actor
+        id,
+        if_match=read_if_match(call),
+        running=call.query.flag("running"),
+        barrier=call.query.flag("barrier"),
+        actor=call.actor,
     )
     return show_change(change, call.durability)
 
@@ -213,7 +237,28 @@ async def retry_action(call: Call, id: str) -> ActionAnswer:
     return show_change(change, call.durability)
 
 
+async def change_actions(call: Call) -> StepAnswer:
+    """Use a verb on everything that matches, a step at a time."""
+    query = call.query
+    step = await call.services.changes.change_selected(
+        query.one("verb") or "",
+        read_selection(query),
+        running=query.flag("running"),
+        after=query.one("after"),
+        limit=query.number("limit", STEP_DEFAULT),
+        caller=call.principal,
+    )
+    return StepAnswer(**msgspec.structs.asdict(step), durability=call.durability)
+
+
 # -- look -----------------------------------------------------------------------------------------
+
+
+async def count_actions(call: Call) -> ActionCount:
+    """How many match."""
+    limit = call.query.number("limit", COUNT_MAX)
+    count = await call.services.scheduler.count(read_selection(call.query), limit=limit)
+    return ActionCount(count)
 
 
 async def get_action(call: Call, id: str) -> ActionAnswer:
@@ -235,6 +280,11 @@ async def list_attempts(call: Call, id: str) -> AttemptList:
     """What was attempted, newest first."""
     limit = call.query.number("limit", 100)
     return AttemptList(await call.services.scheduler.attempts(id, limit=limit))
+
+
+async def explain_action(call: Call, id: str) -> Why:
+    """Why it waits, in a sentence; or that it does not."""
+    return await call.services.scheduler.why(id)
 
 
 async def watch_action(call: Call, id: str) -> Response:
@@ -328,6 +378,8 @@ def read_selection(query: QueryFields) -> Selection:
         id_prefix=query.one("id_prefix"),
         labels=labels,
         due_before=query.moment("due_before"),
+        function=query.one("function"),
+        error_contains=query.one("error_contains"),
     )
 
 

@@ -29,6 +29,7 @@ from gnomon.gateways.watchers import Watchers
 from gnomon.scheduler import Scheduler
 from gnomon.stages.entities import Entities
 from gnomon.telemetry.metrics import Metrics
+from gnomon.telemetry.page import MetricsPage
 
 _SLASHES = re.compile("/{2,}")
 
@@ -37,7 +38,7 @@ def create_rest(
     scheduler: Scheduler,
     *,
     health: Callable[[], Mapping[str, object]] = dict,
-    metrics: Metrics | None = None,
+    metrics: MetricsPage | None = None,
     observer: Observer | None = None,
     authorizer: Authorizer | None = None,
     stop: asyncio.Event | None = None,
@@ -55,7 +56,7 @@ def create_rest(
         task_tables=task_tables or {},
         authorizer=authorizer,
         watchers=Watchers(stop),
-        metrics=metrics or Metrics(),
+        metrics=metrics or MetricsPage(Metrics()),
         process_facts=health,
         store_time=StoreTime(scheduler.store.installation, clock),
     )
@@ -91,7 +92,11 @@ class RestApp:
         route = routes[method]
         principal = await let_in(request, authorizer, route.scope_needed)
         call = Call(request, route, _query(request, route), principal, self.services)
-        return response_of(await route.handler(call, **variables), route.status)
+        tracing = self.services.scheduler.tracing
+        if tracing is None:
+            return response_of(await route.handler(call, **variables), route.status)
+        with tracing.trace_request(request.headers):
+            return response_of(await route.handler(call, **variables), route.status)
 
 
 class PathTable:

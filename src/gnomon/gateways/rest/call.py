@@ -26,7 +26,7 @@ from gnomon.gateways.watchers import Watchers
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.scheduler import Scheduler
 from gnomon.stages.entities import Entities
-from gnomon.telemetry.metrics import Metrics
+from gnomon.telemetry.page import MetricsPage
 
 BODY_TIMEOUT_S = 30.0
 QUERY_FIELDS_MAX = 64
@@ -42,7 +42,7 @@ class Services:
     task_tables: Mapping[str, TaskRows]
     authorizer: Authorizer
     watchers: Watchers
-    metrics: Metrics
+    metrics: MetricsPage
     process_facts: Callable[[], Mapping[str, object]]  # what /health says of this process
     store_time: StoreTime
 

@@ -15,6 +15,7 @@ from gnomon.model.spec import (
     LABELS_MAX,
     PRIORITY_MAX,
     RETRIES_MAX,
+    TRACEPARENT_PATTERN,
 )
 from gnomon.scheduler.admission import KEY_CHARS_MAX
 
@@ -36,6 +37,7 @@ MOMENT_NAMES = frozenset(
         "start_at", "deadline", "created_at", "updated_at", "scheduled_at", "occurrence_at",
         "expires_at", "finished_at", "began_at", "ended_at", "plan", "start", "stop", "until",
         "changed_at", "since", "next_try_at", "timer_at", "at", "first_seen_at", "last_seen_at",
+        "cleaned_at", "last_ended_at",
     }
 )  # fmt: skip
 
@@ -77,6 +79,12 @@ CONSTRAINTS: Mapping[str, Mapping[str, Json]] = {
         "queue": {"pattern": f"^{NAME_PATTERN.pattern}$"},
         "priority": _range(0, PRIORITY_MAX),
         "labels": _LABELS,
+        "traceparent": {
+            "anyOf": [
+                {"type": "string", "pattern": f"^{TRACEPARENT_PATTERN.pattern}$"},
+                {"type": "null"},
+            ]
+        },
         "interruptions_max": _range(0, COUNT_MAX),
         "occurrences_max": _COUNT,
         "successes_max": _COUNT,
@@ -86,6 +94,7 @@ CONSTRAINTS: Mapping[str, Mapping[str, Json]] = {
         "max": _range(0, RETRIES_MAX),
         "scale": {"minimum": 0},
         "back_off": {"minimum": 0},
+        "jitter": {"minimum": 0, "maximum": 1},
     },
     "CatchUp": {"max": _range(1, CATCH_UP_MAX)},
     "Http": {"method": {"enum": sorted(METHODS)}},

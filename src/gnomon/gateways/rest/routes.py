@@ -6,6 +6,8 @@ from functools import cache
 
 from starlette.responses import Response
 
+from gnomon.contracts.status import InstallationStatus
+from gnomon.contracts.store import InstallationFigures, StoreMeasures
 from gnomon.contracts.task_rows import TaskDetail, TaskDraft
 from gnomon.gateways.auth import OPERATE
 from gnomon.gateways.entities import (
@@ -14,7 +16,17 @@ from gnomon.gateways.entities import (
     EntityAnswer,
     StateAnswer,
 )
-from gnomon.gateways.rest import actions, entities, limits, status, tasks
+from gnomon.gateways.rest import (
+    actions,
+    entities,
+    installation,
+    limits,
+    previews,
+    reports,
+    schedules,
+    status,
+    tasks,
+)
 from gnomon.gateways.rest.call import Call
 from gnomon.gateways.rest.constraints import ENTITY_KIND, KEY, NAME, TASK_ID, TEXT
 from gnomon.gateways.rest.openapi import describe
@@ -22,8 +34,16 @@ from gnomon.gateways.rest.responses import json_response
 from gnomon.gateways.rest.route import OPEN, Json, Parameter, Route
 from gnomon.model.action import State
 from gnomon.model.codec import BODY_BYTES_MAX
+from gnomon.model.load import BUCKETS_MAX, LoadUnit
 from gnomon.model.stage.json_patch import DOCUMENT_BYTES_MAX
-from gnomon.scheduler.scheduler import PAGE_MAX
+from gnomon.model.why import Why
+from gnomon.scheduler.attempt_history import History
+from gnomon.scheduler.failure_groups import FailureReport
+from gnomon.scheduler.load_report import LoadReport
+from gnomon.scheduler.preview import FIRINGS_MAX, Preview
+from gnomon.scheduler.reports import GROUPS_MAX
+from gnomon.scheduler.scheduler import COUNT_MAX, PAGE_MAX
+from gnomon.scheduler.selected import Verb
 from gnomon.stages.explain import Explanation
 
 # -- parameters -----------------------------------------------------------------------------------
@@ -35,11 +55,27 @@ ID_PREFIX = Parameter("id_prefix", TEXT)
 STAGE = Parameter("stage", NAME)
 KIND = Parameter("kind", ENTITY_KIND)
 BARRIER = Parameter("barrier", {"type": "boolean"})
+RUNNING = Parameter("running", {"type": "boolean"}, "ask the attempt under way to end, too")
 STATE = Parameter("state", {"type": "array", "items": {"enum": [str(state) for state in State]}})
 TASK_STATE = Parameter("state", {"type": "array", "items": {"enum": list(tasks.STATES)}})
 LABEL = Parameter("label", {"type": "array", "items": {**TEXT, "pattern": "^[^=]+=.*$"}})
 DUE_BEFORE = Parameter("due_before", {**TEXT, "format": "date-time"})
-ACTION_FILTERS = (STATE, LABEL, Parameter("queue", TEXT), ID_PREFIX, DUE_BEFORE)
+BEFORE = Parameter("before", {**TEXT, "format": "date-time"}, "`next` of the page before")
+FUNCTION = Parameter("function", TEXT, "that they call")
+ERROR_CONTAINS = Parameter("error_contains", TEXT, "the error of the last attempt that ended")
+QUEUE = Parameter("queue", TEXT)
+UNIT = Parameter("unit", {"enum": [str(unit) for unit in LoadUnit]})
+FROM = Parameter("from", {**TEXT, "format": "date-time"})
+TO = Parameter("to", {**TEXT, "format": "date-time"})
+ACTION_FILTERS = (
+    STATE, LABEL, QUEUE, ID_PREFIX, DUE_BEFORE, FUNCTION, ERROR_CONTAINS
+)  # fmt: skip
+PREVIEW_COUNT = Parameter("count", {"type": "integer", "minimum": 1, "maximum": FIRINGS_MAX})
+SCHEDULES_LIMIT = Parameter(
+    "limit", {"type": "integer", "minimum": 1, "maximum": schedules.LIMIT_MAX}
+)
+VERB = Parameter("verb", {"enum": [str(verb) for verb in Verb]})
+COUNT_LIMIT = Parameter("limit", {"type": "integer", "minimum": 1, "maximum": COUNT_MAX})
 
 IDEMPOTENCY_KEY = Parameter("Idempotency-Key", KEY)
 IF_GENERATION = Parameter(
@@ -79,12 +115,16 @@ ROUTES = (
           body=actions.BulkBody, bytes_max=actions.BULK_BYTES_MAX),
     Route("list", "GET", "/v1/actions", actions.list_actions, actions.ActionList,
           query=(*ACTION_FILTERS, LIMIT, AFTER)),
+    Route("count", "GET", "/v1/actions:count", actions.count_actions, actions.ActionCount,
+          query=(*ACTION_FILTERS, COUNT_LIMIT)),
+    Route("change_selected", "POST", "/v1/actions:change", actions.change_actions,
+          actions.StepAnswer, query=(VERB, *ACTION_FILTERS, RUNNING, AFTER, LIMIT)),
     Route("get", "GET", _ACTION, actions.get_action, actions.ActionAnswer, errors=(404,)),
     Route("replace", "PUT", _ACTION, actions.replace_action, _CHANGED,
           body=actions.ReplaceBody, bytes_max=BODY_BYTES_MAX, query=(BARRIER,),
           headers=(IDEMPOTENCY_KEY, IF_GENERATION), errors=(404, 412)),
-    Route("delete", "DELETE", _ACTION, actions.delete_action, _CHANGED, query=(BARRIER,),
-          headers=(IF_GENERATION,), errors=(404, 412)),
+    Route("delete", "DELETE", _ACTION, actions.delete_action, _CHANGED,
+          query=(RUNNING, BARRIER), headers=(IF_GENERATION,), errors=(404, 412)),
     Route("run_now", "POST", f"{_ACTION}/run", actions.run_action, _CHANGED,
           headers=(IF_GENERATION,), errors=(404, 409, 412)),
     Route("pause", "POST", f"{_ACTION}/pause", actions.pause_action, _CHANGED,
@@ -95,8 +135,13 @@ ROUTES = (
           errors=(404, 409, 412)),
     Route("attempts", "GET", f"{_ACTION}/attempts", actions.list_attempts, actions.AttemptList,
           query=(LIMIT,)),
+    Route("why", "GET", f"{_ACTION}/why", actions.explain_action, Why, errors=(404,)),
     Route("events", "GET", f"{_ACTION}/events", actions.watch_action,
           content_type=actions.EVENT_STREAM, errors=(404,)),
+
+    Route("preview", "GET", "/v1/preview", previews.show_preview, Preview,
+          query=(Parameter("cron", TEXT), Parameter("timezone", TEXT), Parameter("every", TEXT),
+                 Parameter("from", {**TEXT, "format": "date-time"}), PREVIEW_COUNT)),
 
     Route("list_limits", "GET", "/v1/limits", limits.list_limits, limits.LimitList),
     Route("get_limit", "GET", _LIMIT, limits.get_limit, limits.LimitAnswer, errors=(404,)),
@@ -112,6 +157,7 @@ ROUTES = (
     Route("insert_task", "POST", _TASKS, tasks.insert_task, TaskDetail, status=201,
           body=TaskDraft, bytes_max=tasks.INPUT_BYTES_MAX, errors=(404,)),
     Route("get_task", "GET", _TASK, tasks.get_task, TaskDetail, errors=(404,)),
+    Route("why_task", "GET", f"{_TASK}/why", tasks.explain_task, Why, errors=(404,)),
     Route("stop_task", "POST", f"{_TASK}/stop", tasks.stop_task, TaskDetail, errors=(404, 409)),
     Route("plan_task", "POST", f"{_TASK}/plan", tasks.plan_task, TaskDetail, errors=(404, 409)),
 
@@ -144,8 +190,25 @@ ROUTES = (
     Route("forget_stage", "DELETE", "/v1/stages/{name}", entities.forget_stage,
           entities.RemovedCount, scope=OPERATE, errors=(404,)),
 
+    Route("list_schedules", "GET", "/v1/schedules", schedules.list_schedules,
+          schedules.ScheduleList, query=(Parameter("search", TEXT), SCHEDULES_LIMIT, AFTER)),
+    Route("list_workers", "GET", "/v1/workers", installation.list_workers,
+          installation.WorkerList),
+    Route("database", "GET", "/v1/database", installation.show_database, StoreMeasures),
+    Route("list_audit", "GET", "/v1/audit", installation.list_audit, installation.AuditList,
+          query=(Parameter("actor", TEXT), Parameter("id", TEXT), BEFORE, LIMIT)),
+    Route("figures", "GET", "/v1/figures", reports.show_figures, InstallationFigures),
+    Route("failures", "GET", "/v1/failures", reports.list_failures, FailureReport,
+          query=(QUEUE, Parameter("limit", {**LIMIT.schema, "maximum": GROUPS_MAX}))),
+    Route("history", "GET", "/v1/history", reports.show_history, History,
+          query=(FROM, TO, Parameter("step", TEXT), QUEUE)),
+    Route("load", "GET", "/v1/load", reports.show_load, LoadReport,
+          query=(FROM, UNIT, Parameter("count", {**LIMIT.schema, "maximum": BUCKETS_MAX}))),
+
     Route("health", "GET", "/health", status.show_health, status.HealthAnswer, scope=OPEN,
           query=None),
+    Route("status", "GET", "/v1/status", status.show_status, InstallationStatus),
+    Route("me", "GET", "/v1/me", status.show_caller, status.CallerAnswer),
     Route("metrics", "GET", "/metrics", status.show_metrics, content_type="text/plain",
           query=None),
     Route("openapi", "GET", "/openapi.json", show_openapi, query=None),

@@ -9,6 +9,8 @@ import msgspec
 from starlette.responses import Response
 
 from gnomon import __version__
+from gnomon.contracts.status import InstallationStatus
+from gnomon.gateways.overview import look_over
 from gnomon.gateways.rest.actions import Durability
 from gnomon.gateways.rest.call import Call
 from gnomon.gateways.rest.responses import json_response
@@ -43,7 +45,25 @@ async def show_health(call: Call) -> Response:
     return json_response({**msgspec.structs.asdict(health), **call.services.process_facts()})
 
 
+class CallerAnswer(msgspec.Struct, kw_only=True):
+    """Who calls, and what he may do."""
+
+    name: str  # of the token; `local` without authentication
+    scopes: list[str]
+
+
+async def show_caller(call: Call) -> CallerAnswer:
+    """Who calls, and what he may do."""
+    return CallerAnswer(name=call.actor, scopes=sorted(call.principal.scopes))
+
+
+async def show_status(call: Call) -> InstallationStatus:
+    """How the installation is: figures, workers, what is wrong."""
+    scheduler = call.services.scheduler
+    return await look_over(scheduler.store, scheduler.installation, call.services.task_tables)
+
+
 async def show_metrics(call: Call) -> Response:
     """What is counted, for Prometheus."""
-    metrics = call.services.metrics
-    return Response(metrics.render(), headers={"Content-Type": metrics.content_type})
+    page = call.services.metrics
+    return Response(await page.render(), headers={"Content-Type": page.content_type})

@@ -14,7 +14,9 @@ from gnomon.gateways.bodies import read_struct
 from gnomon.gateways.rest.call import Call
 from gnomon.gateways.rest.responses import json_response
 from gnomon.model.errors import Exhausted, FailedPrecondition, InvalidSpec, NotFound
+from gnomon.model.why import Why
 from gnomon.scheduler.scheduler import PAGE_MAX
+from gnomon.tasks import wait_reason
 
 INPUT_BYTES_MAX = 1024 * 1024
 ID_MAX = 2**63 - 1
@@ -63,6 +65,12 @@ async def list_tasks(call: Call, table: str) -> TaskList:
 async def get_task(call: Call, table: str, task_id: str) -> TaskDetail:
     """A row with its result, and why it waits."""
     return _existing(await _rows(call, table).get(_task_id(task_id)), task_id)
+
+
+async def explain_task(call: Call, table: str, task_id: str) -> Why:
+    """Why it waits, in a sentence; or that it does not."""
+    task = await get_task(call, table, task_id)
+    return wait_reason.explain_task(task, at=await call.services.store_time.now())
 
 
 async def insert_task(call: Call, table: str) -> Response:

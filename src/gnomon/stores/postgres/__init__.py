@@ -7,7 +7,7 @@ from functools import partial
 
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, SilentObserver
-from gnomon.contracts.store import ActionWrites, Capabilities, Store
+from gnomon.contracts.store import Capabilities, Store
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.postgres.actions import PostgresActions
 from gnomon.stores.postgres.connection import Database, open_database
@@ -15,9 +15,12 @@ from gnomon.stores.postgres.entities import PostgresEntities, PostgresQueues
 from gnomon.stores.postgres.entities.outbox import PostgresOutbox
 from gnomon.stores.postgres.entities.register import PostgresRegister
 from gnomon.stores.postgres.installation import PostgresInstallation
-from gnomon.stores.postgres.joined import JoinedActions, session_on
+from gnomon.stores.postgres.joined import JoinedActions, KnownConnections
 from gnomon.stores.postgres.leases import PostgresLeases
 from gnomon.stores.postgres.limits import PostgresLimits
+from gnomon.stores.postgres.programs import PostgresPrograms
+from gnomon.stores.postgres.progress import PostgresProgress
+from gnomon.stores.postgres.reports import PostgresReports
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.tokens import PostgresTokens
 from gnomon.stores.postgres.wakeups import PostgresWakeups
@@ -80,21 +83,19 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
         ),
         tokens=PostgresTokens(database),
         limits=PostgresLimits(for_work),
+        programs=PostgresPrograms(database, decoder),
+        progress=PostgresProgress(for_work),
         entities=PostgresEntities(database, entropy=entropy),
         queues=PostgresQueues(database, for_work, entropy=entropy),
         register=PostgresRegister(for_work, entropy=entropy),
         outbox=PostgresOutbox(for_work),
+        reports=PostgresReports(database, decoder),
         wakeups=wakeups,
         close=partial(_close, wakeups, database),
-        joining=partial(_joining, database, decoder),
+        joining=partial(JoinedActions, database, decoder, KnownConnections(database)),
     )
 
 
 async def _close(wakeups: PostgresWakeups, database: Database) -> None:
     await wakeups.close()
     await database.close()
-
-
-def _joining(database: Database, decoder: Decoder, connection: object) -> ActionWrites:
-    """Actions inside the transaction of a caller's connection to the same database."""
-    return JoinedActions(database, decoder, session_on(connection, database.queries))

@@ -17,9 +17,9 @@ from gnomon.contracts.store import (
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.codec import read_attempt
 from gnomon.model.ids import shard_of
-from gnomon.stores._actions import creator_of
+from gnomon.stores._actions import creator_of, with_progress
 from gnomon.stores.postgres.changes import ActionAddress, ActionChanger
-from gnomon.stores.postgres.connection import Database, Session, insisting
+from gnomon.stores.postgres.connection import Database, Row, Session, insisting
 from gnomon.stores.postgres.creation import (
     answers,
     create_drafts,
@@ -27,7 +27,7 @@ from gnomon.stores.postgres.creation import (
     draft_columns,
     in_key_order,
 )
-from gnomon.stores.postgres.list_query import list_page
+from gnomon.stores.postgres.list_query import count_selected, list_page
 from gnomon.stores.postgres.rows import Decoder, logged_attempt, plain_success
 
 ESTIMATED_FROM = 100_000  # finished actions are counted one by one up to here
@@ -78,10 +78,12 @@ class PostgresActions:
             return await self._changer(session, actor).replace(draft, place, if_match)
 
     @insisting
-    async def delete(self, id: str, *, if_match: UUID | None, actor: str = LOCAL) -> ChangeResult:
+    async def delete(
+        self, id: str, *, if_match: UUID | None, running: bool = False, actor: str = LOCAL
+    ) -> ChangeResult:
         place = await self._place(id)
         async with self._database.transaction("delete") as session:
-            return await self._changer(session, actor).delete(place, if_match)
+            return await self._changer(session, actor).delete(place, if_match, running=running)
 
     @insisting
     async def pause(
@@ -130,29 +132,51 @@ class PostgresActions:
         """Live ones first: what ends in between is then among the finished ones."""
         names = list(dict.fromkeys(ids))
         actions = await self._get("get_live", names)
+        running = [
+            name for name, action in actions.items() if action.status.current_attempt is not None
+        ]
+        if running:
+            actions |= await self._told(running, actions)
         missing = [name for name in names if name not in actions]
         if missing:
             actions |= await self._get("get_finished", missing)
         return [actions.get(name) for name in ids]
 
     async def _get(self, query: str, names: Sequence[str]) -> dict[str, Action]:
+        actions: dict[str, Action] = {}
+        for row in await self._rows(query, names):
+            if row["id"] not in actions:  # the latest comes first
+                actions[row["id"]] = self._decoder.action_of(row)
+        return actions
+
+    async def _told(self, names: Sequence[str], actions: Mapping[str, Action]) -> dict[str, Action]:
+        """Those whose attempt under way has reported how far it is, with that."""
+        told = {}
+        for row in await self._rows("get_progress", names):
+            action = actions[row["id"]]
+            attempt = action.status.current_attempt
+            if attempt is not None and attempt.attempt_id == row["attempt_id"]:
+                told[row["id"]] = with_progress(action, row["at"], row["fraction"], row["said"])
+        return told
+
+    async def _rows(self, query: str, names: Sequence[str]) -> list[Row]:
         count = await self._database.shard_count()
         shards = [shard_of(name, count) for name in names]
-        actions: dict[str, Action] = {}
+        rows: list[Row] = []
         for group in self._database.groups(shards):
-            rows = await self._database.fetch(
+            rows += await self._database.fetch(
                 query,
                 [shards[place] for place in group.places],
                 [names[place] for place in group.places],
                 *group.shards,
             )
-            for row in rows:
-                if row["id"] not in actions:  # the latest comes first
-                    actions[row["id"]] = self._decoder.action_of(row)
-        return actions
+        return rows
 
     async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
         return await list_page(self._database, self._decoder, selection, after=after, limit=limit)
+
+    async def count_selected(self, selection: Selection, *, limit: int) -> int:
+        return await count_selected(self._database, selection, limit=limit)
 
     async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
         place = await self._place(id)

@@ -16,9 +16,12 @@ import msgspec
 
 from gnomon.contracts.store import ActionDraft, ChangeResult, DecideResume
 from gnomon.model.action import Action, Attempt, State, Status
+from gnomon.model.declaration import Revision
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound, StoreUnavailable
 from gnomon.model.transition import expiry_of
 from gnomon.stores._actions import DELETED, REPLACED, deleted_action, drafted_action
+from gnomon.stores._attempts import CANCELLING, SUPERSEDED
+from gnomon.stores._declarations import revised_draft
 from gnomon.stores.postgres.connection import Session
 from gnomon.stores.postgres.creation import create_drafts, draft_columns, find_repeat
 from gnomon.stores.postgres.rows import Decoder
@@ -97,22 +100,31 @@ class ActionChanger:
         action = drafted_action(draft, created_at=created_at, updated_at=updated_at)
         return ChangeResult(action=action, in_flight=live.attempt)
 
-    async def delete(self, place: ActionAddress, if_match: UUID | None) -> ChangeResult:
+    async def delete(
+        self,
+        place: ActionAddress,
+        if_match: UUID | None,
+        *,
+        running: bool,
+        verb: str = "delete",
+    ) -> ChangeResult:
         live = await self._expected(place, if_match)
-        await self._end_generation(place, live)
+        await self._end_generation(place, live, CANCELLING if running else SUPERSEDED)
         await self._archive(place, live, DELETED)
         await self._session.fetch("delete", place.shard, place.id)
-        await self._audit("delete", place, live.action.meta.guid, live.now)
-        action = deleted_action(live.action, live.now)
-        return ChangeResult(action=action, in_flight=live.attempt)
+        await self._audit(verb, place, live.action.meta.guid, live.now)
+        action, flight = deleted_action(live.action, live.now), live.attempt
+        return ChangeResult(action=action, in_flight=flight, asked=running and flight is not None)
 
-    async def pause(self, place: ActionAddress, guid: UUID, if_match: UUID | None) -> ChangeResult:
+    async def pause(
+        self, place: ActionAddress, guid: UUID, if_match: UUID | None, *, verb: str = "pause"
+    ) -> ChangeResult:
         live = await self._expected(place, if_match, repeated_as=guid)
         before = live.action.status
         if before.state is State.PAUSED:
             return ChangeResult(action=live.action)
         status = msgspec.structs.replace(_idle(before), state=State.PAUSED)
-        return await self._change("pause", place, live, guid, status)
+        return await self._change(verb, place, live, guid, status)
 
     async def resume(
         self, place: ActionAddress, guid: UUID, decide: DecideResume, if_match: UUID | None
@@ -150,6 +162,29 @@ class ActionChanger:
             occurrence_failures=0,
         )
         return await self._change("run_now", place, live, guid, status)
+
+    async def locked(self, place: ActionAddress) -> LiveAction | None:
+        """The active or paused action, locked."""
+        return await self._lock(place)
+
+    async def revise(
+        self, place: ActionAddress, live: LiveAction, draft: ActionDraft, revision: Revision
+    ) -> None:
+        """A new generation with another spec, whose counters go on."""
+        await self._supersede(place, live)
+        columns = [column[0] for column in draft_columns([revised_draft(draft, revision)])]
+        due = revision.scheduled_at
+        rows = await self._session.fetch(
+            "declare_action_revise", *columns[:8], due, *columns[9:], str(revision.state),
+            revision.occurrence_no, revision.occurrence_failures,
+        )  # fmt: skip
+        updated_at: datetime = rows[0]["updated_at"]
+        if due is not None:
+            spec = revision.spec
+            await self._announce(
+                place, draft.guid, spec.queue, spec.priority, due=due, now=updated_at
+            )
+        await self._audit("declare", place, draft.guid, updated_at)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -219,7 +254,10 @@ class ActionChanger:
         flight = int(live.attempt is not None)
         await self._session.fetch("change_archive", place.shard, place.id, reason, live.now, flight)
 
-    async def _end_generation(self, place: ActionAddress, live: LiveAction) -> None:
+    async def _end_generation(
+        self, place: ActionAddress, live: LiveAction, outcome: str = SUPERSEDED
+    ) -> None:
+        """`outcome`: what the log says of its attempt in flight, until that tells how it ended."""
         attempt = live.attempt
         if attempt is None:
             guid = live.action.meta.guid
@@ -230,7 +268,7 @@ class ActionChanger:
         await self._session.fetch(
             "log_attempt", [place.shard], [place.id], [live.action.meta.guid],
             [attempt.attempt_id], [attempt.attempt_no], [attempt.occurrence_no],
-            [attempt.began_at], ["superseded"], [None], [None], [attempt.owner], None,
+            [attempt.began_at], [outcome], [None], [None], [attempt.owner], None,
             *place.shards,
         )  # fmt: skip
 

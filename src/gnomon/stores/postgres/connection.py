@@ -203,6 +203,7 @@ class Database:
         self._waiting = asyncio.Semaphore(max(1, pool_size // WAITING_PART))
         self._prepared = prepared
         self._shard_count = 0
+        self.installation_id: object = None  # known when the installation was opened
 
     def __repr__(self) -> str:
         return f"Database(schema={self.schema!r}, many_shards={self.many_shards})"

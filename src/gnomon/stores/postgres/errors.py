@@ -18,6 +18,7 @@ from gnomon.model.errors import (
 )
 
 NOT_FREE = "55P03"  # somebody else has the lock
+FAILED_BEFORE = "25P02"  # a statement of the caller's, in the transaction that we join
 # Nothing is wrong with the request: the server, the network or a neighbour was in the way. A class
 # has two characters, a code five.
 TRANSIENT = frozenset(
@@ -76,9 +77,15 @@ def translated(exc: Exception, operation: str, expected: int) -> GnomonError:
         return RowHeld(f"{operation}: another transaction holds it at the moment; safe to repeat")
     if code in TRANSIENT or family in TRANSIENT:
         return _unavailable(exc, operation)
-    if family in BAD_VALUE:
-        return InvalidRequest(f"{operation}: PostgreSQL cannot store a value ({code}): {exc}")
+    if code == FAILED_BEFORE or family in BAD_VALUE:
+        return _invalid(exc, operation, code)
     return BugError(f"{operation}: PostgreSQL says {code}: {exc}")
+
+
+def _invalid(exc: Exception, operation: str, code: str) -> InvalidRequest:
+    if code == FAILED_BEFORE:
+        return InvalidRequest("the transaction has failed before: roll it back, then repeat it")
+    return InvalidRequest(f"{operation}: PostgreSQL cannot store a value ({code}): {exc}")
 
 
 def _without_code(exc: Exception, operation: str) -> GnomonError:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from gnomon.contracts.store import FinishRequest, Recorded
 from gnomon.model.action import State
-from gnomon.stores._attempts import finished_attempt
+from gnomon.stores._attempts import UNSERVED, finished_attempt
 from gnomon.stores.postgres.connection import Row, Session, read_now
 from gnomon.stores.postgres.in_place import move_begun
 from gnomon.stores.postgres.results import (
@@ -79,15 +79,18 @@ class AttemptFinisher:
         plain: list[FinishRequest] = []
         ending: list[FinishRequest] = []
         continuing: list[FinishRequest] = []
+        unserved: list[FinishRequest] = []
         for one in finishes:
-            if not one.verdict.state.is_terminal:
+            if one.outcome == UNSERVED:
+                unserved.append(one)
+            elif not one.verdict.state.is_terminal:
                 continuing.append(one)
             elif not self._shards and is_plain(one):
                 plain.append(one)
             else:
                 ending.append(one)
         applied = await self._finish_plain(plain) if plain else set()
-        others = [one.guid for one in (*ending, *continuing)]
+        others = [one.guid for one in (*ending, *continuing, *unserved)]
         await move_begun(self._session, others, self._shards)
         free = await hold(self._session, others, self._shards)
         ending = [one for one in ending if one.guid in free]
@@ -96,8 +99,9 @@ class AttemptFinisher:
             applied |= await self._finish_ending(ending)
         if continuing:
             applied |= await self._finish_continuing(continuing)
-        recorded = dict.fromkeys(applied, Recorded.APPLIED)
-        refused = [one for one in finishes if one.attempt_id not in applied]
+        recorded = await self._hand_back([one for one in unserved if one.guid in free])
+        recorded |= dict.fromkeys(applied, Recorded.APPLIED)
+        refused = [one for one in finishes if one.attempt_id not in recorded]
         if refused:
             recorded |= await self._refused(refused)
         return recorded
@@ -153,6 +157,21 @@ class AttemptFinisher:
         await log_attempts(self._session, results, now, self._shards)
         return _attempt_ids(results)
 
+    async def _hand_back(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
+        """Take back the begin of attempts that are not served here; what became of each. One that
+        was swept stays an interruption: whoever has a row of it, nothing is left to be tried."""
+        if not finishes:
+            return {}
+        times = [one.verdict.scheduled_at for one in finishes]
+        needs = [one.need for one in finishes]
+        rows = await self._session.fetch(
+            "finish_hand_back", *_keys(finishes), times, needs, *self._shards
+        )
+        taken_back = {row["attempt_id"] for row in rows}
+        left = [one for one in finishes if one.attempt_id not in taken_back]
+        recorded = await self._fenced_off(left) if left else {}
+        return recorded | dict.fromkeys(taken_back, Recorded.APPLIED)
+
     async def _refused(self, finishes: Sequence[FinishRequest]) -> dict[UUID, Recorded]:
         """What became of the results that were not applied: somebody holds the action, or the fence
         refused them."""
@@ -179,7 +198,11 @@ class AttemptFinisher:
         late = [one for one in finishes if one.attempt_id not in repeated]
         if late:
             now = await self._read_now()
-            results = [self._result(one, now, outcome=f"late_{one.outcome}") for one in late]
+            results = [
+                self._result(one, now, outcome=f"late_{one.outcome}")
+                for one in late
+                if one.outcome != UNSERVED  # which was no attempt
+            ]
             await log_attempts(self._session, results, now, self._shards)
             await self._session.fetch(
                 "finish_delete_stale", [one.guid for one in late], *self._shards

@@ -1,4 +1,4 @@
-"""The PostgreSQL schema and its upkeep: migrate, open, identity, doctor."""
+"""The PostgreSQL schema and its upkeep: migrate, open, identity, doctor, figures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gnomon.contracts.clock import Entropy
-from gnomon.contracts.store import Finding, HeldShard, Installation
+from gnomon.contracts.store import (
+    Finding,
+    HeldShard,
+    Installation,
+    InstallationFigures,
+    StoreMeasures,
+)
 from gnomon.model.errors import SchemaMismatch, StoreUnavailable, check
 from gnomon.queries import in_schema
 from gnomon.stores._upkeep import OVERRUN, Migration, check_past_due, skip_of
 from gnomon.stores.postgres.connection import Database, PoolSession, read_now
+from gnomon.stores.postgres.figures import read_figures
 from gnomon.stores.postgres.in_place import FOREVER, move_begun_in
+from gnomon.stores.postgres.measures import read_measures
 from gnomon.stores.postgres.migrations import FLOOR, VERSION, migrations
 from gnomon.stores.postgres.partitions import PartitionJanitor
 from gnomon.stores.postgres.rows import Decoder
@@ -36,6 +44,8 @@ DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
         "attempt_log",
         "audit",
         "sql_success",
+        "declared_action",
+        "attempt_progress",
     ),
     2: (
         "entity",
@@ -55,7 +65,9 @@ REFERENCE: Mapping[int, tuple[str, ...]] = {
         "token",
         "work_limit",
         "limit_grant",
+        "program",
         "target_login",
+        "history",
     ),
     2: ("stage", "stage_server", "stage_owner"),
 }
@@ -158,6 +170,7 @@ class PostgresInstallation:
             raise SchemaMismatch(found=row["schema_version"], expected=VERSION)
         if row["floor"] > VERSION:
             raise SchemaMismatch(found=row["floor"], expected=VERSION)
+        self._database.installation_id = row["id"]
         return Installation(
             id=row["id"],
             shard_count=row["shard_count"],
@@ -253,6 +266,12 @@ class PostgresInstallation:
             detail = f"{counted['locks']} lock rows for {counted['shard_count']} shards"
             findings.append(Finding(rule="lock_rows", subject="shard_lock", detail=detail))
         return findings
+
+    async def figures(self, *, limit: int, alive_for: timedelta) -> InstallationFigures:
+        return await read_figures(self._database, limit=limit, alive_for=alive_for)
+
+    async def measure(self) -> StoreMeasures:
+        return await read_measures(self._database)
 
     async def purge(self, *, limit: int) -> int:
         return await self._janitor.purge(limit)

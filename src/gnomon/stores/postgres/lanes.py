@@ -74,7 +74,8 @@ class MoveTally:
             if row["queue"] is None:
                 self.add_shard(row["shard_id"], row["count"], row["moment"], row["now"])
             else:
-                self.add_lane(_lane_of(row), row["moment"], row["count"])
+                lane = Lane(row["shard_id"], row["queue"], row["priority"])
+                self.add_lane(lane, row["moment"], row["count"])
 
     def add_taken(
         self, shard: int, taken: Sequence[Row], put: Iterable[Row], now: datetime
@@ -95,22 +96,23 @@ def mark_of(holding: HeldShard) -> datetime:
 
 
 def rows_per_lane(rows: Iterable[Row]) -> Counter[Lane]:
-    return Counter(map(_lane_of, rows))
+    return Counter(map(lane_of, rows))
 
 
 def last_due(rows: Iterable[Row]) -> dict[Lane, datetime]:
     """When the last row of each lane was due, of rows in order of time."""
-    return {_lane_of(row): row["due_at"] for row in rows}
+    return {lane_of(row): row["due_at"] for row in rows}
 
 
 def lane_columns(demands: Sequence[BeginRequest]) -> tuple[list[object], ...]:
-    """Shards, queues and priorities as arrays."""
+    """Shards, queues, priorities and needs as arrays."""
     return (
         [demand.lane.shard for demand in demands],
         [demand.lane.queue for demand in demands],
         [demand.lane.priority for demand in demands],
+        [demand.lane.need for demand in demands],
     )
 
 
-def _lane_of(row: Row) -> Lane:
-    return Lane(row["shard_id"], row["queue"], row["priority"])
+def lane_of(row: Row) -> Lane:
+    return Lane(row["shard_id"], row["queue"], row["priority"], row["need"])

@@ -7,7 +7,8 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
-from gnomon.stores.postgres.connection import Database, Group, read_now
+from gnomon.model.offer import ALL_QUEUES, Offer, encode_offer, read_offer
+from gnomon.stores.postgres.connection import Database, Group, Row, read_now
 
 
 class PostgresLeases:
@@ -17,17 +18,7 @@ class PostgresLeases:
         self._database = database
 
     async def list_locks(self) -> Sequence[ShardLock]:
-        return [
-            ShardLock(
-                shard=row["shard_id"],
-                lease_guid=row["lease_guid"],
-                owner=row["owner"],
-                beat=row["beat"],
-                silent_for=row["silent_for"],
-                started_at=row["last_processing_start_at"],
-            )
-            for row in await self._database.fetch("list_locks")
-        ]
+        return [lock_of(row) for row in await self._database.fetch("list_locks")]
 
     async def acquire(
         self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
@@ -47,6 +38,7 @@ class PostgresLeases:
         holdings: Sequence[HeldShard],
         alive_for: timedelta,
         process: str | None = None,
+        offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
         held: set[int] = set()
         for group in self._database.groups(holding.shard for holding in holdings):
@@ -56,7 +48,9 @@ class PostgresLeases:
             held.update(row["shard_id"] for row in rows)
         async with self._database.transaction("heartbeat") as session:
             now = await read_now(session)
-            await session.fetch("heartbeat_worker", worker, owner, now, len(held), process)
+            await session.fetch(
+                "heartbeat_worker", worker, owner, now, len(held), process, encode_offer(offer)
+            )
             (alive,) = await session.fetch("heartbeat_alive", alive_for)
         return HeartbeatResult(
             held=frozenset(held),
@@ -74,15 +68,30 @@ class PostgresLeases:
         await self._database.fetch("remove_worker", worker)
 
     async def list_workers(self) -> Sequence[WorkerRow]:
-        return [
-            WorkerRow(
-                worker=row["worker_id"],
-                owner=row["owner"],
-                process=row["process"],
-                silent_for=row["silent_for"],
-            )
-            for row in await self._database.fetch("list_workers")
-        ]
+        return [worker_of(row) for row in await self._database.fetch("list_workers")]
+
+
+def lock_of(row: Row) -> ShardLock:
+    """A row of `list_locks`."""
+    return ShardLock(
+        shard=row["shard_id"],
+        lease_guid=row["lease_guid"],
+        owner=row["owner"],
+        beat=row["beat"],
+        silent_for=row["silent_for"],
+        started_at=row["last_processing_start_at"],
+    )
+
+
+def worker_of(row: Row) -> WorkerRow:
+    """A row of `list_workers`."""
+    return WorkerRow(
+        worker=row["worker_id"],
+        owner=row["owner"],
+        process=row["process"],
+        silent_for=row["silent_for"],
+        offer=read_offer(row["offer"]),
+    )
 
 
 def holding_columns(holdings: Sequence[HeldShard], group: Group) -> tuple[list[object], ...]:

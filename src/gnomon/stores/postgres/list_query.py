@@ -7,6 +7,7 @@ finished action is left out while its id lives, or if a later generation of it h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gnomon.contracts.store import ActionPage, Selection
@@ -14,6 +15,9 @@ from gnomon.model.action import Action, State
 from gnomon.queries import in_schema
 from gnomon.stores._pages import (
     LAST_CHAR,
+    LOOKED_AT_MAX,
+    is_sought,
+    nearest,
     read_cursor,
     wants_finished,
     wants_live,
@@ -32,13 +36,14 @@ SELECT
     coalesce(q.running, i.guid IS NOT NULL) AS running,
     coalesce(q.attempt_id, i.attempt_id) AS attempt_id,
     coalesce(q.began_at, i.began_at) AS began_at,
-    coalesce(q.deadline_at, i.deadline_at) AS deadline_at, coalesce(q.owner, i.owner) AS owner
+    coalesce(q.deadline_at, i.deadline_at) AS deadline_at, coalesce(q.owner, i.owner) AS owner,
+    q.need, a.reason
 FROM /*schema*/scheduled_action AS a
 LEFT JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
 LEFT JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.created_at = a.updated_at
     AND i.guid = a.guid AND i.attempt_id IS NOT NULL
 WHERE a.id > $1::text {conditions}
-ORDER BY a.id
+{order}
 LIMIT $2::int
 """
 _FINISHED = """
@@ -58,7 +63,7 @@ WHERE a.id > $1::text AND a.purge_at > statement_timestamp()
         AND (f.finished_at, f.guid) > (a.finished_at, a.guid)
   )
   {conditions}
-ORDER BY a.id
+{order}
 LIMIT $2::int
 """
 _PER_SHARD = """
@@ -68,11 +73,29 @@ CROSS JOIN LATERAL ({part}) AS found
 ORDER BY found.id
 LIMIT $2::int
 """
+# Where looking ends: behind an equal number of rows of every shard, and before the first that ends.
+_END = """
+SELECT a.id
+FROM /*schema*/{table} AS a
+WHERE a.id > $1::text {conditions}
+ORDER BY a.id
+OFFSET $2::int
+LIMIT 1
+"""
+_END_OF_SHARDS = """
+SELECT min(found.id) AS id
+FROM /*schema*/shard_lock AS l
+CROSS JOIN LATERAL ({part}) AS found
+"""
+_COUNTED = "SELECT count(*) FROM ({listed}) AS listed"
+_ORDER = "ORDER BY a.id"
 _OF_SHARD = "AND a.shard_id = l.shard_id"
 _DUE = (
     "AND a.state = 'active' "
     "AND coalesce(q.scheduled_at, i.reserved_until, a.scheduled_at) < ${place}::timestamptz"
 )
+_FUNCTION = "AND /*schema*/spec_json(a.spec) #>> '{{action,function}}' = ${place}::text"
+_ERROR = "AND strpos(/*schema*/spec_json(a.last_attempt) ->> 'error', ${place}::text) > 0"
 # Says in words what the partial index wants to hear.
 _TROUBLE = "AND a.state <> 'done'"
 
@@ -88,35 +111,75 @@ async def list_page(
     database: Database, decoder: Decoder, selection: Selection, *, after: str | None, limit: int
 ) -> ActionPage:
     """One page; one row more is read than shown, to know whether there is a next one."""
+    begin = read_cursor(after)
+    end = await _end(database, selection, begin) if is_sought(selection) else None
     conditions = _conditions(selection)
-    parts = []
-    if wants_live(selection):
-        parts.append((_LIVE, ""))
-    if wants_finished(selection):
-        parts.append((_FINISHED, "" if State.DONE in (selection.states or State) else _TROUBLE))
-    values = [read_cursor(after), limit + 1, *(condition.value for condition in conditions)]
+    if end is not None:
+        conditions.append(Condition("AND a.id <= ${place}::text", end))
+    values = [begin, limit + 1, *(condition.value for condition in conditions)]
     actions: dict[str, Action] = {}
-    for template, extra in parts:  # live ones first: what ends meanwhile is shown as it was
+    for template, extra in _parts(selection):
         sql = _statement(database, template, conditions, extra)
         for row in await database.fetch_text("list", sql, *values):
             actions.setdefault(row["id"], decoder.action_of(row))
     shown = [actions[name] for name in sorted(actions)[:limit]]
-    return ActionPage(
-        actions=shown, next=write_cursor(shown[-1].meta.id) if len(actions) > limit else None
-    )
+    last = shown[-1].meta.id if len(actions) > limit else end
+    return ActionPage(actions=shown, next=None if last is None else write_cursor(last))
+
+
+async def _end(database: Database, selection: Selection, begin: str) -> str | None:
+    """The id up to which rows are looked at; None if that is all of them."""
+    prefix = _conditions(Selection(id_prefix=selection.id_prefix))
+    shards = await database.shard_count() if database.many_shards else 1
+    values = [begin, max(1, LOOKED_AT_MAX // shards), *(condition.value for condition in prefix)]
+    ends = []
+    for template, extra in _parts(selection):
+        table = "scheduled_action" if template is _LIVE else "finished_action"
+        of_shard = _OF_SHARD if database.many_shards else ""
+        sql = _END.format(table=table, conditions=f"{of_shard} {_text(prefix, extra)}")
+        if database.many_shards:
+            sql = _END_OF_SHARDS.format(part=sql)
+        rows = await database.fetch_text("list", in_schema(sql, database.schema), *values)
+        ends += [row["id"] for row in rows]
+    return nearest(*ends)
+
+
+async def count_selected(database: Database, selection: Selection, *, limit: int) -> int:
+    """How many there are on all pages, up to the limit."""
+    conditions = _conditions(selection)
+    values = ["", limit, *(condition.value for condition in conditions)]
+    count = 0
+    for template, extra in _parts(selection):  # in any order: nothing is sorted
+        listed = template.format(order="", conditions=_text(conditions, extra))
+        sql = in_schema(_COUNTED.format(listed=listed), database.schema)
+        (row,) = await database.fetch_text("count_selected", sql, *values)
+        count += row["count"]
+    return min(count, limit)
+
+
+def _parts(selection: Selection) -> Iterator[tuple[str, str]]:
+    """Templates, and what else is said in each; live ones first: what ends meanwhile is shown as it
+    was."""
+    if wants_live(selection):
+        yield _LIVE, ""
+    if wants_finished(selection):
+        yield _FINISHED, "" if State.DONE in (selection.states or State) else _TROUBLE
 
 
 def _statement(database: Database, template: str, conditions: list[Condition], extra: str) -> str:
+    of_shard = _OF_SHARD if database.many_shards else ""
+    sql = template.format(order=_ORDER, conditions=f"{of_shard} {_text(conditions, extra)}")
+    if database.many_shards:
+        sql = _PER_SHARD.format(part=sql)
+    return in_schema(sql, database.schema)
+
+
+def _text(conditions: list[Condition], extra: str) -> str:
     fragments = [
         condition.fragment.format(place=number)
         for number, condition in enumerate(conditions, start=3)
     ]
-    if database.many_shards:
-        fragments.insert(0, _OF_SHARD)
-    sql = template.format(conditions=" ".join((*fragments, extra)))
-    if database.many_shards:
-        sql = _PER_SHARD.format(part=sql)
-    return in_schema(sql, database.schema)
+    return " ".join((*fragments, extra))
 
 
 def _conditions(selection: Selection) -> list[Condition]:
@@ -131,6 +194,10 @@ def _conditions(selection: Selection) -> list[Condition]:
         conditions.append(Condition("AND a.id < ${place}::text", selection.id_prefix + LAST_CHAR))
     if selection.due_before is not None:
         conditions.append(Condition(_DUE, selection.due_before))
+    if selection.function is not None:
+        conditions.append(Condition(_FUNCTION, selection.function))
+    if selection.error_contains:
+        conditions.append(Condition(_ERROR, selection.error_contains))
     for name, value in selection.labels.items():
         path = ["labels", name]
         conditions.append(Condition("AND /*schema*/spec_json(a.spec) #>> ${place}::text[]", path))

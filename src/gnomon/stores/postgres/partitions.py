@@ -18,7 +18,7 @@ from typing import NamedTuple
 from gnomon.contracts.clock import Entropy
 from gnomon.model.errors import BugError, StoreUnavailable
 from gnomon.queries import in_schema
-from gnomon.stores._upkeep import WORKERS_KEPT_FOR
+from gnomon.stores._upkeep import PROGRESS_KEPT_FOR, WORKERS_KEPT_FOR
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.postgres.connection import Database
 
@@ -88,6 +88,7 @@ class PartitionJanitor:
         ):
             gone += len(await self._database.fetch_wide(query, *kept_for, limit))
         await self._database.fetch_wide("purge_workers", WORKERS_KEPT_FOR)
+        await self._database.fetch_wide("purge_progress", PROGRESS_KEPT_FOR)
         return gone
 
     async def _drop_finished(self) -> int:

@@ -64,6 +64,7 @@ class Decoder:
             row["began_at"],
             row["deadline_at"],
             row["series"],
+            row["need"],
         )
 
     def first_attempts(self, rows: Iterable[Row], now: datetime) -> list[BegunAttempt]:
@@ -209,8 +210,10 @@ def _live_status(row: Row) -> Status:
         consecutive_failures=row["consecutive_failures"],
         consecutive_interruptions=row["consecutive_interruptions"],
         occurrence_failures=row["occurrence_failures"],
+        need=row["need"] or None,
         current_attempt=current,
         last_attempt=read_attempt(row["last_attempt"]),
+        reason=row["reason"],
     )
 
 

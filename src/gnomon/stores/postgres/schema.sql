@@ -9,7 +9,7 @@ CREATE DOMAIN gnomon.retention_us AS bigint
 	CONSTRAINT retention_us_check CHECK (((VALUE >= 0) AND (VALUE <= '31622400000000'::bigint)));
 CREATE DOMAIN gnomon.timeout_us AS bigint
 	CONSTRAINT timeout_us_check CHECK (((VALUE >= 1) AND (VALUE <= '86400000000'::bigint)));
-CREATE FUNCTION gnomon.cancel(id text) RETURNS boolean
+CREATE FUNCTION gnomon.cancel(id text, running boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -35,7 +35,7 @@ BEGIN
         shard_id, id, guid, attempt_id, attempt_no, occurrence_no, began_at, outcome, owner
     )
     SELECT a.shard_id, a.id, a.guid, q.attempt_id, q.attempts, a.occurrence_no, q.began_at,
-           'superseded', q.owner
+           CASE WHEN cancel.running THEN 'cancelling' ELSE 'superseded' END, q.owner
     FROM "gnomon".scheduled_action AS a
     CROSS JOIN (
         SELECT p.attempt_id, p.attempts, p.began_at, p.owner
@@ -267,6 +267,21 @@ CREATE FUNCTION gnomon.effect_done(p_guid uuid, p_occurrence bigint) RETURNS boo
         WHERE a.guid = p_guid AND s.occurrence_no = p_occurrence
     )
 $$;
+CREATE FUNCTION gnomon.effect_names(spec text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    effect jsonb;
+BEGIN
+    effect := spec::jsonb -> 'action';
+    RETURN jsonb_build_array(
+        left(effect ->> 'type', 200), left(effect ->> 'function', 200), left(effect ->> 'target', 200)
+    )::text;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    RETURN NULL;
+END
+$$;
 CREATE FUNCTION gnomon.finish_ok(p_guid uuid, p_attempt uuid, p_occurrence bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -328,7 +343,7 @@ BEGIN
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION %1$I.schedule(text, jsonb, timestamptz, text, int, jsonb), '
         '%1$I.schedule_many(text, jsonb[], timestamptz[], text[], int, jsonb), '
-        '%1$I.cancel(text), %1$I.spec_json(text) TO %2$I', home, role_name);
+        '%1$I.cancel(text, boolean), %1$I.spec_json(text) TO %2$I', home, role_name);
 END
 $_$;
 CREATE FUNCTION gnomon.guid_head(time_ms bigint) RETURNS text
@@ -411,6 +426,7 @@ DECLARE
     least_s numeric := 1;
     most_s numeric := 1;
     item text;
+    most numeric;
     rank numeric;
 BEGIN
     timeout_us := 15000000;
@@ -429,7 +445,7 @@ BEGIN
     labels := coalesce(given -> 'labels', '{}');
     PERFORM "gnomon".check_fields(field || '.retry', retry, '{
         "min_period": "number|string", "max_period": "number|string", "scale": "number",
-        "back_off": "number"}');
+        "back_off": "number", "jitter": "number"}');
     IF retry ? 'min_period' THEN
         least_s := "gnomon".seconds_of(
             field || '.retry.min_period', retry -> 'min_period', 1, 316224000);
@@ -443,10 +459,11 @@ BEGIN
         retry_tail := ',"min_period":"PT' || trim_scale(least_s) || 'S","max_period":"PT'
             || trim_scale(most_s) || 'S"';
     END IF;
-    FOREACH item IN ARRAY ARRAY['scale', 'back_off'] LOOP
-        IF (retry ->> item)::numeric NOT BETWEEN 0 AND 1000000000 THEN
+    FOREACH item IN ARRAY ARRAY['scale', 'back_off', 'jitter'] LOOP
+        most := CASE WHEN item = 'jitter' THEN 1 ELSE 1000000000 END;
+        IF (retry ->> item)::numeric NOT BETWEEN 0 AND most THEN
             PERFORM "gnomon".refuse(
-                field || '.retry.' || item, 'must be between 0 and 1000000000', retry ->> item);
+                field || '.retry.' || item, 'must be between 0 and ' || most, retry ->> item);
         ELSIF retry ? item THEN
             retry_tail := retry_tail || format(',"%s":%s', item, retry -> item);
         END IF;
@@ -838,6 +855,15 @@ CREATE TABLE gnomon.attempt_log_default (
     answer text,
     owner text
 );
+CREATE TABLE gnomon.attempt_progress (
+    attempt_id uuid NOT NULL,
+    at timestamp with time zone NOT NULL,
+    fraction double precision NOT NULL,
+    shard_id integer NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    said text NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='2000');
 CREATE TABLE gnomon.audit (
     at timestamp with time zone NOT NULL,
     guid uuid NOT NULL,
@@ -866,6 +892,15 @@ CREATE TABLE gnomon.changed_entity (
     entity_key text NOT NULL COLLATE pg_catalog."C"
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
+CREATE TABLE gnomon.declared_action (
+    set_no bigint NOT NULL,
+    paused_as uuid,
+    shard_id integer NOT NULL,
+    is_removed boolean NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    program text NOT NULL COLLATE pg_catalog."C",
+    fingerprint text NOT NULL
+);
 CREATE TABLE gnomon.entity (
     changed_at gnomon.moment NOT NULL,
     epoch bigint NOT NULL,
@@ -946,6 +981,13 @@ CREATE TABLE gnomon.finished_action_default (
     reason text,
     CONSTRAINT finished_action_state_check CHECK ((state = ANY (ARRAY['done'::text, 'dead'::text, 'cancelled'::text, 'expired'::text])))
 );
+CREATE TABLE gnomon.history (
+    at timestamp with time zone NOT NULL,
+    worker_id uuid NOT NULL,
+    span integer NOT NULL,
+    queue text NOT NULL COLLATE pg_catalog."C",
+    counts text NOT NULL
+);
 CREATE TABLE gnomon.incoming_queue (
     created_at timestamp with time zone NOT NULL,
     guid uuid NOT NULL,
@@ -1000,9 +1042,18 @@ CREATE TABLE gnomon.processing_queue (
     running boolean NOT NULL,
     swept boolean NOT NULL,
     queue text NOT NULL COLLATE pg_catalog."C",
-    owner text
+    owner text,
+    need text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C"
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
+CREATE TABLE gnomon.program (
+    seen_at gnomon.moment NOT NULL,
+    set_no bigint NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    fingerprint text NOT NULL,
+    known text NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500');
 CREATE TABLE gnomon.stage_queue (
     ready_at gnomon.moment,
     timer_at gnomon.moment,
@@ -1059,7 +1110,8 @@ CREATE TABLE gnomon.scheduled_action (
     spec text NOT NULL,
     last_attempt text,
     creator text COLLATE pg_catalog."C",
-    series uuid
+    series uuid,
+    reason text
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.shard_lock (
@@ -1215,7 +1267,8 @@ CREATE TABLE gnomon.worker (
     heartbeat_at timestamp with time zone NOT NULL,
     shards integer NOT NULL,
     owner text NOT NULL,
-    process text
+    process text,
+    offer text DEFAULT ''::text NOT NULL
 )
 WITH (fillfactor='10');
 ALTER TABLE ONLY gnomon.attempt_log ATTACH PARTITION gnomon.attempt_log_default DEFAULT;
@@ -1225,8 +1278,12 @@ ALTER TABLE ONLY gnomon.attempt_log
     ADD CONSTRAINT attempt_log_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
 ALTER TABLE ONLY gnomon.attempt_log_default
     ADD CONSTRAINT attempt_log_default_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
+ALTER TABLE ONLY gnomon.attempt_progress
+    ADD CONSTRAINT attempt_progress_pkey PRIMARY KEY (shard_id, id);
 ALTER TABLE ONLY gnomon.changed_entity
     ADD CONSTRAINT changed_entity_pkey PRIMARY KEY (shard_id, entity_key);
+ALTER TABLE ONLY gnomon.declared_action
+    ADD CONSTRAINT declared_action_pkey PRIMARY KEY (shard_id, id);
 ALTER TABLE ONLY gnomon.entity_change
     ADD CONSTRAINT entity_change_pkey PRIMARY KEY (shard_id, entity_key, epoch, version);
 ALTER TABLE ONLY gnomon.entity
@@ -1235,6 +1292,8 @@ ALTER TABLE ONLY gnomon.finished_action
     ADD CONSTRAINT finished_action_pkey PRIMARY KEY (shard_id, id, guid, finished_at);
 ALTER TABLE ONLY gnomon.finished_action_default
     ADD CONSTRAINT finished_action_default_pkey PRIMARY KEY (shard_id, id, guid, finished_at);
+ALTER TABLE ONLY gnomon.history
+    ADD CONSTRAINT history_pkey PRIMARY KEY (queue, at, span, worker_id);
 ALTER TABLE ONLY gnomon.incoming_queue
     ADD CONSTRAINT incoming_queue_pkey PRIMARY KEY (shard_id, created_at, guid);
 ALTER TABLE ONLY gnomon.installation
@@ -1245,6 +1304,8 @@ ALTER TABLE ONLY gnomon.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
 ALTER TABLE ONLY gnomon.processing_queue
     ADD CONSTRAINT processing_queue_pkey PRIMARY KEY (guid, shard_id);
+ALTER TABLE ONLY gnomon.program
+    ADD CONSTRAINT program_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY gnomon.scheduled_action
     ADD CONSTRAINT scheduled_action_pkey PRIMARY KEY (shard_id, id);
 ALTER TABLE ONLY gnomon.shard_lock
@@ -1275,24 +1336,33 @@ ALTER TABLE ONLY gnomon.work_limit
     ADD CONSTRAINT work_limit_pkey PRIMARY KEY (kind, name);
 ALTER TABLE ONLY gnomon.worker
     ADD CONSTRAINT worker_pkey PRIMARY KEY (worker_id);
+CREATE INDEX attempt_log_cancelling_idx ON ONLY gnomon.attempt_log USING btree (owner, began_at) WHERE (outcome = 'cancelling'::text);
+CREATE INDEX attempt_log_default_owner_began_at_idx ON gnomon.attempt_log_default USING btree (owner, began_at) WHERE (outcome = 'cancelling'::text);
 CREATE INDEX attempt_log_id_idx ON ONLY gnomon.attempt_log USING btree (shard_id, id, began_at);
 CREATE INDEX attempt_log_default_shard_id_id_began_at_idx ON gnomon.attempt_log_default USING btree (shard_id, id, began_at);
 CREATE INDEX audit_at_idx ON ONLY gnomon.audit USING btree (at);
 CREATE INDEX audit_default_at_idx ON gnomon.audit_default USING btree (at);
 CREATE INDEX changed_entity_first_idx ON gnomon.changed_entity USING btree (shard_id, first_at);
+CREATE INDEX declared_action_program_idx ON gnomon.declared_action USING btree (program);
 CREATE INDEX entity_change_at_idx ON gnomon.entity_change USING brin (at);
 CREATE INDEX entity_kept_idx ON gnomon.entity USING btree (shard_id, entity_key) WHERE keeps_states;
+CREATE INDEX finished_action_dead_idx ON ONLY gnomon.finished_action USING btree (queue, purge_at) WHERE (state = 'dead'::text);
 CREATE INDEX finished_action_guid_idx ON ONLY gnomon.finished_action USING btree (guid) WHERE keyed;
 CREATE INDEX finished_action_default_guid_idx ON gnomon.finished_action_default USING btree (guid) WHERE keyed;
 CREATE INDEX finished_action_purge_idx ON ONLY gnomon.finished_action USING brin (purge_at);
 CREATE INDEX finished_action_default_purge_at_idx ON gnomon.finished_action_default USING brin (purge_at);
+CREATE INDEX finished_action_default_queue_purge_at_idx ON gnomon.finished_action_default USING btree (queue, purge_at) WHERE (state = 'dead'::text);
 CREATE INDEX finished_action_trouble_idx ON ONLY gnomon.finished_action USING btree (shard_id, id) WHERE (state <> 'done'::text);
 CREATE INDEX finished_action_default_shard_id_id_idx ON gnomon.finished_action_default USING btree (shard_id, id) WHERE (state <> 'done'::text);
-CREATE INDEX processing_queue_lane_idx ON gnomon.processing_queue USING btree (shard_id, queue, priority, scheduled_at);
+CREATE INDEX history_span_idx ON gnomon.history USING btree (span, at);
+CREATE INDEX processing_queue_lane_idx ON gnomon.processing_queue USING btree (shard_id, queue, priority, need, scheduled_at);
+CREATE INDEX processing_queue_need_idx ON gnomon.processing_queue USING btree (need, shard_id, queue, priority, scheduled_at) WHERE (need <> ''::text);
 CREATE INDEX processing_queue_running_idx ON gnomon.processing_queue USING btree (shard_id, scheduled_at) WHERE running;
 CREATE INDEX scheduled_action_creator_idx ON gnomon.scheduled_action USING btree (creator) WHERE (creator IS NOT NULL);
 CREATE INDEX scheduled_action_expiry_idx ON gnomon.scheduled_action USING btree (shard_id, expires_at) WHERE (expires_at IS NOT NULL);
+CREATE INDEX scheduled_action_failing_idx ON gnomon.scheduled_action USING btree (shard_id, id) WHERE (occurrence_failures > 0);
 CREATE INDEX scheduled_action_guid_idx ON gnomon.scheduled_action USING btree (guid);
+CREATE INDEX scheduled_action_recurring_idx ON gnomon.scheduled_action USING btree (shard_id, id) WHERE (POSITION(('"policy":{'::text) IN (spec)) > 0);
 CREATE INDEX scheduled_action_series_idx ON gnomon.scheduled_action USING btree (series) WHERE (series IS NOT NULL);
 CREATE INDEX stage_outbox_late_idx ON gnomon.stage_outbox USING btree (shard_id, sink, at) WHERE (ready_at > at);
 CREATE INDEX stage_outbox_parked_idx ON gnomon.stage_outbox USING btree (entity_key, sink, n) WHERE (ready_at IS NULL);
@@ -1301,10 +1371,12 @@ CREATE INDEX stage_queue_parked_idx ON gnomon.stage_queue USING btree (entity_ke
 CREATE INDEX stage_queue_ready_idx ON gnomon.stage_queue USING btree (shard_id, stage, lane, ready_at) WHERE (status = 'ready'::text);
 CREATE INDEX stage_queue_timer_idx ON gnomon.stage_queue USING btree (shard_id, timer_at) WHERE ((timer_at IS NOT NULL) AND (status = ANY (ARRAY['sleeping'::text, 'ready'::text])));
 CREATE INDEX token_name_idx ON gnomon.token USING btree (name, created_at);
+ALTER INDEX gnomon.attempt_log_cancelling_idx ATTACH PARTITION gnomon.attempt_log_default_owner_began_at_idx;
 ALTER INDEX gnomon.attempt_log_pkey ATTACH PARTITION gnomon.attempt_log_default_pkey;
 ALTER INDEX gnomon.attempt_log_id_idx ATTACH PARTITION gnomon.attempt_log_default_shard_id_id_began_at_idx;
 ALTER INDEX gnomon.audit_at_idx ATTACH PARTITION gnomon.audit_default_at_idx;
 ALTER INDEX gnomon.finished_action_guid_idx ATTACH PARTITION gnomon.finished_action_default_guid_idx;
 ALTER INDEX gnomon.finished_action_pkey ATTACH PARTITION gnomon.finished_action_default_pkey;
 ALTER INDEX gnomon.finished_action_purge_idx ATTACH PARTITION gnomon.finished_action_default_purge_at_idx;
+ALTER INDEX gnomon.finished_action_dead_idx ATTACH PARTITION gnomon.finished_action_default_queue_purge_at_idx;
 ALTER INDEX gnomon.finished_action_trouble_idx ATTACH PARTITION gnomon.finished_action_default_shard_id_id_idx;

@@ -31,7 +31,9 @@ from gnomon.contracts.store import (
     ReservedAttempt,
     SettleRequest,
 )
-from gnomon.stores.postgres.connection import Database, Row, Session, read_now
+from gnomon.stores.postgres.arrivals import take_and_put
+from gnomon.stores.postgres.cancellations import list_cancelling
+from gnomon.stores.postgres.connection import Database, Row, read_now
 from gnomon.stores.postgres.finish import AttemptFinisher, in_order, one_per_guid
 from gnomon.stores.postgres.in_place import FOREVER, move_begun, move_begun_in
 from gnomon.stores.postgres.lanes import (
@@ -42,10 +44,12 @@ from gnomon.stores.postgres.lanes import (
     LaneLeft,
     MoveTally,
     lane_columns,
+    lane_of,
     last_due,
     mark_of,
     rows_per_lane,
 )
+from gnomon.stores.postgres.needs import count_due, list_need_lanes, list_needs
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.settle import settle_rows
 
@@ -83,11 +87,8 @@ class PostgresWork:
         return PollResult(shards=filled, now=await read_now(self._database), open=None)
 
     async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
-        tally = MoveTally(holdings, limit)
         if not self._database.many_shards or not holdings:
-            for holding in holdings:
-                await self._move_shard(holding, tally, limit)
-            return tally.moved(await read_now(self._database))
+            return await self._move_shards(holdings, limit)
         rows = await self._database.fetch(
             "move",
             [holding.shard for holding in holdings],
@@ -97,7 +98,20 @@ class PostgresWork:
             MARK_SLACK,
             None,
         )
-        return await self._moved(rows, tally)
+        return await self._moved(rows, MoveTally(holdings, limit))
+
+    async def _move_shards(
+        self,
+        holdings: Sequence[HeldShard],
+        limit: int,
+        *,
+        newest_in: Mapping[str, int] | None = None,
+    ) -> MoveResult:
+        """`newest_in`: only what is due of the newest rows, as far as there is this room."""
+        tally = MoveTally(holdings, limit)
+        for holding in holdings:
+            await self._move_shard(holding, tally, limit, newest_in)
+        return tally.moved(await read_now(self._database))
 
     async def move_silent(
         self, shards: Sequence[int], *, limit: int, silent: timedelta
@@ -120,13 +134,21 @@ class PostgresWork:
         # Without a row, none of the shards is held any more.
         return tally.moved(rows[0]["now"] if rows else await read_now(self._database))
 
-    async def _move_shard(self, holding: HeldShard, tally: MoveTally, limit: int) -> None:
+    async def _move_shard(
+        self,
+        holding: HeldShard,
+        tally: MoveTally,
+        limit: int,
+        newest_in: Mapping[str, int] | None = None,
+    ) -> None:
         shard = holding.shard
         async with self._database.transaction("move") as session:
             held = await session.fetch("move_held", shard, holding.lease_guid)
             if not held:
                 return
-            taken, put = await _take_and_put(session, shard, mark_of(holding), limit, None)
+            taken, put = await take_and_put(
+                session, shard, mark_of(holding), limit, newest_in=newest_in
+            )
         tally.add_taken(shard, taken, put, held[0]["now"])
 
     async def _move_silent_shard(
@@ -137,7 +159,7 @@ class PostgresWork:
             if not unheld:
                 return
             start = unheld[0]["incoming_mark"] or LONG_AGO
-            taken, put = await _take_and_put(session, shard, start, limit, LEAST_AGE)
+            taken, put = await take_and_put(session, shard, start, limit, least_age=LEAST_AGE)
         tally.add_taken(shard, taken, put, unheld[0]["now"])
 
     async def move_and_begin(
@@ -150,10 +172,25 @@ class PostgresWork:
         owner: str,
         grace: timedelta,
         window: timedelta,
+        newest: bool = False,
     ) -> ArrivalResult:
         terms = BeginParameters(batch, owner, grace, window, timedelta(0))
         if not self._database.many_shards or not holdings:
-            return await self._move_then_begin(holdings, room, terms, limit=limit)
+            moved = await self._move_shards(holdings, limit, newest_in=room if newest else None)
+            arrived = await self._begin_moved(moved, holdings, room, terms)
+        else:
+            arrived = await self._begin_in_place(holdings, limit, room, terms, newest=newest)
+        return _without_marks(arrived) if newest else arrived
+
+    async def _begin_in_place(
+        self,
+        holdings: Sequence[HeldShard],
+        limit: int,
+        room: Mapping[str, int],
+        terms: BeginParameters,
+        *,
+        newest: bool,
+    ) -> ArrivalResult:
         rows = await self._database.fetch(
             "move_and_begin",
             [holding.shard for holding in holdings],
@@ -164,6 +201,7 @@ class PostgresWork:
             list(room.values()),
             *terms[:4],
             MARK_SLACK,
+            newest,
         )
         tally = MoveTally(holdings, limit)
         begun = [row for row in rows if row["id"] is not None]
@@ -181,16 +219,14 @@ class PostgresWork:
         rows = await self._database.fetch("is_mixed", shards, marks, limit, MARK_SLACK)
         return len(rows) > 1
 
-    async def _move_then_begin(
+    async def _begin_moved(
         self,
+        moved: MoveResult,
         holdings: Sequence[HeldShard],
         room: Mapping[str, int],
         terms: BeginParameters,
-        *,
-        limit: int,
     ) -> ArrivalResult:
         """Where one statement may touch one shard only, the short way is no shorter."""
-        moved = await self.move(holdings, limit=limit)
         leases = {holding.shard: holding.lease_guid for holding in holdings}
         left = dict(room)
         begun: list[BegunAttempt] = []
@@ -269,12 +305,13 @@ class PostgresWork:
                 *terms,
                 newest,
                 [_looked_at(demand) for demand in demands],
+                [demand.is_guest for demand in demands],
             )
         rows: list[Row] = []
         for demand in demands:
             rows += await self._database.fetch(
                 "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
-                newest, _looked_at(demand),
+                newest, _looked_at(demand), demand.is_guest,
             )  # fmt: skip
         return rows
 
@@ -354,9 +391,22 @@ class PostgresWork:
         lanes: dict[Lane, datetime] = {}
         for shards, only in self._split_shards(holdings):
             for row in await self._database.fetch("list_lanes", shards, *only):
-                lane = Lane(row["shard_id"], row["queue"], row["priority"])
-                lanes[lane] = row["scheduled_at"]
+                lanes[lane_of(row)] = row["scheduled_at"]
         return lanes
+
+    async def list_needs(self, *, limit: int) -> Sequence[str]:
+        return await list_needs(self._database, limit)
+
+    async def list_cancelling(
+        self, shards: Collection[int], *, owner: str, since: datetime
+    ) -> Collection[UUID]:
+        return await list_cancelling(self._database, shards, owner, since)
+
+    async def list_need_lanes(self, needs: Sequence[str]) -> Mapping[Lane, datetime]:
+        return await list_need_lanes(self._database, needs)
+
+    async def count_due(self, lanes: Sequence[Lane], *, limit: int) -> int:
+        return await count_due(self._database, lanes, limit)
 
     def _split_shards(
         self, holdings: Sequence[HeldShard]
@@ -424,15 +474,7 @@ def _looked_at(demand: BeginRequest) -> int:
     return LOOKED_AT if demand.hasty else CLOSELY_LOOKED_AT
 
 
-async def _take_and_put(
-    session: Session, shard: int, start: datetime, limit: int, least_age: timedelta | None
-) -> tuple[Sequence[Row], Sequence[Row]]:
-    """From the one queue into the other: the rows taken, and those of them that were put."""
-    taken = await session.fetch("move_take", shard, start, limit, MARK_SLACK, least_age)
-    current = [row for row in taken if row["attempts"] is not None]
-    if not current:
-        return taken, []
-    names = ("guid", "queue", "priority", "scheduled_at", "attempts")
-    columns = [[row[name] for row in current] for name in names]
-    put = {row["guid"] for row in await session.fetch("move_put", shard, *columns)}
-    return taken, [row for row in current if row["guid"] in put]
+def _without_marks(arrived: ArrivalResult) -> ArrivalResult:
+    """Older rows were passed by: where live rows begin is not known from this."""
+    moved = msgspec.structs.replace(arrived.moved, marks={}, more=False)
+    return msgspec.structs.replace(arrived, moved=moved)

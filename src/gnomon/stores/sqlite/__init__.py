@@ -10,7 +10,8 @@ from pathlib import Path
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import ActionWrites, Capabilities, Store
-from gnomon.model.errors import NotSupported
+from gnomon.model.errors import InvalidRequest, NotSupported
+from gnomon.stores._callers import beneath, is_async_wrapper, is_wrapper
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.actions import SqliteActions
 from gnomon.stores.sqlite.connection import (
@@ -25,6 +26,10 @@ from gnomon.stores.sqlite.entities.outbox import SqliteOutbox
 from gnomon.stores.sqlite.installation import SqliteInstallation
 from gnomon.stores.sqlite.leases import SqliteLeases
 from gnomon.stores.sqlite.limits import SqliteLimits
+from gnomon.stores.sqlite.programs import SqlitePrograms
+from gnomon.stores.sqlite.progress import SqliteProgress
+from gnomon.stores.sqlite.queries import SQL
+from gnomon.stores.sqlite.reports import SqliteReports
 from gnomon.stores.sqlite.tokens import SqliteTokens
 from gnomon.stores.sqlite.wakeups import SqliteWakeups
 from gnomon.stores.sqlite.work import SqliteWork
@@ -69,10 +74,13 @@ def open_sqlite(
         ),
         tokens=SqliteTokens(used, clock),
         limits=SqliteLimits(used, clock),
+        programs=SqlitePrograms(used, clock),
+        progress=SqliteProgress(used, clock),
         entities=SqliteEntities(used, clock, entropy),
         queues=SqliteQueues(used, clock, entropy),
         register=SqliteRegister(used, clock, entropy),
         outbox=SqliteOutbox(used, clock, entropy),
+        reports=SqliteReports(used, clock),
         wakeups=SqliteWakeups(used),
         close=used.close if runner is None else _leave_open,
         joining=partial(_joining, path=path, runner=used, clock=clock),
@@ -84,25 +92,32 @@ async def _leave_open() -> None:
 
 
 def _joining(connection: object, *, path: str, runner: Runner, clock: Clock) -> ActionWrites:
-    """Actions inside the transaction of a `sqlite3.Connection` to the same file."""
+    """Actions inside the transaction of a `sqlite3.Connection` to the same file, or of what
+    SQLAlchemy or Django make of one."""
     if path == MEMORY:
         raise NotSupported(
             "a caller's transaction", engine="sqlite", remedy="use a file: memory is not shared"
         )
+    if is_wrapper(connection) and not is_async_wrapper(connection):
+        connection = beneath(connection, SQL["join_transaction"])
     if not isinstance(connection, sqlite3.Connection):
         raise NotSupported(
             f"joining a {type(connection).__name__}",
             engine="sqlite",
-            remedy="give a sqlite3.Connection",
+            remedy="give a sqlite3.Connection, or one of SQLAlchemy or Django over sqlite3",
         )
     _check_same_file(connection, path)
     return SqliteActions(JoinedRunner(connection, runner.hub), clock)
 
 
 def _check_same_file(connection: sqlite3.Connection, path: str) -> None:
-    cursor = connection.cursor()
-    cursor.row_factory = None  # the caller may have one of his own
-    files = {name: file for _, name, file in cursor.execute("PRAGMA database_list").fetchall()}
+    try:
+        cursor = connection.cursor()
+        cursor.row_factory = None  # the caller may have one of his own
+        rows = cursor.execute("PRAGMA database_list").fetchall()
+    except sqlite3.ProgrammingError as exc:  # it is closed, or another thread's
+        raise InvalidRequest(f"the connection cannot be used: {exc}") from exc
+    files = {name: file for _, name, file in rows}
     if not files["main"] or not Path(files["main"]).samefile(path):
         raise NotSupported(
             "joining a connection to another database",

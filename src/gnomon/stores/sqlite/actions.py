@@ -19,8 +19,16 @@ from gnomon.model.action import Action, Attempt, State
 from gnomon.model.codec import read_attempt
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound
 from gnomon.model.transition import expiry_of
-from gnomon.stores._actions import DELETED, REPLACED, creator_of, deleted_action, drafted_action
-from gnomon.stores.sqlite.list_query import list_page
+from gnomon.stores._actions import (
+    DELETED,
+    REPLACED,
+    creator_of,
+    deleted_action,
+    drafted_action,
+    with_progress,
+)
+from gnomon.stores._attempts import CANCELLING, SUPERSEDED
+from gnomon.stores.sqlite.list_query import count_selected, list_page
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.rows import (
     Row,
@@ -92,17 +100,24 @@ class SqliteActions(SqliteVerbs):
 
     @write
     def delete(
-        self, connection: Connection, id: str, *, if_match: UUID | None, actor: str = LOCAL
+        self,
+        connection: Connection,
+        id: str,
+        *,
+        if_match: UUID | None,
+        running: bool = False,
+        actor: str = LOCAL,
     ) -> ChangeResult:
         live = _expected(connection, id, if_match)
         now = self._clock.now()
-        _end_generation(connection, live)
+        _end_generation(connection, live, CANCELLING if running else SUPERSEDED)
         ended: dict[str, Any] = {"id": id, "now": micros(now), "reason": DELETED}
         connection.execute(SQL["change_archive"], ended)
         connection.execute(SQL["delete"], {"id": id})
         action = deleted_action(live_action(live), now)
         _audit(connection, "delete", action, actor, ended["now"])
-        return ChangeResult(action=action, in_flight=running_attempt(live))
+        flight = running_attempt(live)
+        return ChangeResult(action=action, in_flight=flight, asked=running and flight is not None)
 
     @write
     def pause(
@@ -184,18 +199,22 @@ class SqliteActions(SqliteVerbs):
 
     @read
     def get(self, connection: Connection, id: str) -> Action | None:
-        return _get(connection, id, self._now_us())
+        return find_action(connection, id, self._now_us())
 
     @read
     def get_many(self, connection: Connection, ids: Sequence[str]) -> Sequence[Action | None]:
         now_us = self._now_us()
-        return [_get(connection, id, now_us) for id in ids]
+        return [find_action(connection, id, now_us) for id in ids]
 
     @browse
     def list(
         self, connection: Connection, selection: Selection, *, after: str | None, limit: int
     ) -> ActionPage:
         return list_page(connection, selection, after=after, limit=limit, now_us=self._now_us())
+
+    @browse
+    def count_selected(self, connection: Connection, selection: Selection, *, limit: int) -> int:
+        return count_selected(connection, selection, limit=limit, now_us=self._now_us())
 
     @read
     def list_attempts(self, connection: Connection, id: str, *, limit: int) -> Sequence[Attempt]:
@@ -262,10 +281,16 @@ def _repeated(connection: Connection, draft: ActionDraft, live: Row | None) -> C
     return ChangeResult(action=action, repeated=True)
 
 
-def _get(connection: Connection, id: str, now_us: int) -> Action | None:
+def find_action(connection: Connection, id: str, now_us: int) -> Action | None:
     live = _live(connection, id)
     if live is not None:
-        return live_action(live)
+        action = live_action(live)
+        if live["running"]:
+            of = {"id": id, "attempt_id": live["attempt_id"]}
+            told = fetch_one(connection, "get_progress", of)
+            if told is not None:
+                return with_progress(action, moment(told["at"]), told["fraction"], told["said"])
+        return action
     finished = fetch_one(connection, "get_finished", {"id": id, "now": now_us})
     return None if finished is None else finished_action(finished)
 
@@ -299,8 +324,9 @@ def _supersede(connection: Connection, live: Row, now_us: int) -> None:
         connection.execute(SQL["change_archive"], ended)
 
 
-def _end_generation(connection: Connection, live: Row) -> None:
-    connection.execute(SQL["change_log_attempt"], {"id": live["id"]})
+def _end_generation(connection: Connection, live: Row, outcome: str = SUPERSEDED) -> None:
+    """`outcome`: what the log says of its attempt in flight, until that tells how it ended."""
+    connection.execute(SQL["change_log_attempt"], {"id": live["id"], "outcome": outcome})
     connection.execute(SQL["change_drop_row"], {"guid": live["guid"]})
 
 

@@ -25,7 +25,7 @@ from gnomon.contracts.store import (
 from gnomon.model.action import Status
 from gnomon.model.codec import read_attempt, read_spec
 from gnomon.model.errors import check
-from gnomon.stores.sqlite.move import OVERDUE_US, move_held
+from gnomon.stores.sqlite.move import OVERDUE_US, move_held, move_newest
 from gnomon.stores.sqlite.queries import SQL, fetch_one
 from gnomon.stores.sqlite.results import Parameters
 from gnomon.stores.sqlite.rows import (
@@ -66,6 +66,7 @@ class DueRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     spec: str
     series: UUID | None
     attempt_id: UUID | None = None  # of one that was begun already
+    need: str = ""  # of the same; else it is that of the lane
 
 
 _DUE_ROWS = msgspec.json.Decoder(list[DueRow])
@@ -101,11 +102,11 @@ def begin_terms(
 def begin_lanes(
     connection: Connection, demands: Sequence[BeginRequest], terms: BeginTerms
 ) -> BeginResult:
-    due: list[tuple[int, DueRow]] = []
+    due: list[tuple[Lane, DueRow]] = []
     short: set[Lane] = set()  # gave less than was asked
     for demand in demands:
         rows = _due(connection, demand, terms, OLDEST)
-        due += [(demand.lane.shard, row) for row in rows]
+        due += [(demand.lane, row) for row in rows]
         if len(rows) < demand.limit:
             short.add(demand.lane)
     begun = _stamp(connection, due, terms) if due else []
@@ -131,14 +132,14 @@ def _begin_behind(
     given = Counter(attempt.lane for attempt in begin.begun)
     next_due = dict(begin.next_due)
     reached: dict[Lane, datetime] = {}
-    due: list[tuple[int, DueRow]] = []
+    due: list[tuple[Lane, DueRow]] = []
     for demand in demands:
         lane, left = demand.lane, demand.limit - given[demand.lane]
         if lane not in begin.refused:
             continue
         rest = msgspec.structs.replace(demand, limit=left)
         rows = _due(connection, rest, terms, NEWEST)
-        due += [(lane.shard, row) for row in rows]
+        due += [(lane, row) for row in rows]
         if len(rows) >= left:
             next_due[lane] = begin.refused[lane]
         place = _reached(connection, demand, begin.refused[lane], terms)
@@ -174,22 +175,20 @@ def _due(
     wanted["looked_at"] = _looked_at(demand)
     wanted["since"] = ALWAYS_US if query is NEWEST else _since_us(demand)
     wanted["silent_since"] = terms.now_us - terms.silent_us
-    if demand.lease_guid is None:
-        wanted["lease_guid"] = None
-        wanted["due_until"] = terms.now_us - OVERDUE_US - 1
-    else:
-        wanted["lease_guid"] = demand.lease_guid.bytes
-        wanted["due_until"] = terms.now_us
+    wanted["is_guest"] = demand.is_guest
+    wanted["lease_guid"] = None if demand.lease_guid is None else demand.lease_guid.bytes
+    is_helper = demand.lease_guid is None and not demand.is_guest
+    wanted["due_until"] = terms.now_us - (OVERDUE_US + 1 if is_helper else 0)
     return _due_rows(connection, query, wanted)
 
 
 def _stamp(
-    connection: Connection, due: Sequence[tuple[int, DueRow]], terms: BeginTerms
+    connection: Connection, due: Sequence[tuple[Lane, DueRow]], terms: BeginTerms
 ) -> list[BegunAttempt]:
     """Give each row its attempt and its reservation."""
     begun = [
-        begun_of(shard, row, derive_attempt_id(terms.batch, row.guid), terms.now)
-        for shard, row in due
+        begun_of(lane.shard, row, derive_attempt_id(terms.batch, row.guid), terms.now, lane.need)
+        for lane, row in due
     ]
     stamp = {
         "seen": json.dumps([row.scheduled_at for _, row in due]),
@@ -215,10 +214,15 @@ def move_and_begin(
     limit: int,
     room: Mapping[str, int],
     terms: BeginTerms,
+    *,
+    newest: bool,
 ) -> ArrivalResult:
     """Both steps, one after the other: what arrived is not the only thing due, so a lane is
     begun in its order."""
-    moved = move_held(connection, holdings, limit, terms.now)
+    if newest:
+        moved = move_newest(connection, holdings, limit, terms.now, room=room)
+    else:
+        moved = move_held(connection, holdings, limit, terms.now)
     leases = {holding.shard: holding.lease_guid for holding in holdings}
     left = dict(room)
     lanes = dict(moved.lanes)
@@ -242,10 +246,13 @@ def derive_attempt_id(batch: str, guid: UUID) -> UUID:
 
 
 def lane_row(lane: Lane) -> Parameters:
-    return {"shard": lane.shard, "queue": lane.queue, "priority": lane.priority}
+    shard, queue, priority, need = lane
+    return {"shard": shard, "queue": queue, "priority": priority, "need": need}
 
 
-def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> BegunAttempt:
+def begun_of(
+    shard: int, row: DueRow, attempt_id: UUID, began_at: datetime, need: str
+) -> BegunAttempt:
     due = moment(row.scheduled_at)
     status = Status(
         scheduled_at=due,
@@ -272,6 +279,7 @@ def begun_of(shard: int, row: DueRow, attempt_id: UUID, began_at: datetime) -> B
         began_at=began_at,
         deadline=began_at + timedelta(0, 0, row.timeout_us),
         series=row.series,
+        need=need,
     )
 
 
@@ -280,7 +288,7 @@ def find_begun_in(connection: Connection, shard: int, batch: str) -> Iterator[Be
     for row in _due_rows(connection, SQL["find_begun"], {"shard": shard}):
         attempt_id = derive_attempt_id(batch, row.guid)
         if row.attempt_id == attempt_id:
-            yield begun_of(shard, row, attempt_id, moment(row.scheduled_at))
+            yield begun_of(shard, row, attempt_id, moment(row.scheduled_at), row.need)
 
 
 def _due_rows(connection: Connection, sql: str, wanted: Parameters) -> list[DueRow]:

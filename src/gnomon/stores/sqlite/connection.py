@@ -26,6 +26,7 @@ from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import InvalidRequest, StoreUnavailable
 from gnomon.sqlite_box import lenient_text, make_private, use_wal
+from gnomon.stores._callers import NO_TRANSACTION
 from gnomon.stores.sqlite.errors import translated, translated_errors
 from gnomon.stores.sqlite.hub import Hub
 
@@ -164,7 +165,7 @@ class JoinedRunner:
         if self._connection.in_transaction:
             return
         if self._connection.isolation_level is None:
-            raise InvalidRequest("begin a transaction first: this connection commits by itself")
+            raise InvalidRequest(NO_TRANSACTION)
         # What sqlite3 does by itself before an INSERT, but not before a savepoint.
         self._connection.execute("BEGIN IMMEDIATE")
 
@@ -298,7 +299,7 @@ class _Writer(_SqlThread):
                 answers.append(_Answer(request, None, None))
             answers = self._lost(answers, exc)
         self._observer.observe("store_group_verbs", len(answers))
-        self._observer.observe("store_group_s", self._clock.monotonic() - started)
+        self._observer.observe("store_group_seconds", self._clock.monotonic() - started)
         return answers
 
     def _perform(self, request: _Request) -> _Answer:

@@ -1,4 +1,4 @@
-"""The SQLite schema and its upkeep: migrate, open, identity, doctor, purge."""
+"""The SQLite schema and its upkeep: migrate, open, identity, doctor, figures, purge."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from pathlib import Path
 from uuid import UUID
 
 from gnomon.contracts.clock import Clock, Entropy
-from gnomon.contracts.store import Finding, Installation
+from gnomon.contracts.store import Finding, Installation, InstallationFigures, StoreMeasures
 from gnomon.model.errors import SchemaMismatch
-from gnomon.stores._upkeep import OVERRUN, WORKERS_KEPT_FOR, Migration, check_past_due, skip_of
+from gnomon.stores._upkeep import (
+    OVERRUN,
+    PROGRESS_KEPT_FOR,
+    WORKERS_KEPT_FOR,
+    Migration,
+    check_past_due,
+    skip_of,
+)
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
 from gnomon.stores.sqlite.connection import MEMORY, Runner
+from gnomon.stores.sqlite.figures import read_figures
+from gnomon.stores.sqlite.measures import read_measures
 from gnomon.stores.sqlite.purge import changed_rows, purge_rows
 from gnomon.stores.sqlite.queries import SQL, fetch
 from gnomon.stores.sqlite.results import settle_rows
@@ -56,8 +65,18 @@ class SqliteInstallation(SqliteVerbs):
 
     # -- schema -----------------------------------------------------------------------------------
 
+    async def migrate(self, *, shard_count: int) -> Sequence[str]:
+        if await self._is_current():
+            return []  # nobody's open transaction is waited for; it may be the caller's own
+        return await self._migrate(shard_count)
+
+    @read
+    def _is_current(self, connection: Connection) -> bool:
+        row = _installed(connection)
+        return row is not None and row["schema_version"] == VERSION
+
     @write
-    def migrate(self, connection: Connection, *, shard_count: int) -> Sequence[str]:
+    def _migrate(self, connection: Connection, shard_count: int) -> Sequence[str]:
         row = _installed(connection)
         version = 0 if row is None else row["schema_version"]
         if version > VERSION:
@@ -142,6 +161,16 @@ class SqliteInstallation(SqliteVerbs):
             for rule, subject, detail in fetch(connection, query, bounds)
         ]
 
+    @browse
+    def figures(
+        self, connection: Connection, *, limit: int, alive_for: timedelta
+    ) -> InstallationFigures:
+        return read_figures(connection, now=self._clock.now(), limit=limit, alive_for=alive_for)
+
+    @browse
+    def measure(self, connection: Connection) -> StoreMeasures:
+        return read_measures(connection, path=self._path, now=self._clock.now())
+
     async def purge(self, *, limit: int) -> int:
         now = self._clock.now()
         bounds = {
@@ -151,6 +180,8 @@ class SqliteInstallation(SqliteVerbs):
         }
         silent = {"silent_since": micros(now - WORKERS_KEPT_FOR)}
         await self._runner.write(changed_rows(SQL["purge_workers"], silent))
+        reported = {"reported_before": micros(now - PROGRESS_KEPT_FOR)}
+        await self._runner.write(changed_rows(SQL["purge_progress"], reported))
         gone = 0
         for query in PURGES:
             gone += await purge_rows(self._runner, SQL[query], bounds, limit=limit)

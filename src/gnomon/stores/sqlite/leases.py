@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
+from gnomon.model.offer import ALL_QUEUES, Offer, encode_offer, read_offer
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.rows import (
+    Row,
     guid_or_none,
     micros,
     micros_or_none,
@@ -24,17 +26,7 @@ class SqliteLeases(SqliteVerbs):
     @read
     def list_locks(self, connection: Connection) -> Sequence[ShardLock]:
         now = self._clock.now()
-        return [
-            ShardLock(
-                shard=row["shard_id"],
-                lease_guid=guid_or_none(row["lease_guid"]),
-                owner=row["owner"],
-                beat=row["beat"],
-                silent_for=None if row["lease_guid"] is None else now - moment(row["heartbeat_at"]),
-                started_at=moment_or_none(row["last_processing_start_at"]),
-            )
-            for row in fetch(connection, "list_locks")
-        ]
+        return [lock_of(row, now) for row in fetch(connection, "list_locks")]
 
     @write_first
     def acquire(
@@ -73,11 +65,14 @@ class SqliteLeases(SqliteVerbs):
         holdings: Sequence[HeldShard],
         alive_for: timedelta,
         process: str | None = None,
+        offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
         now = self._clock.now()
         held = _beat(connection, holdings, micros(now))
         living = {"worker": worker.bytes, "owner": owner, "now": micros(now)}
-        told = {"shards": len(held), "process": process}
+        told = {
+            "shards": len(held), "process": process, "offer": encode_offer(offer)
+        }  # fmt: skip
         connection.execute(SQL["heartbeat_worker"], living | told)
         since = {"alive_since": micros(now - alive_for)}
         (alive,) = fetch(connection, "heartbeat_alive", since)
@@ -101,15 +96,30 @@ class SqliteLeases(SqliteVerbs):
     @read
     def list_workers(self, connection: Connection) -> Sequence[WorkerRow]:
         now = self._clock.now()
-        return [
-            WorkerRow(
-                worker=UUID(bytes=row["worker_id"]),
-                owner=row["owner"],
-                process=row["process"],
-                silent_for=now - moment(row["heartbeat_at"]),
-            )
-            for row in fetch(connection, "list_workers")
-        ]
+        return [worker_of(row, now) for row in fetch(connection, "list_workers")]
+
+
+def lock_of(row: Row, now: datetime) -> ShardLock:
+    """A row of `list_locks`."""
+    return ShardLock(
+        shard=row["shard_id"],
+        lease_guid=guid_or_none(row["lease_guid"]),
+        owner=row["owner"],
+        beat=row["beat"],
+        silent_for=None if row["lease_guid"] is None else now - moment(row["heartbeat_at"]),
+        started_at=moment_or_none(row["last_processing_start_at"]),
+    )
+
+
+def worker_of(row: Row, now: datetime) -> WorkerRow:
+    """A row of `list_workers`."""
+    return WorkerRow(
+        worker=UUID(bytes=row["worker_id"]),
+        owner=row["owner"],
+        process=row["process"],
+        silent_for=now - moment(row["heartbeat_at"]),
+        offer=read_offer(row["offer"]),
+    )
 
 
 def _beat(connection: Connection, holdings: Sequence[HeldShard], now_us: int) -> frozenset[int]:

@@ -14,6 +14,9 @@ from gnomon.contracts.store import ActionPage, Selection
 from gnomon.model.action import Action
 from gnomon.stores._pages import (
     LAST_CHAR,
+    LOOKED_AT_MAX,
+    is_sought,
+    nearest,
     read_cursor,
     wants_finished,
     wants_live,
@@ -43,6 +46,15 @@ WHERE a.id > :after AND a.purge_at > :now
 ORDER BY a.id
 LIMIT :limit
 """
+# Where looking ends.
+_END = """
+SELECT a.id FROM {table} AS a WHERE a.id > :after {conditions}
+ORDER BY a.id LIMIT 1 OFFSET :looked_at
+"""
+_COUNTED = "SELECT count(*) AS count FROM ({listed})"
+# A row that others spoilt holds no function and no error.
+_FUNCTION = "CASE WHEN json_valid(a.spec) THEN json_extract(a.spec, '$.action.function') END"
+_ERROR = "CASE WHEN json_valid(a.last_attempt) THEN json_extract(a.last_attempt, '$.error') END"
 
 
 def list_page(
@@ -56,6 +68,10 @@ def list_page(
     """One page; one row more is read than shown, to know whether there is a next one."""
     conditions, parameters = _conditions(selection)
     parameters |= {"after": read_cursor(after), "limit": limit + 1, "now": now_us}
+    end = _end(connection, selection, read_cursor(after)) if is_sought(selection) else None
+    if end is not None:
+        conditions += " AND a.id <= :end"
+        parameters["end"] = end
     live: list[Action] = []
     finished: list[Action] = []
     if wants_live(selection):
@@ -65,8 +81,36 @@ def list_page(
         sql = _FINISHED.format(conditions=conditions)
         finished = [finished_action(row) for row in fetch_text(connection, sql, parameters)]
     actions = list(merge(live, finished, key=lambda action: action.meta.id))
-    following = write_cursor(actions[limit - 1].meta.id) if len(actions) > limit else None
-    return ActionPage(actions=actions[:limit], next=following)
+    last = actions[limit - 1].meta.id if len(actions) > limit else end
+    return ActionPage(actions=actions[:limit], next=None if last is None else write_cursor(last))
+
+
+def _end(connection: sqlite3.Connection, selection: Selection, begin: str) -> str | None:
+    """The id up to which rows are looked at; None if that is all of them."""
+    conditions, parameters = _conditions(Selection(id_prefix=selection.id_prefix))
+    parameters |= {"after": begin, "looked_at": LOOKED_AT_MAX}
+    tables = {
+        "scheduled_action": wants_live(selection), "finished_action": wants_finished(selection)
+    }  # fmt: skip
+    ends: list[str] = []
+    for table in (table for table, is_wanted in tables.items() if is_wanted):
+        sql = _END.format(table=table, conditions=conditions)
+        ends += [row["id"] for row in fetch_text(connection, sql, parameters)]
+    return nearest(*ends)
+
+
+def count_selected(
+    connection: sqlite3.Connection, selection: Selection, *, limit: int, now_us: int
+) -> int:
+    """How many there are on all pages, up to the limit."""
+    conditions, parameters = _conditions(selection)
+    parameters |= {"after": "", "limit": limit, "now": now_us}
+    wanted = ((_LIVE, wants_live(selection)), (_FINISHED, wants_finished(selection)))
+    count = 0
+    for template in (template for template, is_wanted in wanted if is_wanted):
+        sql = _COUNTED.format(listed=template.format(conditions=conditions))
+        count += fetch_text(connection, sql, parameters)[0]["count"]
+    return min(count, limit)
 
 
 def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
@@ -86,6 +130,12 @@ def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
     if selection.due_before is not None:
         parts.append("a.scheduled_at < :due_before")
         values["due_before"] = micros(selection.due_before)
+    if selection.function is not None:
+        parts.append(f"{_FUNCTION} = :function")
+        values["function"] = selection.function
+    if selection.error_contains:
+        parts.append(f"instr({_ERROR}, :error) > 0")
+        values["error"] = selection.error_contains
     for number, (name, value) in enumerate(selection.labels.items()):
         label = f"CASE WHEN json_valid(a.spec) THEN json_extract(a.spec, :label_{number}) END"
         parts.append(f"{label} = :label_value_{number}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -15,11 +15,12 @@ import msgspec
 from gnomon.contracts.store import HeldShard, Lane, MoveResult
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.results import Parameters
-from gnomon.stores.sqlite.rows import micros, moment
+from gnomon.stores.sqlite.rows import Row, micros, moment
 
 Connection = sqlite3.Connection
 
 ALWAYS_US = 2**63 - 1
+EVER_SINCE = (-ALWAYS_US, b"")
 OVERDUE_US = 1_000_000  # a helper leaves younger rows to the owner
 
 
@@ -46,6 +47,29 @@ def move_unheld(
     since = {"silent_since": micros(now) - silent_us, "created_before": micros(now) - OVERDUE_US}
     heads = [_head(shard, limit, **since) for shard in sorted(filled_shards(connection, shards))]
     return msgspec.structs.replace(_move_heads(connection, heads, now), marks={})
+
+
+def move_newest(
+    connection: Connection,
+    holdings: Sequence[HeldShard],
+    limit: int,
+    now: datetime,
+    *,
+    room: Mapping[str, int],
+) -> MoveResult:
+    """Move what is due among the newest rows of shards whose lease is the given one, as far as
+    there is room."""
+    lanes: dict[Lane, datetime] = {}
+    count, left = 0, sum(room.values())
+    terms = {"limit": limit, "now": micros(now), "queues": json.dumps(list(room))}
+    for held in holdings:
+        wanted = terms | {"shard": held.shard, "lease_guid": held.lease_guid.bytes, "room": left}
+        for row in fetch(connection, "move_newest", wanted):
+            rows = _rows(held.shard, row, first=(row["created_at"], row["first_guid"]))
+            lanes |= _moved_lanes(connection, rows)
+            count += _move_rows(connection, rows)
+            left -= row["count"]
+    return MoveResult(count=count, lanes=lanes, marks={}, more=False, now=now)
 
 
 def is_mixed(connection: Connection, shards: Sequence[int], limit: int) -> bool:
@@ -75,25 +99,37 @@ def _move_heads(connection: Connection, heads: Sequence[Parameters], now: dateti
         if last is None:
             continue
         shard, last_at = wanted["shard"], last["created_at"]
-        head = {"shard": shard, "last_at": last_at, "last_guid": last["guid"]}
-        lanes |= _moved_lanes(connection, head)
-        count += _move_rows(connection, head)
+        rows = _rows(shard, last)
+        lanes |= _moved_lanes(connection, rows)
+        count += _move_rows(connection, rows)
         marks[shard] = moment(last_at)
         more = more or last["count"] == wanted["limit"]
     return MoveResult(count=count, lanes=lanes, marks=marks, more=more, now=now)
 
 
-def _moved_lanes(connection: Connection, head: Parameters) -> dict[Lane, datetime]:
+def _rows(shard: int, last: Row, *, first: tuple[int, bytes] = EVER_SINCE) -> Parameters:
+    """The rows of a shard up to this one."""
+    first_at, first_guid = first
     return {
-        Lane(head["shard"], row["queue"], row["priority"]): moment(row["earliest"])
-        for row in fetch(connection, "move_lanes", head)
+        "shard": shard,
+        "first_at": first_at,
+        "first_guid": first_guid,
+        "last_at": last["created_at"],
+        "last_guid": last["guid"],
     }
 
 
-def _move_rows(connection: Connection, head: Parameters) -> int:
+def _moved_lanes(connection: Connection, rows: Parameters) -> dict[Lane, datetime]:
+    return {
+        Lane(rows["shard"], row["queue"], row["priority"]): moment(row["earliest"])
+        for row in fetch(connection, "move_lanes", rows)
+    }
+
+
+def _move_rows(connection: Connection, rows: Parameters) -> int:
     """Into the one queue and out of the other; rows of old generations only out."""
-    moved: int = connection.execute(SQL["move_insert"], head).rowcount
-    connection.execute(SQL["move_delete"], head)
+    moved: int = connection.execute(SQL["move_insert"], rows).rowcount
+    connection.execute(SQL["move_delete"], rows)
     return moved
 
 

@@ -16,14 +16,18 @@ from gnomon.contracts.store import FinishRequest, Recorded, SettleRequest
 from gnomon.model.action import Attempt, State
 from gnomon.model.errors import check
 from gnomon.model.transition import Verdict
-from gnomon.stores._attempts import finished_attempt, interrupted_attempt
+from gnomon.stores._attempts import (
+    OPEN_OUTCOMES,
+    UNSERVED,
+    finished_attempt,
+    interrupted_attempt,
+    late_outcome,
+)
 from gnomon.stores.sqlite.queries import SQL, fetch_one
 from gnomon.stores.sqlite.rows import encode_attempt, encode_texts, micros, micros_or_none
 
 Connection = sqlite3.Connection
 Parameters = dict[str, Any]
-
-OPEN_OUTCOMES = ("interrupted", "superseded")  # in the log, but not the attempt's own word
 
 
 def finish_attempts(
@@ -71,6 +75,8 @@ def _finish_one(
     connection: Connection, finish: FinishRequest, owner: str, now: datetime
 ) -> Recorded:
     row = finish_row(finish, micros(now))
+    if finish.outcome == UNSERVED:
+        return _hand_back(connection, row, finish)
     fenced = fetch_one(connection, "finish_fence", row)
     if fenced is None:
         return _finish_late(connection, row, finish, owner, now)
@@ -85,6 +91,16 @@ def _finish_one(
     return Recorded.APPLIED
 
 
+def _hand_back(connection: Connection, row: Parameters, finish: FinishRequest) -> Recorded:
+    """The attempt was not made. If it is too late to say so, nothing is to be told of it."""
+    if connection.execute(SQL["finish_hand_back"], row | {"need": finish.need}).rowcount:
+        return Recorded.APPLIED
+    if fetch_one(connection, "finish_recorded", row) is not None:
+        return Recorded.REPEATED
+    connection.execute(SQL["finish_delete_stale"], row)
+    return Recorded.LATE
+
+
 def _finish_late(
     connection: Connection, row: Parameters, finish: FinishRequest, owner: str, now: datetime
 ) -> Recorded:
@@ -96,7 +112,8 @@ def _finish_late(
         is_recorded = logged["outcome"] not in {*OPEN_OUTCOMES} - {finish.outcome}
     if is_recorded:
         return Recorded.REPEATED
-    late = finished_attempt(finish, owner, now, outcome=f"late_{finish.outcome}")
+    known = None if logged is None else logged["outcome"]
+    late = finished_attempt(finish, owner, now, outcome=late_outcome(finish.outcome, known))
     connection.execute(SQL["log_attempt"], row | _log_fields(late))
     connection.execute(SQL["finish_delete_stale"], row)
     return Recorded.LATE

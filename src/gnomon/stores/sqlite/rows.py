@@ -82,8 +82,10 @@ def live_status(row: Row) -> Status:
         scheduled_at=moment_or_none(row["scheduled_at"]),
         occurrence_at=moment(row["occurrence_at"]),
         expires_at=moment_or_none(row["expires_at"]),
+        need=row["need"] or None,
         current_attempt=running_attempt(row),
         last_attempt=read_attempt(row["last_attempt"]),
+        reason=row["reason"],
     )
 
 

@@ -9,7 +9,7 @@ SELECT
     a.succeeded, a.failed, a.interrupted,
     a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, a.spec, a.queue, a.priority,
-    q.running, q.attempt_id, q.began_at, q.deadline_at, q.owner
+    q.running, q.attempt_id, q.began_at, q.deadline_at, q.owner, q.need, a.reason
 FROM scheduled_action AS a
 LEFT JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid;
 
@@ -38,6 +38,18 @@ CREATE TABLE attempt_log (
     )
 ) STRICT;
 
+CREATE TABLE attempt_progress (
+    id TEXT NOT NULL PRIMARY KEY,
+    attempt_id BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    fraction REAL NOT NULL,
+    said TEXT NOT NULL,
+    CONSTRAINT attempt_progress_values_check CHECK (
+        length(attempt_id) = 16
+        AND at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
+
 CREATE TABLE audit (
     entry_no INTEGER NOT NULL PRIMARY KEY,
     at INTEGER NOT NULL,
@@ -60,6 +72,16 @@ CREATE TABLE changed_entity (
     seq INTEGER NOT NULL,
     first_at INTEGER NOT NULL,
     PRIMARY KEY (entity_key)
+) WITHOUT ROWID, STRICT;
+
+CREATE TABLE declared_action (
+    id TEXT NOT NULL PRIMARY KEY,
+    program TEXT NOT NULL,
+    set_no INTEGER NOT NULL,
+    fingerprint TEXT NOT NULL,
+    is_removed INTEGER NOT NULL,
+    paused_as BLOB, -- the generation that the removal paused
+    CONSTRAINT declared_action_values_check CHECK (length(paused_as) = 16)
 ) WITHOUT ROWID, STRICT;
 
 CREATE TABLE entity (
@@ -133,6 +155,16 @@ CREATE TABLE finished_action (
     )
 ) STRICT;
 
+CREATE TABLE history (
+    queue TEXT NOT NULL,
+    at INTEGER NOT NULL CONSTRAINT history_at_check
+        CHECK (at BETWEEN -62135596800000000 AND 253402300799999999),
+    span INTEGER NOT NULL,
+    worker_id BLOB NOT NULL,
+    counts TEXT NOT NULL,
+    PRIMARY KEY (queue, at, span, worker_id)
+) WITHOUT ROWID, STRICT;
+
 CREATE TABLE incoming_queue (
     shard_id INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
@@ -186,6 +218,7 @@ CREATE TABLE processing_queue (
     began_at INTEGER,
     deadline_at INTEGER,
     owner TEXT,
+    need TEXT NOT NULL DEFAULT '', -- of a row that was handed back
     PRIMARY KEY (guid),
     CONSTRAINT processing_queue_values_check CHECK (
         length(guid) = 16
@@ -193,6 +226,17 @@ CREATE TABLE processing_queue (
         AND scheduled_at BETWEEN -62135596800000000 AND 253402300799999999
         AND began_at BETWEEN -62135596800000000 AND 253402300799999999
         AND deadline_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
+
+CREATE TABLE program (
+    name TEXT NOT NULL PRIMARY KEY,
+    set_no INTEGER NOT NULL,
+    fingerprint TEXT NOT NULL,
+    known TEXT NOT NULL, -- fingerprints of its sets, the latest last
+    seen_at INTEGER NOT NULL,
+    CONSTRAINT program_values_check CHECK (
+        seen_at BETWEEN -62135596800000000 AND 253402300799999999
     )
 ) WITHOUT ROWID, STRICT;
 
@@ -223,6 +267,7 @@ CREATE TABLE scheduled_action (
     occurrence_failures INTEGER NOT NULL DEFAULT 0,
     creator TEXT,
     series BLOB, -- the first guid, if pause, resume or run now changed it
+    reason TEXT, -- why it is paused, if Gnomon did that
     last_attempt TEXT,
     spec TEXT NOT NULL,
     CONSTRAINT scheduled_action_values_check CHECK (
@@ -391,12 +436,17 @@ CREATE TABLE worker (
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
     shards INTEGER NOT NULL,
-    process TEXT -- by which others can prove that it ended
+    process TEXT, -- by which others can prove that it ended
+    offer TEXT NOT NULL DEFAULT '' -- queues and needs, if there is something to say
 ) WITHOUT ROWID, STRICT;
+
+CREATE INDEX attempt_log_cancelling_idx ON attempt_log (owner, began_at) WHERE outcome = 'cancelling';
 
 CREATE INDEX attempt_log_id_idx ON attempt_log (id, began_at);
 
 CREATE INDEX changed_entity_first_idx ON changed_entity (shard_id, first_at);
+
+CREATE INDEX declared_action_program_idx ON declared_action (program);
 
 CREATE INDEX entity_change_at_idx ON entity_change (at);
 
@@ -404,10 +454,17 @@ CREATE INDEX entity_kept_idx ON entity (changed_at) WHERE keeps_states = 1;
 
 CREATE INDEX entity_shard_idx ON entity (shard_id, entity_key);
 
+CREATE INDEX finished_action_dead_idx ON finished_action (queue, purge_at) WHERE state = 'dead';
+
 CREATE INDEX finished_action_purge_idx ON finished_action (purge_at, state);
 
+CREATE INDEX history_span_idx ON history (span, at);
+
 CREATE INDEX processing_queue_lane_idx
-ON processing_queue (shard_id, queue, priority, scheduled_at);
+ON processing_queue (shard_id, queue, priority, need, scheduled_at);
+
+CREATE INDEX processing_queue_need_idx
+ON processing_queue (need, shard_id, queue, priority, scheduled_at) WHERE need <> '';
 
 CREATE INDEX processing_queue_running_idx ON processing_queue (shard_id, scheduled_at)
 WHERE running = 1;
@@ -418,7 +475,12 @@ WHERE creator IS NOT NULL;
 CREATE INDEX scheduled_action_expiry_idx ON scheduled_action (shard_id, expires_at)
 WHERE expires_at IS NOT NULL;
 
+CREATE INDEX scheduled_action_failing_idx ON scheduled_action (id) WHERE occurrence_failures > 0;
+
 CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
+
+CREATE INDEX scheduled_action_recurring_idx ON scheduled_action (id)
+WHERE instr(spec, '"policy":{') > 0;
 
 CREATE INDEX stage_outbox_late_idx ON stage_outbox (shard_id, sink, at) WHERE ready_at > at;
 

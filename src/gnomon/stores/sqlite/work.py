@@ -98,7 +98,7 @@ class SqliteWork(SqliteVerbs):
         return begin_lanes(connection, demands, terms)
 
     @write
-    def move_and_begin(
+    def move_and_begin(  # noqa: PLR0913 - those of the contract, and the connection
         self,
         connection: Connection,
         holdings: Sequence[HeldShard],
@@ -109,9 +109,10 @@ class SqliteWork(SqliteVerbs):
         owner: str,
         grace: timedelta,
         window: timedelta,
+        newest: bool = False,
     ) -> ArrivalResult:
         terms = begin_terms(batch, owner, self._clock.now(), grace=grace, window=window)
-        return move_and_begin(connection, holdings, limit, room, terms)
+        return move_and_begin(connection, holdings, limit, room, terms, newest=newest)
 
     @write
     def find_begun(
@@ -185,7 +186,7 @@ class SqliteWork(SqliteVerbs):
         for holding in holdings:
             look = {"shard": holding.shard, "now": now_us, "limit": STALE_LOOKED_AT}
             count += connection.execute(SQL["delete_stale_running"], look).rowcount
-            for lane, earliest in _lanes(connection, holding.shard):
+            for lane, earliest in lanes_of(connection, holding.shard):
                 if earliest <= now_us and count < limit:
                     head = look | lane_row(lane)
                     count += connection.execute(SQL["delete_stale"], head).rowcount
@@ -211,13 +212,44 @@ class SqliteWork(SqliteVerbs):
         return [lapsed_of(row, now) for row in fetch(connection, "list_orphans", wanted)]
 
     @read
+    def list_needs(self, connection: Connection, *, limit: int) -> Sequence[str]:
+        return _needs(connection, limit)
+
+    @read
+    def list_cancelling(
+        self, connection: Connection, shards: Collection[int], *, owner: str, since: datetime
+    ) -> Collection[UUID]:
+        wanted = {"owner": owner, "since": micros(since)}
+        rows = fetch(connection, "list_cancelling", wanted)
+        return {UUID(bytes=row["attempt_id"]) for row in rows if row["shard_id"] in shards}
+
+    @read
+    def list_need_lanes(
+        self, connection: Connection, needs: Sequence[str]
+    ) -> Mapping[Lane, datetime]:
+        return {
+            lane: moment(earliest)
+            for need in needs
+            for lane, earliest in _need_lanes(connection, need)
+        }
+
+    @read
+    def count_due(self, connection: Connection, lanes: Sequence[Lane], *, limit: int) -> int:
+        count, now_us = 0, self._now_us()
+        for lane in lanes:
+            wanted = lane_row(lane) | {"now": now_us, "limit": limit - count}
+            (row,) = fetch(connection, "count_due", wanted)
+            count += row["count"]
+        return count
+
+    @read
     def list_lanes(
         self, connection: Connection, holdings: Sequence[HeldShard]
     ) -> Mapping[Lane, datetime]:
         return {
             lane: moment(earliest)
             for holding in holdings
-            for lane, earliest in _lanes(connection, holding.shard)
+            for lane, earliest in lanes_of(connection, holding.shard)
         }
 
 
@@ -236,11 +268,31 @@ def lapsed_of(row: Row, now: datetime) -> LapsedRow:
     )
 
 
-def _lanes(connection: Connection, shard: int) -> list[tuple[Lane, int]]:
+def lanes_of(connection: Connection, shard: int) -> list[tuple[Lane, int]]:
     """All lanes of a shard with their earliest times: one step in the index for each."""
     lanes: list[tuple[Lane, int]] = []
     lane = Lane(shard, "", -1)
     while row := fetch_one(connection, "list_lanes_after", lane_row(lane)):
-        lane = Lane(shard, row["queue"], row["priority"])
+        lane = Lane(shard, row["queue"], row["priority"], row["need"])
+        lanes.append((lane, row["scheduled_at"]))
+    return lanes
+
+
+def _needs(connection: Connection, limit: int) -> list[str]:
+    """All needs, one step in the index for each."""
+    needs: list[str] = []
+    last = {"need": ""}
+    while len(needs) < limit and (row := fetch_one(connection, "list_needs_after", last)):
+        last = {"need": row["need"]}
+        needs.append(row["need"])
+    return needs
+
+
+def _need_lanes(connection: Connection, need: str) -> list[tuple[Lane, int]]:
+    """All lanes of a need with their earliest times."""
+    lanes: list[tuple[Lane, int]] = []
+    lane = Lane(-1, "", -1, need)
+    while row := fetch_one(connection, "list_need_lanes_after", lane_row(lane)):
+        lane = Lane(row["shard_id"], row["queue"], row["priority"], need)
         lanes.append((lane, row["scheduled_at"]))
     return lanes

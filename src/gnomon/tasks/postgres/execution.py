@@ -10,7 +10,7 @@ import msgspec
 from gnomon.model.task import Outcome
 from gnomon.model.task.text import ErrorFields, ResultText, ResultTooLarge, error_text
 from gnomon.tasks.postgres.queries import plain
-from gnomon.tasks.postgres.rows import TakenTask, as_bytes, pause_for
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, is_large, pause
 from gnomon.tasks.postgres.wire import (
     Result,
     Statement,
@@ -52,9 +52,9 @@ async def perform_input(
     A result that is too large is cancelled and not kept; a single value that is too large ends the
     connection, for there is no other way to make it stop coming. Errors: WireLost.
     """
-    await pause_for(taken.task.input)
+    if is_large(taken.task.input):
+        await pause()
     performing = _Execution(wire, taken, bytes_max)
-    await pause_for(taken.task.input)
     timeout_s = taken.task.timeout.total_seconds()
     collecting = performing.collect_shared(is_sent=is_sent) if shares else performing.collect()
     wire.limit_unread(bytes_max + UNREAD_SLACK_BYTES)
@@ -125,7 +125,7 @@ class _Execution:
 
     def __init__(self, wire: Wire, taken: TakenTask, bytes_max: int) -> None:
         self._wire = wire
-        self._input = as_bytes(taken.task.input)
+        self._input = taken.task.input
         self._text = ResultText(taken.task, bytes_max=bytes_max)
         self._error: Result | None = None
         self._tag: bytes | None = None  # not yet in the text
@@ -134,7 +134,7 @@ class _Execution:
 
     async def collect(self) -> InputResult:
         """Send the input as it is, any number of statements, and read its results."""
-        await self._wire.send(self._input)
+        await self._wire.send(await self._encoded())
         self._wire.chunked(CHUNK_ROWS)
         await self._statement()
         return self._ended()
@@ -144,7 +144,8 @@ class _Execution:
         its results; the transaction stays open. With `is_sent` all that is under way already."""
         wire = self._wire
         if not is_sent:
-            await wire.send_pipeline([(BEGIN, None), *shared_input_steps(self._input)])
+            steps = shared_input_steps(await self._encoded())
+            await wire.send_pipeline([(BEGIN, None), *steps])
             self._note_error(*await wire.results(1))
             wire.chunked(CHUNK_ROWS)
         await self._statement()
@@ -153,6 +154,12 @@ class _Execution:
         self._note_error(*await wire.results(1))
         await wire.synced()
         return self._ended()
+
+    async def _encoded(self) -> bytes:
+        encoded = as_bytes(self._input)
+        if is_large(self._input):
+            await pause()
+        return encoded
 
     @property
     def _is_farewell(self) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gnomon.model.task import GroupKey, Task
 from gnomon.model.task.text import LARGE, Verbosity
+from gnomon.tasks.postgres.group_forecast import ForeseenTask
 from gnomon.tasks.postgres.wire import Result
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,6 +28,7 @@ WITHOUT_STATEMENT = frozenset({b"log", b"fatal", b"panic"})
 _VERBOSITIES: dict[bytes, Verbosity] = {b"terse": "terse", b"verbose": "verbose"}
 _INT, _LONG = struct.Struct(">i").unpack, struct.Struct(">q").unpack
 _INTERVAL = struct.Struct(">qii").unpack
+_LONG_OF = struct.Struct(">q").pack
 
 
 class TakenTask(NamedTuple):
@@ -37,36 +38,59 @@ class TakenTask(NamedTuple):
     cron: str | None
     verbosity: Verbosity
     has_statement: bool  # in its error text
+    look: bytes  # of its columns: those of another row are alike if its look is
 
 
-async def pause_for(*texts: str | None) -> None:
-    """Let others have their turn, beats above all, between two steps with a large text: each step
-    (read, scan, encode, send, record) takes the event loop for as long as the text is long."""
-    if sum(len(text) for text in texts if text is not None) > LARGE:
-        await asyncio.sleep(PAUSE_S)
+def is_large(text: str | None) -> bool:
+    """Whether each step with a text (read, scan, encode, send, record) takes the event loop for so
+    long that there is to be a `pause` between two of them."""
+    return text is not None and len(text) > LARGE
+
+
+async def pause() -> None:
+    """Let others have their turn, beats above all."""
+    await asyncio.sleep(PAUSE_S)
 
 
 def taken_from(result: Result, task_id: int) -> TakenTask | None:
     """The row of `take` or `finish` with this id, in the server's own form, if there is one."""
-    value = result.get_value
-    for row in range(result.ntuples):
-        if _LONG(_of(value(row, 0)))[0] == task_id:
-            break
-    else:
+    value, row = result.get_value, _row_of(result, task_id)
+    if row is None:
         return None
     group, remote, text, plan, start = [value(row, column) for column in range(1, 6)]
     values = tuple([value(row, column) for column in range(6, 20)])
     is_long = len(values[10] or b"") + len(values[11] or b"") > REMEMBERED_BYTES_MAX
     look = _look.__wrapped__(values) if is_long else _look(values)
+    key, sent = _key_of(_of(group), remote), text_of(text)
+    task = Task(task_id, key, sent, _moment(plan), _moment(start), *look.columns)
+    look_of_row = b"%d" % _LONG(_of(value(row, 20)))[0]
+    return TakenTask(task, look.cron, look.verbosity, look.has_statement, look_of_row)
+
+
+def taken_as_foreseen(
+    result: Result, task_id: int, foreseen: ForeseenTask, *, like: Task, before: TakenTask
+) -> TakenTask | None:
+    """The row of `finish_ahead` with this id, if it is there: its columns are those of a task that
+    looks `like` it, and its server is as `before`."""
+    value, row = result.get_value, _row_of(result, task_id)
+    if row is None:
+        return None
+    plan, start = _moment(value(row, 1)), _moment(value(row, 2))
     task = Task(
-        id=task_id,
-        key=_key_of(_of(group), remote),
-        input=text_of(text),
-        plan=_moment(plan),
-        start=_moment(start),
-        **look.columns,
-    )
-    return TakenTask(task, look.cron, look.verbosity, look.has_statement)
+        task_id, before.task.key, text_of(foreseen.input), plan, start,
+        like.max, like.count, like.live_s, like.timeout, like.save, like.header, like.string,
+        like.delimiter, like.quote, like.escape, like.null,
+    )  # fmt: skip
+    return before._replace(task=task, cron=None, look=foreseen.look)
+
+
+def _row_of(result: Result, task_id: int) -> int | None:
+    """Where the row with this id is."""
+    own_id, value = _LONG_OF(task_id), result.get_value
+    for row in range(result.ntuples):
+        if value(row, 0) == own_id:
+            return row
+    return None
 
 
 def _key_of(group: bytes, remote: bytes | None) -> GroupKey:
@@ -82,7 +106,7 @@ def _key(group: bytes, remote: bytes | None) -> GroupKey:
 class _Look(NamedTuple):
     """What is often alike in one row and the next."""
 
-    columns: Mapping[str, Any]
+    columns: tuple[Any, ...]  # of a task, from `max` on
     cron: str | None
     verbosity: Verbosity
     has_statement: bool
@@ -90,19 +114,15 @@ class _Look(NamedTuple):
 
 @lru_cache(maxsize=100)
 def _look(values: tuple[bytes | None, ...]) -> _Look:
-    columns = {
-        "max": _INT(_of(values[0]))[0],
-        "count": _INT(_of(values[1]))[0],
-        "live_s": _length(values[2]).total_seconds(),
-        "timeout": _length(values[3]),
-        "save": values[4] == YES,
-        "header": values[5] == YES,
-        "string": values[6] == YES,
-        "delimiter": _char(values[7]),
-        "quote": _char(values[8]),
-        "escape": _char(values[9]),
-        "null": text_of(values[10]),
-    }
+    columns = (
+        _INT(_of(values[0]))[0],
+        _INT(_of(values[1]))[0],
+        _length(values[2]).total_seconds(),
+        _length(values[3]),
+        *(value == YES for value in values[4:7]),
+        *(_char(value) for value in values[7:10]),
+        text_of(values[10]),
+    )
     cron = (values[11] or b"").strip()
     return _Look(
         columns,

@@ -19,6 +19,7 @@ MADE_MEANWHILE = frozenset({"23505", "42P06", "42P07", "42701", "42710", "42723"
 TRIES_MAX = 20  # others may be a step ahead at every step
 TABLE_KINDS = (b"r", b"p")
 INDEXES = ("plan", "due", "order", "expiry", "work")
+VALUES = "gnomon_task_values_check"
 STARTING_DATABASES = ("postgres", "template1")
 COLUMNS = (
     "id", "parent", "plan", "start", "stop", "active", "live", "repeat", "timeout", "count", "max",
@@ -123,9 +124,11 @@ class TableMaker:
             name = f"{names.table}_gnomon_{index}_idx"
             if name not in there:
                 await self._do(f"create_{index}_index", f"index {name}")
-        for function in ("next", "again"):
+        for function in ("next", "again", "values"):
             if f"gnomon_task_{function}" not in there:
                 await self._do(f"create_{function}", f"function gnomon_task_{function}")
+        if VALUES not in there:
+            await self._do("create_check_of_values", f"trigger {VALUES}")
         await self._make_hint(there)
 
     async def _make_hint(self, there: set[str]) -> None:

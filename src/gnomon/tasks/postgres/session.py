@@ -32,8 +32,18 @@ from gnomon.tasks.postgres.execution import (
     perform_input,
     shared_input_steps,
 )
+from gnomon.tasks.postgres.group_forecast import ForeseenTask
 from gnomon.tasks.postgres.row_upkeep import is_lasting, is_of_row
-from gnomon.tasks.postgres.rows import TakenTask, as_bytes, is_true, pause_for, taken_from, text_of
+from gnomon.tasks.postgres.rows import (
+    TakenTask,
+    as_bytes,
+    is_large,
+    is_true,
+    pause,
+    taken_as_foreseen,
+    taken_from,
+    text_of,
+)
 from gnomon.tasks.postgres.statement import shares_transaction
 from gnomon.tasks.postgres.table_access import (
     NOT_RECORDED,
@@ -103,7 +113,9 @@ class LocalSession:
         failed = _first_error(results)
         if failed is not None:
             raise self._not_taken(error_fields(failed))
-        return self._current.note(taken_from(results[len(before)], task_id))
+        taken = taken_from(results[len(before)], task_id)
+        self._access.learn_look(taken)
+        return self._current.note(taken)
 
     def _not_taken(self, fields: ErrorFields) -> Exception:
         """The error to raise if the server refused a take: RowRefused, if it would refuse this row
@@ -118,7 +130,8 @@ class LocalSession:
         problem = cron_problem(taken)
         if problem is not None:
             return Outcome("", problem)
-        await pause_for(task.input)
+        if is_large(task.input):
+            await pause()
         wire = self._wire
         is_sent, self._is_ahead = self._is_ahead, False
         shares = is_sent or self._shares(task.input)
@@ -175,27 +188,44 @@ class LocalSession:
             recorded = await self._record_ahead(end, following)
         if isinstance(recorded, ErrorFields):
             recorded = await self._record_again(end, recorded, following)
+        elif following is not None and following.foreseen is not None and recorded.next is None:
+            changed = await self._take_changed(following)
+            return TaskFinishResult(recorded.is_recorded, changed)
         return TaskFinishResult(recorded.is_recorded, self._current.note(recorded.next))
 
-    def _following(self, task_id: int, lease_guid: UUID, foreseen: bytes | None = None) -> NextTask:
+    async def _take_changed(self, following: NextTask) -> Task | None:
+        """Take a row by itself that is not as it was foreseen: perhaps it may still be had. Errors:
+        SessionLost."""
+        try:
+            return await self.take(following.id, lease_guid=following.lease_guid)
+        except RowRefused as exc:
+            raise SessionLost(str(exc)) from None
+
+    def _following(
+        self, task_id: int, lease_guid: UUID, foreseen: ForeseenTask | None = None
+    ) -> NextTask:
         """The row that this session is to take next."""
         return NextTask(task_id, self._pid, lease_guid, self._name, foreseen)
 
-    def _foreseen(self, end: AttemptEnd, then: int) -> bytes | None:
-        """The input of the task that follows, if it may be sent along before the server has said
-        that the row is ours."""
-        task_input = self._access.foreseen.take(self._key, then)
-        if task_input is None or not (end.is_plain and end.shares and self._is_light):
+    def _foreseen(self, end: AttemptEnd, then: int) -> ForeseenTask | None:
+        """The task that follows, if its input may be sent along before the server has said that the
+        row is ours."""
+        foreseen = self._access.foreseen.take(self._key, then)
+        if foreseen is None or not (end.is_plain and end.shares and self._is_light):
             return None
-        if end.taken.task.save or self._is_time_to_plan() or not self._shares(text_of(task_input)):
+        if end.taken.task.save or self._is_time_to_plan():
             return None
-        return task_input
+        if foreseen.look not in self._access.looks or not self._shares(text_of(foreseen.input)):
+            return None
+        return foreseen
 
     async def _record_ahead(
         self, end: AttemptEnd, following: NextTask
     ) -> FinishOutcome | ErrorFields:
         """As `_record`, and the next task's input goes in the same round trip."""
         known, before = self._access.statements, self._named(CLEAN)
+        assert following.foreseen is not None
+        like = self._access.looks[following.foreseen.look]
         steps = [
             *before,
             *await self._access.finish_steps(end, following),
@@ -208,7 +238,7 @@ class LocalSession:
         if failed is not None and failed is not results[-1]:
             return await self._after_refusal(error_fields(failed))
         self._is_saved = False
-        recorded = recorded_by(results[len(before) :], end, following)
+        recorded = _recorded_ahead(results[len(before)], end, following, like)
         if failed is not None:  # recorded and taken, but the input was not to be performed yet
             await self._pipeline(self._named(["rollback"]))
             await self._discard(recorded.next)
@@ -218,11 +248,9 @@ class LocalSession:
         """Send these statements and the next input behind them. Their results come while the input
         is performed already; if one of them failed, it is not performed."""
         assert following.foreseen is not None
-        wire, count = self._wire, len(steps)
+        wire, count, sent = self._wire, len(steps), following.foreseen.input
         try:
-            await wire.send_pipeline(
-                [*steps, *shared_input_steps(following.foreseen)], told_after=count
-            )
+            await wire.send_pipeline([*steps, *shared_input_steps(sent)], told_after=count)
             results = await wire.results(count)
             self._is_ahead = self._is_performing = results[-1].status == Status.TUPLES_OK
             if self._is_ahead:
@@ -254,6 +282,7 @@ class LocalSession:
             return await self._after_refusal(error_fields(failed))
         self._is_saved = task.save
         recorded = recorded_by(results[len(before) :], end, following)
+        self._access.learn_look(recorded.next)
         has_looked = following is not None and not task.save
         is_dirty = has_looked and _is_dirty(results[commit_at + 1])
         if is_dirty or (is_another and not task.save):
@@ -403,6 +432,15 @@ class LocalSession:
         self._is_performing = False
         self._wire.close()
         return SessionLost(words)
+
+
+def _recorded_ahead(
+    result: Result, end: AttemptEnd, following: NextTask, like: Task
+) -> FinishOutcome:
+    """What became of `finish_ahead`."""
+    assert following.foreseen is not None
+    taken = taken_as_foreseen(result, following.id, following.foreseen, like=like, before=end.taken)
+    return FinishOutcome(result.ntuples > (taken is not None), taken)
 
 
 def _first_error(results: Sequence[Result]) -> Result | None:

@@ -30,7 +30,7 @@ from gnomon.tasks.postgres.control import (
     StatementRefused,
     rows_of,
 )
-from gnomon.tasks.postgres.group_forecast import INPUT_BYTES_MAX
+from gnomon.tasks.postgres.group_forecast import INPUT_BYTES_MAX, ForeseenTask
 from gnomon.tasks.postgres.queries import QUERIES
 from gnomon.tasks.postgres.remote import RemoteSession
 from gnomon.tasks.postgres.remote_address import reach
@@ -177,8 +177,9 @@ class PostgresTaskTable:
         ids = {row.id for row in awaited}
         ready = [row for row in rows if number_of(row["id"]) not in ids]
         if key.remote is None:
-            inputs = {number_of(row["id"]): sent for row in ready if (sent := row["input"])}
-            self._access.foreseen.note(key, inputs)
+            self._access.foreseen.note(
+                key, {number_of(row["id"]): _foreseen(row) for row in ready if row["input"]}
+            )
         return GroupWindow([_due_task(row) for row in ready], has_more or len(rows) >= limit)
 
     # -- changing rows ----------------------------------------------------------------------------
@@ -286,6 +287,11 @@ def _due_task(row: Row) -> DueTask:
         count=number_of(row["count"]),
         live_s=float(row["live_s"] or 0),
     )
+
+
+def _foreseen(row: Row) -> ForeseenTask:
+    known = [row[name] or b"" for name in ("input", "version", "look", "expiry_s")]
+    return ForeseenTask(*known)
 
 
 def _key_of(row: Row) -> GroupKey:

@@ -25,9 +25,9 @@ from gnomon.tasks.postgres.control import (
     ControlConnection,
     StatementRefused,
 )
-from gnomon.tasks.postgres.group_forecast import GroupForecast
+from gnomon.tasks.postgres.group_forecast import ForeseenTask, GroupForecast
 from gnomon.tasks.postgres.queries import TableNames, statements
-from gnomon.tasks.postgres.rows import TakenTask, as_bytes, flag_of, pause_for, taken_from
+from gnomon.tasks.postgres.rows import TakenTask, as_bytes, flag_of, is_large, pause, taken_from
 from gnomon.tasks.postgres.wire import Result, Statement, Step, Wire
 
 TAKEN_OVER = "taken over, now with "
@@ -41,10 +41,14 @@ DEFAULTS = {
     "plan": "statement_timestamp()", "quote": "", "repeat": "0 sec", "save": "off",
     "string": "on", "timeout": "0 sec",
 }  # fmt: skip
+LOOKS_MAX = 100
+LOOK_CHARS_MAX = 1_000
 LOCK_MS = 50
 QUESTION_MS = 5_000
 LOCKED_STATE = "55P03"
 LOCKED_FIRST_S, LOCKED_MAX_S = 0.05, 1.0
+TERMINATE_TRIES_MAX = 3
+TERMINATE_WITHIN_S = 2.0
 # Whatever the statistics say, a table of any size is read by its indexes, and in their order.
 PLANNER = "-c enable_seqscan=off -c enable_bitmapscan=off -c enable_sort=off -c jit=off"
 # However the login's tasks begin, what we write about them is written.
@@ -90,7 +94,7 @@ class NextTask(NamedTuple):
     pid: int
     lease_guid: UUID
     name: bytes | None = None  # of a session that takes it for itself, and is to be known by that
-    foreseen: bytes | None = None  # what its input is thought to be
+    foreseen: ForeseenTask | None = None  # as it was seen, where its input goes along
 
     @property
     def params(self) -> tuple[bytes | None, bytes | None, bytes | None, bytes | None]:
@@ -111,6 +115,7 @@ class TableAccess:
         self.pids: set[int] = set()  # of our own sessions
         self._configured: frozenset[str] = frozenset()  # names that role or database set
         self.foreseen = GroupForecast()
+        self.looks: dict[bytes, Task] = {}  # one of each kind, by its columns' look
         self.suspects: set[int] = set()  # rows with which the end of another could not be written
         self.names = TableNames(entry.schema, entry.table, f"{quoted(entry.schema)}.state")
         self.statements: Mapping[str, Statement] = statements(self.names)
@@ -206,25 +211,39 @@ class TableAccess:
     async def finish_steps(self, end: AttemptEnd, following: NextTask | None) -> list[Step]:
         """Record how a task ended, and take the one that follows; `recorded_by` reads it."""
         task, outcome, known = end.taken.task, end.outcome, self.statements
-        await pause_for(outcome.output, outcome.error)
+        is_long = is_large(outcome.output) or is_large(outcome.error)
+        if is_long:
+            await pause()
         output = None if outcome.output is None else as_bytes(outcome.output)
         start, shares = task.start.isoformat(" ").encode(), flag_of(end.shares)
         task_id, pid = b"%d" % task.id, b"%d" % end.pid
         if end.is_plain:
             then, _, lease, name = following.params if following else NOTHING
+            params = (task_id, pid, lease, name, then, start, shares, output, end.next_cron)
             foreseen = following.foreseen if following else None
-            params = (task_id, pid, lease, name, then, start, shares)
-            steps: list[Step] = [(known["finish"], (*params, output, end.next_cron, foreseen))]
+            steps: list[Step] = [(known["finish"], params)]
+            if foreseen is not None:
+                ahead = (*params, foreseen.version, foreseen.expiry_s)
+                steps = [(known["finish_ahead"], ahead)]
         else:
             error = None if outcome.error is None else as_bytes(outcome.error)
-            params = (task_id, pid, error, output, end.next_cron, start, shares)
-            steps = [(known["finish_otherwise"], (*params, flag_of(end.is_last)))]
+            failed = (task_id, pid, error, output, end.next_cron, start, shares)
+            steps = [(known["finish_otherwise"], (*failed, flag_of(end.is_last)))]
             if following is not None:
                 steps.append(self.take_step(following, alone=False))
         if outcome.output is None and outcome.error is None:
             steps.append((known["remove"], (task_id, pid, start)))
-        await pause_for(outcome.output, outcome.error)
+        if is_long:
+            await pause()
         return steps
+
+    def learn_look(self, taken: TakenTask | None) -> None:
+        """Note what a task is like: of others that look the same the columns need not be read."""
+        if taken is None or taken.look in self.looks or len(taken.task.null) > LOOK_CHARS_MAX:
+            return
+        if len(self.looks) >= LOOKS_MAX:
+            self.looks.clear()
+        self.looks[taken.look] = taken.task
 
     async def finish_apart(self, end: AttemptEnd, following: NextTask | None) -> FinishOutcome:
         """Record what its session cannot record itself. Errors: Unavailable, StatementRefused."""
@@ -254,10 +273,13 @@ class TableAccess:
             wait_s = min(LOCKED_MAX_S, wait_s * 2)
 
     async def terminate(self, pid: int) -> None:
-        """End a backend that does not listen. Never raises."""
-        with suppress(Unavailable, StatementRefused, TimeoutError):
-            async with asyncio.timeout(2):
-                await self.results.rows(self.statements["terminate"], as_bytes(pid))
+        """End a backend that does not listen. Never raises; a server that is slow to answer is
+        asked again, for nobody else ends the backend."""
+        for _ in range(TERMINATE_TRIES_MAX):
+            with suppress(Unavailable, StatementRefused, TimeoutError):
+                async with asyncio.timeout(TERMINATE_WITHIN_S):
+                    await self.results.rows(self.statements["terminate"], as_bytes(pid))
+                    return
 
 
 def recorded_by(
@@ -307,7 +329,10 @@ class CurrentTask:
         return self._taken
 
     def now(self, task: Task) -> datetime:
-        """The database's present: reckoned from the moment at which the task was taken."""
+        """The database's present, where the task has a `cron`, which needs it: reckoned from the
+        moment at which it was taken."""
+        if self._taken is None or self._taken.cron is None:
+            return task.start
         return task.start + timedelta(seconds=self._clock.monotonic() - self._taken_at)
 
 

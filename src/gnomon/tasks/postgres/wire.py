@@ -34,6 +34,7 @@ Status = pq.ExecStatus
 TransactionStatus = pq.TransactionStatus
 Diagnostic = pq.DiagnosticField
 ABORTED = Status.PIPELINE_ABORTED
+GOOD_STATUSES = (int(Status.COMMAND_OK), int(Status.TUPLES_OK))
 BAD_STATUSES = (Status.FATAL_ERROR, Status.BAD_RESPONSE, Status.NONFATAL_ERROR)
 LOOK_EVERY_S = 1.0
 CANCEL_S = 5.0
@@ -174,30 +175,42 @@ class Wire:
 
     async def results(self, count: int) -> list[Result]:
         """Of the next statements in the pipeline. Errors: WireLost."""
-        results, is_busy, pending = [], self._connection.is_busy, self._pending
+        results, connection, pending = [], self._connection, self._pending
+        is_busy, get_result = connection.is_busy, connection.get_result
         for _ in range(count):
             parts = pending.popleft()
             while is_busy():
                 await self._readable()
-            result = self._next_in_pipeline()
-            if parts > 1:  # that was its preparation
-                while is_busy():
-                    await self._readable()
-                prepared, result = result, self._next_in_pipeline()
-                result = prepared if prepared.status in BAD_STATUSES else result
-            if result.status == Status.TUPLES_CHUNK:
-                await self._end_of_pieces()
-            if result.status in BAD_STATUSES or (parts > 1 and result.status == ABORTED):
-                self.forget_prepared()  # whether it has been prepared is not known
+            result = get_result()
+            if parts > 1 or result is None or result.status not in GOOD_STATUSES:
+                result = await self._checked(result, parts)
+            else:
+                get_result()  # the end of it
             results.append(result)
         return results
 
-    def _next_in_pipeline(self) -> Result:
-        result = self._received(self._connection.get_result())
+    async def _checked(self, result: Result | None, parts: int) -> Result:
+        """The result of a statement that was prepared with it (two `parts`), or that is not just
+        good. Errors: WireLost."""
+        result = self._ended(result)
+        if parts > 1:  # that was its preparation
+            while self._connection.is_busy():
+                await self._readable()
+            prepared, result = result, self._ended(self._connection.get_result())
+            result = prepared if prepared.status in BAD_STATUSES else result
+        if result.status == Status.TUPLES_CHUNK:
+            await self._end_of_pieces()
+        if result.status in BAD_STATUSES or (parts > 1 and result.status == ABORTED):
+            self.forget_prepared()  # whether it has been prepared is not known
+        return result
+
+    def _ended(self, result: Result | None) -> Result:
+        """A result, read to its end unless it comes in pieces."""
+        result = self._received(result)
         if result is None:
             raise WireLost(self._lost or CLOSED)
         if result.status != Status.TUPLES_CHUNK:
-            self._connection.get_result()  # the end of it
+            self._connection.get_result()
         return result
 
     async def _end_of_pieces(self) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 from gnomon.contracts.store import ArrivalResult, HeldShard, Lane, Recorded, Store
+from gnomon.model.errors import StoreUnavailable
 from gnomon.model.outcome import Failed, Succeeded
 from gnomon.model.spec import Mock
 from tests.conformance.store.suite.given import HOUR, SECOND, Given, retrying
@@ -20,10 +22,12 @@ async def arrive(
     room: Mapping[str, int] | None = None,
     limit: int = 100,
     batch: UUID | None = None,
+    newest: bool = False,
 ) -> ArrivalResult:
     return await store.work.move_and_begin(
         holdings,
         limit=limit,
+        newest=newest,
         room={"default": 100} if room is None else room,
         batch=batch or uuid4(),
         owner="arriver",
@@ -161,18 +165,20 @@ class TestArrived:
     async def test_each_arrival_is_begun_by_one_caller(self, store: Store, given: Given) -> None:
         """Arrivals and moves of several stores at once: no row is begun twice, none is lost. (Red,
         if they look at rows that were begun before. What a row becomes between the look and the
-        write is in tests/integration/postgres/test_in_place.py.)"""
+        write is in tests/integration/postgres/test_in_place.py.) That several hold the same lease
+        never is: they may well deadlock, which is safe to repeat."""
         await store.actions.create([await given.draft() for _ in range(60)])
         holdings = await given.holdings()
 
         async def drain(rival: Store) -> list[UUID]:
             found: list[UUID] = []
             while True:
-                arrived = await arrive(rival, holdings, limit=3)
-                moved = await rival.work.move(holdings, limit=1)
-                if not arrived.moved.count and not moved.count:
-                    return found
-                found += [begun.guid for begun in arrived.begun]
+                with suppress(StoreUnavailable):
+                    arrived = await arrive(rival, holdings, limit=3)
+                    found += [begun.guid for begun in arrived.begun]
+                    moved = await rival.work.move(holdings, limit=1)
+                    if not arrived.moved.count and not moved.count:
+                        return found
 
         others = [await given.open_another() for _ in range(2)]
         drained = await asyncio.gather(*(drain(each) for each in (store, *others)))
@@ -227,3 +233,60 @@ class TestArrived:
         assert store.capabilities.many_shards is not await store.work.is_mixed(holdings, limit=10)
         await given.created(priority=1)
         assert await store.work.is_mixed(holdings, limit=10)
+
+
+class TestNewest:
+    """`move_and_begin` of the newest rows: what is due behind a backlog that is not."""
+
+    async def test_what_is_due_is_begun_and_the_backlog_stays(
+        self, store: Store, given: Given
+    ) -> None:
+        """Where its live rows begin is not told: they were passed by."""
+        for _ in range(3):
+            await given.created(given.name_in(0), due_in=HOUR)
+        due = await given.created(given.name_in(0))
+        holdings = await given.holdings()
+
+        arrived = await arrive(store, holdings, limit=2, newest=True)
+
+        assert [due.meta.id] == [begun.id for begun in arrived.begun]
+        assert 1 == arrived.moved.count
+        assert ({}, False) == (dict(arrived.moved.marks), arrived.moved.more)
+        assert Recorded.APPLIED is await given.recorded(arrived.begun[0])
+        assert 3 == await given.move()
+        assert [] == list(await store.installation.doctor())
+
+    async def test_no_more_rows_are_looked_at_than_asked_for(
+        self, store: Store, given: Given
+    ) -> None:
+        """What is due before them is found by the looks at the oldest."""
+        due = await given.created(given.name_in(0))
+        for _ in range(3):
+            await given.created(given.name_in(0), due_in=HOUR)
+        holdings = await given.holdings()
+
+        assert [] == list((await arrive(store, holdings, limit=3, newest=True)).begun)
+        found = (await arrive(store, holdings, limit=1)).begun
+        assert [due.meta.id] == [begun.id for begun in found]
+
+    async def test_no_more_is_taken_than_there_is_room(self, store: Store, given: Given) -> None:
+        """A flood of due rows is not moved for it; nor is what belongs to another queue."""
+        await given.created(given.name_in(0), queue="mail")
+        await store.actions.create([await given.draft(given.name_in(0)) for _ in range(9)])
+        await given.created(given.name_in(0), queue="mail")
+        holdings = await given.holdings()
+
+        arrived = await arrive(store, holdings, room={"default": 2}, newest=True)
+
+        assert (2, 2) == (arrived.moved.count, len(arrived.begun))
+        assert 9 == await given.move()
+
+    async def test_without_the_lease_it_stays(self, store: Store, given: Given) -> None:
+        """As by any arrival."""
+        await given.created(given.name_in(0))
+        holding = await given.holding(0)
+
+        arrived = await arrive(store, [given.wrong(holding)], newest=True)
+
+        assert (0, []) == (arrived.moved.count, list(arrived.begun))
+        assert 1 == len((await arrive(store, [holding], newest=True)).begun)

@@ -29,7 +29,7 @@ from gnomon.contracts.store import (
 from gnomon.model.action import Action
 from gnomon.model.errors import GnomonError
 from gnomon.model.ids import shard_of
-from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded
+from gnomon.model.outcome import Failed, Interrupted, Outcome, Succeeded, Unserved
 from gnomon.model.spec import Mock, Periodic, Retry, Spec
 from gnomon.model.transition import MissedOccurrences, transition
 
@@ -277,6 +277,7 @@ class Given:
             verdict=verdict,
             error=outcome.error if isinstance(outcome, Failed) else None,
             answer=outcome.answer if isinstance(outcome, Succeeded | Failed) else None,
+            need=outcome.need if isinstance(outcome, Unserved) else "",
         )
 
     async def recorded(self, begun: BegunAttempt, outcome: Outcome | None = None) -> Recorded:

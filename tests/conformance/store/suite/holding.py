@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from gnomon.contracts.store import Recorded, Store
 from gnomon.model.action import State
-from gnomon.model.outcome import Failed, Outcome, Succeeded
+from gnomon.model.outcome import Failed, Outcome, Succeeded, Unserved
 from tests.conformance.store.suite.given import (
     HOUR,
     OWNER,
@@ -25,8 +25,10 @@ class TestHeld:
     async def test_a_held_result_does_not_hold_up_the_others(
         self, store: Store, given: Given
     ) -> None:
-        """Results of all kinds: what ends, what goes on, what is told at length."""
-        for outcome in (Succeeded(), Succeeded(answer="yes"), Failed(error="no")):
+        """Results of all kinds: what ends, what goes on, what is told at length, what is not
+        served."""
+        told = (Succeeded(), Succeeded(answer="yes"), Failed(error="no"), Unserved("function f"))
+        for outcome in told:
             await self._held_beside_others(store, given, outcome)
 
     async def _held_beside_others(self, store: Store, given: Given, outcome: Outcome) -> None:

@@ -193,6 +193,21 @@ class TestDoctor:
         assert set() == await subjects(store)
 
 
+class TestMeasure:
+    """`measure`: how large it is."""
+
+    async def test_a_store_has_a_size(self, store: Store, given: Given) -> None:
+        """By the engine's own count; nobody holds anything back in an idle store."""
+        await given.created()
+
+        found = await store.installation.measure()
+
+        assert given.installation.engine == found.engine
+        assert found.bytes > 0
+        assert (found.free_bytes or 0) <= found.bytes
+        assert all(table.bytes >= 0 for table in found.tables)
+
+
 class TestPurge:
     """`purge`: what is over goes."""
 

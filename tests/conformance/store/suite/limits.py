@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gnomon.contracts.store import Store
+from gnomon.model.action import State
 from gnomon.model.errors import NotSupported, StoreUnavailable
 from gnomon.model.spec import Mock
 from tests.conformance.store.suite.given import HOUR, Given, refusal
@@ -74,6 +75,27 @@ class TestJoining:
 
         assert draft.guid == (await given.action("joined")).meta.guid
         assert 1 == await given.move()
+
+    async def test_a_caller_sees_what_it_has_not_committed(
+        self, store: Store, given: Given
+    ) -> None:
+        """`get` inside the transaction: what was stored there, and what others had before."""
+        if given.caller_transaction is None:
+            return
+        await given.created("before")
+        async with given.caller_transaction() as transaction:
+            joined = store.joining(transaction.connection)
+            draft = await given.draft("joined")
+            await joined.create([draft])
+            before, inside = await joined.get("before"), await joined.get("joined")
+            assert None is await joined.get("nobody")
+            await joined.delete("joined", if_match=None)
+            deleted = await joined.get("joined")
+            await transaction.roll_back()
+
+        assert (before and before.meta.id, inside and inside.meta.guid) == ("before", draft.guid)
+        assert deleted is not None
+        assert State.CANCELLED is deleted.status.state
 
     async def test_what_a_caller_rolls_back_never_was(self, store: Store, given: Given) -> None:
         """Joining never commits by itself."""

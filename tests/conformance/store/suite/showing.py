@@ -9,6 +9,7 @@ from gnomon.contracts.store import Selection, Store
 from gnomon.model.action import State
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.outcome import Failed, Succeeded
+from gnomon.model.spec import Python
 from tests.conformance.store.suite.given import HOUR, Given, every, refusal, retrying
 
 
@@ -147,6 +148,43 @@ class TestList:
         }  # fmt: skip
         for conditions, found in expected.values():
             assert found == await names(**conditions)
+            selection = Selection(**conditions)
+            assert len(found) == await store.actions.count_selected(selection, limit=100)
+            assert min(1, len(found)) == await store.actions.count_selected(selection, limit=1)
+
+    async def test_functions_and_errors_select(self, store: Store, given: Given) -> None:
+        """By the function that is called, and by the error of the last attempt, live or dead; a
+        row that others spoilt has neither."""
+        refused = Failed(error="connection refused: 10% of 'x'")
+        await given.created("ann", action=Python(function="welcome"))
+        for name, retries in (("bob", 0), ("cid", 3)):
+            begun = await given.begun(
+                name, action=Python(function="farewell"), retry=retrying(retries)
+            )
+            await given.recorded(begun, refused)
+        await given.finished("dora")
+
+        async def names(**conditions: Any) -> list[str]:
+            selection = Selection(**conditions)
+            page = await store.actions.list(selection, after=None, limit=100)
+            found = [action.meta.id for action in page.actions]
+            assert len(found) == await store.actions.count_selected(selection, limit=100)
+            return found
+
+        assert ["ann"] == await names(function="welcome")
+        assert ["bob", "cid"] == await names(function="farewell")
+        assert ["bob", "cid"] == await names(error_contains="10% of 'x'")
+        assert ["bob"] == await names(error_contains="refused", states=(State.DEAD,))
+        assert [] == await names(error_contains="Refused")
+        assert [] == await names(function="wel")
+
+    async def test_an_id_is_counted_once(self, store: Store, given: Given) -> None:
+        """As it is listed: live before finished, and the latest of those."""
+        for _ in range(2):
+            await given.finished("again")
+        assert 1 == await store.actions.count_selected(Selection(), limit=10)
+        await given.created("again")
+        assert 1 == await store.actions.count_selected(Selection(), limit=10)
 
     async def test_a_finished_generation_is_hidden_while_its_id_lives(
         self, store: Store, given: Given

@@ -14,7 +14,7 @@ from gnomon.stores.postgres.connection import Database, Row, Session
 from gnomon.stores.postgres.entities.enqueues import EnqueueRow, RowsMade, write_enqueues
 from gnomon.stores.postgres.entities.parts import key_of
 from gnomon.stores.postgres.entities.rows import entity_of, notes_of, queue_rows_of, states_of
-from gnomon.stores.postgres.entities.versions import apart, columns, lock_entities
+from gnomon.stores.postgres.entities.versions import ShardedKey, apart, columns, lock_free
 from gnomon.stores.postgres.entities.views import first_rows
 
 
@@ -92,25 +92,35 @@ async def route(database: Database, routings: Sequence[Routing]) -> list[tuple[N
             held = {(row["shard_id"], row["lease_guid"]) for row in rows}
             kept = [answer for answer in chosen if (answer.shard, answer.lease_guid) in held]
             made: RowsMade = {}
+            locked: set[ShardedKey] = set()  # by others
             for batch in apart(kept, key_of):
-                made |= await _store_answers(session, batch, group.shards)
+                some = await _store_answers(session, batch, group.shards)
+                made |= some.made
+                locked |= some.held
         for place in group.places:
             answer = routings[place]
-            is_held = (answer.shard, answer.lease_guid) in held
-            stored[place] = made.get(answer.entity_key, ()) if is_held else None
+            is_ours = (answer.shard, answer.lease_guid) in held and key_of(answer) not in locked
+            stored[place] = made.get(answer.entity_key, ()) if is_ours else None
     return [stored[place] for place in range(len(routings))]
+
+
+class StoredAnswers(NamedTuple):
+    """What came of answers of stages."""
+
+    made: RowsMade  # queue rows that are new
+    held: frozenset[ShardedKey]  # entities that somebody else has locked: nothing was written
 
 
 async def _store_answers(
     session: Session, answers: list[Routing], only: tuple[int, ...]
-) -> RowsMade:
-    """Write what stages want with entities that still live, in one batch that has no entity twice;
-    the queue rows that are new."""
+) -> StoredAnswers:
+    """Write what stages want with entities that still live, in one batch that has no entity
+    twice."""
     answers.sort(key=key_of)
-    locked = await lock_entities(session, [key_of(answer) for answer in answers], only)
+    free = await lock_free(session, [key_of(answer) for answer in answers], only)
     alive = [
         answer
-        for answer, entity in zip(answers, locked, strict=True)
+        for answer, entity in zip(answers, free.rows, strict=True)
         if entity is not None and entity.lives and entity.epoch == answer.epoch
     ]
     rows = [EnqueueRow(key_of(answer), enqueue) for answer in alive for enqueue in answer.enqueues]
@@ -118,7 +128,7 @@ async def _store_answers(
     asked = [answer for answer in alive if answer.seq]
     if asked:
         await _note_asked(session, asked, only)
-    return made
+    return StoredAnswers(made, free.held)
 
 
 async def _note_asked(session: Session, asked: Sequence[Routing], only: tuple[int, ...]) -> None:
@@ -168,10 +178,14 @@ async def advance_backfill(
     routings: Sequence[Routing],
 ) -> bool:
     shard, lease = holding.shard, holding.lease_guid
+    only = database.only(shard)
     async with database.transaction("advance_backfill") as session:
+        keys = sorted({key_of(routing) for routing in routings})
+        if (await lock_free(session, keys, only)).held:
+            return False
         rows = await session.fetch("advance_backfill", shard, lease, stage, started_at, cursor)
         if not rows:
             return False
         for batch in apart(routings, key_of):
-            await _store_answers(session, batch, database.only(shard))
+            await _store_answers(session, batch, only)
     return True

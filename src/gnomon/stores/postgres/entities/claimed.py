@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
-from gnomon.contracts.store.queues import Commit, ReturnedClaim, RowStatus, Unchanged
+from gnomon.contracts.store.queues import (
+    Commit,
+    ReturnedClaim,
+    ReturnedKind,
+    RowStatus,
+    Unchanged,
+)
 from gnomon.stores.postgres.connection import Database, Session
 from gnomon.stores.postgres.entities.parts import key_of
 from gnomon.stores.postgres.entities.versions import RowId, apart
@@ -23,6 +29,7 @@ class ClaimFacts(NamedTuple):
     version: int
     lives: bool | None
     moved: bool | None
+    is_locked: bool  # by somebody else: then nothing but the lease is known
     held: bool
     state_version: int | None
     queue_row: RowId | None
@@ -49,7 +56,8 @@ class RemainingRow(NamedTuple):
 async def lock_claims(
     session: Session, claims: Sequence[A], only: tuple[int, ...]
 ) -> list[ClaimFacts]:
-    """Lock the entities and the claimed rows, and learn what is so while they are locked."""
+    """Lock the entities that nobody else has, and the claimed rows, and learn what is so while they
+    are locked."""
     arguments = (
         [claim.shard for claim in claims],
         [claim.lease_guid for claim in claims],
@@ -98,21 +106,21 @@ async def _settle(
 # -- rows that are set back -----------------------------------------------------------------------
 
 
-async def give_back(database: Database, claims: Sequence[ReturnedClaim]) -> list[bool]:
-    answers: dict[int, bool] = {}
+async def give_back(database: Database, claims: Sequence[ReturnedClaim]) -> list[ReturnedKind]:
+    answers: dict[int, ReturnedKind] = {}
     for group in database.groups(claim.shard for claim in claims):
         async with database.transaction("set_back") as session:
             for places in apart(group.places, lambda place: key_of(claims[place])):
                 places.sort(key=lambda place: key_of(claims[place]))
                 chosen = [claims[place] for place in places]
-                held = await _give_back(session, chosen, group.shards)
-                answers.update(zip(places, held, strict=True))
+                told = await _give_back(session, chosen, group.shards)
+                answers.update(zip(places, told, strict=True))
     return [answers[place] for place in range(len(claims))]
 
 
 async def _give_back(
     session: Session, rows: Sequence[ReturnedClaim], only: tuple[int, ...]
-) -> list[bool]:
+) -> list[ReturnedKind]:
     locked = await lock_claims(session, rows, only)
     removed: list[RowId] = []
     settled: list[RemainingRow] = []
@@ -125,7 +133,13 @@ async def _give_back(
         else:
             settled.append(outcome)
     await _settle(session, removed, settled, only)
-    return [facts.held and facts.seq == row.seq for row, facts in zip(rows, locked, strict=True)]
+    return [_returned_kind(row, facts) for row, facts in zip(rows, locked, strict=True)]
+
+
+def _returned_kind(row: ReturnedClaim, facts: ClaimFacts) -> ReturnedKind:
+    if facts.held and facts.is_locked:
+        return ReturnedKind.HELD
+    return ReturnedKind.WRITTEN if facts.held and facts.seq == row.seq else ReturnedKind.STALE
 
 
 def _outcome(row: ReturnedClaim, facts: ClaimFacts, row_id: RowId) -> RemainingRow | None:

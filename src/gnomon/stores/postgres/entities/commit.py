@@ -81,6 +81,8 @@ def _kind(parts: Sequence[CommitPart]) -> CommitKind:
     commit, facts = parts[0]
     if not facts.held:
         return CommitKind.LOST
+    if facts.is_locked:
+        return CommitKind.HELD
     if not facts.lives or facts.epoch != commit.epoch:
         return CommitKind.GONE
     if facts.version != commit.version:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from gnomon.contracts.store import HeldShard
@@ -10,7 +10,7 @@ from gnomon.contracts.store.batches import BATCH_BYTES_MAX
 from gnomon.contracts.store.outbox import OutboxRow, SinkBacklog, SinkQueue
 from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.entities.rows import outgoing_of
-from gnomon.stores.postgres.entities.versions import ShardedKey, touch_entities
+from gnomon.stores.postgres.entities.versions import ShardedKey, touch_free
 from gnomon.stores.postgres.entities.views import fence, first_rows
 
 
@@ -31,13 +31,20 @@ class PostgresOutbox:
         return [queues[sink] for sink in sorted(queues)]
 
     async def due_saves(
-        self, holdings: Sequence[HeldShard], sink: str, *, limit: int
+        self,
+        holdings: Sequence[HeldShard],
+        sink: str,
+        *,
+        limit: int,
+        skip: Collection[str] = (),
     ) -> Sequence[OutboxRow]:
+        skipped = list(skip)
+
         async def look(
             chosen: Sequence[HeldShard], most: int, share: int, only: tuple[int, ...]
         ) -> Sequence[Row]:
             room = BATCH_BYTES_MAX * len(chosen) // len(holdings)
-            wanted = (*fence(chosen), most, share, sink, room)
+            wanted = (*fence(chosen), most, share, sink, room, skipped)
             return await self._database.fetch("due_saves", *wanted, *only)
 
         rows = await first_rows(self._database, holdings, limit, look, by="ready_at")
@@ -50,21 +57,28 @@ class PostgresOutbox:
 
     async def put_off(
         self, rows: Sequence[OutboxRow], *, delay: timedelta, error: str, counts: bool
-    ) -> None:
+    ) -> frozenset[str]:
+        held: set[str] = set()
         for group in self._database.groups(row.shard for row in rows):
             chosen = [rows[place] for place in group.places]
             entities = sorted({ShardedKey(row.shard, row.entity_key) for row in chosen})
             async with self._database.transaction("unsent") as session:
-                await touch_entities(session, entities, group.shards)
+                held |= {
+                    key.entity_key for key in await touch_free(session, entities, group.shards)
+                }
+                free = [row for row in chosen if row.entity_key not in held]
                 await session.fetch(
-                    "put_off", *_keys(chosen), delay, error, int(counts), *group.shards
+                    "put_off", *_keys(free), delay, error, int(counts), *group.shards
                 )
+        return frozenset(held)
 
-    async def quarantine(self, row: OutboxRow, *, error: str) -> None:
+    async def quarantine(self, row: OutboxRow, *, error: str) -> bool:
         key = ShardedKey(row.shard, row.entity_key)
         async with self._database.transaction("quarantine") as session:
-            await touch_entities(session, [key], self._database.only(key.shard))
+            if await touch_free(session, [key], self._database.only(key.shard)):
+                return False
             await session.fetch("quarantine", *key, row.sink, row.n, error)
+        return True
 
     async def backlog(self) -> Sequence[SinkBacklog]:
         rows = await self._database.fetch_wide("backlog")

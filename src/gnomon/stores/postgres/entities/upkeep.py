@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from gnomon.stores.postgres.connection import Database
-from gnomon.stores.postgres.entities.versions import ShardedKey, columns, lock_entities
+from gnomon.stores.postgres.entities.versions import ShardedKey, columns, lock_free
 
 NOTES_KEPT_FOR = timedelta(hours=1)
 STATES_KEPT_FOR = timedelta(days=7)
@@ -31,10 +31,10 @@ async def _purge_states(database: Database, limit: int, only: tuple[int, ...]) -
         keys = [ShardedKey(*row) for row in rows]
         if not keys:
             return 0
-        locked = await lock_entities(session, keys, only)
+        free = await lock_free(session, keys, only)
         tombstones = {
             key: row.row_id
-            for key, row in zip(keys, locked, strict=True)
+            for key, row in zip(keys, free.rows, strict=True)
             if row is not None and not row.lives
         }
         gone = await session.fetch("save_drop_states", *columns(list(tombstones)), *only)

@@ -52,6 +52,13 @@ class LockedEntity(NamedTuple):
     lives: bool
 
 
+class FreeEntities(NamedTuple):
+    """Those of some entities that nobody else has locked, locked; where there is none, None."""
+
+    rows: list[LockedEntity | None]
+    held: frozenset[ShardedKey]  # the others: of these there is no row
+
+
 class VersionRow(NamedTuple):
     """A new version of an entity."""
 
@@ -110,11 +117,39 @@ async def lock_entities(
     return locked
 
 
+async def lock_free(
+    session: Session, keys: Sequence[ShardedKey], only: tuple[int, ...]
+) -> FreeEntities:
+    """The same, and nobody is waited for."""
+    rows: list[LockedEntity | None] = [None] * len(keys)
+    held: set[ShardedKey] = set()
+    for place, *row in await session.fetch("save_lock_free", *columns(keys), *only):
+        if row[0] is None:
+            held.add(keys[place - 1])
+        else:
+            rows[place - 1] = LockedEntity(*row)
+    return FreeEntities(rows, frozenset(held))
+
+
 async def touch_entities(
     session: Session, keys: Sequence[ShardedKey], only: tuple[int, ...]
 ) -> None:
     """Lock them and write their rows, so that a commit that has not seen it is not made plainly."""
-    locked = await lock_entities(session, keys, only)
+    await _touch(session, await lock_entities(session, keys, only), only)
+
+
+async def touch_free(
+    session: Session, keys: Sequence[ShardedKey], only: tuple[int, ...]
+) -> frozenset[ShardedKey]:
+    """The same of those that nobody holds; the others."""
+    free = await lock_free(session, keys, only)
+    await _touch(session, free.rows, only)
+    return free.held
+
+
+async def _touch(
+    session: Session, locked: Sequence[LockedEntity | None], only: tuple[int, ...]
+) -> None:
     await session.fetch("save_touch", [row.row_id for row in locked if row is not None], *only)
 
 

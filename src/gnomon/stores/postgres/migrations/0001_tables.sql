@@ -47,6 +47,7 @@ CREATE TABLE /*schema*/worker (
     shards       int         NOT NULL,
     owner        text        NOT NULL,
     process      text, -- by which others can prove that it ended
+    offer      text        NOT NULL DEFAULT '', -- queues and needs, if there is something to say
     CONSTRAINT worker_pkey PRIMARY KEY (worker_id)
 ) WITH (fillfactor = 10);
 
@@ -88,7 +89,8 @@ CREATE TABLE /*schema*/scheduled_action (
     spec                      text        NOT NULL,
     last_attempt              text,
     creator                   text COLLATE "C",
-    series                    uuid -- the first guid, if pause, resume or run now changed it
+    series                    uuid, -- the first guid, if pause, resume or run now changed it
+    reason                    text -- why it is paused, if Gnomon did that
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
 -- Most actions never expire and are not in it.
@@ -98,6 +100,14 @@ CREATE INDEX scheduled_action_expiry_idx
 -- Counts what a token's name has alive; what was created without a token is not in it.
 CREATE INDEX scheduled_action_creator_idx
     ON /*schema*/scheduled_action (creator) WHERE creator IS NOT NULL;
+
+-- What fails and is tried again, for who looks for it; no column that a result changes is in it.
+CREATE INDEX scheduled_action_failing_idx
+    ON /*schema*/scheduled_action (shard_id, id) WHERE occurrence_failures > 0;
+
+-- What comes again, for who looks ahead. Only a change of the spec touches it.
+CREATE INDEX scheduled_action_recurring_idx
+    ON /*schema*/scheduled_action (shard_id, id) WHERE position('"policy":{' IN spec) > 0;
 
 CREATE INDEX scheduled_action_series_idx
     ON /*schema*/scheduled_action (series) WHERE series IS NOT NULL;
@@ -138,11 +148,16 @@ CREATE TABLE /*schema*/processing_queue (
     running      boolean     NOT NULL,
     swept        boolean     NOT NULL,
     queue        text COLLATE "C" NOT NULL,
-    owner        text
+    owner        text,
+    need         text COLLATE "C" NOT NULL DEFAULT '' -- of a row that was handed back
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
+-- What was handed back, for those who serve it. Most often there is none.
+CREATE INDEX processing_queue_need_idx
+    ON /*schema*/processing_queue (need, shard_id, queue, priority, scheduled_at) WHERE need <> '';
+
 CREATE INDEX processing_queue_lane_idx
-    ON /*schema*/processing_queue (shard_id, queue, priority, scheduled_at);
+    ON /*schema*/processing_queue (shard_id, queue, priority, need, scheduled_at);
 
 -- For the sweeper: attempts whose reservation passed, without walking over a backlog.
 CREATE INDEX processing_queue_running_idx
@@ -185,6 +200,10 @@ CREATE TABLE /*schema*/finished_action (
 CREATE INDEX finished_action_trouble_idx
     ON /*schema*/finished_action (shard_id, id) WHERE state <> 'done';
 
+-- For the figures: few are dead, and they are counted by queue.
+CREATE INDEX finished_action_dead_idx
+    ON /*schema*/finished_action (queue, purge_at) WHERE state = 'dead';
+
 -- Tells the janitor whether a day is over, for next to nothing at each insert.
 CREATE INDEX finished_action_purge_idx ON /*schema*/finished_action USING brin (purge_at);
 
@@ -212,6 +231,10 @@ CREATE TABLE /*schema*/attempt_log (
 ) PARTITION BY RANGE (began_at);
 
 CREATE INDEX attempt_log_id_idx ON /*schema*/attempt_log (shard_id, id, began_at);
+
+-- Attempts that were asked to end, for the workers that make them.
+CREATE INDEX attempt_log_cancelling_idx ON /*schema*/attempt_log (owner, began_at)
+    WHERE outcome = 'cancelling';
 
 ALTER TABLE /*schema*/attempt_log
     ADD CONSTRAINT attempt_log_pkey PRIMARY KEY (attempt_id, shard_id, began_at);
@@ -281,6 +304,54 @@ CREATE TABLE /*schema*/limit_grant (
     CONSTRAINT limit_grant_pkey PRIMARY KEY (kind, name, worker_id)
 ) WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
+-- What was counted of attempts: by minute, later by hour. `span` is in seconds, 0 while the row is one
+-- worker's count of a minute. `counts` is an array in JSON, see `gnomon.model.history`.
+CREATE TABLE /*schema*/history (
+    at        timestamptz NOT NULL,
+    worker_id uuid        NOT NULL,
+    span      int         NOT NULL,
+    queue     text COLLATE "C" NOT NULL,
+    counts    text        NOT NULL,
+    CONSTRAINT history_pkey PRIMARY KEY (queue, at, span, worker_id)
+);
+
+CREATE INDEX history_span_idx ON /*schema*/history (span, at);
+
+-- Which set of actions a program declares at present. Its row is locked while that is decided.
+CREATE TABLE /*schema*/program (
+    seen_at     /*schema*/moment NOT NULL,
+    set_no      bigint      NOT NULL,
+    name        text COLLATE "C" NOT NULL,
+    fingerprint text        NOT NULL,
+    known       text        NOT NULL, -- fingerprints of its sets, the latest last
+    CONSTRAINT program_pkey PRIMARY KEY (name)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- What is known of the actions that programs declared. One row each, also when it has ended.
+CREATE TABLE /*schema*/declared_action (
+    set_no      bigint      NOT NULL,
+    paused_as   uuid, -- the generation that the removal paused
+    shard_id    int         NOT NULL,
+    is_removed  boolean     NOT NULL,
+    id          text COLLATE "C" NOT NULL,
+    program     text COLLATE "C" NOT NULL,
+    fingerprint text        NOT NULL,
+    CONSTRAINT declared_action_pkey PRIMARY KEY (shard_id, id)
+);
+
+CREATE INDEX declared_action_program_idx ON /*schema*/declared_action (program);
+
+-- How far running attempts are, as their functions say. Whoever reports nothing is not in it.
+CREATE TABLE /*schema*/attempt_progress (
+    attempt_id uuid             NOT NULL,
+    at         timestamptz      NOT NULL,
+    fraction   double precision NOT NULL,
+    shard_id   int              NOT NULL,
+    id         text COLLATE "C" NOT NULL,
+    said       text             NOT NULL,
+    CONSTRAINT attempt_progress_pkey PRIMARY KEY (shard_id, id)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
 -- The way in by SQL (docs/reference/sql.md), for plain PostgreSQL. Who calls needs no right on any
 -- table: the functions have their owner's, and nobody may call them until `grant_sql` says so.
 --
@@ -300,6 +371,21 @@ CREATE FUNCTION /*schema*/spec_json(spec text) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN spec::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+    RETURN NULL;
+END
+$$;
+
+-- Of a stored spec what it does, as a short array in JSON: type, function, target.
+CREATE FUNCTION /*schema*/effect_names(spec text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    effect jsonb;
+BEGIN
+    effect := spec::jsonb -> 'action';
+    RETURN jsonb_build_array(
+        left(effect ->> 'type', 200), left(effect ->> 'function', 200), left(effect ->> 'target', 200)
+    )::text;
 EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
     RETURN NULL;
 END
@@ -603,6 +689,7 @@ DECLARE
     least_s numeric := 1;
     most_s numeric := 1;
     item text;
+    most numeric;
     rank numeric;
 BEGIN
     timeout_us := 15000000;
@@ -621,7 +708,7 @@ BEGIN
     labels := coalesce(given -> 'labels', '{}');
     PERFORM /*schema*/check_fields(field || '.retry', retry, '{
         "min_period": "number|string", "max_period": "number|string", "scale": "number",
-        "back_off": "number"}');
+        "back_off": "number", "jitter": "number"}');
     IF retry ? 'min_period' THEN
         least_s := /*schema*/seconds_of(
             field || '.retry.min_period', retry -> 'min_period', 1, 316224000);
@@ -635,10 +722,11 @@ BEGIN
         retry_tail := ',"min_period":"PT' || trim_scale(least_s) || 'S","max_period":"PT'
             || trim_scale(most_s) || 'S"';
     END IF;
-    FOREACH item IN ARRAY ARRAY['scale', 'back_off'] LOOP
-        IF (retry ->> item)::numeric NOT BETWEEN 0 AND 1000000000 THEN
+    FOREACH item IN ARRAY ARRAY['scale', 'back_off', 'jitter'] LOOP
+        most := CASE WHEN item = 'jitter' THEN 1 ELSE 1000000000 END;
+        IF (retry ->> item)::numeric NOT BETWEEN 0 AND most THEN
             PERFORM /*schema*/refuse(
-                field || '.retry.' || item, 'must be between 0 and 1000000000', retry ->> item);
+                field || '.retry.' || item, 'must be between 0 and ' || most, retry ->> item);
         ELSIF retry ? item THEN
             retry_tail := retry_tail || format(',"%s":%s', item, retry -> item);
         END IF;
@@ -967,7 +1055,8 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION /*schema*/cancel(id text) RETURNS boolean
+-- `running`: the attempt under way is asked to end, too.
+CREATE FUNCTION /*schema*/cancel(id text, running boolean DEFAULT false) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -991,7 +1080,7 @@ BEGIN
         shard_id, id, guid, attempt_id, attempt_no, occurrence_no, began_at, outcome, owner
     )
     SELECT a.shard_id, a.id, a.guid, q.attempt_id, q.attempts, a.occurrence_no, q.began_at,
-           'superseded', q.owner
+           CASE WHEN cancel.running THEN 'cancelling' ELSE 'superseded' END, q.owner
     FROM /*schema*/scheduled_action AS a
     CROSS JOIN (
         SELECT p.attempt_id, p.attempts, p.began_at, p.owner
@@ -1077,7 +1166,7 @@ BEGIN
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION %1$I.schedule(text, jsonb, timestamptz, text, int, jsonb), '
         '%1$I.schedule_many(text, jsonb[], timestamptz[], text[], int, jsonb), '
-        '%1$I.cancel(text), %1$I.spec_json(text) TO %2$I', home, role_name);
+        '%1$I.cancel(text, boolean), %1$I.spec_json(text) TO %2$I', home, role_name);
 END
 $$;
 
@@ -1094,7 +1183,7 @@ REVOKE ALL ON FUNCTION
     /*schema*/spec_text(text, text, timestamptz, int, text, text),
     /*schema*/schedule(text, jsonb, timestamptz, text, int, jsonb), /*schema*/refuse_tasks(jsonb[]),
     /*schema*/schedule_many(text, jsonb[], timestamptz[], text[], int, jsonb),
-    /*schema*/cancel(text), /*schema*/grant_sql(name)
+    /*schema*/cancel(text, boolean), /*schema*/grant_sql(name)
 FROM PUBLIC;
 
 -- The last occurrence of an action whose SQL effect is committed, written by the effect's own

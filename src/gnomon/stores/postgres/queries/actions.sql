@@ -141,7 +141,7 @@ SELECT
     a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed, a.interrupted,
     a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures, a.last_attempt,
     a.scheduled_at, a.expires_at, q.scheduled_at AS due_at, q.attempts AS begun, q.running,
-    q.attempt_id, q.began_at, q.deadline_at, q.owner, a.keyed, a.queue, a.priority,
+    q.attempt_id, q.began_at, q.deadline_at, q.owner, q.need, a.reason, a.keyed, a.queue, a.priority,
     statement_timestamp() AS now
 FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
 CROSS JOIN LATERAL (
@@ -151,16 +151,26 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS a
 LEFT JOIN LATERAL (
-    SELECT p.scheduled_at, p.attempts, p.running, p.attempt_id, p.began_at, p.deadline_at, p.owner
+    SELECT
+        p.scheduled_at, p.attempts, p.running, p.attempt_id, p.began_at, p.deadline_at, p.owner,
+        p.need
     FROM /*schema*/processing_queue AS p
     WHERE p.guid = a.guid /*one-shard: AND p.shard_id = $3*/
     UNION ALL
-    SELECT i.reserved_until, 1, true, i.attempt_id, i.began_at, i.deadline_at, i.owner
+    SELECT i.reserved_until, 1, true, i.attempt_id, i.began_at, i.deadline_at, i.owner, ''
     FROM /*schema*/incoming_queue AS i
     WHERE i.shard_id = a.shard_id AND i.created_at = a.updated_at AND i.guid = a.guid
       AND i.attempt_id IS NOT NULL /*one-shard: AND i.shard_id = $3*/
     LIMIT 1
 ) AS q ON true;
+
+-- name: get_progress shard-local
+-- What running attempts reported. An attempt that ended leaves nothing, or what its id tells apart.
+-- $1 shards, $2 ids
+SELECT p.id, p.attempt_id, p.at, p.fraction, p.said
+FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
+JOIN /*schema*/attempt_progress AS p ON p.shard_id = u.shard_id AND p.id = u.id
+WHERE true /*one-shard: AND p.shard_id = $3*/;
 
 -- name: get_finished shard-local
 -- The latest visible finished generations of some ids; the columns of `Decoder.action_of`.
@@ -223,7 +233,7 @@ SET guid = $3::uuid, spec = $4::text, state = 'active', queue = $5::text, priori
     occurrence_at = $10::timestamptz, expires_at = $11::timestamptz, keyed = $12::boolean,
     updated_at = statement_timestamp(), occurrence_no = 1, attempts = 0, succeeded = 0,
     failed = 0, interrupted = 0, consecutive_failures = 0, consecutive_interruptions = 0,
-    occurrence_failures = 0, last_attempt = NULL, series = NULL
+    occurrence_failures = 0, last_attempt = NULL, series = NULL, reason = NULL
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
 
@@ -235,7 +245,7 @@ UPDATE /*schema*/scheduled_action AS a
 SET guid = $3::uuid, state = $4::text, scheduled_at = $5::timestamptz,
     occurrence_at = $6::timestamptz, expires_at = $7::timestamptz, occurrence_no = $8::bigint,
     occurrence_failures = $9::int, keyed = false, updated_at = statement_timestamp(),
-    series = coalesce(a.series, a.guid)
+    series = coalesce(a.series, a.guid), reason = NULL
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
 

@@ -20,6 +20,15 @@ SELECT set_config('lock_timeout', $1::text, true);
 -- Makes SQLAlchemy begin the caller's transaction, before we use its driver's connection directly.
 SELECT 1;
 
+-- name: find_installation global
+-- Whether a caller's connection leads to a database with such an installation. It never fails.
+-- $1 the table
+SELECT to_regclass($1::text) IS NOT NULL AS is_here;
+
+-- name: installation_id global
+-- Whether that is the store's own.
+SELECT i.id FROM /*schema*/installation AS i;
+
 -- name: notify global
 -- A hint, outside any data transaction: its commit lock is database-wide.
 -- $1 channel, $2 payload

@@ -17,6 +17,25 @@ CROSS JOIN LATERAL (
     FOR NO KEY UPDATE
 ) AS e;
 
+-- name: save_lock_free shard-local
+-- The same of those that nobody else has locked; of the others there is no row id.
+-- $1 shards, $2 keys
+SELECT u.place, e.row_id, e.epoch, e.version, e.lives
+FROM unnest($1::int[], $2::text[]) WITH ORDINALITY AS u (shard_id, entity_key, place)
+CROSS JOIN LATERAL (
+    SELECT n.ctid AS row_id
+    FROM /*schema*/entity AS n
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $3*/
+    LIMIT 1
+) AS o
+LEFT JOIN LATERAL (
+    SELECT n.ctid AS row_id, n.epoch, n.version, n.doc IS NOT NULL AS lives
+    FROM /*schema*/entity AS n
+    WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $3*/
+    LIMIT 1
+    FOR NO KEY UPDATE SKIP LOCKED
+) AS e ON true;
+
 -- name: write_create shard-local
 -- Entities whose key was never used; who was there first stays.
 -- $1 shards, $2 keys, $3 documents

@@ -162,6 +162,10 @@ USING old
 WHERE t.shard_id = old.shard_id AND t.attempt_id = old.attempt_id AND t.began_at = old.began_at
 RETURNING t.shard_id;
 
+-- name: purge_progress global
+-- $1 longer than any attempt lasts
+DELETE FROM /*schema*/attempt_progress AS p WHERE p.at < statement_timestamp() - $1::interval;
+
 -- name: purge_workers global
 -- Workers that died without leaving.
 -- $1 silent for
@@ -306,3 +310,52 @@ DELETE FROM /*schema*/audit_default AS e
 USING old
 WHERE e.shard_id = old.shard_id AND e.at = old.at AND e.guid = old.guid
 RETURNING e.shard_id;
+
+-- name: measure_size global
+SELECT pg_database_size(current_database()) AS bytes;
+
+-- name: measure_tables global
+-- $1 schema, $2 limit. By the statistics that the server keeps: no table is read. The partitions of a
+-- table count as one.
+SELECT
+    r.relname::text AS "table",
+    sum(pg_total_relation_size(c.oid))::bigint AS bytes,
+    sum(coalesce(s.n_live_tup, 0))::bigint AS rows,
+    sum(coalesce(s.n_dead_tup, 0))::bigint AS dead_rows,
+    max(greatest(s.last_vacuum, s.last_autovacuum)) AS cleaned_at
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_class AS r ON r.oid = coalesce(pg_partition_root(c.oid)::oid, c.oid)
+LEFT JOIN pg_stat_all_tables AS s ON s.relid = c.oid
+WHERE n.nspname = $1::text AND c.relkind = 'r'
+GROUP BY 1
+ORDER BY 2 DESC
+LIMIT $2::int;
+
+-- name: measure_holders global
+-- $1 limit. Whose snapshot is the oldest: vacuum removes nothing that it may still see. What other
+-- users' sessions do is only told to those who may read all statistics. Texts of statements are left
+-- out: they may hold secrets.
+SELECT h.kind, h.name, h.state, h.since, h.transactions
+FROM (
+    SELECT
+        'session' AS kind,
+        concat_ws(' ', a.pid, a.usename, nullif(a.application_name, ''), host(a.client_addr)) AS name,
+        coalesce(a.state, '') AS state, a.xact_start AS since,
+        greatest(age(a.backend_xmin), age(a.backend_xid))::bigint AS transactions
+    FROM pg_stat_activity AS a
+    WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+      AND coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL
+    UNION ALL
+    SELECT
+        'slot', s.slot_name, CASE WHEN s.active THEN 'active' ELSE 'inactive' END, NULL,
+        greatest(age(s.xmin), age(s.catalog_xmin))::bigint
+    FROM pg_replication_slots AS s
+    WHERE coalesce(s.xmin, s.catalog_xmin) IS NOT NULL
+    UNION ALL
+    SELECT 'prepared', p.gid, 'prepared', p.prepared, age(p.transaction)::bigint
+    FROM pg_prepared_xacts AS p
+    WHERE p.database = current_database()
+) AS h
+ORDER BY h.transactions DESC, h.since
+LIMIT $1::int;

@@ -41,12 +41,12 @@ FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid
 WHERE l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid /*one-shard: AND l.shard_id = $4*/;
 
 -- name: heartbeat_worker global
--- $1 worker, $2 owner, $3 the present, $4 how many shards it holds, $5 its process
-INSERT INTO /*schema*/worker (worker_id, owner, started_at, heartbeat_at, shards, process)
-VALUES ($1::uuid, $2::text, $3::timestamptz, $3::timestamptz, $4::int, $5::text)
+-- $1 worker, $2 owner, $3 the present, $4 how many shards it holds, $5 its process, $6 what it serves
+INSERT INTO /*schema*/worker (worker_id, owner, started_at, heartbeat_at, shards, process, offer)
+VALUES ($1::uuid, $2::text, $3::timestamptz, $3::timestamptz, $4::int, $5::text, $6::text)
 ON CONFLICT (worker_id) DO UPDATE
 SET heartbeat_at = excluded.heartbeat_at, owner = excluded.owner, shards = excluded.shards,
-    process = excluded.process;
+    process = excluded.process, offer = excluded.offer;
 
 -- name: heartbeat_alive global
 -- $1 alive_for
@@ -56,7 +56,8 @@ FROM /*schema*/worker AS w
 WHERE w.heartbeat_at > statement_timestamp() - $1::interval;
 
 -- name: list_workers global
-SELECT w.worker_id, w.owner, w.process, statement_timestamp() - w.heartbeat_at AS silent_for
+SELECT w.worker_id, w.owner, w.process, statement_timestamp() - w.heartbeat_at AS silent_for,
+       w.offer
 FROM /*schema*/worker AS w
 ORDER BY w.worker_id;
 

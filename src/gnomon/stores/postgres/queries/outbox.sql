@@ -59,7 +59,7 @@ GROUP BY f.sink;
 -- name: due_saves shard-local
 -- Bytes are known without reading what they are of.
 -- $1 shards, $2 lease guids, $3 limit, $4 limit per shard, $5 sink, $6 bytes: the row that reaches them is
--- the last
+-- the last, $7 entities to leave out
 SELECT
     t.shard_id, t.n, t.sink, t.entity_key, t.epoch, t.version, t.author, t.paths, t.doc,
     t.state_version, t.state_revision, t.state_type, t.state_body, t.key, t.attempts, t.at,
@@ -75,14 +75,14 @@ FROM (
         SELECT l.shard_id
         FROM /*schema*/shard_lock AS l
         WHERE l.shard_id = h.shard_id AND l.lease_guid = h.lease_guid
-          /*one-shard: AND l.shard_id = $7*/
+          /*one-shard: AND l.shard_id = $8*/
         LIMIT 1
     ) AS held
     CROSS JOIN LATERAL (
         SELECT n.*
         FROM /*schema*/stage_outbox AS n
         WHERE n.shard_id = h.shard_id AND n.sink = $5::text AND n.ready_at <= statement_timestamp()
-          /*one-shard: AND n.shard_id = $7*/
+          AND n.entity_key <> ALL ($7::text[]) /*one-shard: AND n.shard_id = $8*/
         ORDER BY n.ready_at, n.n
         LIMIT $4::int
     ) AS f

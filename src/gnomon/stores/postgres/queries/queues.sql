@@ -49,11 +49,13 @@ RETURNING q.stage;
 
 -- name: claim_lock shard-local
 -- Lock entities and their claimed rows, with what decides about them: whether the lease is still held,
--- and the state's version. If an entity was written while it was waited for (`moved`), these are of
--- the time before: then the caller asks again. Whoever changes a state counts a save, so that it shows.
+-- and the state's version. Of an entity that somebody else has locked (`is_locked`) nothing is waited for.
+-- If one was written just now (`moved`), these are of the time before: then the caller asks again. Whoever
+-- changes a state counts a save, so that it shows.
 -- $1 shards, $2 lease guids, $3 keys, $4 stages
 SELECT
     e.row_id AS entity_row, e.epoch, e.version, e.lives, e.row_id <> o.row_id AS moved,
+    o.row_id IS NOT NULL AND e.row_id IS NULL AS is_locked,
     l.held IS NOT NULL AS held, s.version AS state_version, q.row_id AS queue_row, q.seq, q.status,
     q.timer_at, q.attempts, statement_timestamp() AS now,
     EXISTS (SELECT 1 FROM /*schema*/stage AS n WHERE n.name = '') AS has_relay
@@ -70,7 +72,7 @@ LEFT JOIN LATERAL (
     FROM /*schema*/entity AS n
     WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
-    FOR NO KEY UPDATE
+    FOR NO KEY UPDATE SKIP LOCKED
 ) AS e ON true
 LEFT JOIN LATERAL (
     SELECT true AS held
@@ -90,7 +92,7 @@ LEFT JOIN LATERAL (
     SELECT n.ctid AS row_id, n.seq, n.status, n.timer_at, n.attempts
     FROM /*schema*/stage_queue AS n
     WHERE n.shard_id = u.shard_id AND n.entity_key = u.entity_key AND n.stage = u.stage
-      /*one-shard: AND n.shard_id = $5*/
+      AND e.row_id IS NOT NULL /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
     FOR UPDATE
 ) AS q ON true

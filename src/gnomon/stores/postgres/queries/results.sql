@@ -113,6 +113,21 @@ UPDATE /*schema*/processing_queue AS q
 SET swept = false
 WHERE q.guid = ANY ($1::uuid[]) /*one-shard: AND q.shard_id = $2*/;
 
+-- name: finish_hand_back shard-local
+-- The fence of attempts that were not made, for nobody served them here: the begin is taken back. The
+-- attempt id stays, to know a repeat by. The CASE keeps the planner from the index of running rows.
+-- $1 guids (sorted), $2 attempt ids, $3 scheduled_at, $4 needs
+UPDATE /*schema*/processing_queue AS q
+SET scheduled_at = coalesce(($3::timestamptz[])[width_bucket(q.guid, $1::uuid[])], 'infinity'),
+    need = coalesce(($4::text[])[width_bucket(q.guid, $1::uuid[])], ''), running = false,
+    attempts = q.attempts - 1
+WHERE q.guid = ANY ($1::uuid[])
+  AND CASE WHEN q.running THEN
+      q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
+  END
+  /*one-shard: AND q.shard_id = $5*/
+RETURNING q.attempt_id;
+
 -- name: settle_take shard-local
 -- The fence of a lapsed row that ends its action: everything that was read of it.
 -- $1 guids (sorted), $2 attempt ids (zero: not running), $3 scheduled_at as read
@@ -213,7 +228,8 @@ WHERE a.ctid = u.row_id AND a.guid IS NOT DISTINCT FROM u.guid /*one-shard: AND 
 RETURNING a.guid;
 
 -- name: log_attempt shard-local
--- Write attempts down. A row of an attempt that was swept or superseded gets its true end.
+-- Write attempts down. A row of an attempt that was swept, superseded or asked to end gets its true
+-- end; who was asked to end and did is not late.
 -- $1 shards, $2 ids, $3 guids, $4 attempt ids, $5 attempt numbers, $6 occurrence numbers,
 -- $7 began_at, $8 outcomes, $9 errors, $10 answers, $11 owners, $12 ended_at
 INSERT INTO /*schema*/attempt_log (
@@ -233,9 +249,13 @@ FROM unnest(
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $13*/
 ON CONFLICT (attempt_id, shard_id, began_at) DO UPDATE
-SET outcome = excluded.outcome, ended_at = excluded.ended_at, error = excluded.error,
+SET outcome = CASE
+        WHEN attempt_log.outcome = 'cancelling' AND excluded.outcome = 'late_cancelled'
+        THEN 'cancelled' ELSE excluded.outcome
+    END,
+    ended_at = excluded.ended_at, error = excluded.error,
     answer = excluded.answer, owner = excluded.owner
-WHERE attempt_log.outcome IN ('interrupted', 'superseded');
+WHERE attempt_log.outcome IN ('interrupted', 'superseded', 'cancelling');
 
 -- name: finish_held shard-local
 -- Of results that were not recorded, those that still can be: somebody holds their action. Who is in
@@ -292,7 +312,7 @@ CROSS JOIN LATERAL (
 
 -- name: finish_recorded shard-local
 -- Results that no fence let through: which of them had been recorded before? That the attempt was
--- swept or superseded is no result of its own, unless this one says the very same.
+-- swept, superseded or asked to end is no result of its own, unless this one says the very same.
 -- $1 guids, $2 attempt ids, $3 began_at, $4 outcomes, $5 shards, $6 ids
 SELECT u.attempt_id
 FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::int[], $6::text[])
@@ -300,7 +320,7 @@ FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::text[], $5::int[], $6
 WHERE EXISTS (
     SELECT 1 FROM /*schema*/attempt_log AS t
     WHERE t.attempt_id = u.attempt_id AND t.began_at = u.began_at
-      AND (t.outcome NOT IN ('interrupted', 'superseded') OR t.outcome = u.outcome)
+      AND (t.outcome NOT IN ('interrupted', 'superseded', 'cancelling') OR t.outcome = u.outcome)
       /*one-shard: AND t.shard_id = $7*/
 ) OR EXISTS (
     SELECT 1 FROM /*schema*/finished_action AS f

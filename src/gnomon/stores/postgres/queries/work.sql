@@ -73,7 +73,8 @@ GROUP BY m.shard_id, m.queue, m.priority;
 -- for each attempt begun (with an id); one for each shard looked at (without a queue): the last
 -- created_at and how many were taken; one for each lane that got rows: the earliest time, how many.
 -- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 queues, $6 room in each,
--- $7 batch, $8 owner, $9 grace, $10 window, $11 how far marks lag behind
+-- $7 batch, $8 owner, $9 grace, $10 window, $11 how far marks lag behind, $12 only what is due of
+-- the newest rows and may find room, not the oldest ones whatever they are
 WITH held AS (
     SELECT l.shard_id, least(u.mark, statement_timestamp() - $11::interval) AS mark
     FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
@@ -85,9 +86,23 @@ WITH held AS (
         SELECT n.ctid AS row_id, n.shard_id, n.created_at, n.guid, n.queue, n.scheduled_at
         FROM /*schema*/incoming_queue AS n
         WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.attempt_id IS NULL
+          AND NOT $12::boolean
         ORDER BY n.created_at, n.guid
         LIMIT $4::int
     ) AS oldest
+    UNION ALL
+    (SELECT newest.*
+    FROM held AS h
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id, n.shard_id, n.created_at, n.guid, n.queue, n.scheduled_at
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.attempt_id IS NULL
+          AND $12::boolean
+        ORDER BY n.created_at DESC, n.guid DESC
+        LIMIT $4::int
+    ) AS newest
+    WHERE newest.scheduled_at <= statement_timestamp() AND newest.queue = ANY ($5::text[])
+    LIMIT (SELECT sum(r.room) FROM unnest($6::int[]) AS r (room)))
 ), known AS MATERIALIZED (
     SELECT
         t.row_id, t.shard_id, t.created_at, g.attempts, a.id, a.spec, a.timeout_us, a.occurrence_no,
@@ -251,18 +266,33 @@ FOR SHARE;
 -- name: move_take shard-local
 -- First half of a move in one shard: what was taken, and the attempts of its action (NULL: the
 -- generation is gone, the row is dropped).
--- $1 shard, $2 mark, $3 limit, $4 how far marks lag behind, $5 least age
+-- $1 shard, $2 mark, $3 limit, $4 how far marks lag behind, $5 least age; $6 only what is due of the
+-- newest rows, not the oldest ones whatever they are: so many, of the queues $7; NULL: the oldest
 WITH taken AS (
     DELETE FROM /*schema*/incoming_queue AS i
     WHERE i.shard_id = $1::int AND (i.created_at, i.guid) IN (
-        SELECT n.created_at, n.guid
+        (SELECT n.created_at, n.guid
         FROM /*schema*/incoming_queue AS n
         WHERE n.shard_id = $1::int
           AND n.created_at >= least($2::timestamptz, statement_timestamp() - $4::interval)
           AND n.created_at <= CASE WHEN $5::interval IS NULL THEN 'infinity'
               ELSE statement_timestamp() - $5::interval END
+          AND $6::int IS NULL
         ORDER BY n.created_at, n.guid
-        LIMIT $3::int
+        LIMIT $3::int)
+        UNION ALL
+        (SELECT o.created_at, o.guid
+        FROM (
+            SELECT n.created_at, n.guid, n.scheduled_at, n.queue
+            FROM /*schema*/incoming_queue AS n
+            WHERE n.shard_id = $1::int
+              AND n.created_at >= least($2::timestamptz, statement_timestamp() - $4::interval)
+              AND $6::int IS NOT NULL
+            ORDER BY n.created_at DESC, n.guid DESC
+            LIMIT $3::int
+        ) AS o
+        WHERE o.scheduled_at <= statement_timestamp() AND o.queue = ANY ($7::text[])
+        LIMIT $6::int)
     )
     RETURNING i.shard_id, i.created_at, i.guid, i.queue, i.priority, i.scheduled_at
 )
@@ -293,21 +323,23 @@ RETURNING guid;
 -- Begin due rows of many lanes. The actions are held FOR SHARE, which orders this against replace,
 -- delete and pause: a row whose action is being changed is left for later, and one whose action has
 -- just been changed drops out when it is looked at again. Nothing waits for a lock here, and no more
--- than $13 rows of a lane are looked at in vain: what expired, is held by others or was left behind
--- may stand there by the million. Who finds a lane's head blocked asks for its newest rows ($12).
+-- than $14 rows of a lane are looked at in vain: what expired, is held by others or was left behind
+-- may stand there by the million. Who finds a lane's head blocked asks for its newest rows ($13).
 -- The result is in the order of the demands, then of time; columns of `Decoder.begun_of`.
--- $1 shards, $2 queues, $3 priorities, $4 lease guids (NULL: helper), $5 limits, $6 since,
--- $7 batch, $8 owner, $9 grace, $10 window, $11 silent, $12 newest first, $13 looked at in vain
+-- $1 shards, $2 queues, $3 priorities, $4 needs, $5 lease guids (NULL: helper), $6 limits, $7 since,
+-- $8 batch, $9 owner, $10 grace, $11 window, $12 silent, $13 newest first, $14 looked at in vain,
+-- $15 as guests, who do not mind the owner
 WITH picked AS (
     SELECT due.*
     FROM unnest(
-        $1::int[], $2::text[], $3::smallint[], $4::uuid[], $5::int[], $6::timestamptz[], $13::int[]
-    ) AS d (shard_id, queue, priority, lease_guid, rows_max, since, looked_at)
+        $1::int[], $2::text[], $3::smallint[], $4::text[], $5::uuid[], $6::int[], $7::timestamptz[],
+        $14::int[], $15::boolean[]
+    ) AS d (shard_id, queue, priority, need, lease_guid, rows_max, since, looked_at, is_guest)
     CROSS JOIN LATERAL (
         SELECT 1 FROM /*schema*/shard_lock AS l
         WHERE l.shard_id = d.shard_id AND CASE
             WHEN d.lease_guid IS NOT NULL THEN l.lease_guid = d.lease_guid
-            ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
+            ELSE d.is_guest OR l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $12::interval
         END
         LIMIT 1
     ) AS held
@@ -321,19 +353,19 @@ WITH picked AS (
             (SELECT q.ctid AS row_id, q.guid, q.scheduled_at AS due_at
             FROM /*schema*/processing_queue AS q
             WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
-              AND q.scheduled_at >= coalesce(d.since, '-infinity')
+              AND q.need = d.need AND q.scheduled_at >= coalesce(d.since, '-infinity')
               AND q.scheduled_at <= statement_timestamp()
-                  - CASE WHEN d.lease_guid IS NULL THEN interval '1 second' ELSE interval '0' END
-              AND NOT q.running AND NOT $12::boolean
+                  - CASE WHEN d.lease_guid IS NULL AND NOT d.is_guest THEN interval '1 second' ELSE interval '0' END
+              AND NOT q.running AND NOT $13::boolean
             ORDER BY q.scheduled_at
             LIMIT d.rows_max + d.looked_at)
             UNION ALL
             (SELECT q.ctid, q.guid, q.scheduled_at
             FROM /*schema*/processing_queue AS q
             WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
-              AND q.scheduled_at <= statement_timestamp()
-                  - CASE WHEN d.lease_guid IS NULL THEN interval '1 second' ELSE interval '0' END
-              AND NOT q.running AND $12::boolean
+              AND q.need = d.need AND q.scheduled_at <= statement_timestamp()
+                  - CASE WHEN d.lease_guid IS NULL AND NOT d.is_guest THEN interval '1 second' ELSE interval '0' END
+              AND NOT q.running AND $13::boolean
             ORDER BY q.scheduled_at DESC
             LIMIT d.rows_max + d.looked_at)
         ) AS head
@@ -355,24 +387,25 @@ WITH picked AS (
     ) AS due
 )
 UPDATE /*schema*/processing_queue AS q
-SET attempt_id = md5($7::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
+SET attempt_id = md5($8::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
     running = true, swept = false, began_at = statement_timestamp(),
     deadline_at = statement_timestamp() + p.timeout_us * interval '1 microsecond',
     scheduled_at = statement_timestamp()
-        + least(p.timeout_us * interval '1 microsecond', $10::interval) + $9::interval,
-    owner = $8::text
+        + least(p.timeout_us * interval '1 microsecond', $11::interval) + $10::interval,
+    owner = $9::text
 FROM picked AS p
 WHERE q.ctid = p.row_id
 RETURNING
     q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
     q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
     p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
-    p.last_attempt, q.queue, q.priority, p.series;
+    p.last_attempt, q.queue, q.priority, p.series, q.need;
 
 -- name: begin_lane shard-local
 -- The same for one lane.
--- $1 shard, $2 queue, $3 priority, $4 lease guid (NULL: helper), $5 limit, $6 since,
--- $7 batch, $8 owner, $9 grace, $10 window, $11 silent, $12 newest first, $13 looked at in vain
+-- $1 shard, $2 queue, $3 priority, $4 need, $5 lease guid (NULL: helper), $6 limit, $7 since,
+-- $8 batch, $9 owner, $10 grace, $11 window, $12 silent, $13 newest first, $14 looked at in vain,
+-- $15 as a guest
 WITH picked AS (
     SELECT
         head.row_id, head.due_at, a.id, a.spec, a.timeout_us,
@@ -380,27 +413,27 @@ WITH picked AS (
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
         a.last_attempt, a.series, statement_timestamp() AS began_at,
         statement_timestamp() + a.timeout_us * interval '1 microsecond' AS deadline_at,
-        statement_timestamp() + least(a.timeout_us * interval '1 microsecond', $10::interval)
-            + $9::interval AS reserved_until
+        statement_timestamp() + least(a.timeout_us * interval '1 microsecond', $11::interval)
+            + $10::interval AS reserved_until
     FROM (
         (SELECT q.ctid AS row_id, q.guid, q.scheduled_at AS due_at
         FROM /*schema*/processing_queue AS q
         WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
-          AND q.scheduled_at >= coalesce($6::timestamptz, '-infinity')
+          AND q.need = $4::text AND q.scheduled_at >= coalesce($7::timestamptz, '-infinity')
           AND q.scheduled_at <= statement_timestamp()
-              - CASE WHEN $4::uuid IS NULL THEN interval '1 second' ELSE interval '0' END
-          AND NOT q.running AND NOT $12::boolean
+              - CASE WHEN $5::uuid IS NULL AND NOT $15::boolean THEN interval '1 second' ELSE interval '0' END
+          AND NOT q.running AND NOT $13::boolean
         ORDER BY q.scheduled_at
-        LIMIT $5::int + $13::int)
+        LIMIT $6::int + $14::int)
         UNION ALL
         (SELECT q.ctid, q.guid, q.scheduled_at
         FROM /*schema*/processing_queue AS q
         WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
-          AND q.scheduled_at <= statement_timestamp()
-              - CASE WHEN $4::uuid IS NULL THEN interval '1 second' ELSE interval '0' END
-          AND NOT q.running AND $12::boolean
+          AND q.need = $4::text AND q.scheduled_at <= statement_timestamp()
+              - CASE WHEN $5::uuid IS NULL AND NOT $15::boolean THEN interval '1 second' ELSE interval '0' END
+          AND NOT q.running AND $13::boolean
         ORDER BY q.scheduled_at DESC
-        LIMIT $5::int + $13::int)
+        LIMIT $6::int + $14::int)
     ) AS head
     CROSS JOIN LATERAL (
         SELECT s.*
@@ -420,38 +453,38 @@ WITH picked AS (
     WHERE EXISTS (
         SELECT 1 FROM /*schema*/shard_lock AS l
         WHERE l.shard_id = $1::int AND CASE
-            WHEN $4::uuid IS NOT NULL THEN l.lease_guid = $4::uuid
-            ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $11::interval
+            WHEN $5::uuid IS NOT NULL THEN l.lease_guid = $5::uuid
+            ELSE $15::boolean OR l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $12::interval
         END
         OFFSET 0
     )
-    LIMIT $5::int
+    LIMIT $6::int
 )
 UPDATE /*schema*/processing_queue AS q
-SET attempt_id = md5($7::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
+SET attempt_id = md5($8::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
     running = true, swept = false, began_at = p.began_at, deadline_at = p.deadline_at,
-    scheduled_at = p.reserved_until, owner = $8::text
+    scheduled_at = p.reserved_until, owner = $9::text
 FROM picked AS p
 WHERE q.ctid = p.row_id /*one-shard: AND q.shard_id = $1*/
 RETURNING
     q.shard_id, p.id, q.guid, q.attempt_id, p.spec, p.due_at, q.began_at, q.deadline_at,
     q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
     p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
-    p.last_attempt, q.queue, q.priority, p.series;
+    p.last_attempt, q.queue, q.priority, p.series, q.need;
 
 -- name: begin_next_due many-shards
 -- The earliest row of each lane, running or not; if it was due a moment ago, also the earliest one
 -- that was not.
--- $1 shards, $2 queues, $3 priorities, $4 since, $5 the moment
+-- $1 shards, $2 queues, $3 priorities, $4 needs, $5 since, $6 the moment
 SELECT first.scheduled_at AS first_at, behind.scheduled_at AS behind_at,
        statement_timestamp() AS now
-FROM unnest($1::int[], $2::text[], $3::smallint[], $4::timestamptz[])
-    WITH ORDINALITY AS d (shard_id, queue, priority, since, place)
+FROM unnest($1::int[], $2::text[], $3::smallint[], $4::text[], $5::timestamptz[])
+    WITH ORDINALITY AS d (shard_id, queue, priority, need, since, place)
 LEFT JOIN LATERAL (
     SELECT q.scheduled_at
     FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
-      AND q.scheduled_at >= coalesce(d.since, '-infinity')
+      AND q.need = d.need AND q.scheduled_at >= coalesce(d.since, '-infinity')
     ORDER BY q.scheduled_at
     LIMIT 1
 ) AS first ON true
@@ -459,8 +492,8 @@ LEFT JOIN LATERAL (
     SELECT q.scheduled_at
     FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
-      AND q.scheduled_at > statement_timestamp() - $5::interval
-      AND first.scheduled_at <= statement_timestamp() - $5::interval
+      AND q.need = d.need AND q.scheduled_at > statement_timestamp() - $6::interval
+      AND first.scheduled_at <= statement_timestamp() - $6::interval
     ORDER BY q.scheduled_at
     LIMIT 1
 ) AS behind ON true
@@ -468,49 +501,49 @@ ORDER BY d.place;
 
 -- name: begin_next_due_lane shard-local
 -- The same for one lane.
--- $1 shard, $2 queue, $3 priority, $4 since, $5 the moment
+-- $1 shard, $2 queue, $3 priority, $4 need, $5 since, $6 the moment
 SELECT first.scheduled_at AS first_at, (
     SELECT min(q.scheduled_at)
     FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
-      AND q.scheduled_at > statement_timestamp() - $5::interval
-      AND first.scheduled_at <= statement_timestamp() - $5::interval
+      AND q.need = $4::text AND q.scheduled_at > statement_timestamp() - $6::interval
+      AND first.scheduled_at <= statement_timestamp() - $6::interval
 ) AS behind_at, statement_timestamp() AS now
 FROM (
     SELECT min(q.scheduled_at) AS scheduled_at
     FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
-      AND q.scheduled_at >= coalesce($4::timestamptz, '-infinity')
+      AND q.need = $4::text AND q.scheduled_at >= coalesce($5::timestamptz, '-infinity')
 ) AS first;
 
 -- name: begin_reached many-shards
 -- Where the next look into a lane goes on, if more due rows stand there than were looked at.
--- $1 shards, $2 queues, $3 priorities, $4 since, $5 rows looked at
+-- $1 shards, $2 queues, $3 priorities, $4 needs, $5 since, $6 rows looked at
 SELECT (
     SELECT q.scheduled_at
     FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
-      AND q.scheduled_at >= coalesce(d.since, '-infinity')
+      AND q.need = d.need AND q.scheduled_at >= coalesce(d.since, '-infinity')
       AND q.scheduled_at <= statement_timestamp() AND NOT q.running
     ORDER BY q.scheduled_at
     OFFSET d.looked_at
     LIMIT 1
 ) AS reached_at
-FROM unnest($1::int[], $2::text[], $3::smallint[], $4::timestamptz[], $5::int[])
-    WITH ORDINALITY AS d (shard_id, queue, priority, since, looked_at, place)
+FROM unnest($1::int[], $2::text[], $3::smallint[], $4::text[], $5::timestamptz[], $6::int[])
+    WITH ORDINALITY AS d (shard_id, queue, priority, need, since, looked_at, place)
 ORDER BY d.place;
 
 -- name: begin_reached_lane shard-local
 -- The same for one lane.
--- $1 shard, $2 queue, $3 priority, $4 since, $5 rows looked at
+-- $1 shard, $2 queue, $3 priority, $4 need, $5 since, $6 rows looked at
 SELECT (
     SELECT q.scheduled_at
     FROM /*schema*/processing_queue AS q
     WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
-      AND q.scheduled_at >= coalesce($4::timestamptz, '-infinity')
+      AND q.need = $4::text AND q.scheduled_at >= coalesce($5::timestamptz, '-infinity')
       AND q.scheduled_at <= statement_timestamp() AND NOT q.running
     ORDER BY q.scheduled_at
-    OFFSET $5::int
+    OFFSET $6::int
     LIMIT 1
 ) AS reached_at;
 
@@ -521,12 +554,12 @@ SELECT
     q.shard_id, a.id, q.guid, q.attempt_id, a.spec, q.began_at AS due_at, q.began_at,
     q.deadline_at, q.attempts, a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed,
     a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-    a.last_attempt, q.queue, q.priority, a.series
+    a.last_attempt, q.queue, q.priority, a.series, q.need
 FROM unnest($1::int[]) AS h (shard_id)
 CROSS JOIN LATERAL (
     (
         SELECT r.shard_id, r.guid, r.attempt_id, r.began_at, r.deadline_at, r.attempts, r.queue,
-               r.priority
+               r.priority, r.need
         FROM /*schema*/processing_queue AS r
         WHERE r.shard_id = h.shard_id AND r.running
           AND r.attempt_id = md5($2::uuid::text || r.guid::text)::uuid
@@ -534,7 +567,7 @@ CROSS JOIN LATERAL (
         ORDER BY r.scheduled_at
     )
     UNION ALL
-    SELECT i.shard_id, i.guid, i.attempt_id, i.began_at, i.deadline_at, 1, i.queue, i.priority
+    SELECT i.shard_id, i.guid, i.attempt_id, i.began_at, i.deadline_at, 1, i.queue, i.priority, ''
     FROM /*schema*/incoming_queue AS i
     WHERE i.shard_id = h.shard_id AND i.attempt_id IS NOT NULL
       AND i.attempt_id = md5($2::uuid::text || i.guid::text)::uuid
@@ -585,32 +618,113 @@ WITH mine AS MATERIALIZED (
 )
 SELECT m.attempt_id FROM mine AS m;
 
+-- name: list_cancelling shard-local
+-- Attempts of a worker that were asked to end, by an index in which there is next to nothing; the
+-- time leaves out the partitions that are older than all that the worker has in hand.
+-- $1 owner, $2 since
+SELECT t.attempt_id
+FROM /*schema*/attempt_log AS t
+WHERE t.outcome = 'cancelling' AND t.owner = $1::text AND t.began_at >= $2::timestamptz
+  /*one-shard: AND t.shard_id = $3*/;
+
 -- name: list_lanes shard-local
 -- Every lane of some shards and its earliest time, by leaping from lane to lane in the index.
 -- $1 shards
 WITH RECURSIVE lane AS (
-    SELECT h.shard_id, f.queue, f.priority, f.scheduled_at
+    SELECT h.shard_id, f.queue, f.priority, f.need, f.scheduled_at
     FROM unnest($1::int[]) AS h (shard_id)
     CROSS JOIN LATERAL (
-        SELECT q.queue, q.priority, q.scheduled_at
+        SELECT q.queue, q.priority, q.need, q.scheduled_at
         FROM /*schema*/processing_queue AS q
         WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $2*/
-        ORDER BY q.queue, q.priority, q.scheduled_at
+        ORDER BY q.queue, q.priority, q.need, q.scheduled_at
         LIMIT 1
     ) AS f
     UNION ALL
-    SELECT p.shard_id, n.queue, n.priority, n.scheduled_at
+    SELECT p.shard_id, n.queue, n.priority, n.need, n.scheduled_at
     FROM lane AS p
     CROSS JOIN LATERAL (
-        SELECT q.queue, q.priority, q.scheduled_at
+        SELECT q.queue, q.priority, q.need, q.scheduled_at
         FROM /*schema*/processing_queue AS q
-        WHERE q.shard_id = p.shard_id AND (q.queue, q.priority) > (p.queue, p.priority)
+        WHERE q.shard_id = p.shard_id AND (q.queue, q.priority, q.need) > (p.queue, p.priority, p.need)
           /*one-shard: AND q.shard_id = $2*/
-        ORDER BY q.queue, q.priority, q.scheduled_at
+        ORDER BY q.queue, q.priority, q.need, q.scheduled_at
         LIMIT 1
     ) AS n
 )
-SELECT l.shard_id, l.queue, l.priority, l.scheduled_at FROM lane AS l;
+SELECT l.shard_id, l.queue, l.priority, l.need, l.scheduled_at FROM lane AS l;
+
+-- name: list_needs shard-local
+-- The needs that rows have, in order, by leaping from one to the next in their small index.
+-- $1 limit
+WITH RECURSIVE present AS (
+    (
+        SELECT q.need
+        FROM /*schema*/processing_queue AS q
+        WHERE q.need <> '' AND q.need > '' /*one-shard: AND q.shard_id = $2*/
+        ORDER BY q.need, q.shard_id, q.queue, q.priority, q.scheduled_at
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT n.need
+    FROM present AS p
+    CROSS JOIN LATERAL (
+        SELECT q.need
+        FROM /*schema*/processing_queue AS q
+        WHERE q.need <> '' AND q.need > p.need /*one-shard: AND q.shard_id = $2*/
+        ORDER BY q.need, q.shard_id, q.queue, q.priority, q.scheduled_at
+        LIMIT 1
+    ) AS n
+)
+SELECT p.need FROM present AS p LIMIT $1::int;
+
+-- name: list_need_lanes shard-local
+-- Every lane with one of some needs and its earliest time, in the same way.
+-- $1 needs
+WITH RECURSIVE lane AS (
+    SELECT f.need, f.shard_id, f.queue, f.priority, f.scheduled_at
+    FROM unnest($1::text[]) AS u (need)
+    CROSS JOIN LATERAL (
+        SELECT q.need, q.shard_id, q.queue, q.priority, q.scheduled_at
+        FROM /*schema*/processing_queue AS q
+        WHERE q.need <> '' AND q.need = u.need /*one-shard: AND q.shard_id = $2*/
+        ORDER BY q.need, q.shard_id, q.queue, q.priority, q.scheduled_at
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT n.need, n.shard_id, n.queue, n.priority, n.scheduled_at
+    FROM lane AS p
+    CROSS JOIN LATERAL (
+        SELECT q.need, q.shard_id, q.queue, q.priority, q.scheduled_at
+        FROM /*schema*/processing_queue AS q
+        WHERE q.need <> '' AND q.need = p.need
+          AND (q.shard_id, q.queue, q.priority) > (p.shard_id, p.queue, p.priority)
+          /*one-shard: AND q.shard_id = $2*/
+        ORDER BY q.need, q.shard_id, q.queue, q.priority, q.scheduled_at
+        LIMIT 1
+    ) AS n
+)
+SELECT l.need, l.shard_id, l.queue, l.priority, l.scheduled_at FROM lane AS l;
+
+-- name: count_due shard-local
+-- Rows of some lanes that are due and do not run, counted up to a number.
+-- $1 shards, $2 queues, $3 priorities, $4 needs, $5 count
+SELECT count(*) AS count
+FROM (
+    SELECT 1
+    FROM unnest($1::int[], $2::text[], $3::smallint[], $4::text[])
+        AS d (shard_id, queue, priority, need)
+    CROSS JOIN LATERAL (
+        SELECT 1
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
+          AND q.need = d.need AND q.scheduled_at <= statement_timestamp() AND NOT q.running
+          /*one-shard: AND q.shard_id = $6*/
+        ORDER BY q.scheduled_at
+        LIMIT $5::int
+    ) AS r
+    LIMIT $5::int
+) AS few;
 
 -- name: poll many-shards
 -- Which transactions are in progress, and which shards have incoming rows behind their mark: one
@@ -745,24 +859,24 @@ LIMIT $2::int;
 -- backlog the others come later, as the head moves on.
 -- $1 shards, $2 limit, $3 rows to look at in a lane
 WITH RECURSIVE lane AS (
-    SELECT h.shard_id, f.queue, f.priority
+    SELECT h.shard_id, f.queue, f.priority, f.need
     FROM unnest($1::int[]) AS h (shard_id)
     CROSS JOIN LATERAL (
-        SELECT q.queue, q.priority
+        SELECT q.queue, q.priority, q.need
         FROM /*schema*/processing_queue AS q
         WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $4*/
-        ORDER BY q.queue, q.priority
+        ORDER BY q.queue, q.priority, q.need
         LIMIT 1
     ) AS f
     UNION ALL
-    SELECT p.shard_id, n.queue, n.priority
+    SELECT p.shard_id, n.queue, n.priority, n.need
     FROM lane AS p
     CROSS JOIN LATERAL (
-        SELECT q.queue, q.priority
+        SELECT q.queue, q.priority, q.need
         FROM /*schema*/processing_queue AS q
-        WHERE q.shard_id = p.shard_id AND (q.queue, q.priority) > (p.queue, p.priority)
+        WHERE q.shard_id = p.shard_id AND (q.queue, q.priority, q.need) > (p.queue, p.priority, p.need)
           /*one-shard: AND q.shard_id = $4*/
-        ORDER BY q.queue, q.priority
+        ORDER BY q.queue, q.priority, q.need
         LIMIT 1
     ) AS n
 ), stale AS (
@@ -785,6 +899,7 @@ WITH RECURSIVE lane AS (
             SELECT q.guid, q.ctid AS row_id
             FROM /*schema*/processing_queue AS q
             WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
+              AND q.need = l.need
               AND q.scheduled_at <= statement_timestamp() AND NOT q.running
               /*one-shard: AND q.shard_id = $4*/
             ORDER BY q.scheduled_at

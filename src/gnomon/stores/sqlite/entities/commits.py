@@ -12,6 +12,7 @@ from gnomon.contracts.store.queues import (
     CommitResult,
     Enqueue,
     ReturnedClaim,
+    ReturnedKind,
     RowStatus,
     Unchanged,
 )
@@ -45,11 +46,15 @@ class SqliteCommits(EntityVerbs):
         return answers
 
     @write
-    def give_back(self, connection: Connection, claims: Sequence[ReturnedClaim]) -> Sequence[bool]:
+    def give_back(
+        self, connection: Connection, claims: Sequence[ReturnedClaim]
+    ) -> Sequence[ReturnedKind]:
         leases = GoodLeases(connection)
         now_us = self._now_us()
         return [
-            leases.holds(row.shard, row.lease_guid) and _give_back(connection, row, now_us)
+            ReturnedKind.WRITTEN
+            if leases.holds(row.shard, row.lease_guid) and _give_back(connection, row, now_us)
+            else ReturnedKind.STALE
             for row in claims
         ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -57,10 +57,18 @@ class SqliteOutbox(EntityVerbs):
 
     @read
     def due_saves(
-        self, connection: Connection, holdings: Sequence[HeldShard], sink: str, *, limit: int
+        self,
+        connection: Connection,
+        holdings: Sequence[HeldShard],
+        sink: str,
+        *,
+        limit: int,
+        skip: Collection[str] = (),
     ) -> Sequence[OutboxRow]:
         shards, now = held_shards(connection, holdings), self._now_us()
-        rows = first_of(connection, "due_saves", shards, limit=limit, sink=sink, now=now)
+        rows = first_of(
+            connection, "due_saves", shards, limit=limit, skip=skip, place=2, sink=sink, now=now
+        )
         return _load(connection, sink, [(entity_key, n) for _, n, entity_key in rows])
 
     @write
@@ -76,18 +84,20 @@ class SqliteOutbox(EntityVerbs):
         delay: timedelta,
         error: str,
         counts: bool,
-    ) -> None:
+    ) -> frozenset[str]:
         ready_at = self._now_us() + duration_us(delay)
         for row in rows:
             values = _key(row) | {"ready_at": ready_at, "error": error, "counts": int(counts)}
             if connection.execute(SQL["put_off_count"], values).rowcount:
                 connection.execute(SQL["put_off"], values)
+        return frozenset()
 
     @write
-    def quarantine(self, connection: Connection, row: OutboxRow, *, error: str) -> None:
+    def quarantine(self, connection: Connection, row: OutboxRow, *, error: str) -> bool:
         values = _key(row) | {"error": error, "counts": 1}
         if connection.execute(SQL["put_off_count"], values).rowcount:
             connection.execute(SQL["quarantine"], values)
+        return True
 
     @browse
     def backlog(self, connection: Connection) -> Sequence[SinkBacklog]:

@@ -157,13 +157,14 @@ def first_of(
     *,
     limit: int,
     skip: Iterable[str] = (),
+    place: int = 1,
     until: int | None = None,
     **parameters: object,
 ) -> list[tuple[Any, ...]]:
     """The first rows of all shards together, in the order of a query that is ordered within each.
 
-    Cursors are lazy: of each shard no more is read than one row beyond what is taken. The second
-    column is the entity, for `skip`; the first that is later than `until` is the last.
+    Cursors are lazy: of each shard no more is read than one row beyond what is taken. At `place` is
+    the entity, for `skip`; the first that is later than `until` is the last.
     """
     skipped = frozenset(skip)
     cursors = [connection.execute(SQL[query], {**parameters, "shard": shard}) for shard in shards]
@@ -171,7 +172,7 @@ def first_of(
     for row in merge(*cursors):
         if len(rows) >= limit:
             break
-        if row[1] not in skipped:
+        if not skipped or row[place] not in skipped:
             rows.append(row)
             if until is not None and row[0] > until:
                 break

@@ -48,6 +48,7 @@ CREATE TABLE scheduled_action (
     occurrence_failures INTEGER NOT NULL DEFAULT 0,
     creator TEXT,
     series BLOB, -- the first guid, if pause, resume or run now changed it
+    reason TEXT, -- why it is paused, if Gnomon did that
     last_attempt TEXT,
     spec TEXT NOT NULL,
     CONSTRAINT scheduled_action_values_check CHECK (
@@ -68,6 +69,13 @@ WHERE creator IS NOT NULL;
 
 CREATE INDEX scheduled_action_expiry_idx ON scheduled_action (shard_id, expires_at)
 WHERE expires_at IS NOT NULL;
+
+-- What fails and is tried again, for who looks for it.
+CREATE INDEX scheduled_action_failing_idx ON scheduled_action (id) WHERE occurrence_failures > 0;
+
+-- What comes again, for who looks ahead.
+CREATE INDEX scheduled_action_recurring_idx ON scheduled_action (id)
+WHERE instr(spec, '"policy":{') > 0;
 
 CREATE TABLE incoming_queue (
     shard_id INTEGER NOT NULL,
@@ -92,6 +100,7 @@ CREATE TABLE processing_queue (
     began_at INTEGER,
     deadline_at INTEGER,
     owner TEXT,
+    need TEXT NOT NULL DEFAULT '', -- of a row that was handed back
     PRIMARY KEY (guid),
     CONSTRAINT processing_queue_values_check CHECK (
         length(guid) = 16
@@ -103,7 +112,11 @@ CREATE TABLE processing_queue (
 ) WITHOUT ROWID, STRICT;
 
 CREATE INDEX processing_queue_lane_idx
-ON processing_queue (shard_id, queue, priority, scheduled_at);
+ON processing_queue (shard_id, queue, priority, need, scheduled_at);
+
+-- What was handed back, for those who serve it. Most often there is none.
+CREATE INDEX processing_queue_need_idx
+ON processing_queue (need, shard_id, queue, priority, scheduled_at) WHERE need <> '';
 
 -- What runs past its reservation is found here, even behind a backlog in its lane.
 CREATE INDEX processing_queue_running_idx ON processing_queue (shard_id, scheduled_at)
@@ -119,7 +132,7 @@ SELECT
     a.succeeded, a.failed, a.interrupted,
     a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, a.spec, a.queue, a.priority,
-    q.running, q.attempt_id, q.began_at, q.deadline_at, q.owner
+    q.running, q.attempt_id, q.began_at, q.deadline_at, q.owner, q.need, a.reason
 FROM scheduled_action AS a
 LEFT JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid;
 
@@ -164,6 +177,9 @@ CREATE TABLE finished_action (
 
 CREATE INDEX finished_action_purge_idx ON finished_action (purge_at, state);
 
+-- For the figures: few are dead, and they are counted by queue.
+CREATE INDEX finished_action_dead_idx ON finished_action (queue, purge_at) WHERE state = 'dead';
+
 CREATE TABLE attempt_log (
     shard_id INTEGER NOT NULL,
     id TEXT NOT NULL,
@@ -187,6 +203,9 @@ CREATE TABLE attempt_log (
 
 CREATE INDEX attempt_log_id_idx ON attempt_log (id, began_at);
 
+-- Attempts that were asked to end, for the workers that make them.
+CREATE INDEX attempt_log_cancelling_idx ON attempt_log (owner, began_at) WHERE outcome = 'cancelling';
+
 CREATE TABLE shard_lock (
     shard_id INTEGER NOT NULL PRIMARY KEY,
     lease_guid BLOB,
@@ -203,7 +222,8 @@ CREATE TABLE worker (
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
     shards INTEGER NOT NULL,
-    process TEXT -- by which others can prove that it ended
+    process TEXT, -- by which others can prove that it ended
+    offer TEXT NOT NULL DEFAULT '' -- queues and needs, if there is something to say
 ) WITHOUT ROWID, STRICT;
 
 -- What may happen at once and how often.
@@ -234,6 +254,58 @@ CREATE TABLE limit_grant (
     since INTEGER NOT NULL,
     asked_at INTEGER NOT NULL,
     PRIMARY KEY (kind, name, worker_id)
+) WITHOUT ROWID, STRICT;
+
+-- What was counted of attempts: by minute, later by hour. `span` is in seconds, 0 while the row is one
+-- worker's count of a minute. `counts` is an array in JSON, see `gnomon.model.history`.
+CREATE TABLE history (
+    queue TEXT NOT NULL,
+    at INTEGER NOT NULL CONSTRAINT history_at_check
+        CHECK (at BETWEEN -62135596800000000 AND 253402300799999999),
+    span INTEGER NOT NULL,
+    worker_id BLOB NOT NULL,
+    counts TEXT NOT NULL,
+    PRIMARY KEY (queue, at, span, worker_id)
+) WITHOUT ROWID, STRICT;
+
+CREATE INDEX history_span_idx ON history (span, at);
+
+-- Which set of actions a program declares at present.
+CREATE TABLE program (
+    name TEXT NOT NULL PRIMARY KEY,
+    set_no INTEGER NOT NULL,
+    fingerprint TEXT NOT NULL,
+    known TEXT NOT NULL, -- fingerprints of its sets, the latest last
+    seen_at INTEGER NOT NULL,
+    CONSTRAINT program_values_check CHECK (
+        seen_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
+
+-- What is known of the actions that programs declared. One row each, also when it has ended.
+CREATE TABLE declared_action (
+    id TEXT NOT NULL PRIMARY KEY,
+    program TEXT NOT NULL,
+    set_no INTEGER NOT NULL,
+    fingerprint TEXT NOT NULL,
+    is_removed INTEGER NOT NULL,
+    paused_as BLOB, -- the generation that the removal paused
+    CONSTRAINT declared_action_values_check CHECK (length(paused_as) = 16)
+) WITHOUT ROWID, STRICT;
+
+CREATE INDEX declared_action_program_idx ON declared_action (program);
+
+-- How far running attempts are, as their functions say. Whoever reports nothing is not in it.
+CREATE TABLE attempt_progress (
+    id TEXT NOT NULL PRIMARY KEY,
+    attempt_id BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    fraction REAL NOT NULL,
+    said TEXT NOT NULL,
+    CONSTRAINT attempt_progress_values_check CHECK (
+        length(attempt_id) = 16
+        AND at BETWEEN -62135596800000000 AND 253402300799999999
+    )
 ) WITHOUT ROWID, STRICT;
 
 -- Who may call. Rows are never removed: a server that needs tokens must not forget that it does.

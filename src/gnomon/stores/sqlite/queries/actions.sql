@@ -57,7 +57,7 @@ UPDATE scheduled_action SET
     scheduled_at = :scheduled_at, occurrence_no = 1, occurrence_at = :occurrence_at,
     expires_at = :expires_at, attempts = 0, succeeded = 0, failed = 0, interrupted = 0,
     consecutive_failures = 0, consecutive_interruptions = 0, occurrence_failures = 0,
-    last_attempt = NULL, series = NULL, spec = :spec
+    last_attempt = NULL, series = NULL, reason = NULL, spec = :spec
 WHERE id = :id;
 
 -- name: delete
@@ -66,13 +66,14 @@ DELETE FROM scheduled_action WHERE id = :id;
 -- name: pause
 UPDATE scheduled_action SET
     guid = :guid, state = 'paused', keyed = 0, updated_at = :now, scheduled_at = NULL,
-    series = coalesce(series, guid)
+    series = coalesce(series, guid), reason = NULL
 WHERE id = :id;
 
 -- name: resume
 UPDATE scheduled_action SET
     guid = :guid, state = 'active', keyed = 0, updated_at = :now, scheduled_at = :scheduled_at,
-    occurrence_at = :occurrence_at, expires_at = :expires_at, series = coalesce(series, guid)
+    occurrence_at = :occurrence_at, expires_at = :expires_at, series = coalesce(series, guid),
+    reason = NULL
 WHERE id = :id;
 
 -- name: run_now
@@ -112,7 +113,7 @@ INSERT INTO attempt_log (
 )
 SELECT
     a.shard_id, a.id, a.guid, q.attempt_id, q.attempts, a.occurrence_no, q.began_at,
-    'superseded', q.owner
+    :outcome, q.owner
 FROM scheduled_action AS a
 JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
 WHERE a.id = :id AND q.running = 1
@@ -132,6 +133,10 @@ UPDATE finished_action SET keyed = keyed WHERE id = :id AND guid = :guid;
 
 -- name: get_live
 SELECT * FROM live_action WHERE id = :id;
+
+-- name: get_progress
+-- What a running attempt reported. An attempt that ended leaves nothing, or what its id tells apart.
+SELECT at, fraction, said FROM attempt_progress WHERE id = :id AND attempt_id = :attempt_id;
 
 -- name: get_finished
 SELECT

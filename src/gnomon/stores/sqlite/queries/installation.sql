@@ -110,6 +110,9 @@ WHERE began_at < :logged_before AND rowid IN (
     SELECT rowid FROM attempt_log ORDER BY rowid LIMIT :limit
 );
 
+-- name: purge_progress
+DELETE FROM attempt_progress WHERE at < :reported_before;
+
 -- name: purge_workers
 DELETE FROM worker WHERE heartbeat_at < :silent_since;
 
@@ -135,3 +138,7 @@ WHERE e.doc IS NULL OR e.epoch <> f.epoch;
 SELECT 'entity_time', entity_key, status || ' for ' || stage || ' without a time'
 FROM stage_queue
 WHERE (status = 'ready' AND ready_at IS NULL) OR (status = 'sleeping' AND timer_at IS NULL);
+
+-- name: measure_pages
+SELECT c.page_count, s.page_size, f.freelist_count
+FROM pragma_page_count AS c, pragma_page_size AS s, pragma_freelist_count AS f;

@@ -24,9 +24,10 @@ UPDATE shard_lock SET
 WHERE shard_id = :shard AND lease_guid = :lease_guid;
 
 -- name: heartbeat_worker
-INSERT INTO worker (worker_id, owner, process, started_at, heartbeat_at, shards)
-VALUES (:worker, :owner, :process, :now, :now, :shards)
-ON CONFLICT (worker_id) DO UPDATE SET heartbeat_at = :now, shards = :shards, process = :process;
+INSERT INTO worker (worker_id, owner, process, started_at, heartbeat_at, shards, offer)
+VALUES (:worker, :owner, :process, :now, :now, :shards, :offer)
+ON CONFLICT (worker_id) DO UPDATE SET
+    heartbeat_at = :now, shards = :shards, process = :process, offer = :offer;
 
 -- name: heartbeat_alive
 SELECT
@@ -43,4 +44,4 @@ WHERE shard_id = :shard AND lease_guid = :lease_guid;
 DELETE FROM worker WHERE worker_id = :worker;
 
 -- name: list_workers
-SELECT worker_id, owner, process, heartbeat_at FROM worker ORDER BY worker_id;
+SELECT worker_id, owner, process, heartbeat_at, offer FROM worker ORDER BY worker_id;

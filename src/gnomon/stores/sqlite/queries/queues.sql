@@ -54,7 +54,8 @@ FROM (
 -- Lanes of stages one by one, each found by one step in the index, with its earliest time.
 SELECT stage, lane, ready_at
 FROM stage_queue INDEXED BY stage_queue_ready_idx
-WHERE shard_id = :shard AND status = 'ready' AND (stage, lane) > (:stage, :lane)
+WHERE shard_id = :shard AND status = 'ready'
+    AND (stage, lane, ready_at) > (:stage, :lane, 9223372036854775807)
 ORDER BY stage, lane, ready_at
 LIMIT 1;
 

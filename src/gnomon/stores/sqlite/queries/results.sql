@@ -103,6 +103,13 @@ WHERE shard_id = :shard AND guid = :guid;
 UPDATE processing_queue SET scheduled_at = :scheduled_at, running = 0, swept = 0
 WHERE shard_id = :shard AND guid = :guid;
 
+-- name: finish_hand_back
+-- The attempt was not made: its begin is taken back. Its id stays, as above.
+UPDATE processing_queue SET
+    scheduled_at = :scheduled_at, running = 0, attempts = attempts - 1, need = :need
+WHERE shard_id = :shard AND guid = :guid AND attempt_id = :attempt_id AND running = 1
+    AND EXISTS (SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = :guid);
+
 -- name: settle_reschedule
 UPDATE processing_queue SET
     scheduled_at = :scheduled_at, swept = CASE running WHEN 1 THEN 1 ELSE swept END, running = 0

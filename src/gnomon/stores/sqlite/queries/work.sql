@@ -35,29 +35,56 @@ FROM head
 ORDER BY created_at DESC, guid DESC
 LIMIT 1;
 
+-- name: move_newest
+-- With the same fence: what is due among the newest rows and of some queues, as the first and the
+-- last guid of each moment.
+SELECT created_at, min(guid) AS first_guid, max(guid) AS guid, count(*) AS count
+FROM (
+    SELECT newest.created_at, newest.guid
+    FROM (
+        SELECT i.created_at, i.guid, i.scheduled_at, i.queue
+        FROM incoming_queue AS i
+        WHERE i.shard_id = :shard
+            AND EXISTS (
+                SELECT 1 FROM shard_lock AS l
+                WHERE l.shard_id = :shard AND l.lease_guid = :lease_guid
+            )
+        ORDER BY i.created_at DESC, i.guid DESC
+        LIMIT :limit
+    ) AS newest
+    WHERE newest.scheduled_at <= :now
+        AND newest.queue IN (SELECT value FROM json_each(:queues))
+    LIMIT :room
+)
+GROUP BY created_at;
+
 -- name: move_insert
 -- Current generations only; a row that is there already stays as it is.
 INSERT INTO processing_queue (shard_id, guid, queue, priority, scheduled_at, attempts)
 SELECT i.shard_id, i.guid, i.queue, i.priority, i.scheduled_at, a.attempts
 FROM incoming_queue AS i
 CROSS JOIN scheduled_action AS a
-WHERE i.shard_id = :shard AND (i.created_at, i.guid) <= (:last_at, :last_guid)
+WHERE i.shard_id = :shard AND (i.created_at, i.guid) >= (:first_at, :first_guid)
+    AND (i.created_at, i.guid) <= (:last_at, :last_guid)
     AND a.shard_id = i.shard_id AND a.guid = i.guid AND a.state = 'active'
 ON CONFLICT DO NOTHING;
 
 -- name: move_lanes
 SELECT queue, priority, min(scheduled_at) AS earliest
 FROM incoming_queue
-WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid)
+WHERE shard_id = :shard AND (created_at, guid) >= (:first_at, :first_guid)
+    AND (created_at, guid) <= (:last_at, :last_guid)
 GROUP BY queue, priority;
 
 -- name: move_delete
 DELETE FROM incoming_queue
-WHERE shard_id = :shard AND (created_at, guid) <= (:last_at, :last_guid);
+WHERE shard_id = :shard AND (created_at, guid) >= (:first_at, :first_guid)
+    AND (created_at, guid) <= (:last_at, :last_guid);
 
 -- name: begin_due
 -- The fence of begin: the lease, due, not running, the current generation, active, not expired. A
 -- helper has no lease: it begins overdue rows of a shard that is free, or whose owner keeps silent.
+-- A guest has none either, and does not mind the owner.
 -- All rows come as one JSON text: a row at a time would hand Python's lock over for each of them.
 -- The spec stays a text in it: one that was spoilt by others must not spoil the rows beside it.
 -- A bounded number of rows is looked at in vain: what expired or was left behind may stand there by
@@ -78,14 +105,15 @@ FROM (
         SELECT p.shard_id, p.guid, p.scheduled_at, p.attempts
         FROM processing_queue AS p
         WHERE p.shard_id = :shard AND p.queue = :queue AND p.priority = :priority
-            AND p.scheduled_at >= :since AND p.scheduled_at <= :due_until AND p.running = 0
+            AND p.need = :need AND p.scheduled_at >= :since
+            AND p.scheduled_at <= :due_until AND p.running = 0
         ORDER BY p.scheduled_at /*order*/
         LIMIT :limit + :looked_at
     ) AS head
     CROSS JOIN scheduled_action AS a
     WHERE l.shard_id = :shard
         AND CASE WHEN :lease_guid IS NOT NULL THEN l.lease_guid = :lease_guid
-            ELSE l.lease_guid IS NULL OR l.heartbeat_at < :silent_since END
+            ELSE :is_guest OR l.lease_guid IS NULL OR l.heartbeat_at < :silent_since END
         AND a.shard_id = head.shard_id AND a.guid = head.guid AND a.state = 'active'
         AND (a.expires_at IS NULL OR a.expires_at > :now)
     LIMIT :limit
@@ -107,14 +135,15 @@ WHERE q.guid = substr(:packed, s.key * 32 + 1, 16)
 
 -- name: begin_next_due
 SELECT scheduled_at FROM processing_queue
-WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND scheduled_at > :after
+WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND need = :need
+    AND scheduled_at > :after
 ORDER BY scheduled_at
 LIMIT 1;
 
 -- name: begin_reached
 -- Where the next look into a lane goes on, if more due rows stand there than were looked at.
 SELECT scheduled_at FROM processing_queue
-WHERE shard_id = :shard AND queue = :queue AND priority = :priority
+WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND need = :need
     AND scheduled_at >= :since AND scheduled_at <= :now AND running = 0
 ORDER BY scheduled_at
 LIMIT 1 OFFSET :looked_at;
@@ -124,7 +153,7 @@ SELECT json_group_array(json_array(
     hex(q.guid), q.began_at, q.attempts - 1, a.id, a.timeout_us, a.occurrence_no,
     a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted, a.consecutive_failures,
     a.consecutive_interruptions, a.occurrence_failures, a.last_attempt, CAST(a.spec AS TEXT),
-    nullif(hex(a.series), ''), hex(q.attempt_id)
+    nullif(hex(a.series), ''), hex(q.attempt_id), q.need
 ))
 FROM processing_queue AS q
 JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
@@ -135,12 +164,44 @@ UPDATE processing_queue SET scheduled_at = :reserved_until
 WHERE shard_id = :shard AND guid = :guid AND attempt_id = :attempt_id AND running = 1
     AND EXISTS (SELECT 1 FROM scheduled_action AS a WHERE a.shard_id = :shard AND a.guid = :guid);
 
+-- name: list_cancelling
+-- By an index of its own, in which there is next to nothing.
+SELECT shard_id, attempt_id FROM attempt_log
+WHERE outcome = 'cancelling' AND owner = :owner AND began_at >= :since;
+
 -- name: list_lanes_after
--- Lanes one by one, each found by one step in the index, with its earliest time.
-SELECT queue, priority, scheduled_at FROM processing_queue
-WHERE shard_id = :shard AND (queue, priority) > (:queue, :priority)
-ORDER BY queue, priority, scheduled_at
+-- Lanes one by one, each found by one step in the index, with its earliest time. The time is part
+-- of what is compared: without it SQLite goes to the first row of the lane before, and over all.
+SELECT queue, priority, need, scheduled_at FROM processing_queue
+WHERE shard_id = :shard
+    AND (queue, priority, need, scheduled_at) > (:queue, :priority, :need, 9223372036854775807)
+ORDER BY queue, priority, need, scheduled_at
 LIMIT 1;
+
+-- name: list_needs_after
+-- Needs one by one, each found by one step in the index.
+SELECT need FROM processing_queue
+WHERE need <> '' AND need > :need
+ORDER BY need
+LIMIT 1;
+
+-- name: list_need_lanes_after
+-- Lanes of a need one by one, each with its earliest time.
+SELECT shard_id, queue, priority, need, scheduled_at FROM processing_queue
+WHERE need <> '' AND need = :need
+    AND (shard_id, queue, priority, scheduled_at)
+        > (:shard, :queue, :priority, 9223372036854775807)
+ORDER BY shard_id, queue, priority, scheduled_at
+LIMIT 1;
+
+-- name: count_due
+SELECT count(*) AS count
+FROM (
+    SELECT 1 FROM processing_queue
+    WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND need = :need
+        AND scheduled_at <= :now AND running = 0
+    LIMIT :limit
+);
 
 -- name: delete_stale_running
 -- Lapsed attempts of old generations.
@@ -165,7 +226,7 @@ WHERE guid IN (
     SELECT h.guid FROM (
         SELECT q.guid FROM processing_queue AS q
         WHERE q.shard_id = :shard AND q.queue = :queue AND q.priority = :priority
-            AND q.scheduled_at <= :now AND q.running = 0
+            AND q.need = :need AND q.scheduled_at <= :now AND q.running = 0
         ORDER BY q.scheduled_at
         LIMIT :limit
     ) AS h

@@ -19,9 +19,13 @@ QUERIES = load("gnomon.tasks.postgres.queries")
 
 # 64 bits of the pair (group, remote): an index of any text, without its length.
 KEY = "hashtextextended(coalesce({remote}, ''), hashtextextended({group}, 0))"
-BINARY = frozenset(
-    {"take", "finish"}
-)  # its values are numbers and times: no setting changes their form
+# Their values are numbers and times: no setting changes their form.
+BINARY = frozenset({"take", "finish", "finish_ahead"})
+# 64 bits of what is often alike in one row and the next: how its session is used, its text made.
+LOOK = """hash_record_extended(ROW(
+    {of}max, {of}count, {of}live, {of}timeout, {of}save, {of}header, {of}string, {of}delimiter,
+    {of}quote, {of}escape, {of}"null"
+), 0)"""
 # When a row expires, in UTC, for any value of both columns: an index has it, so nothing of it may
 # fail or depend on a session. What leads beyond the calendar never expires.
 EXPIRY = """CASE
@@ -50,6 +54,7 @@ _INCLUDE = re.compile(r"/\*include (\w+)\*/(?:(?:SELECT )?1|true)\b")
 _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 _KEY = re.compile(r'/\*key( [\w-]+)?\*/hashtextextended\([\w.$"]+(?:::text)?, 0\)')
 _EXPIRY = re.compile(r"/\*expiry ([\w-]+)\*/[\w.]+")
+_LOOK = re.compile(r"/\*look (\w+)\*/hashtextextended\(\w+\.id, 0\)")
 _OWNED = re.compile(r"/\*owned (\$\d)\*/true")
 _MOMENT = re.compile(r"/\*moment\*/([\w.]+)")
 _CUT = re.compile(r"/\*cut\*/([\w.\"]+)")
@@ -101,6 +106,7 @@ def render(sql: str, names: TableNames) -> str:
     sql = _COMMENT.sub("", sql)  # the server keeps the text
     sql = _KEY.sub(_key, sql)
     sql = _EXPIRY.sub(lambda match: EXPIRY.format(of=_of(match[1])), sql)
+    sql = _LOOK.sub(lambda match: LOOK.format(of=_of(match[1])), sql)
     sql = _OWNED.sub(lambda match: OWNED.format(lease_guid=match[1]), sql)
     sql = _MOMENT.sub(lambda match: MOMENT.format(of=match[1]), sql)
     sql = _CUT.sub(lambda match: CUT.format(of=match[1], most=TEXT_CHARS_MAX), sql)
@@ -110,6 +116,7 @@ def render(sql: str, names: TableNames) -> str:
         .replace("/*owner*/gnomon_task_owner", f"{quoted(names.schema)}.gnomon_task_owner")
         .replace("/*hint*/gnomon_task_hint", f"{quoted(names.schema)}.gnomon_task_hint")
         .replace("/*next*/gnomon_task_next", f"{quoted(names.schema)}.gnomon_task_next")
+        .replace("/*values*/gnomon_task_values", f"{quoted(names.schema)}.gnomon_task_values")
         .replace("/*task_name*/'task'", literal(names.qualified))
         .replace("/*waiting*/task_waiting", names.waiting)
         .replace("/*table*/'task'", literal(names.table))

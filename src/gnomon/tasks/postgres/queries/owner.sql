@@ -130,6 +130,7 @@ WHERE t.state = 'PLAN' AND /*key*/hashtextextended($1::text, 0)
 
 -- name: window_rows fragment
 SELECT d.id, d.max, d.count, extract(epoch FROM d.live)::double precision AS live_s, d.input,
+    d.version, d.look, extract(epoch FROM d.expiry)::double precision AS expiry_s,
     d.cron, d.plan_us, c.due_count
 FROM (SELECT count(*) AS due_count FROM due) AS c LEFT JOIN due AS d ON d.is_lasting
 ORDER BY greatest(d.max, 0) DESC, d.id LIMIT $3::bigint
@@ -139,7 +140,8 @@ CASE
     WHEN (t.count > 0 OR t.live > interval '0') AND t.cron IS NULL
         AND octet_length(t.input) <= $4::integer
     THEN t.input
-END AS input
+END AS input,
+t.xmin AS version, /*look t*/hashtextextended(t.id, 0) AS look, /*expiry t*/t.plan AS expiry
 
 -- name: awaited fragment
 -- The `cron` of a row that nobody gave a plan: it waits for its first time, which is not known yet.

@@ -14,7 +14,8 @@ CREATE TABLE IF NOT EXISTS /*task*/task (id bigserial PRIMARY KEY) WITH (
 )
 
 -- name: add_columns
--- In the original's order. Each default can be set for a session, as with pg_task.
+-- In the original's order. Each default can be set for a session, as with pg_task. What the original
+-- checks is in `create_values`.
 ALTER TABLE /*task*/task
     ADD COLUMN IF NOT EXISTS parent bigint
         DEFAULT nullif(nullif(current_setting('pg_task.id', true), '')::bigint, 0),
@@ -24,20 +25,15 @@ ALTER TABLE /*task*/task
     ADD COLUMN IF NOT EXISTS start timestamptz,
     ADD COLUMN IF NOT EXISTS stop timestamptz,
     ADD COLUMN IF NOT EXISTS active interval NOT NULL
-        DEFAULT coalesce(nullif(current_setting('pg_task.active', true), '')::interval, '1 hour')
-        CHECK (active > '0'),
+        DEFAULT coalesce(nullif(current_setting('pg_task.active', true), '')::interval, '1 hour'),
     ADD COLUMN IF NOT EXISTS live interval NOT NULL
-        DEFAULT coalesce(nullif(current_setting('pg_task.live', true), '')::interval, '0')
-        CHECK (live >= '0'),
+        DEFAULT coalesce(nullif(current_setting('pg_task.live', true), '')::interval, '0'),
     ADD COLUMN IF NOT EXISTS repeat interval NOT NULL
-        DEFAULT coalesce(nullif(current_setting('pg_task.repeat', true), '')::interval, '0')
-        CHECK (repeat >= '0'),
+        DEFAULT coalesce(nullif(current_setting('pg_task.repeat', true), '')::interval, '0'),
     ADD COLUMN IF NOT EXISTS timeout interval NOT NULL
-        DEFAULT coalesce(nullif(current_setting('pg_task.timeout', true), '')::interval, '0')
-        CHECK (timeout >= '0'),
+        DEFAULT coalesce(nullif(current_setting('pg_task.timeout', true), '')::interval, '0'),
     ADD COLUMN IF NOT EXISTS count integer NOT NULL
-        DEFAULT coalesce(nullif(current_setting('pg_task.count', true), '')::integer, 0)
-        CHECK (count >= 0),
+        DEFAULT coalesce(nullif(current_setting('pg_task.count', true), '')::integer, 0),
     ADD COLUMN IF NOT EXISTS max integer NOT NULL
         DEFAULT coalesce(nullif(current_setting('pg_task.max', true), '')::integer, 0),
     ADD COLUMN IF NOT EXISTS pid integer,
@@ -68,8 +64,8 @@ ALTER TABLE /*task*/task
     ADD COLUMN IF NOT EXISTS output text,
     ADD COLUMN IF NOT EXISTS remote text,
     ADD COLUMN IF NOT EXISTS cron text,
-    ADD COLUMN IF NOT EXISTS retry integer NOT NULL DEFAULT 0 CHECK (retry >= 0),
-    ADD COLUMN IF NOT EXISTS retried integer NOT NULL DEFAULT 0 CHECK (retried >= 0),
+    ADD COLUMN IF NOT EXISTS retry integer NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS retried integer NOT NULL DEFAULT 0,
     ADD COLUMN IF NOT EXISTS since timestamptz DEFAULT statement_timestamp()
 
 -- name: set_defaults
@@ -207,6 +203,41 @@ BEGIN
 END
 $again$
 
+-- name: create_values
+-- The original's CHECKs, in the server's words. The server would read and evaluate them anew with
+-- every change of a row; these are asked only where a value is given.
+CREATE OR REPLACE FUNCTION /*values*/gnomon_task_values() RETURNS trigger LANGUAGE plpgsql AS $values$
+DECLARE
+    refused text := CASE
+        WHEN NOT NEW.active > interval '0' THEN 'active'
+        WHEN NOT NEW.live >= interval '0' THEN 'live'
+        WHEN NOT NEW.repeat >= interval '0' THEN 'repeat'
+        WHEN NOT NEW.timeout >= interval '0' THEN 'timeout'
+        WHEN NOT NEW.count >= 0 THEN 'count'
+        WHEN NOT NEW.retry >= 0 THEN 'retry'
+        ELSE 'retried'
+    END;
+BEGIN
+    RAISE check_violation USING
+        MESSAGE = pg_catalog.format(
+            'new row for relation "%s" violates check constraint "%s_%s_check"',
+            TG_TABLE_NAME, TG_TABLE_NAME, refused
+        ),
+        CONSTRAINT = TG_TABLE_NAME || '_' || refused || '_check',
+        SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;
+END
+$values$
+
+-- name: create_check_of_values
+CREATE TRIGGER gnomon_task_values_check
+AFTER INSERT OR UPDATE OF active, live, repeat, timeout, count, retry, retried ON /*task*/task
+FOR EACH ROW WHEN (
+    NOT (
+        NEW.active > interval '0' AND NEW.live >= interval '0' AND NEW.repeat >= interval '0'
+        AND NEW.timeout >= interval '0' AND NEW.count >= 0 AND NEW.retry >= 0 AND NEW.retried >= 0
+    )
+) EXECUTE FUNCTION /*values*/gnomon_task_values()
+
 -- name: create_hint
 CREATE OR REPLACE FUNCTION /*hint*/gnomon_task_hint() RETURNS trigger LANGUAGE plpgsql AS $hint$
 BEGIN
@@ -290,7 +321,8 @@ UNION ALL
 SELECT g.tgname FROM pg_trigger AS g WHERE g.tgrelid = to_regclass($1::text)
 UNION ALL
 SELECT p.proname FROM pg_proc AS p
-WHERE p.proname IN ('gnomon_task_hint', 'gnomon_task_next', 'gnomon_task_again') AND p.pronamespace = to_regnamespace($2::text)
+WHERE p.proname IN ('gnomon_task_hint', 'gnomon_task_next', 'gnomon_task_again', 'gnomon_task_values')
+    AND p.pronamespace = to_regnamespace($2::text)
 
 -- name: look_role
 SELECT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = $1::text) AS role,

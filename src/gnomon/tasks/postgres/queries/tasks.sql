@@ -34,12 +34,30 @@ mine.id, mine."group", mine.remote, mine.input, mine.plan, mine.start, mine.max,
 mine.live, mine.timeout, mine.save, mine.header, mine.string,
 mine.delimiter, mine.quote, mine.escape, mine."null", mine.cron,
 current_setting('log_error_verbosity') AS verbosity,
-current_setting('log_min_error_statement') AS statement_level
+current_setting('log_min_error_statement') AS statement_level, /*look mine*/hashtextextended(mine.id, 0)
 
 -- name: finish
 -- Writes the end of a task that went well, if the row is still this attempt's, and takes the row that
 -- follows ($5): one statement for both, for most of its cost does not depend on how many rows there
--- are. Where the next input is foreseen ($10), the session learns of its task only if it is that.
+-- are.
+/*include ended*/SELECT 1
+    AND CASE WHEN mine.id = $1::bigint THEN /*include own*/true ELSE /*include ready*/true END
+    AND /*include hasty*/true
+RETURNING /*include taken*/1, /*include told*/1;
+
+-- name: finish_ahead
+-- The same where the next input goes along. Its row is taken if it is the very version that was looked
+-- at ($10), which says all that is to be known of it, and if it has not expired since ($11).
+/*include ended*/SELECT 1
+    AND CASE
+        WHEN mine.id = $1::bigint THEN /*include own*/true
+        ELSE mine.xmin = $10::xid AND to_timestamp($11::double precision) > statement_timestamp()
+            AND /*owned $3*/true
+    END
+    AND /*include hasty*/true
+RETURNING mine.id, mine.plan, mine.start, /*include told*/1;
+
+-- name: ended fragment
 UPDATE /*task*/task AS mine
 SET state = CASE WHEN mine.id = $1::bigint THEN 'DONE'::/*state*/state ELSE 'WORK' END,
     start = CASE WHEN mine.id = $1::bigint THEN mine.start ELSE statement_timestamp() END,
@@ -48,16 +66,12 @@ SET state = CASE WHEN mine.id = $1::bigint THEN 'DONE'::/*state*/state ELSE 'WOR
     output = CASE WHEN mine.id = $1::bigint THEN $8::text ELSE mine.output END,
     error = CASE WHEN mine.id = $1::bigint THEN NULL ELSE mine.error END
 WHERE mine.id IN ($1::bigint, $5::bigint)
-    AND CASE WHEN mine.id = $1::bigint THEN /*include own*/true ELSE /*include ready*/true END
-    AND /*include hasty*/true
-RETURNING /*include taken*/1,
+
+-- name: told fragment
+-- What follows the one that has ended; and the session learns of the task that it has now.
     CASE
         WHEN mine.id <> $1::bigint THEN
-            CASE
-                WHEN $4::text IS NOT NULL
-                    AND ($10::text IS NULL OR $10::text = mine.input AND mine.cron IS NULL)
-                THEN set_config('pg_task.id', mine.id::text, false)
-            END
+            CASE WHEN $4::text IS NOT NULL THEN set_config('pg_task.id', mine.id::text, false) END
         WHEN btrim(mine.cron) <> '' THEN
             /*again*/gnomon_task_again(
                 /*task_name*/'task'::regclass, mine.id, $9::timestamptz
@@ -77,7 +91,7 @@ RETURNING /*include taken*/1,
         WHEN mine.id <> $1::bigint AND $4::text IS NOT NULL
             AND current_setting('application_name') <> $4::text
         THEN set_config('application_name', $4::text, false)
-    END AS set_name;
+    END AS set_name
 
 -- name: own fragment
 -- Whether the row is still this attempt's: WORK, this pid, this start. One that another attempt has,

@@ -26,6 +26,7 @@ from gnomon.contracts.store.queues import (
     Enqueue,
     QueueRow,
     ReturnedClaim,
+    ReturnedKind,
     Routing,
     RowStatus,
     StageLane,
@@ -259,7 +260,8 @@ class GivenEntities:
 
     async def set_back(self, claim: ClaimedEntity, status: RowStatus | None, **fields: Any) -> bool:
         row = await self.set_back_of(claim, status, **fields)
-        return (await self.store.queues.give_back([row]))[0]
+        (kind,) = await self.store.queues.give_back([row])
+        return kind is ReturnedKind.WRITTEN
 
     async def published(self, name: str) -> Entity:
         return await self.written(name, relay=True)

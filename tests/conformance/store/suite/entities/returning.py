@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gnomon.contracts.store import Store
-from gnomon.contracts.store.queues import RowStatus, StageLane
+from gnomon.contracts.store.queues import ReturnedKind, RowStatus, StageLane
 from tests.conformance.store.suite.entities.given import GivenEntities
 from tests.conformance.store.suite.given import HOUR, Given
 
@@ -123,7 +123,8 @@ class TestSetBack:
             await entities.set_back_of(claim, None),
         ]
 
-        assert [False, True] == list(await store.queues.give_back(rows))
+        told = await store.queues.give_back(rows)
+        assert [ReturnedKind.STALE, ReturnedKind.WRITTEN] == list(told)
 
         assert {} == await entities.rows("gone")
         assert {} == await entities.rows("ad")

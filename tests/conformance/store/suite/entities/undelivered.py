@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from itertools import count
 
 from gnomon.contracts.store import Store
+from gnomon.contracts.store.outbox import OutboxRow
 from gnomon.contracts.store.queues import Commit, CommitKind, RowStatus
 from tests.conformance.store.suite.entities.given import (
     OTHER_DOC,
@@ -14,6 +17,7 @@ from tests.conformance.store.suite.entities.given import (
     STAGE,
     GivenEntities,
 )
+from tests.conformance.store.suite.entities.racing import committed
 from tests.conformance.store.suite.entities.registering import declared
 from tests.conformance.store.suite.given import HOUR, Given
 from tests.conformance.store.suite.races import rivals
@@ -219,15 +223,15 @@ class TestUndelivered:
         firsts = {row.entity_key: row for row in await entities.outgoing(STAGE)}
 
         commits = [await saving(entities, name) for name in names]
-        committing = asyncio.create_task(store.queues.commit(commits))
+        committing = asyncio.create_task(committed(store, commits))
         await asyncio.gather(
-            *(rival.outbox.quarantine(firsts[name], error="no") for name in reversed(names))
+            *(until_free(partial(quarantined, rival, firsts[name])) for name in reversed(names))
         )
         assert {CommitKind.SAVED} == {each.kind for each in await committing}
         assert [] == list(await entities.outgoing())
 
         commits = [await saving(entities, name) for name in names]
-        committing = asyncio.create_task(store.queues.commit(commits))
+        committing = asyncio.create_task(committed(store, commits))
         await asyncio.gather(
             *(
                 rival.queues.release(name, None, shard=given.shard_of(name))
@@ -254,12 +258,23 @@ class TestUndelivered:
             firsts = {row.entity_key: row for row in await entities.outgoing(STAGE)}
 
             commits = [await saving(entities, name) for name in names]
-            committing = asyncio.create_task(store.queues.commit(commits))
+            committing = asyncio.create_task(committed(store, commits))
             await asyncio.gather(
-                *(
-                    rival.outbox.put_off([firsts[name]], delay=HOUR, error="no", counts=True)
-                    for name in reversed(names)
-                )
+                *(until_free(partial(put_off, rival, firsts[name])) for name in reversed(names))
             )
             assert {CommitKind.SAVED} == {each.kind for each in await committing}
             assert [] == list(await entities.outgoing())
+
+
+async def quarantined(store: Store, row: OutboxRow) -> bool:
+    return await store.outbox.quarantine(row, error="no")
+
+
+async def put_off(store: Store, row: OutboxRow) -> bool:
+    return not await store.outbox.put_off([row], delay=HOUR, error="no", counts=True)
+
+
+async def until_free(write: Callable[[], Awaitable[bool]]) -> None:
+    """Somebody may hold the entity for a moment."""
+    while not await write():
+        pass

@@ -1,0 +1,79 @@
+// The list of actions: filtered in the URL, by keyset, so that the last page costs what the first does.
+
+import { address, get } from "../api.js";
+import { readFilter } from "../filter.js";
+import { go, link } from "../routing.js";
+import { Badge, CopyAs, Empty, Failure, html, Loaded, Pager, Table, Time, useEffect, useLoad, useMemo } from "../ui.js";
+import { effectWords, policyWords, quoted } from "../words.js";
+import { Bulk } from "./bulk.js";
+import { FilterBox } from "./filter_box.js";
+
+const PAGE = 50;
+const EVERY_MS = 5000;
+const queuesSeen = new Set();
+const labelsSeen = new Set();
+
+export const stateOf = (action) => action.status.state || "active";
+
+const outcome = ({ last_attempt: last }) => last
+  && html`<${Badge} text=${last.outcome || "running"} title=${last.error} /> <span class="dim"><${Time} at=${last.ended_at || last.began_at} /></span>`;
+
+export const COLUMNS = [
+  { name: "Id", className: "id", cell: (item) => html`<a href=${link(["action", item.meta.id])} title=${item.meta.id}>${item.meta.id}</a>` },
+  { name: "State", cell: (item) => html`<${Badge} text=${item.status.current_attempt ? "running" : stateOf(item)} title=${item.status.reason} />` },
+  { name: "Does", className: "text", cell: (item) => html`<span class="dim">${item.spec.action.type}</span> ${effectWords(item.spec.action)}` },
+  { name: "When", className: "nowrap", cell: (item) => policyWords(item.spec.policy) },
+  { name: "Due", className: "nowrap", cell: (item) => html`<${Time} at=${item.status.scheduled_at} />` },
+  { name: "Last attempt", className: "nowrap", cell: (item) => outcome(item.status) },
+  { name: "Succeeded", className: "number", cell: (item) => item.status.succeeded || "" },
+  { name: "Failed", className: "number", cell: (item) => item.status.failed ? html`<span class="bad-text">${item.status.failed}</span>` : "" },
+  { name: "Queue", className: "nowrap", cell: (item) => item.spec.queue || "default" },
+];
+
+export const ActionTable = ({ actions, label }) => html`<${Table} columns=${COLUMNS} rows=${actions} label=${label} />`;
+
+function ways(query) {
+  const url = address("v1/actions", query);
+  const flags = Object.entries({ "--state": query.state, "--label": query.label, "--queue": query.queue, "--id-prefix": query.id_prefix, "--function": query.function, "--error-contains": query.error_contains, "--due-before": query.due_before })
+    .flatMap(([name, value]) => [value || []].flat().map((item) => `${name} ${quoted(item)}`));
+  return [
+    ["curl", `curl -s ${quoted(url.href)}`],
+    ["CLI", ["gnomon action list", ...flags].join(" ")],
+  ];
+}
+
+export function Actions({ server, query: place }) {
+  const text = place.get("q") || "", after = place.get("after") || "";
+  const known = useMemo(() => server.fields("/v1/actions"), [server]);
+  const filter = useMemo(() => readFilter(text, known), [text, known]);
+  const ask = { ...filter.query, after, limit: PAGE };
+  const page = useLoad(
+    (signal) => (filter.problems.length ? { actions: [], next: null } : get("v1/actions", ask, signal)),
+    [text, after], { every: EVERY_MS },
+  );
+  useEffect(() => {
+    for (const { spec } of page.data?.actions || []) {
+      queuesSeen.add(spec.queue || "default");
+      for (const [name, value] of Object.entries(spec.labels || {})) labelsSeen.add(`${name}=${value}`);
+    }
+  }, [page.data]);
+  const offers = { known, queues: [...queuesSeen].sort(), labels: [...labelsSeen].sort() };
+  return html`
+    <div class="head"><h1>Actions</h1>
+      <${FilterBox} value=${text} offers=${offers} placeholder="state:dead queue:mail label.team=ads due<1h id:order-"
+        onChange=${(q) => go(["actions"], { q })} />
+      ${server.can("write") && html`<a class="button main" href="#/new">New action</a>`}
+    </div>
+    ${filter.problems.map((problem) => html`<${Failure} error=${{ message: problem }} />`)}
+    <${Loaded} from=${page}>${({ actions, next }) => html`
+      ${actions.length ? html`<${ActionTable} actions=${actions} label="Actions" />
+        <${Pager} count=${actions.length} what=${actions.length === 1 ? "action" : "actions"} first=${after && link(["actions"], { q: text })}
+          next=${next && link(["actions"], { q: text, after: next })} />
+        ${server.can("write") && text && html`<${Bulk} query=${filter.query} filter=${text} onDone=${page.reload} />`}
+        <${CopyAs} ways=${ways(filter.query)} />`
+      : text || after ? html`<${Empty} label="No action matches."><p>The filter asks for <code>${text}</code>. <a href="#/actions">Show all actions</a></p><//>`
+      : html`<${Empty} label="There are no actions yet.">
+          <p>An action says what is to happen and when. ${server.can("write") && html`<a href="#/new">Make one here</a>, or in a terminal:`}</p>
+          <p><code>gnomon action create --id hello --in 5s --mock</code></p><//>`}
+    `}<//>`;
+}

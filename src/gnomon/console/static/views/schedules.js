@@ -1,0 +1,36 @@
+// Schedules: what fires again and again, one row each, with what comes next.
+
+import { get } from "../api.js";
+import { go, link } from "../routing.js";
+import { Badge, Empty, html, Loaded, Pager, Table, Time, useLoad, useState } from "../ui.js";
+import { number } from "../words.js";
+
+const PAGE = 50;
+const EVERY_MS = 10000;
+
+const COLUMNS = [
+  { name: "Id", className: "id", cell: (row) => html`<a href=${link(["action", row.id])} title=${row.id}>${row.id}</a>` },
+  { name: "State", cell: (row) => html`<${Badge} text=${row.state} />` },
+  { name: "Fires", className: "long", cell: (row) => row.words },
+  { name: "Next", className: "nowrap", cell: (row) => html`<${Time} at=${row.firings[0]} as="both" />` },
+  { name: "Then", className: "nowrap", cell: (row) => row.firings.slice(1).map((at, index) => html`${index > 0 && ", "}<${Time} at=${at} />`) },
+  { name: "Last attempt", className: "nowrap", cell: (row) => row.last_outcome && html`<${Badge} text=${row.last_outcome} /> <span class="dim"><${Time} at=${row.last_ended_at} /></span>` },
+  { name: "Succeeded", className: "number", cell: (row) => number(row.succeeded) },
+  { name: "Failed", className: "number", cell: (row) => row.failed ? html`<span class="bad-text">${number(row.failed)}</span>` : 0 },
+  { name: "Failed in a row", className: "number", cell: (row) => row.consecutive_failures ? html`<span class="bad-text">${number(row.consecutive_failures)}</span>` : "" },
+  { name: "Queue", className: "nowrap", cell: (row) => row.queue },
+];
+
+export function Schedules({ server, query: place }) {
+  const search = place.get("search") || "", after = place.get("after") || "";
+  const [draft, setDraft] = useState(search);
+  const list = useLoad((signal) => get("v1/schedules", { search, after, limit: PAGE }, signal), [search, after], { every: EVERY_MS });
+  return html`<form class="head" onSubmit=${(event) => { event.preventDefault(); go(["schedules"], { search: draft.trim() }); }}><h1>Schedules</h1>
+      <div class="search"><input type="search" data-search aria-label="Search" placeholder="search: id, queue or function" value=${draft} spellcheck="false" onInput=${(event) => setDraft(event.target.value)} /></div>
+      ${server.can("write") && html`<a class="button main" href="#/new">New action</a>`}</form>
+    <${Loaded} from=${list}>${({ schedules, next }) => html`
+      ${schedules.length ? html`<${Table} columns=${COLUMNS} rows=${schedules} label="Schedules" />`
+        : next ? html`<p class="notice">None among those that were looked at; there are more.</p>`
+        : html`<${Empty} label=${search ? "No schedule matches." : "Nothing repeats yet."}><p>An action that fires by a period or by cron stands here: <code>gnomon action create --id tick --every 5s --mock</code></p><//>`}
+      ${(schedules.length || next) ? html`<${Pager} count=${schedules.length} what="schedules" first=${after && link(["schedules"], { search })} next=${next && link(["schedules"], { search, after: next })} />` : ""}`}<//>`;
+}

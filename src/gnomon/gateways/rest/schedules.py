@@ -1,0 +1,103 @@
+"""The handler of schedules: live actions that fire again and again, in words, with what comes next.
+
+There is no index of them: pages of actions are looked at, a bounded number for each answer, and
+`next` goes on where the look ended, whether something was found or not.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from gnomon.contracts.store import ActionPage, Selection
+from gnomon.gateways.rest.call import Call
+from gnomon.model.action import Action, State
+from gnomon.model.errors import InvalidSpec
+from gnomon.model.spec import Cron, Once, Periodic
+from gnomon.scheduler.preview import Preview, previewed
+
+PAGES_MAX = 20
+LIMIT_MAX = 200
+FIRINGS = 3
+LIVE = Selection(states=(State.ACTIVE, State.PAUSED))
+
+
+class ScheduleAnswer(msgspec.Struct, kw_only=True):
+    """An action that fires again and again."""
+
+    id: str
+    state: State
+    queue: str
+    words: str
+    timezone: str
+    firings: list[datetime]  # the next ones, unless it is paused
+    succeeded: int
+    failed: int
+    consecutive_failures: int
+    last_outcome: str | None
+    last_ended_at: datetime | None
+
+
+class ScheduleList(msgspec.Struct):
+    """A page in order of id; there may be more behind it even if it is empty."""
+
+    schedules: list[ScheduleAnswer]
+    next: str | None
+
+
+async def list_schedules(call: Call) -> ScheduleList:
+    """What fires again and again, in words, with its next firings."""
+    query = call.query
+    limit, search = query.number("limit", 50), (query.one("search") or "").lower()
+    if not 1 <= limit <= LIMIT_MAX:
+        raise InvalidSpec("query.limit", f"must be between 1 and {LIMIT_MAX}", got=limit)
+    now, after = await call.services.scheduler.time.now(), query.one("after")
+    schedules: list[ScheduleAnswer] = []
+    for _ in range(PAGES_MAX):
+        # Never more than may still be shown: a page of actions cannot be continued in its middle.
+        page: ActionPage = await call.services.scheduler.list(
+            LIVE, after=after, limit=limit - len(schedules)
+        )
+        schedules += [show_schedule(one, now) for one in page.actions if is_wanted(one, search)]
+        after = page.next
+        if after is None or len(schedules) == limit:
+            break
+    return ScheduleList(schedules, after)
+
+
+def is_wanted(action: Action, search: str) -> bool:
+    """Whether it repeats, and has the text in its id, its queue or the function that it calls."""
+    if not isinstance(action.spec.policy, Periodic | Cron):
+        return False
+    function = getattr(action.spec.action, "function", "")
+    return any(search in text.lower() for text in (action.meta.id, action.spec.queue, function))
+
+
+def show_schedule(action: Action, now: datetime) -> ScheduleAnswer:
+    status, last = action.status, action.status.last_attempt
+    preview = _preview(action, status.occurrence_at or now)
+    is_paused = status.state is State.PAUSED
+    return ScheduleAnswer(
+        id=action.meta.id,
+        state=status.state,
+        queue=action.spec.queue,
+        words=preview.words,
+        timezone=preview.timezone,
+        firings=[] if is_paused else [firing.at for firing in preview.firings],
+        succeeded=status.succeeded,
+        failed=status.failed,
+        consecutive_failures=status.consecutive_failures,
+        last_outcome=None if last is None else last.outcome,
+        last_ended_at=None if last is None else last.ended_at,
+    )
+
+
+def _preview(action: Action, start: datetime) -> Preview:
+    match action.spec.policy:
+        case Cron(expression=cron, timezone=timezone):
+            return previewed(cron=cron, timezone=timezone, every=None, start=start, count=FIRINGS)
+        case Periodic(period=every):
+            return previewed(cron=None, timezone=None, every=every, start=start, count=FIRINGS)
+        case Once():
+            raise AssertionError("a schedule repeats")

@@ -1,0 +1,43 @@
+"""Rows that were handed back: which needs they have, in which lanes, and how many are due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from gnomon.contracts.store import Lane
+from gnomon.stores.postgres.connection import Database, Row
+from gnomon.stores.postgres.lanes import lane_of
+
+
+async def list_needs(database: Database, limit: int) -> list[str]:
+    """In order; where a statement may touch one shard only, they are asked one by one."""
+    needs: set[str] = set()
+    for only in await _parts(database):
+        needs.update(row["need"] for row in await database.fetch("list_needs", limit, *only))
+    return sorted(needs)[:limit]
+
+
+async def list_need_lanes(database: Database, needs: Sequence[str]) -> dict[Lane, datetime]:
+    """Lanes with their earliest times."""
+    rows: list[Row] = []
+    for only in await _parts(database):
+        rows += await database.fetch("list_need_lanes", needs, *only)
+    return {lane_of(row): row["scheduled_at"] for row in rows}
+
+
+async def count_due(database: Database, lanes: Sequence[Lane], limit: int) -> int:
+    """Up to the limit, whatever the number of statements."""
+    count = 0
+    for chosen, only in database.split(lanes, lambda lane: lane.shard):
+        columns = [list(column) for column in zip(*chosen, strict=True)]
+        (row,) = await database.fetch("count_due", *columns, limit, *only)
+        count += row["count"]
+    return min(count, limit)
+
+
+async def _parts(database: Database) -> Sequence[tuple[int, ...]]:
+    """The last arguments of statements that have to be sent: one for all shards, or one each."""
+    if database.many_shards:
+        return [()]
+    return [database.only(shard) for shard in range(await database.shard_count())]

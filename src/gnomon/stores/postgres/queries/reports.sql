@@ -1,0 +1,188 @@
+-- What people look at. Nothing here looks at more rows than it is told, however many there are.
+
+-- name: why_lock shard-local
+-- $1 shard
+SELECT l.shard_id, l.lease_guid, l.owner, l.beat, statement_timestamp() - l.heartbeat_at AS silent_for,
+       l.last_processing_start_at
+FROM /*schema*/shard_lock AS l
+WHERE l.shard_id = $1::int;
+
+-- name: why_behind shard-local
+-- How many due rows of a queue come before one: of a priority before its own, or due earlier.
+-- $1 shard, $2 queue, $3 priority, $4 need, $5 due at, $6 count up to
+SELECT count(*)::int AS behind
+FROM (
+    SELECT 1
+    FROM generate_series(0, $3::int) AS p (priority)
+    CROSS JOIN LATERAL (
+        SELECT 1
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = p.priority
+          AND q.need = $4::text AND NOT q.running
+          AND q.scheduled_at < CASE
+              WHEN p.priority < $3::int THEN statement_timestamp() ELSE $5::timestamptz
+          END
+        ORDER BY q.scheduled_at
+        LIMIT $6::int
+    ) AS r
+    LIMIT $6::int
+) AS counted;
+
+-- name: failures_queue_after global
+-- Queues with dead actions one by one, each found by one step in the index.
+-- $1 the queue before
+SELECT f.queue
+FROM /*schema*/finished_action AS f
+WHERE f.state = 'dead' AND f.queue > $1::text
+ORDER BY f.queue
+LIMIT 1;
+
+-- name: failures_dead global
+-- The dead of a queue that are kept the longest: most often the newest.
+-- $1 queue, $2 rows
+SELECT f.id, f.queue, f.finished_at AS at, f.reason, f.last_attempt,
+       /*schema*/effect_names(f.spec) AS effect
+FROM /*schema*/finished_action AS f
+WHERE f.state = 'dead' AND f.queue = $1::text AND f.purge_at > statement_timestamp()
+ORDER BY f.purge_at DESC
+LIMIT $2::int;
+
+-- name: failures_retrying global
+-- Live actions whose last attempt failed.
+-- $1 rows
+SELECT a.id, a.queue, a.updated_at AS at, NULL::text AS reason, a.last_attempt,
+       /*schema*/effect_names(a.spec) AS effect
+FROM /*schema*/scheduled_action AS a
+WHERE a.occurrence_failures > 0 AND a.shard_id >= 0
+ORDER BY a.shard_id, a.id
+LIMIT $1::int;
+
+-- name: load_due shard-local
+-- What is due in each bucket, and its fullest second. Lanes are found as in `figures_lanes`; in each
+-- bucket they are counted one after the other until the limit is reached.
+-- $1 shards, $2 lanes looked at, $3 beginnings, $4 ends, $5 count up to
+WITH RECURSIVE lane AS (
+    SELECT h.shard_id, f.queue, f.priority, f.need
+    FROM unnest($1::int[]) AS h (shard_id)
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority, q.need
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $6*/
+        ORDER BY q.queue, q.priority, q.need, q.scheduled_at
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT p.shard_id, n.queue, n.priority, n.need
+    FROM lane AS p
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority, q.need
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = p.shard_id AND (q.queue, q.priority, q.need) > (p.queue, p.priority, p.need)
+          /*one-shard: AND q.shard_id = $6*/
+        ORDER BY q.queue, q.priority, q.need, q.scheduled_at
+        LIMIT 1
+    ) AS n
+),
+few AS (
+    SELECT l.shard_id, l.queue, l.priority, l.need FROM lane AS l LIMIT $2::int
+)
+SELECT b.place::int AS place, s.count, s.herd_at, s.herd_count, (SELECT count(*)::int FROM few) AS lanes
+FROM unnest($3::timestamptz[], $4::timestamptz[]) WITH ORDINALITY AS b (since, until, place)
+LEFT JOIN LATERAL (
+    SELECT g.at AS herd_at, g.count AS herd_count, (sum(g.count) OVER ())::int AS count
+    FROM (
+        SELECT date_trunc('second', r.scheduled_at) AS at, count(*)::int AS count
+        FROM (
+            SELECT d.scheduled_at
+            FROM few AS l
+            CROSS JOIN LATERAL (
+                SELECT q.scheduled_at
+                FROM /*schema*/processing_queue AS q
+                WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
+                  AND q.need = l.need AND NOT q.running
+                  AND q.scheduled_at >= b.since AND q.scheduled_at < b.until
+                  /*one-shard: AND q.shard_id = $6*/
+                ORDER BY q.scheduled_at
+                LIMIT $5::int
+            ) AS d
+            LIMIT $5::int
+        ) AS r
+        GROUP BY date_trunc('second', r.scheduled_at)
+    ) AS g
+    ORDER BY g.count DESC, g.at
+    LIMIT 1
+) AS s ON true;
+
+-- name: load_arrived shard-local
+-- What stands in the incoming queue, by the second in which it is due: the oldest rows of each shard.
+-- $1 shards, $2 rows of each shard
+SELECT date_trunc('second', a.scheduled_at) AS at, count(*)::int AS count, max(a.place)::int AS most
+FROM unnest($1::int[]) AS h (shard_id)
+CROSS JOIN LATERAL (
+    SELECT f.scheduled_at, row_number() OVER () AS place
+    FROM (
+        SELECT q.scheduled_at
+        FROM /*schema*/incoming_queue AS q
+        WHERE q.shard_id = h.shard_id AND q.attempt_id IS NULL /*one-shard: AND q.shard_id = $3*/
+        ORDER BY q.created_at, q.guid
+        LIMIT $2::int
+    ) AS f
+) AS a
+GROUP BY date_trunc('second', a.scheduled_at);
+
+-- name: herd_ids shard-local
+-- Some of the actions that are due within a time.
+-- $1 shards, $2 lanes looked at, $3 since, $4 until, $5 limit
+WITH RECURSIVE lane AS (
+    SELECT h.shard_id, f.queue, f.priority, f.need
+    FROM unnest($1::int[]) AS h (shard_id)
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority, q.need
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $6*/
+        ORDER BY q.queue, q.priority, q.need, q.scheduled_at
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT p.shard_id, n.queue, n.priority, n.need
+    FROM lane AS p
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority, q.need
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = p.shard_id AND (q.queue, q.priority, q.need) > (p.queue, p.priority, p.need)
+          /*one-shard: AND q.shard_id = $6*/
+        ORDER BY q.queue, q.priority, q.need, q.scheduled_at
+        LIMIT 1
+    ) AS n
+),
+few AS (
+    SELECT l.shard_id, l.queue, l.priority, l.need FROM lane AS l LIMIT $2::int
+)
+SELECT a.id
+FROM few AS l
+CROSS JOIN LATERAL (
+    SELECT q.guid
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
+      AND q.need = l.need AND NOT q.running
+      AND q.scheduled_at >= $3::timestamptz AND q.scheduled_at < $4::timestamptz
+      /*one-shard: AND q.shard_id = $6*/
+    ORDER BY q.scheduled_at
+    LIMIT $5::int
+) AS d
+CROSS JOIN LATERAL (
+    SELECT s.id
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = d.guid /*one-shard: AND s.shard_id = $6*/
+    LIMIT 1
+) AS a
+LIMIT $5::int;
+
+-- name: list_recurring global
+-- Active actions that come again, and when their next occurrence is planned.
+-- $1 rows
+SELECT a.id, a.spec, a.occurrence_at
+FROM /*schema*/scheduled_action AS a
+WHERE position('"policy":{' IN a.spec) > 0 AND a.shard_id >= 0 AND a.state = 'active'
+ORDER BY a.shard_id, a.id
+LIMIT $1::int;

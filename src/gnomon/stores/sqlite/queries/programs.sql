@@ -1,0 +1,47 @@
+-- Programs and the actions they declare.
+
+-- name: declare_set
+SELECT set_no, fingerprint, known, seen_at FROM program WHERE name = :program;
+
+-- name: declare_set_put
+INSERT INTO program (name, set_no, fingerprint, known, seen_at)
+VALUES (:program, :set_no, :fingerprint, :known, :seen_at)
+ON CONFLICT (name) DO UPDATE SET
+    set_no = :set_no, fingerprint = :fingerprint, known = :known, seen_at = :seen_at;
+
+-- name: list_declared
+SELECT id, program, set_no, fingerprint, is_removed, paused_as
+FROM declared_action
+WHERE program = :program
+ORDER BY id;
+
+-- name: note_get
+SELECT
+    d.id, d.program, d.set_no, d.fingerprint, d.is_removed, d.paused_as,
+    p.fingerprint AS set_fingerprint, p.seen_at
+FROM declared_action AS d
+LEFT JOIN program AS p ON p.name = d.program
+WHERE d.id = :id;
+
+-- name: note_put
+INSERT INTO declared_action (id, program, set_no, fingerprint, is_removed, paused_as)
+VALUES (:id, :program, :set_no, :fingerprint, :is_removed, :paused_as)
+ON CONFLICT (id) DO UPDATE SET
+    program = :program, set_no = :set_no, fingerprint = :fingerprint, is_removed = :is_removed,
+    paused_as = :paused_as;
+
+-- name: note_drop
+DELETE FROM declared_action WHERE id = :id;
+
+-- name: declare_action_revise
+-- A new generation whose counters go on.
+UPDATE scheduled_action SET
+    guid = :guid, state = :state, queue = :queue, priority = :priority, timeout_us = :timeout_us,
+    retention_us = :retention_us, keyed = 0, updated_at = :now, scheduled_at = :scheduled_at,
+    occurrence_no = :occurrence_no, occurrence_at = :occurrence_at, expires_at = :expires_at,
+    occurrence_failures = :occurrence_failures, series = coalesce(series, guid), reason = NULL,
+    spec = :spec
+WHERE id = :id;
+
+-- name: remove_declared_reason
+UPDATE scheduled_action SET reason = :reason WHERE id = :id;

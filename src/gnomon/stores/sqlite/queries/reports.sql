@@ -1,0 +1,90 @@
+-- What people look at. Nothing here looks at more rows than it is told, however many there are.
+
+-- name: why_lock
+SELECT shard_id, lease_guid, owner, beat, heartbeat_at, last_processing_start_at
+FROM shard_lock
+WHERE shard_id = :shard;
+
+-- name: why_behind
+-- How many due rows of one priority of a queue there are before a moment.
+SELECT count(*) AS behind
+FROM (
+    SELECT 1 FROM processing_queue INDEXED BY processing_queue_lane_idx
+    WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND need = :need
+        AND scheduled_at < :before AND running = 0
+    LIMIT :limit
+);
+
+-- name: failures_queue_after
+-- Queues with dead actions one by one, each found by one step in the index.
+SELECT queue FROM finished_action INDEXED BY finished_action_dead_idx
+WHERE state = 'dead' AND queue > :queue
+ORDER BY queue
+LIMIT 1;
+
+-- name: failures_dead
+-- The dead of a queue that are kept the longest: most often the newest.
+SELECT id, queue, finished_at AS at, reason, last_attempt,
+    CASE WHEN json_valid(spec) THEN json_array(
+        substr(json_extract(spec, '$.action.type'), 1, 200),
+        substr(json_extract(spec, '$.action.function'), 1, 200),
+        substr(json_extract(spec, '$.action.target'), 1, 200)
+    ) END AS effect
+FROM finished_action INDEXED BY finished_action_dead_idx
+WHERE state = 'dead' AND queue = :queue AND purge_at > :now
+ORDER BY purge_at DESC
+LIMIT :limit;
+
+-- name: failures_retrying
+-- Live actions whose last attempt failed.
+SELECT id, queue, updated_at AS at, NULL AS reason, last_attempt,
+    CASE WHEN json_valid(spec) THEN json_array(
+        substr(json_extract(spec, '$.action.type'), 1, 200),
+        substr(json_extract(spec, '$.action.function'), 1, 200),
+        substr(json_extract(spec, '$.action.target'), 1, 200)
+    ) END AS effect
+FROM scheduled_action INDEXED BY scheduled_action_failing_idx
+WHERE occurrence_failures > 0
+ORDER BY id
+LIMIT :limit;
+
+-- name: load_due
+-- What is due in one lane within a time, by second.
+SELECT second * 1000000 AS at, count(*) AS count
+FROM (
+    SELECT scheduled_at / 1000000 AS second FROM processing_queue INDEXED BY processing_queue_lane_idx
+    WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND need = :need
+        AND scheduled_at >= :since AND scheduled_at < :until AND running = 0
+    ORDER BY scheduled_at
+    LIMIT :limit
+)
+GROUP BY second;
+
+-- name: load_arrived
+-- What stands in the incoming queue, by the second in which it is due: the oldest rows of a shard.
+SELECT second * 1000000 AS at, count(*) AS count
+FROM (
+    SELECT scheduled_at / 1000000 AS second FROM incoming_queue
+    WHERE shard_id = :shard
+    ORDER BY created_at, guid
+    LIMIT :limit
+)
+GROUP BY second;
+
+-- name: herd_ids
+SELECT a.id
+FROM (
+    SELECT guid FROM processing_queue INDEXED BY processing_queue_lane_idx
+    WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND need = :need
+        AND scheduled_at >= :since AND scheduled_at < :until AND running = 0
+    ORDER BY scheduled_at
+    LIMIT :limit
+) AS d
+JOIN scheduled_action AS a ON a.guid = d.guid;
+
+-- name: list_recurring
+-- Active actions that come again, and when their next occurrence is planned.
+SELECT id, spec, occurrence_at FROM scheduled_action INDEXED BY scheduled_action_recurring_idx
+WHERE instr(spec, '"policy":{') > 0 AND state = 'active'
+ORDER BY id
+LIMIT :limit;

@@ -1,0 +1,163 @@
+"""The other views of the console: what they show, and what can be done there."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.console.conftest import quiet_page, serious_findings
+from tests.fixtures.up import Up, gnomon_up
+
+PROGRAM = """
+from gnomon import App
+from gnomon.stages import Quarantine, Stage, Stages, Update
+
+app = App("sqlite:///gnomon.db")
+
+
+class Price(Stage[dict, None]):
+    name, watch, writes = "price", ("title",), ("price",)
+
+    def should_process(self, it):
+        return True
+
+    async def process(self, it):
+        if it.entity["title"] == "strange":
+            raise Quarantine("a person must look")
+        return Update({"price": len(it.entity["title"])})
+
+
+class Echo(Stage[dict, None]):
+    name, watch, writes = "echo", ("price",), ("title",)
+
+    def should_process(self, it):
+        return False
+
+    async def process(self, it):
+        return None
+
+
+ads = Stages(app, "ad")
+ads.add(Price())
+ads.add(Echo())
+"""
+
+
+@pytest.fixture(scope="session")
+def staged_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """With two stages that wake each other, and a task table."""
+    folder: Path = tmp_path_factory.mktemp("staged")
+    (folder / "shop.py").write_text(textwrap.dedent(PROGRAM))
+    toml = '[tasks]\ndsn = "sqlite:///tasks.db"\n'
+    with gnomon_up(folder, toml, arguments=("--import", "shop:app")) as found:
+        yield found
+
+
+async def test_stages_are_drawn_and_entities_explained(browser: str, staged_up: Up) -> None:
+    """A loop is marked; what was given up is told with its reason, and can be released."""
+    up = staged_up
+    assert 200 == up.call("PUT", "/v1/entities/ad/ad-1", {"title": "strange"})[0]
+    async with quiet_page(browser, up.url) as page:
+        await page.goto(f"{up.url}/#/stages")
+        await page.wait("document.querySelectorAll('.graph-edge.loop').length === 2")
+        await page.wait_text("a person must look", within="section[aria-label=Parked]")
+        assert [] == await serious_findings(page)
+        await page.click("ad/ad-1")
+        await page.wait_text("quarantined", within="section[aria-label='Why it waits']")
+        assert [] == await serious_findings(page)
+        assert 200 == up.call("PUT", "/v1/entities/ad/ad-1", {"title": "plain"})[0]
+        await page.wait_text('"price": 5')
+        await page.wait_text("version 2", within="section[aria-label='What changed it']")
+
+
+async def test_a_stage_is_backfilled_after_a_question(browser: str, staged_up: Up) -> None:
+    """The stage then sees every entity once more."""
+    async with quiet_page(browser, staged_up.url) as page:
+        await page.goto(f"{staged_up.url}/#/stages")
+        await page.click("Backfill")
+        await page.click("Begin the backfill", within="dialog")
+        await page.wait("!document.querySelector('dialog')")
+        entries = json.loads(staged_up.call("GET", "/v1/audit?limit=5")[1])["entries"]
+        assert "backfill" in " ".join(entry["verb"] for entry in entries)
+
+
+async def test_workers_and_the_audit_are_shown(browser: str, staged_up: Up) -> None:
+    """Who holds the shards; who did what, and by whom it is found."""
+    up = staged_up
+    assert (
+        201
+        == up.call("POST", "/v1/actions", {"id": "audited", "spec": {"action": {"type": "mock"}}})[
+            0
+        ]
+    )
+    async with quiet_page(browser, up.url) as page:
+        await page.goto(f"{up.url}/#/workers")
+        await page.wait_text("0\u201363")
+        await page.goto(f"{up.url}/#/audit?id=audited&actor=local")
+        await page.wait_text("1 changes on this page")
+        await page.click("audited", within="td")
+        await page.wait('location.hash === "#/action/audited"')
+
+
+async def test_a_limit_is_set_and_removed(browser: str, staged_up: Up) -> None:
+    """In the view of queues, by who may operate."""
+    async with quiet_page(browser, staged_up.url) as page:
+        await page.goto(f"{staged_up.url}/#/queues")
+        await page.click("New limit")
+        await page.fill("dialog label:nth-child(2) input", "mail")
+        await page.fill("dialog input[name=parallel]", "3")
+        await page.click("Set", within="dialog")
+        await page.wait_text("of 3")
+        limit = json.loads(staged_up.call("GET", "/v1/limits/queue/mail")[1])
+        assert 3 == limit["parallel"]
+        await page.click("Change")
+        await page.click("Remove the limit", within="dialog")
+        await page.wait("!document.querySelector('dialog')")
+        assert 404 == staged_up.call("GET", "/v1/limits/queue/mail")[0]
+
+
+async def test_task_tables_show_their_rows(browser: str, staged_up: Up) -> None:
+    """Input, output and error of each."""
+    async with quiet_page(browser, staged_up.url) as page:
+        await page.goto(f"{staged_up.url}/#/tasks")
+        await page.click("tasks.public.task")
+        await page.wait_text("No task is here")
+        assert [] == await serious_findings(page)
+
+
+async def test_a_dead_group_is_retried(browser: str, staged_up: Up) -> None:
+    """Two actions with the same error are one group, and one button arms both."""
+    up = staged_up
+    for number in (1, 2):
+        up.create(f"grouped-{number}", {"type": "mock", "fail": 1})
+        assert "dead" == up.ended(f"grouped-{number}")["state"]
+    async with quiet_page(browser, up.url) as page:
+        await page.goto(f"{up.url}/#/failures")
+        await page.wait_text("mock failure 1 of 1")
+        assert [] == await serious_findings(page)
+        await page.click("Retry")
+        await page.click("Retry 2", within="dialog")
+        await page.wait_text("2 of 2 retried.", within="dialog")
+        await page.click("Close", within="dialog")
+    for number in (1, 2):
+        entries = json.loads(up.call("GET", f"/v1/audit?id=grouped-{number}")[1])["entries"]
+        assert ["retry", "create"] == [entry["verb"] for entry in entries]
+
+
+async def test_a_herd_is_shown_before_it_comes(browser: str, staged_up: Up) -> None:
+    """Sixty actions on one second, with the way to spread them."""
+    soon = (datetime.now(UTC) + timedelta(minutes=30)).replace(microsecond=0).isoformat()
+    spec = {"action": {"type": "mock"}, "start_at": soon}
+    items = [{"id": f"herd-{number}", "spec": spec} for number in range(60)]
+    assert 200 == staged_up.call("POST", "/v1/actions:bulk", {"actions": items})[0]
+    async with quiet_page(browser, staged_up.url) as page:
+        await page.goto(f"{staged_up.url}/#/load")
+        await page.wait_text("60", within="section[aria-label=Herds]")
+        await page.wait_text("jitter", within="section[aria-label=Herds]")
+        await page.wait("document.querySelectorAll('.chart .bar').length > 0")
+        assert [] == await serious_findings(page)

@@ -1,0 +1,116 @@
+"""The load ahead: buckets, firings that will come, herds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnomon.contracts.store import DueBucket, DueLoad, RecurringAction
+from gnomon.model.errors import InvalidRequest
+from gnomon.model.load import BUCKETS_MAX, LoadUnit, bucket_times, firings_between
+from gnomon.model.spec import Cron, Mock, Once, Periodic, Policy, Spec
+from gnomon.scheduler.load_report import (
+    FIRINGS_MAX,
+    HERD_MIN,
+    HERDS_MAX,
+    RECURRING_MAX,
+    Unrolled,
+    herds_of,
+    unroll,
+)
+
+NOW = datetime(2030, 1, 1, 12, 34, 56, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+
+
+def spec(policy: Policy) -> Spec:
+    return Spec(action=Mock(), policy=policy, start_at=NOW)
+
+
+def recurring(policy: Policy, name: str = "a") -> RecurringAction:
+    return RecurringAction(id=name, spec=spec(policy), occurrence_at=NOW)
+
+
+@given(st.integers(0, 4_000_000_000), st.sampled_from(LoadUnit))
+def test_buckets_are_whole_units_and_the_first_holds_the_beginning(
+    second: int, unit: LoadUnit
+) -> None:
+    """One after the other."""
+    since = datetime.fromtimestamp(second, UTC)
+    times = bucket_times(since, unit, 5)
+    assert times[0] <= since < times[1]
+    assert {unit.length} == {after - before for before, after in pairwise(times)}
+
+
+@pytest.mark.parametrize(
+    ("since", "count"),
+    [(NOW, 0), (NOW, BUCKETS_MAX + 1), (datetime(9999, 12, 31, tzinfo=UTC), 1)],
+)
+def test_what_makes_no_sense_is_refused(since: datetime, count: int) -> None:
+    """Before anybody is asked."""
+    with pytest.raises(InvalidRequest):
+        bucket_times(since, LoadUnit.DAY, count)
+
+
+def test_firings_are_those_of_the_policy() -> None:
+    """Strictly after the occurrence that stands in a queue, and before the end."""
+    until = NOW + 3 * HOUR
+    times = list(firings_between(spec(Periodic(period=HOUR)), NOW, NOW, until, most=10))
+    assert [NOW + HOUR, NOW + 2 * HOUR] == times
+    cron = spec(Cron(expression="0 * * * *", timezone="UTC"))
+    times = list(firings_between(cron, NOW, NOW + 2 * HOUR, NOW + 4 * HOUR, most=10))
+    assert [15, 16] == [at.hour for at in times]
+    assert [] == list(firings_between(spec(Once()), NOW, NOW, until, most=10))
+    assert 4 == len(list(firings_between(spec(Periodic(period=MINUTE)), NOW, NOW, until, most=4)))
+
+
+def test_firings_are_added_up_in_their_buckets() -> None:
+    """And by second, with their ids."""
+    times = bucket_times(NOW, LoadUnit.HOUR, 3)
+    unrolled = unroll(
+        [recurring(Periodic(period=30 * MINUTE)), recurring(Periodic(period=HOUR), "b")],
+        times,
+        LoadUnit.HOUR,
+        now=NOW,
+    )
+    assert [0, 3, 3] == unrolled.counts
+    assert ["a", "b"] == unrolled.seconds[NOW + HOUR]
+    assert not unrolled.is_cut
+
+
+def test_no_more_is_unrolled_than_may_be() -> None:
+    """What fires every second is not followed for a year; it is told that it was cut."""
+    times = bucket_times(NOW, LoadUnit.DAY, 365)
+    busy = recurring(Periodic(period=timedelta(seconds=1)))
+    unrolled = unroll([busy] * 10, times, LoadUnit.DAY, now=NOW)
+    assert FIRINGS_MAX == sum(unrolled.counts)
+    assert unrolled.is_cut
+    many = [recurring(Periodic(period=timedelta(days=9)))] * RECURRING_MAX
+    assert unroll(many, bucket_times(NOW, LoadUnit.HOUR, 1), LoadUnit.HOUR, now=NOW).is_cut
+
+
+def test_a_zone_that_is_not_known_here_spoils_nothing() -> None:
+    """The others are unrolled."""
+    times = bucket_times(NOW, LoadUnit.HOUR, 3)
+    strange = recurring(Cron(expression="0 * * * *", timezone="Mars/Olympus"))
+    known = recurring(Cron(expression="0 * * * *", timezone="UTC"))
+    assert 2 == sum(unroll([strange, known], times, LoadUnit.HOUR, now=NOW).counts)
+
+
+def test_herds_are_put_together_from_queues_and_firings() -> None:
+    """The largest first, and no more than are shown."""
+    half = HERD_MIN // 2
+    load = DueLoad(
+        at=NOW, buckets=[DueBucket(count=half, herd_at=NOW, herd_count=half), DueBucket()]
+    )
+    few = {NOW + number * MINUTE: ["x"] * HERD_MIN for number in range(1, HERDS_MAX + 5)}
+    unrolled = Unrolled([0], {NOW: ["a"] * (HERD_MIN - half + 1), NOW - HOUR: ["b"], **few})
+    herds = herds_of(load, unrolled)
+    assert (NOW, HERD_MIN + 1) == herds[0]
+    assert HERDS_MAX == len(herds)
+    assert NOW - HOUR not in dict(herds)
