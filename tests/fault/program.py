@@ -28,7 +28,6 @@ from gnomon.contracts.observer import SilentObserver
 from gnomon.executors.python import AttemptContext
 from gnomon.model.secret import Secret
 from gnomon.model.spec import Python
-from gnomon.worker import guest
 
 SHARD_COUNT = 16
 POLL_S = 0.02
@@ -143,7 +142,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--log", type=Path, required=True)
     parser.add_argument("--concurrency", type=int, default=50)
     parser.add_argument("--closed-queue", action="append", default=[])
-    parser.add_argument("--no-guests", action="store_true")
     parser.add_argument("--no-helpers", action="store_true")
     parser.add_argument("--sql-dsn")
     for name, default in DURATIONS.items():
@@ -175,8 +173,6 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 async def work(options: argparse.Namespace) -> None:
     """Work until SIGTERM."""
-    if options.no_guests:
-        guest.VISIT_EVERY_S = 3600.0
     app = App(settings=settings_of(options), observer=Told(), migrate=True)
     declare(app, Receiver(options.log))
     stop = asyncio.Event()

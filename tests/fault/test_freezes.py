@@ -66,8 +66,7 @@ async def test_late_result_is_taken_back_if_nothing_newer_began(postgres_stage: 
     """An interruption that was none is corrected: one attempt, one success."""
     stage = postgres_stage
     async with stage.app() as app:
-        # As a guest it would begin it once more, in the other's shard, before it tells the result.
-        frozen = await stage.worker(*WINDOW_OPTION, "--no-guests")
+        frozen = await stage.worker(*WINDOW_OPTION)
         held = request("held", hold_first(0), timeout=LONG, queue="narrow")
         await create_all(app, [held])
         await stage.started(1)

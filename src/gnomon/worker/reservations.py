@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from gnomon.boundary import Round
-from gnomon.contracts.observer import Observer
+from gnomon.contracts.env import Env
 from gnomon.contracts.store import ActionStore, BegunAttempt, LapsedRow, ReservedAttempt, WorkStore
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.recorder import ResultRecorder
@@ -34,7 +34,7 @@ class Reservations:
         slots: Slots,
         recorder: ResultRecorder,
         config: WorkerConfig,
-        observer: Observer,
+        env: Env,
     ) -> None:
         self._work = work
         self._actions = actions
@@ -42,7 +42,9 @@ class Reservations:
         self._recorder = recorder
         self._window = config.window
         self._grace = config.grace
-        self._observer = observer
+        self._clock = env.clock
+        self._observer = env.observer
+        self._extended_s = env.clock.monotonic()  # since then none of them ran out
         self._lost: set[UUID] = set()  # told already
 
     async def keep_extending(self) -> None:
@@ -74,9 +76,24 @@ class Reservations:
             own[attempt_id] = self._recorder.unwritten()[attempt_id]
         return own
 
+    async def catch_up(self) -> bool:
+        """Where they may have run out, as in a process that was frozen: extend them first; whether
+        that was so. Who then begins in the shards of others at once would repeat there what this
+        process has in hand, before it tells the result."""
+        if self._clock.monotonic() - self._extended_s <= self._window.total_seconds():
+            return False
+        await self.extend_long()
+        return True
+
     async def extend_long(self) -> None:
         """Once, and learn what is lost."""
-        long = [begun for begun in self._slots.attempts() if begun.spec.timeout > self._window]
+        now = self._clock.monotonic()
+        await self._extend(
+            [begun for begun in self._slots.attempts() if begun.spec.timeout > self._window]
+        )
+        self._extended_s = now
+
+    async def _extend(self, long: Sequence[BegunAttempt]) -> None:
         if not long:
             return
         kept = await self._work.extend(long, window=self._window, grace=self._grace)

@@ -103,7 +103,7 @@ class Worker:
             slots=self._slots,
             recorder=self._recorder,
             config=config,
-            observer=env.observer,
+            env=env,
         )
         self._cancellations = Cancellations(store.work, self._slots, owner, env.observer)
         self.pump = Pump(

@@ -21,6 +21,7 @@ from gnomon.contracts.store import (
 from gnomon.model.errors import StoreUnavailable
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.flood import MOMENT_S, PATIENCE_S
+from gnomon.worker.guest import guest_demand
 from gnomon.worker.pump import ADMITTED_PART, NEWEST_EVERY_S, Pump
 from tests.unit.worker.surroundings import HandClock, surroundings
 
@@ -42,6 +43,13 @@ class Around:
         self.asked: list[Asked] = []
         self.is_away = False
         self.is_flooded = False
+        self.is_overdue = False
+
+    # -- reservations -----------------------------------------------------------------------------
+
+    async def catch_up(self) -> bool:
+        was_overdue, self.is_overdue = self.is_overdue, False
+        return was_overdue
 
     # -- leases -----------------------------------------------------------------------------------
 
@@ -244,3 +252,16 @@ async def test_one_statement_moves_a_bounded_number_of_rows() -> None:
     situation.clock.seconds += PATIENCE_S + 0.01
     (moved,) = [count for verb, count in await situation.round() if verb == "move"]
     assert WorkerConfig().move_batch // 2 <= moved <= WorkerConfig().move_batch
+
+
+async def test_where_reservations_may_have_run_out_nothing_is_begun_in_the_shards_of_others() -> (
+    None
+):
+    """Not this time: what this process has in hand may wait there to be begun again."""
+    situation = Situation(free=1)
+    situation.around.is_overdue = True
+    lanes = [Lane(7, "default", 5)]
+    await situation.pump.begin_in(lanes, guest_demand)
+    assert [] == situation.around.asked
+    await situation.pump.begin_in(lanes, guest_demand)
+    assert [("begin", 1)] == situation.around.asked

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from gnomon.contracts.env import Env
 from gnomon.contracts.store import ActionStore, BegunAttempt, LapsedRow, ReservedAttempt, WorkStore
 from gnomon.model.action import Action, Attempt, Meta
 from gnomon.model.outcome import Succeeded
@@ -16,7 +17,7 @@ from gnomon.worker.attempt import finish_of
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.reservations import Reservations
-from tests.unit.worker.surroundings import EPOCH, Audience
+from tests.unit.worker.surroundings import EPOCH, Audience, CountingEntropy
 from tests.unit.worker.test_slots import Gate, begun, settled, slots_with
 
 
@@ -71,7 +72,7 @@ class Place:
             slots=self.slots,
             recorder=self.recorder,
             config=WorkerConfig(window=timedelta(milliseconds=30)),
-            observer=self.audience,
+            env=Env(clock=self.clock, entropy=CountingEntropy(), observer=self.audience),
         )
 
     async def take(self, *attempts: BegunAttempt) -> None:
@@ -120,4 +121,17 @@ async def test_an_attempt_whose_action_was_replaced_goes_on_to_its_end() -> None
     await settled()
     assert 1 == place.gate.inside
     assert ["attempt_lost"] == place.audience.events
+    await place.slots.drain(timedelta(0))
+
+
+async def test_a_process_that_stood_still_extends_first_and_begins_nowhere_else() -> None:
+    """In the shards of others, it would repeat what it has in hand; the next time it may begin."""
+    place = Place()
+    await place.take(begun(1))
+    assert not await place.reservations.catch_up()
+    assert [] == place.rows.asked
+    place.clock.seconds += 1.0
+    assert await place.reservations.catch_up()
+    assert [begun(1).attempt_id] == place.rows.asked
+    assert not await place.reservations.catch_up()
     await place.slots.drain(timedelta(0))
