@@ -254,9 +254,7 @@ async def test_one_statement_moves_a_bounded_number_of_rows() -> None:
     assert WorkerConfig().move_batch // 2 <= moved <= WorkerConfig().move_batch
 
 
-async def test_where_reservations_may_have_run_out_nothing_is_begun_in_the_shards_of_others() -> (
-    None
-):
+async def test_where_reservations_may_have_run_out_nothing_is_begun_for_others() -> None:
     """Not this time: what this process has in hand may wait there to be begun again."""
     situation = Situation(free=1)
     situation.around.is_overdue = True
