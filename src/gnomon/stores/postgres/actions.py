@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from gnomon.contracts.store import (
@@ -20,6 +21,7 @@ from gnomon.model.ids import shard_of
 from gnomon.stores._actions import creator_of, with_progress
 from gnomon.stores.postgres.changes import ActionAddress, ActionChanger
 from gnomon.stores.postgres.connection import Database, Row, Session, insisting
+from gnomon.stores.postgres.create_calls import CreateCaller, CreateCalls
 from gnomon.stores.postgres.creation import (
     answers,
     create_drafts,
@@ -30,6 +32,8 @@ from gnomon.stores.postgres.creation import (
 from gnomon.stores.postgres.list_query import count_selected, list_page
 from gnomon.stores.postgres.rows import Decoder, logged_attempt, plain_success
 
+Fetch = Callable[..., Awaitable[Sequence[Row]]]
+
 ESTIMATED_FROM = 100_000  # finished actions are counted one by one up to here
 
 
@@ -39,6 +43,10 @@ class PostgresActions:
     def __init__(self, database: Database, decoder: Decoder) -> None:
         self._database = database
         self._decoder = decoder
+        self._calls = CreateCalls(
+            patient=partial(self._create_calls, database.fetch),
+            hasty=partial(self._create_calls, database.fetch_hasty),
+        )
 
     # -- create and change ------------------------------------------------------------------------
 
@@ -48,10 +56,10 @@ class PostgresActions:
         if not drafts:
             return []
         if self._database.many_shards and not any(draft.keyed for draft in drafts):
-            rows = await self._database.fetch(
-                "create", *draft_columns(in_key_order(drafts)), creator_of(actor), actor, verb
-            )
-            return answers(drafts, created_by_guid(rows))
+            caller = CreateCaller(actor, verb)
+            if len(drafts) == 1:
+                return [await self._calls.create(drafts[0], caller)]
+            return await self._create_unkeyed(self._database.fetch, drafts, caller)
         results: list[ChangeResult | None] = [None] * len(drafts)
         for group in self._database.groups(draft.shard for draft in drafts):
             chosen = [drafts[place] for place in group.places]
@@ -59,6 +67,26 @@ class PostgresActions:
             for place, result in zip(group.places, part, strict=True):
                 results[place] = result
         return results
+
+    async def _create_calls(
+        self, fetch: Fetch, drafts: Sequence[ActionDraft], caller: CreateCaller
+    ) -> list[ChangeResult | None]:
+        """Each of a call of its own."""
+        return await self._create_unkeyed(fetch, drafts, caller, is_one_call=False)
+
+    async def _create_unkeyed(
+        self,
+        fetch: Fetch,
+        drafts: Sequence[ActionDraft],
+        caller: CreateCaller,
+        *,
+        is_one_call: bool = True,
+    ) -> list[ChangeResult | None]:
+        columns = draft_columns(in_key_order(drafts))
+        rows = await fetch(
+            "create", *columns, creator_of(caller.actor), caller.actor, caller.verb, is_one_call
+        )
+        return answers(drafts, created_by_guid(rows))
 
     @insisting
     async def _create(

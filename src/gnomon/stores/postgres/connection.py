@@ -35,7 +35,7 @@ import asyncpg
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import StoreUnavailable, check
 from gnomon.queries import Query, in_schema, load
-from gnomon.stores.postgres.errors import RowHeld, translated_errors
+from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
 
@@ -59,7 +59,6 @@ T = TypeVar("T")
 _patience_ms: ContextVar[int] = ContextVar("patience_ms", default=0)
 
 _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
-WARNING_STATE = "01000"
 
 _COMMON_SETTINGS = {
     "application_name": "gnomon",
@@ -90,7 +89,6 @@ ON_CITUS: Mapping[str, str] = MappingProxyType(
     {"plan_cache_mode": "auto", "citus.override_table_visibility": "off"}
 )
 
-Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 
@@ -246,6 +244,10 @@ class Database:
     @insisting
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
         """One statement, one transaction."""
+        return await self.fetch_hasty(name, *args)
+
+    async def fetch_hasty(self, name: str, *args: object) -> Sequence[Row]:
+        """The same, but it gives up on a row that somebody holds. Errors: RowHeld."""
         async with self._session(self._narrow, name) as session:
             return await session.fetch(name, *args)
 
@@ -281,7 +283,7 @@ class Database:
         try:
             with translated_errors(operation, expected=VERSION):
                 async with pool.acquire(timeout=ACQUIRE_TIMEOUT_S) as connection:
-                    with _ended_if_cancelled(connection), _doubted(connection, operation):
+                    with _ended_if_cancelled(connection), doubted_commits(connection, operation):
                         if whole or not self._prepared or _patience_ms.get():
                             async with self._begun(pool, connection) as session:
                                 yield session
@@ -402,26 +404,6 @@ def _ended_if_cancelled(connection: Connection) -> Iterator[None]:
         with suppress(asyncpg.InterfaceError):  # it is gone already
             connection.terminate()
         raise
-
-
-@contextmanager
-def _doubted(connection: Connection, operation: str) -> Iterator[None]:
-    """A commit whose wait for the standby was cancelled comes back as a success with a warning:
-    nobody may be told that it is safe."""
-    doubts: list[str] = []
-
-    def note(_connection: object, message: asyncpg.PostgresLogMessage) -> None:
-        if getattr(message, "sqlstate", None) == WARNING_STATE:
-            doubts.append(str(message))
-
-    connection.add_log_listener(note)
-    try:
-        yield
-    finally:
-        with suppress(asyncpg.InterfaceError):  # the connection is gone, and the listener with it
-            connection.remove_log_listener(note)
-    if doubts:
-        raise StoreUnavailable(f"{operation}: PostgreSQL warns: {doubts[0]}; safe to repeat")
 
 
 async def open_database(

@@ -4,7 +4,8 @@ constraint's name: those differ on Citus."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TypeAlias
 
 import asyncpg
 
@@ -17,6 +18,9 @@ from gnomon.model.errors import (
     StoreUnavailable,
 )
 
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+
+WARNING_STATE = "01000"
 NOT_FREE = "55P03"  # somebody else has the lock
 FAILED_BEFORE = "25P02"  # a statement of the caller's, in the transaction that we join
 # Nothing is wrong with the request: the server, the network or a neighbour was in the way. A class
@@ -47,6 +51,26 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
 
 class RowHeld(StoreUnavailable):
     """Somebody's open transaction has locked what is asked for."""
+
+
+@contextmanager
+def doubted_commits(connection: Connection, operation: str) -> Iterator[None]:
+    """A commit whose wait for the standby was cancelled comes back as a success with a warning:
+    nobody may be told that it is safe."""
+    doubts: list[str] = []
+
+    def note(_connection: object, message: asyncpg.PostgresLogMessage) -> None:
+        if getattr(message, "sqlstate", None) == WARNING_STATE:
+            doubts.append(str(message))
+
+    connection.add_log_listener(note)
+    try:
+        yield
+    finally:
+        with suppress(asyncpg.InterfaceError):  # the connection is gone, and the listener with it
+            connection.remove_log_listener(note)
+    if doubts:
+        raise StoreUnavailable(f"{operation}: PostgreSQL warns: {doubts[0]}; safe to repeat")
 
 
 @contextmanager

@@ -6,7 +6,7 @@
 -- Store actions without idempotency keys, and append them to the incoming queue, in one statement.
 -- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
 -- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 creator, $13 actor,
--- $14 verb
+-- $14 verb, $15 whether it is one call: the audit has one entry for it, else one for each action
 WITH stored AS (
     INSERT INTO /*schema*/scheduled_action (
         shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
@@ -34,9 +34,11 @@ WITH stored AS (
     FROM stored AS s
 ), audited AS (
     INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
-    SELECT s.created_at, s.guid, s.shard_id, (SELECT count(*) FROM stored), $14::text, $13::text, s.id
+    SELECT
+        s.created_at, s.guid, s.shard_id,
+        CASE WHEN $15::boolean THEN (SELECT count(*) FROM stored) ELSE 1 END, $14::text, $13::text, s.id
     FROM stored AS s
-    LIMIT 1
+    LIMIT CASE WHEN $15::boolean THEN 1 END
 )
 SELECT s.guid, s.created_at
 FROM stored AS s;
