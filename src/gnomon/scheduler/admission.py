@@ -5,6 +5,7 @@ Pure but for the values it is given: the present, a guid, the installation.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Literal
@@ -29,6 +30,7 @@ IfExists = Literal["error", "keep", "replace"]
 PAST_MAX = timedelta(minutes=10)
 KEY_CHARS_MAX = 255
 KEY_KEPT_FOR = timedelta(days=1)
+WAKE_WITHIN = timedelta(seconds=10)  # many polls, as workers are configured by default
 SPEC_CHARS_MAX = 128 * 1024
 CACHED_CHARS_MAX = 4096  # longer ones seldom repeat; so the memory stays within some megabytes
 
@@ -73,6 +75,12 @@ def admit(
         retention=_retention(retention if spec.retention is None else spec.retention, request.key),
         keyed=request.key is not None,
     )
+
+
+def shards_to_wake(drafts: Iterable[ActionDraft], now: datetime) -> set[int]:
+    """Where something is due before the polls of the owners find it anyway. A hint costs a round
+    trip, and on PostgreSQL a lock of the whole database."""
+    return {draft.shard for draft in drafts if draft.scheduled_at < now + WAKE_WITHIN}
 
 
 def _delayed(request: Request, now: datetime) -> Spec:

@@ -47,6 +47,7 @@ from gnomon.scheduler.admission import (
     decide_resume,
     in_trace,
     is_same,
+    shards_to_wake,
 )
 from gnomon.scheduler.barrier import Barriers, pauses
 from gnomon.scheduler.options import Duration
@@ -128,7 +129,7 @@ class Scheduler:
         if stored is None:
             raise AlreadyExists("action", draft.id)
         if within is None:
-            self.store.wakeups.hint({draft.shard})
+            self.store.wakeups.hint(shards_to_wake([draft], stored.action.meta.created_at))
         return stored
 
     async def put(
@@ -202,7 +203,7 @@ class Scheduler:
         drafts = list(seen.values())
         answers = await self.store.actions.create(drafts, actor=actor)
         stored = dict(zip(seen, answers, strict=True))
-        self.store.wakeups.hint({draft.shard for draft in drafts})
+        self.store.wakeups.hint(shards_to_wake(drafts, now))
         return [
             draft
             if isinstance(draft, GnomonError)

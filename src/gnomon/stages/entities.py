@@ -321,11 +321,9 @@ class Entities:
     ) -> bool:
         """Walk all entities of a stage's kind, in the background lane. Errors: NotFound."""
         await self.registered(stage)
-        began = await self._register.begin_backfill(
+        return await self._register.begin_backfill(
             stage, reason="backfill by hand", unless_within=unless_within, actor=by
         )
-        self._store.wakeups.hint(())
-        return began
 
     async def forget_stage(self, stage: str, *, by: str = USER) -> int:
         """Remove a stage's queue, timers, states and register entry. Errors: NotFound."""

@@ -5,13 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from gnomon.contracts.store import ActionDraft, Installation
 from gnomon.model.action import Action, Meta, Status
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.spec import CatchUp, Cron, Mock, Periodic, Spec
-from gnomon.scheduler.admission import Request, admit, decide_resume
+from gnomon.scheduler.admission import (
+    WAKE_WITHIN,
+    Request,
+    admit,
+    decide_resume,
+    shards_to_wake,
+)
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 GUID = UUID(int=5)
@@ -132,3 +139,18 @@ def test_a_key_belongs_to_its_token() -> None:
     ]  # fmt: skip
     assert 3 == len({draft.guid for draft in drafts})
     assert drafts[1].guid == drafts[3].guid
+
+
+def test_owners_are_woken_only_for_what_is_due_before_they_look_anyway() -> None:
+    moments = (
+        NOW - WAKE_WITHIN,
+        NOW,
+        NOW + WAKE_WITHIN / 2,
+        NOW + WAKE_WITHIN,
+        NOW + 2 * WAKE_WITHIN,
+    )
+    drafts = [
+        msgspec.structs.replace(admitted(Request(spec=spec())), shard=shard, scheduled_at=at)
+        for shard, at in enumerate(moments)
+    ]
+    assert {0, 1, 2} == shards_to_wake(drafts, NOW)
