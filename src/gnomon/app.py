@@ -28,7 +28,7 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.executor import AttemptReports, Executor, SilentReports
 from gnomon.contracts.leased_service import LeasedService, Ownership
 from gnomon.contracts.observer import Observer
-from gnomon.contracts.store import ChangeResult, Installation, Store
+from gnomon.contracts.store import PYTHON, ChangeResult, Installation, Store
 from gnomon.contracts.task_rows import TaskRows
 from gnomon.contracts.traces import Tracing
 from gnomon.executors.http import HttpTarget
@@ -79,6 +79,8 @@ class App(Functions):
     What it is not given it reads where the commands do: `gnomon.toml` (or $GNOMON_CONFIG), then the
     environment (GNOMON_DATABASE_URL, …). With `settings` it reads neither.
     """
+
+    face = PYTHON  # through which its verbs are used, for the audit
 
     def __init__(
         self,
@@ -142,6 +144,7 @@ class App(Functions):
             entropy=self.env.entropy,
             config=self.settings.scheduler,
             tracing=self.env.tracing,
+            face=self.face,
         )
         return self
 
@@ -227,6 +230,7 @@ class App(Functions):
                 self.installation,
                 entropy=self.env.entropy,
                 has_relay=self.settings.stages.relay is not None,
+                face=self.face,
             )
         return self._entities
 

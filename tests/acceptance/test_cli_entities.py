@@ -100,6 +100,7 @@ def test_life_of_an_entity_on_a_database(shell: Shell) -> None:
     shell.run("stage", "backfill", "rank", *target, code=3)
     audited = shell.json("audit", "list", "--id", "ad/ad-1", *target)["entries"]
     assert ["delete_entity", *["put_entity"] * 3] == [entry["verb"] for entry in audited]
+    assert {"cli"} == {entry["face"] for entry in audited}
 
 
 def test_stages_of_a_program_over_a_server(server: tuple[Shell, str]) -> None:

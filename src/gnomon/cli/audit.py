@@ -53,5 +53,7 @@ def list_entries(
     if shared.json:
         print_json({"entries": entries})
     else:
-        rows = [(item.at, item.actor, item.verb, item.id, item.count) for item in entries]
-        print_table(("at", "actor", "verb", "id", "count"), rows)
+        rows = [
+            (item.at, item.actor, item.face, item.verb, item.id, item.count) for item in entries
+        ]
+        print_table(("at", "actor", "face", "verb", "id", "count"), rows)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gnomon.stages.entities import Entities
 
 PROBE_TIMEOUT_S = 2.0
+CLI = "cli"  # what the audit is told
 
 ActionVerbs: TypeAlias = "Scheduler | Client"
 EntityVerbs: TypeAlias = "Entities | EntityClient"
@@ -38,7 +39,7 @@ async def connect(
         from gnomon.client import Client  # its library takes as long to load as all the rest
 
         say_server(url)
-        async with Client(url, token=token) as client:
+        async with Client(url, token=token, face=CLI) as client:
             yield client
     elif source != DEFAULT or has_file(settings):
         async with open_database(settings) as app:
@@ -66,6 +67,7 @@ async def open_database(settings: Settings) -> AsyncIterator[App]:
     if database.engine == "sqlite" and not database.is_memory and not has_file(settings):
         raise NotFound("database", f"{database.url_shown} (`gnomon migrate` creates it)")
     app = App(settings=settings)
+    app.face = CLI
     try:
         await app.open(migrate=False)
         yield app

@@ -101,7 +101,8 @@ class _LimitsAnswer(msgspec.Struct):
 class Client:
     """Talks to one server. Use it as `async with Client("http://127.0.0.1:8321") as client`.
 
-    `tls` is for servers whose certificate no public authority has signed.
+    `tls` is for servers whose certificate no public authority has signed. `face` is what the audit
+    shows beside the caller's name: `python` or `cli`.
     """
 
     def __init__(
@@ -111,11 +112,13 @@ class Client:
         token: str | None = None,
         timeout_s: float = TIMEOUT_S,
         tls: ssl.SSLContext | None = None,
+        face: str = "python",
     ) -> None:
         self.url = url.rstrip("/")
         self._tls = tls or True
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=timeout_s), headers=_authorization(token)
+            timeout=aiohttp.ClientTimeout(total=timeout_s),
+            headers={**_authorization(token), "Gnomon-Face": face},
         )
 
     def __repr__(self) -> str:

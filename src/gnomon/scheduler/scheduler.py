@@ -15,15 +15,18 @@ import msgspec
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.store import (
     LOCAL,
+    PYTHON,
     ActionDraft,
     ActionPage,
     ActionWrites,
+    Actor,
     ChangeResult,
     Installation,
     LimitUse,
     Selection,
     Store,
 )
+from gnomon.contracts.store.tokens import through
 from gnomon.contracts.traces import Tracing
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.errors import (
@@ -38,7 +41,6 @@ from gnomon.model.errors import (
 )
 from gnomon.model.ids import action_id
 from gnomon.model.limits import Limit, limit_key, validate_limit
-from gnomon.model.outcome import TEXT_CHARS_MAX, cut
 from gnomon.model.why import Why
 from gnomon.scheduler.admission import (
     IfExists,
@@ -62,6 +64,7 @@ from gnomon.scheduler.selected import (
     selection_for,
     verb_of,
 )
+from gnomon.scheduler.shortened import cut_attempt, shortened
 from gnomon.scheduler.trusted_time import TrustedTime
 from gnomon.scheduler.wait_reason import explain_wait
 
@@ -98,7 +101,9 @@ class Scheduler:
         entropy: Entropy,
         config: SchedulerConfig | None = None,
         tracing: Tracing | None = None,
+        face: str = PYTHON,
     ) -> None:
+        self._face = face  # of actors who do not say through which one they ask
         self.tracing = tracing
         self.store = store
         self.installation = installation
@@ -125,7 +130,9 @@ class Scheduler:
     ) -> ChangeResult:
         with self._traced(verb, request.id) as traceparent:
             draft = await self._admit(in_trace(request, traceparent), actor)
-            (stored,) = await (within or self.store.actions).create([draft], actor=actor, verb=verb)
+            (stored,) = await (within or self.store.actions).create(
+                [draft], actor=self._by(actor), verb=verb
+            )
         if stored is None:
             raise AlreadyExists("action", draft.id)
         if within is None:
@@ -165,7 +172,7 @@ class Scheduler:
         if within is None:
             return await self.replace(request, if_match=kept.meta.guid, actor=actor)
         draft = await self._admit(request, actor)
-        return await within.replace(draft, if_match=kept.meta.guid, actor=actor)
+        return await within.replace(draft, if_match=kept.meta.guid, actor=self._by(actor))
 
     async def create_many(
         self, requests: Sequence[Request], *, actor: str = LOCAL
@@ -201,7 +208,7 @@ class Scheduler:
                     admitted[index] = AlreadyExists("action", draft.id)
                 seen.setdefault(draft.id, draft)
         drafts = list(seen.values())
-        answers = await self.store.actions.create(drafts, actor=actor)
+        answers = await self.store.actions.create(drafts, actor=self._by(actor))
         stored = dict(zip(seen, answers, strict=True))
         self.store.wakeups.hint(shards_to_wake(drafts, now))
         return [
@@ -233,7 +240,9 @@ class Scheduler:
         with self._barriers.place(wanted=barrier):
             with self._traced("replace", request.id) as traceparent:
                 draft = await self._admit(in_trace(request, traceparent), actor)
-                changed = await self.store.actions.replace(draft, if_match=if_match, actor=actor)
+                changed = await self.store.actions.replace(
+                    draft, if_match=if_match, actor=self._by(actor)
+                )
             self.store.wakeups.hint({draft.shard})
             return await self._passed(changed, barrier=barrier)
 
@@ -252,7 +261,7 @@ class Scheduler:
         writes = within or self.store.actions
         with self._barriers.place(wanted=barrier):
             changed = await writes.delete(
-                action_id(id), if_match=if_match, running=running, actor=actor
+                action_id(id), if_match=if_match, running=running, actor=self._by(actor)
             )
             return await self._passed(changed, barrier=barrier)
 
@@ -261,7 +270,7 @@ class Scheduler:
     ) -> ChangeResult:
         """Let no attempt begin until it is resumed."""
         return await self.store.actions.pause(
-            action_id(id), self._entropy.guid(), if_match=if_match, actor=actor
+            action_id(id), self._entropy.guid(), if_match=if_match, actor=self._by(actor)
         )
 
     async def resume(
@@ -273,7 +282,7 @@ class Scheduler:
             self._entropy.guid(),
             decide=decide_resume,
             if_match=if_match,
-            actor=actor,
+            actor=self._by(actor),
         )
         self.store.wakeups.hint({changed.action.meta.shard})
         return changed
@@ -283,7 +292,7 @@ class Scheduler:
     ) -> ChangeResult:
         """Make an action due at once."""
         changed = await self.store.actions.run_now(
-            action_id(id), self._entropy.guid(), if_match=if_match, actor=actor
+            action_id(id), self._entropy.guid(), if_match=if_match, actor=self._by(actor)
         )
         self.store.wakeups.hint({changed.action.meta.shard})
         return changed
@@ -368,7 +377,7 @@ class Scheduler:
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
         page = await self.store.actions.list(selection, after=after, limit=limit)
-        return msgspec.structs.replace(page, actions=list(map(_shortened, page.actions)))
+        return msgspec.structs.replace(page, actions=list(map(shortened, page.actions)))
 
     async def preview(
         self,
@@ -387,7 +396,9 @@ class Scheduler:
         """The recorded attempts of an action, newest first."""
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
-        return list(map(_cut, await self.store.actions.list_attempts(action_id(id), limit=limit)))
+        return list(
+            map(cut_attempt, await self.store.actions.list_attempts(action_id(id), limit=limit))
+        )
 
     async def why(self, id: str) -> Why:
         """Why it waits, in a sentence; or that it does not. Errors: NotFound."""
@@ -418,7 +429,7 @@ class Scheduler:
     async def set_limit(self, limit: Limit, *, actor: str = LOCAL) -> LimitUse:
         """Set a limit of a queue or a target, or change it. Errors: InvalidSpec."""
         validate_limit(limit)
-        await self.store.limits.set(limit, guid=self._entropy.guid(), actor=actor)
+        await self.store.limits.set(limit, guid=self._entropy.guid(), actor=self._by(actor))
         uses = {use.limit.key: use for use in await self.list_limits()}
         return uses.get(limit.key, LimitUse(limit=limit))
 
@@ -426,7 +437,7 @@ class Scheduler:
         """Have no such limit any more; as it was. Errors: NotFound."""
         use = await self.get_limit(kind, name)
         if not await self.store.limits.delete(
-            use.limit.key, guid=self._entropy.guid(), actor=actor
+            use.limit.key, guid=self._entropy.guid(), actor=self._by(actor)
         ):
             raise NotFound("limit", str(use.limit.key))
         return use
@@ -444,6 +455,9 @@ class Scheduler:
         return (await self.store.limits.list()).uses
 
     # -- inside ---------------------------------------------------------------------------------
+
+    def _by(self, actor: str) -> Actor:
+        return through(self._face, actor)
 
     def _traced(self, verb: str, id: str | None = None) -> AbstractContextManager[str | None]:
         return nullcontext() if self.tracing is None else self.tracing.trace_create(verb, id)
@@ -475,21 +489,6 @@ class Scheduler:
                 break
             await asyncio.sleep(pause_s)
         return changed
-
-
-def _shortened(action: Action) -> Action:
-    """As it is listed, among a thousand others: results are shown whole by `get`."""
-    last = action.status.last_attempt
-    if last is None or last.answer is None or len(last.answer) <= TEXT_CHARS_MAX:
-        return action
-    status = msgspec.structs.replace(action.status, last_attempt=_cut(last))
-    return msgspec.structs.replace(action, status=status)
-
-
-def _cut(attempt: Attempt) -> Attempt:
-    if attempt.answer is None or len(attempt.answer) <= TEXT_CHARS_MAX:
-        return attempt
-    return msgspec.structs.replace(attempt, answer=cut(attempt.answer))
 
 
 def _check_if_exists(if_exists: str, request: Request) -> None:

@@ -19,6 +19,7 @@ from gnomon.contracts.store.entities import (
 from gnomon.contracts.store.outbox import RELAY_SINK
 from gnomon.contracts.store.queues import Enqueue
 from gnomon.contracts.store.register import RELAY_DECLARATION, StageRecord, StageRegister
+from gnomon.contracts.store.tokens import PYTHON, through
 from gnomon.model.errors import FailedPrecondition, InvalidSpec, NotFound, VersionConflict
 from gnomon.model.ids import EntityKey, entity_key, entity_kind, shard_of
 from gnomon.model.stage.patch import Patch, apply_patch
@@ -61,8 +62,15 @@ class Entities:
     """Entities of an installation. What is written here is asked about by the shard's owner."""
 
     def __init__(
-        self, store: Store, installation: Installation, *, entropy: Entropy, has_relay: bool = False
+        self,
+        store: Store,
+        installation: Installation,
+        *,
+        entropy: Entropy,
+        has_relay: bool = False,
+        face: str = PYTHON,
     ) -> None:
+        self._face = face  # of callers who do not say through which one they ask
         self._store = store
         self._declares_relay = has_relay  # the register is to know it before the first save
         self._entities = store.entities
@@ -198,7 +206,8 @@ class Entities:
             doc=new.text,
             base=None if living is None else (living.epoch, living.version),
             paths=new.paths,
-            author=by,
+            author=str(by),
+            face=through(self._face, by).face,
             root=self._entropy.token(),
         )
 
@@ -304,7 +313,7 @@ class Entities:
             version=version,
             state=state,
             enqueue=enqueue if wake else None,
-            actor=by,
+            actor=through(self._face, by),
         )
         if stored is not None:
             self._store.wakeups.hint({entity.shard})
@@ -322,13 +331,16 @@ class Entities:
         """Walk all entities of a stage's kind, in the background lane. Errors: NotFound."""
         await self.registered(stage)
         return await self._register.begin_backfill(
-            stage, reason="backfill by hand", unless_within=unless_within, actor=by
+            stage,
+            reason="backfill by hand",
+            unless_within=unless_within,
+            actor=through(self._face, by),
         )
 
     async def forget_stage(self, stage: str, *, by: str = USER) -> int:
         """Remove a stage's queue, timers, states and register entry. Errors: NotFound."""
         await self.registered(stage)
-        return await self._register.forget(stage, actor=by)
+        return await self._register.forget(stage, actor=through(self._face, by))
 
     async def parked(
         self,
@@ -351,7 +363,7 @@ class Entities:
         """Free parked rows and undelivered saves by hand; how many."""
         key = str(entity_key(kind, entity_id))
         shard = self._shard(key)
-        freed = await self._queues.release(key, stage, shard=shard, actor=by)
+        freed = await self._queues.release(key, stage, shard=shard, actor=through(self._face, by))
         self._store.wakeups.hint({shard})
         return freed
 

@@ -16,7 +16,7 @@ REPLACED = "replaced"
 
 def creator_of(actor: str) -> str | None:
     """Whom new actions count against; those without a token count against nobody."""
-    return None if actor == LOCAL else actor
+    return None if actor == LOCAL else str(actor)
 
 
 def drafted_action(

@@ -100,8 +100,16 @@ async def test_workers_and_the_audit_are_shown(browser: str, staged_up: Up) -> N
         await page.wait_text("0\u201363")
         await page.goto(f"{up.url}/#/audit?id=audited&actor=local")
         await page.wait_text("1 changes on this page")
+        await page.wait_text("REST", within="td:nth-child(3)")
         await page.click("audited", within="td")
         await page.wait('location.hash === "#/action/audited"')
+        await page.wait_text("done", within="main .head")
+        await page.click("Copy", within="main")
+        await page.wait("document.querySelector('input[name=id]').value === 'audited-copy'")
+        await page.click("Create")
+        await page.wait('location.hash === "#/action/audited-copy"')
+        await page.goto(f"{up.url}/#/audit?id=audited-copy")
+        await page.wait_text("console", within="td:nth-child(3)")
 
 
 async def test_a_limit_is_set_and_removed(browser: str, staged_up: Up) -> None:

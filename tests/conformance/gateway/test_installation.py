@@ -51,6 +51,23 @@ async def test_the_audit_comes_in_pages(gateway: Gateway) -> None:
     assert 400 == (await gateway.call("GET", "/v1/audit?limit=0")).status
 
 
+async def test_the_audit_tells_the_face(gateway: Gateway) -> None:
+    """Which a client says in a header; it is shown as REST if we know none of that name."""
+    for said in ("console", "cli", "python", "root", ""):
+        body = {"id": f"face-{said}", "spec": SPEC}
+        headers = {"Gnomon-Face": said} if said else {}
+        assert 201 == (await gateway.call("POST", "/v1/actions", body, headers=headers)).status
+    await gateway.app.scheduler.delete("face-cli")
+    found = (await gateway.call("GET", "/v1/audit")).json["entries"]
+    faces = ["python", "rest", "rest", "python", "cli", "console"]
+    assert faces == [entry["face"] for entry in found]
+    assert {"local"} == {entry["actor"] for entry in found}
+    here = {"Gnomon-Face": "console"}
+    await gateway.call("PUT", "/v1/entities/ad/ad-1", {"title": "x"}, headers=here)
+    (entry,) = (await gateway.call("GET", "/v1/audit?id=ad/ad-1")).json["entries"]
+    assert "console" == entry["face"]
+
+
 async def test_schedules_are_told_in_words(gateway: Gateway) -> None:
     """With their next firings; what fires once is no schedule; a search is by id or queue."""
     policies = {

@@ -149,6 +149,7 @@ async def test_changes_are_audited_under_the_tokens_name(served: Served, stub: A
     assert ["create", "replace", "pause", "resume", "run_now", "delete", "retry"] == [
         entry.verb for entry in reversed(entries)
     ]
+    assert {"grpc"} == {entry.face for entry in entries}
 
 
 async def test_a_key_is_its_tokens_own(served: Served, stub: Any) -> None:

@@ -39,6 +39,7 @@ async def test_each_call_has_its_answer_its_audit_entry_and_its_queue_row(
     mine = await store.tokens.list_audit(AuditSelection(actor="ann"), limit=1_000)
     assert Counter(ids) == Counter(entry.id for entry in mine)
     assert {("create", 1)} == {(entry.verb, entry.count) for entry in mine}
+    assert CALLERS == len({entry.at for entry in mine}), "or a page of the audit would lose some"
     connection = await asyncpg.connect(installed_schema.dsn)
     try:
         guids = [one.guid for one in drafts]

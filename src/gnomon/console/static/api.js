@@ -39,7 +39,7 @@ export function address(path, query) {
 }
 
 async function send(method, path, { query, body, headers, signal, type } = {}) {
-  const sent = { ...headers };
+  const sent = { ...headers, "Gnomon-Face": "console" };
   if (session.token) sent.Authorization = `Bearer ${session.token}`;
   if (body !== undefined) sent["Content-Type"] = type || "application/json";
   let answer;

@@ -96,6 +96,8 @@ from gnomon.contracts.store.reports import (
 )
 from gnomon.contracts.store.tokens import (
     LOCAL,
+    PYTHON,
+    Actor,
     AuditEntry,
     AuditSelection,
     Token,
@@ -123,12 +125,14 @@ from gnomon.contracts.store.work import (
 
 __all__ = [
     "LOCAL",
+    "PYTHON",
     "RELAY_SINK",
     "ActionDeclaration",
     "ActionDraft",
     "ActionPage",
     "ActionStore",
     "ActionWrites",
+    "Actor",
     "ArrivalResult",
     "AuditEntry",
     "AuditSelection",

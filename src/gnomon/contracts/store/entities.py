@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
-from gnomon.contracts.store.tokens import LOCAL
+from gnomon.contracts.store.tokens import LOCAL, PYTHON
 from gnomon.contracts.store.value import Value
 from gnomon.model.ids import EntityKey
 
@@ -78,6 +78,7 @@ class EntityWrite(Value, frozen=True):
     paths: tuple[str, ...]
     author: str
     root: UUID
+    face: str = PYTHON  # through which the author says that he came, for the audit
 
 
 class EntityBatch(NamedTuple):

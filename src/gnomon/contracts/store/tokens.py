@@ -11,6 +11,33 @@ from gnomon.contracts.store.value import Value
 
 LOCAL = "local"  # the actor of calls that need no token: in process, or straight at the database
 
+PYTHON = "python"
+
+
+class Actor(str):
+    """Who asks for a change, as everywhere a name; and through which face, for the audit alone.
+
+    A caller says himself which face he is, so no right may depend on it.
+    """
+
+    __slots__ = ("face",)
+    face: str
+
+    def __new__(cls, name: str, face: str) -> Actor:
+        actor = super().__new__(cls, name)
+        actor.face = face
+        return actor
+
+
+def face_of(actor: str) -> str:
+    """Through which face he asks; whoever does not say so is a program in this process."""
+    return actor.face if isinstance(actor, Actor) else PYTHON
+
+
+def through(face: str, actor: str) -> Actor:
+    """The actor; one that does not say through which face he asks does so through this one."""
+    return actor if isinstance(actor, Actor) else Actor(actor, face)
+
 
 class TokenDraft(Value, frozen=True):
     """A token to be stored. Only the digest of its text is known here."""
@@ -48,6 +75,7 @@ class AuditEntry(Value, frozen=True):
     id: str
     guid: UUID  # the generation that the change made; of a delete, the one that it ended
     count: int = 1
+    face: str = PYTHON  # rest, grpc, cli, python, sql or console, as the caller says himself
 
 
 class AuditSelection(Value, frozen=True):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 import grpc
+import msgspec
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -16,6 +17,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from gnomon.channels import PUSHBACK_KEY
 from gnomon.contracts.observer import Observer
+from gnomon.contracts.store import Actor
 from gnomon.contracts.traces import Tracing
 from gnomon.gateways.auth import OPERATE, READ, WRITE, Authorizer, Principal, bearer_token
 from gnomon.gateways.boundary import Boundary, RefusedError
@@ -161,7 +163,9 @@ class ServiceBoundary:
         metadata: Iterable[tuple[str, str | bytes]] = context.invocation_metadata() or ()
         token = bearer_token([value for name, value in metadata if name == "authorization"])
         scope = SCOPES.get(method.name, WRITE)
-        return Caller(await self._authorizer.check(token, scope), token)
+        principal = await self._authorizer.check(token, scope)
+        named = msgspec.structs.replace(principal, name=Actor(principal.name, "grpc"))
+        return Caller(named, token)
 
 
 async def _abort(context: Context, refused: RefusedError) -> NoReturn:

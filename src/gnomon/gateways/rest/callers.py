@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.requests import Request
 
+from gnomon.contracts.store import Actor
 from gnomon.gateways.auth import ANYBODY, Authorizer, Principal, bearer_token
 from gnomon.gateways.config import is_loopback
 from gnomon.gateways.rest.route import OPEN
 from gnomon.model.errors import Forbidden
+
+FACE_HEADER = "Gnomon-Face"
+OUR_CLIENTS = ("cli", "python", "console")
 
 
 async def let_in(request: Request, authorizer: Authorizer, scope: str) -> Principal:
@@ -23,7 +28,15 @@ async def let_in(request: Request, authorizer: Authorizer, scope: str) -> Princi
         _refuse_pages(request)
     if scope == OPEN:
         return ANYBODY
-    return await authorizer.check(token_of(request), scope)
+    principal = await authorizer.check(token_of(request), scope)
+    return msgspec.structs.replace(principal, name=Actor(principal.name, face_of(request)))
+
+
+def face_of(request: Request) -> str:
+    """Which program of ours it says it is; REST, if it says none that we know. Anybody can say so:
+    the audit shows it, and no right depends on it."""
+    said = request.headers.get(FACE_HEADER, "")
+    return said if said in OUR_CLIENTS else "rest"
 
 
 def token_of(request: Request) -> str | None:

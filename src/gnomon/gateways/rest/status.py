@@ -54,7 +54,7 @@ class CallerAnswer(msgspec.Struct, kw_only=True):
 
 async def show_caller(call: Call) -> CallerAnswer:
     """Who calls, and what he may do."""
-    return CallerAnswer(name=call.actor, scopes=sorted(call.principal.scopes))
+    return CallerAnswer(name=str(call.actor), scopes=sorted(call.principal.scopes))
 
 
 async def show_status(call: Call) -> InstallationStatus:

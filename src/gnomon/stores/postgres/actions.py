@@ -15,6 +15,7 @@ from gnomon.contracts.store import (
     DecideResume,
     Selection,
 )
+from gnomon.contracts.store.tokens import face_of
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.codec import read_attempt
 from gnomon.model.ids import shard_of
@@ -56,7 +57,7 @@ class PostgresActions:
         if not drafts:
             return []
         if self._database.many_shards and not any(draft.keyed for draft in drafts):
-            caller = CreateCaller(actor, verb)
+            caller = CreateCaller(str(actor), verb, face_of(actor))
             if len(drafts) == 1:
                 return [await self._calls.create(drafts[0], caller)]
             return await self._create_unkeyed(self._database.fetch, drafts, caller)
@@ -84,8 +85,9 @@ class PostgresActions:
     ) -> list[ChangeResult | None]:
         columns = draft_columns(in_key_order(drafts))
         rows = await fetch(
-            "create", *columns, creator_of(caller.actor), caller.actor, caller.verb, is_one_call
-        )
+            "create", *columns, creator_of(caller.actor), caller.actor, caller.verb, is_one_call,
+            caller.face,
+        )  # fmt: skip
         return answers(drafts, created_by_guid(rows))
 
     @insisting

@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import ActionDraft, ChangeResult, DecideResume
+from gnomon.contracts.store.tokens import face_of
 from gnomon.model.action import Action, Attempt, State, Status
 from gnomon.model.declaration import Revision
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound, StoreUnavailable
@@ -241,8 +242,9 @@ class ActionChanger:
 
     async def _audit(self, verb: str, place: ActionAddress, guid: UUID, at: datetime) -> None:
         await self._session.fetch(
-            "write_audit_entry", at, guid, place.shard, 1, verb, self._actor, place.id
-        )
+            "write_audit_entry", at, guid, place.shard, 1, verb, str(self._actor), place.id,
+            face_of(self._actor),
+        )  # fmt: skip
 
     async def _supersede(self, place: ActionAddress, live: LiveAction) -> None:
         """Close what the old generation leaves behind: its row, its attempt in flight, its key."""

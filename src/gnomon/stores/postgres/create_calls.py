@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gnomon.contracts.store import ActionDraft, ChangeResult
+from gnomon.contracts.store import PYTHON, ActionDraft, ChangeResult
 from gnomon.model.errors import GnomonError, StoreUnavailable
 from gnomon.stores.postgres.errors import RowHeld
 
@@ -22,10 +22,12 @@ Answers = Sequence[ChangeResult | None]
 
 
 class CreateCaller(NamedTuple):
-    """Who stores by which verb: the audit says so, hence one statement is of one caller."""
+    """Who stores by which verb, through which face: the audit says so, hence one statement is of
+    one caller."""
 
     actor: str
     verb: str
+    face: str = PYTHON
 
 
 Create = Callable[[Sequence[ActionDraft], CreateCaller], Awaitable[Answers]]

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import ActionDraft, ChangeResult
+from gnomon.contracts.store.tokens import face_of
 from gnomon.model.action import Action
 from gnomon.model.codec import encode_spec
 from gnomon.stores._actions import creator_of, drafted_action
@@ -100,8 +101,9 @@ async def create_drafts(
             first.shard,
             len(stored),
             verb,
-            actor,
+            str(actor),
             first.id,
+            face_of(actor),
         )
     created = answers(drafts, stored)
     missed = [

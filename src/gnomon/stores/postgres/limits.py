@@ -7,6 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import LOCAL, LimitRequest, LimitTable
+from gnomon.contracts.store.tokens import face_of
 from gnomon.model.limits import Limit, LimitKey, LimitKind, Share
 from gnomon.stores._limit_shares import SHOWN_FOR, Grant, SharingMoment, share_out, use_of
 from gnomon.stores.postgres.connection import Database, Row, Session, read_now
@@ -68,7 +69,9 @@ class PostgresLimits:
 async def _note_change(session: Session, verb: str, key: LimitKey, guid: UUID, actor: str) -> None:
     await session.fetch("change_version")
     now = await read_now(session)
-    await session.fetch("write_audit_entry", now, guid, AUDIT_SHARD, 1, verb, actor, str(key))
+    await session.fetch(
+        "write_audit_entry", now, guid, AUDIT_SHARD, 1, verb, str(actor), str(key), face_of(actor)
+    )
 
 
 async def _locked(session: Session, claims: Iterable[LimitKey]) -> dict[LimitKey, int]:

@@ -73,8 +73,8 @@ BEGIN
     FROM "gnomon".scheduled_action AS a
     WHERE a.shard_id = shard AND a.id = cancel.id AND a.retention_us > 0;
     DELETE FROM "gnomon".scheduled_action AS a WHERE a.shard_id = shard AND a.id = cancel.id;
-    INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id)
-    VALUES (present, made, shard, 1, 'delete', 'sql:' || session_user, cancel.id);
+    INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id, face)
+    VALUES (present, made, shard, 1, 'delete', 'sql:' || session_user, cancel.id, 'sql');
     RETURN true;
 END
 $$;
@@ -668,8 +668,8 @@ BEGIN
     END IF;
     INSERT INTO "gnomon".incoming_queue (shard_id, created_at, guid, queue, priority, scheduled_at)
     VALUES (shard, present, made, o.queue, o.priority, starts);
-    INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id)
-    VALUES (present, made, shard, 1, 'create', 'sql:' || session_user, name);
+    INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id, face)
+    VALUES (present, made, shard, 1, 'create', 'sql:' || session_user, name, 'sql');
     RETURN name;
 END
 $$;
@@ -747,8 +747,8 @@ BEGIN
             SELECT s.shard_id, present, s.guid, s.queue, s.priority, s.scheduled_at
             FROM stored AS s
         ), audited AS (
-            INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id)
-            SELECT present, s.guid, s.shard_id, wanted, 'create', 'sql:' || session_user, s.id
+            INSERT INTO "gnomon".audit (at, guid, shard_id, count, verb, actor, id, face)
+            SELECT present, s.guid, s.shard_id, wanted, 'create', 'sql:' || session_user, s.id, 'sql'
             FROM (SELECT f.guid, f.shard_id, f.id FROM stored AS f ORDER BY f.guid LIMIT 1) AS s
         )
         SELECT s.id FROM stored AS s ORDER BY s.guid;
@@ -871,7 +871,8 @@ CREATE TABLE gnomon.audit (
     count integer NOT NULL,
     verb text NOT NULL,
     actor text NOT NULL,
-    id text NOT NULL
+    id text NOT NULL,
+    face text NOT NULL
 )
 PARTITION BY RANGE (at);
 CREATE TABLE gnomon.audit_default (
@@ -881,7 +882,8 @@ CREATE TABLE gnomon.audit_default (
     count integer NOT NULL,
     verb text NOT NULL,
     actor text NOT NULL,
-    id text NOT NULL
+    id text NOT NULL,
+    face text NOT NULL
 );
 CREATE TABLE gnomon.changed_entity (
     first_at timestamp with time zone NOT NULL,

@@ -7,6 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import AuditEntry, AuditSelection, Token, TokenDraft
+from gnomon.contracts.store.tokens import face_of
 from gnomon.model.errors import AlreadyExists, NotFound
 from gnomon.stores.postgres.connection import Database, Row, Session, insisting
 
@@ -60,7 +61,7 @@ class PostgresTokens:
         return int((await self._database.fetch("count_live_actions", name, limit))[0]["count"])
 
     async def write_audit(self, *, actor: str, verb: str, id: str, guid: UUID) -> None:
-        await self._database.fetch("write_audit", guid, verb, actor, id)
+        await self._database.fetch("write_audit", guid, verb, str(actor), id, face_of(actor))
 
     async def list_audit(self, selection: AuditSelection, *, limit: int) -> Sequence[AuditEntry]:
         rows = await self._database.fetch_wide(
@@ -70,6 +71,7 @@ class PostgresTokens:
             AuditEntry(
                 at=row["at"],
                 actor=row["actor"],
+                face=row["face"],
                 verb=row["verb"],
                 id=row["id"],
                 guid=row["guid"],

@@ -42,7 +42,7 @@ from gnomon.stores.sqlite.rows import (
     moment_or_none,
     running_attempt,
 )
-from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, browse, read, write
+from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, browse, read, write, write_entry
 
 GUID_BYTES = 16
 
@@ -344,15 +344,8 @@ def _changed(
 def _audit(
     connection: Connection, verb: str, action: Action, actor: str, now_us: int, *, count: int = 1
 ) -> None:
-    entry = {
-        "at": now_us,
-        "guid": action.meta.guid.bytes,
-        "count": count,
-        "verb": verb,
-        "actor": actor,
-        "id": action.meta.id,
-    }
-    connection.execute(SQL["write_audit_entry"], entry)
+    meta = action.meta
+    write_entry(connection, verb, actor, meta.id, at=now_us, guid=meta.guid, count=count)
 
 
 def _logged_attempt(row: Row) -> Attempt:

@@ -12,7 +12,7 @@ from gnomon.model.limits import Limit, LimitKey, Share
 from gnomon.stores._limit_shares import SHOWN_FOR, Grant, SharingMoment, share_out, use_of
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.rows import micros, moment
-from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, read, write
+from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, read, write, write_entry
 
 
 class SqliteLimits(SqliteVerbs):
@@ -41,8 +41,8 @@ class SqliteLimits(SqliteVerbs):
         self, connection: Connection, verb: str, key: LimitKey, guid: UUID, actor: str
     ) -> None:
         connection.execute(SQL["change_version"])
-        entry = {"guid": guid.bytes, "count": 1, "verb": verb, "actor": actor, "id": str(key)}
-        connection.execute(SQL["write_audit_entry"], entry | {"at": self._now_us()})
+        at = self._now_us()
+        write_entry(connection, verb, actor, str(key), at=at, guid=guid)
 
     @read
     def list(self, connection: Connection) -> LimitTable:

@@ -11,7 +11,7 @@ from gnomon.model.errors import AlreadyExists, NotFound
 from gnomon.stores._texts import read_texts, write_texts
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.rows import Row, micros, micros_or_none, moment, moment_or_none
-from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, browse, read, write
+from gnomon.stores.sqlite.verbs import Connection, SqliteVerbs, browse, read, write, write_entry
 
 
 class SqliteTokens(SqliteVerbs):
@@ -65,8 +65,7 @@ class SqliteTokens(SqliteVerbs):
     def write_audit(
         self, connection: Connection, *, actor: str, verb: str, id: str, guid: UUID
     ) -> None:
-        entry = {"guid": guid.bytes, "count": 1, "verb": verb, "actor": actor, "id": id}
-        connection.execute(SQL["write_audit_entry"], entry | {"at": self._now_us()})
+        write_entry(connection, verb, actor, id, at=self._now_us(), guid=guid)
 
     @browse
     def list_audit(
@@ -82,6 +81,7 @@ class SqliteTokens(SqliteVerbs):
             AuditEntry(
                 at=moment(row["at"]),
                 actor=row["actor"],
+                face=row["face"],
                 verb=row["verb"],
                 id=row["id"],
                 guid=UUID(bytes=row["guid"]),

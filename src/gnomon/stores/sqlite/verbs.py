@@ -12,9 +12,12 @@ import functools
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from uuid import UUID
 
 from gnomon.contracts.clock import Clock
+from gnomon.contracts.store.tokens import face_of
 from gnomon.stores.sqlite.connection import Runner
+from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import micros
 
 Connection = sqlite3.Connection
@@ -69,3 +72,19 @@ write_first = _performed(lambda runner, call: runner.write(call, urgent=True))
 read = _performed(lambda runner, call: runner.read(call))
 # The same, for what may look at very many rows.
 browse = _performed(lambda runner, call: runner.browse(call))
+
+
+def write_entry(
+    connection: Connection,
+    verb: str,
+    actor: str,
+    name: str,
+    *,
+    at: int,
+    guid: UUID,
+    count: int = 1,
+) -> None:
+    """An entry of the audit."""
+    entry = {"at": at, "guid": guid.bytes, "count": count, "verb": verb, "actor": str(actor)}
+    entry |= {"id": name, "face": face_of(actor)}
+    connection.execute(SQL["write_audit_entry"], entry)

@@ -6,8 +6,17 @@ import hashlib
 from datetime import timedelta
 from typing import Any
 
-from gnomon.contracts.store import LOCAL, AuditEntry, AuditSelection, Store, Token, TokenDraft
+from gnomon.contracts.store import (
+    LOCAL,
+    Actor,
+    AuditEntry,
+    AuditSelection,
+    Store,
+    Token,
+    TokenDraft,
+)
 from gnomon.model.errors import AlreadyExists, GnomonError, NotFound
+from gnomon.model.limits import Limit, LimitKind
 from tests.conformance.store.suite.given import HOUR, NOTHING, SECOND, Given, polls, refusal
 
 EVERYTHING = AuditSelection()
@@ -305,6 +314,31 @@ class TestAudit:
         await store.tokens.write_audit(actor="ann", verb="stop task", id="shop/7", guid=guid)
         [found] = await entries(store, actor="ann")
         assert ("stop task", "shop/7", guid, 1) == (found.verb, found.id, found.guid, found.count)
+
+    async def test_an_entry_says_through_which_face_it_came(
+        self, store: Store, given: Given
+    ) -> None:
+        """As the actor says; one who does not is a program. It is no part of his name."""
+        ann = Actor("ann", "console")
+        await store.actions.create([await given.draft("a")], actor=ann)
+        await store.actions.create([await given.draft("b"), await given.draft("c")], actor=ann)
+        await store.actions.replace(await given.draft("a"), if_match=None, actor=ann)
+        await store.actions.pause("a", given.entropy.guid(), if_match=None, actor=ann)
+        await store.actions.delete("a", if_match=None, actor=Actor("ann", "cli"))
+        limit = Limit(kind=LimitKind.QUEUE, name="mail", parallel=2)
+        await store.limits.set(limit, guid=given.entropy.guid(), actor=ann)
+        await store.tokens.write_audit(
+            actor=Actor("ann", "rest"), verb="stop task", id="shop/7", guid=given.entropy.guid()
+        )
+        await store.actions.create([await given.draft("d")], actor="ann")
+
+        faces = [(item.verb, item.face) for item in await entries(store, actor="ann")]
+        assert [
+            ("create", "console"), ("create", "console"), ("replace", "console"),
+            ("pause", "console"), ("delete", "cli"), ("set_limit", "console"),
+            ("stop task", "rest"), ("create", "python"),
+        ] == faces  # fmt: skip
+        assert 3 == await store.tokens.count_live("ann", limit=10)
 
     async def test_old_entries_are_purged(self, store: Store, given: Given) -> None:
         """After their retention; younger ones stay."""

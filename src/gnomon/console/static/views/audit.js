@@ -6,6 +6,7 @@ import { Empty, html, Loaded, Pager, Table, Time, useLoad, useState } from "../u
 import { number } from "../words.js";
 
 const PAGE = 100;
+const FACES = { rest: "REST", grpc: "gRPC", cli: "command line", python: "Python", sql: "SQL", console: "console" };
 const NOT_ACTIONS = /task|entity|stage|state|limit|token|relay/;
 
 const what = (row) => (NOT_ACTIONS.test(row.verb) || row.id.includes(" ") ? row.id : html`<a href=${link(["action", row.id])}>${row.id}</a>`);
@@ -13,6 +14,7 @@ const what = (row) => (NOT_ACTIONS.test(row.verb) || row.id.includes(" ") ? row.
 const COLUMNS = [
   { name: "When", className: "nowrap", cell: (row) => html`<${Time} at=${row.at} as="both" />` },
   { name: "Who", className: "nowrap", cell: (row) => html`<a href=${link(["audit"], { actor: row.actor })}>${row.actor}</a>` },
+  { name: "Through", className: "nowrap", cell: (row) => FACES[row.face] || row.face },
   { name: "Did", className: "nowrap", cell: (row) => row.verb },
   { name: "To", className: "id", cell: what },
   { name: "How many", className: "number", cell: (row) => (row.count > 1 ? number(row.count) : "") },

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from gnomon.contracts.store.entities import StateWrite
+from gnomon.contracts.store.tokens import face_of
 from gnomon.stores._texts import write_texts
 from gnomon.stores.postgres.connection import Session, read_now
 
@@ -33,7 +34,9 @@ async def write_entry(session: Session, entry: AuditRow, shard: int) -> None:
     """An entry of the audit."""
     verb, actor, name, guid = entry
     now = await read_now(session)
-    await session.fetch("write_audit_entry", now, guid, shard, 1, verb, actor, name)
+    await session.fetch(
+        "write_audit_entry", now, guid, shard, 1, verb, str(actor), name, face_of(actor)
+    )
 
 
 class ShardedKey(NamedTuple):

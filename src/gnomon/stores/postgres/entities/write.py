@@ -14,6 +14,7 @@ from gnomon.contracts.store.entities import (
     StateWrite,
 )
 from gnomon.contracts.store.queues import Enqueue
+from gnomon.contracts.store.tokens import face_of
 from gnomon.model.ids import save_key
 from gnomon.model.stage.queue_merge import REASONS_MAX
 from gnomon.stores.entity_audit import audited
@@ -84,10 +85,11 @@ async def _audit_writes(session: Session, stored: Sequence[CompletedWrite]) -> N
     if not stored:
         return
     at = stored[0].at
-    for (author, verb), some in audited(done.put.write for done in stored).items():
+    for author, verb, some in audited(done.put.write for done in stored):
         first = some[0]
         await session.fetch(
-            "write_audit_entry", at, first.root, first.shard, len(some), verb, author, first.key
+            "write_audit_entry", at, first.root, first.shard, len(some), verb, str(author),
+            first.key, face_of(author),
         )  # fmt: skip
 
 

@@ -6,7 +6,8 @@
 -- Store actions without idempotency keys, and append them to the incoming queue, in one statement.
 -- $1 shards, $2 ids, $3 guids, $4 specs, $5 queues, $6 priorities, $7 timeouts in µs,
 -- $8 retentions in µs, $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 creator, $13 actor,
--- $14 verb, $15 whether it is one call: the audit has one entry for it, else one for each action
+-- $14 verb, $15 whether it is one call: the audit has one entry for it, else one for each action,
+-- $16 face
 WITH stored AS (
     INSERT INTO /*schema*/scheduled_action (
         shard_id, id, guid, spec, state, queue, priority, timeout_us, retention_us, keyed,
@@ -33,10 +34,12 @@ WITH stored AS (
     SELECT s.shard_id, s.created_at, s.guid, s.queue, s.priority, s.scheduled_at
     FROM stored AS s
 ), audited AS (
-    INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
+    INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id, face)
     SELECT
-        s.created_at, s.guid, s.shard_id,
-        CASE WHEN $15::boolean THEN (SELECT count(*) FROM stored) ELSE 1 END, $14::text, $13::text, s.id
+        -- Pages of the audit are cut between two moments: each call has its own, by microseconds.
+        s.created_at + (row_number() OVER () - 1) * interval '1 microsecond', s.guid, s.shard_id,
+        CASE WHEN $15::boolean THEN (SELECT count(*) FROM stored) ELSE 1 END, $14::text, $13::text,
+        s.id, $16::text
     FROM stored AS s
     LIMIT CASE WHEN $15::boolean THEN 1 END
 )

@@ -1,16 +1,16 @@
 -- Who may call, and who did what.
 
 -- name: write_audit_entry shard-local
--- $1 at, $2 guid, $3 shard, $4 count, $5 verb, $6 actor, $7 id
-INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
-VALUES ($1::timestamptz, $2::uuid, $3::int, $4::int, $5::text, $6::text, $7::text);
+-- $1 at, $2 guid, $3 shard, $4 count, $5 verb, $6 actor, $7 id, $8 face
+INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id, face)
+VALUES ($1::timestamptz, $2::uuid, $3::int, $4::int, $5::text, $6::text, $7::text, $8::text);
 
 -- name: list_audit global
 -- $1 actor or null, $2 id or null, $3 before or null, $4 limit. A CHECK would cost every change; a time
 -- that no program can hold is shown as the last or the first that it can.
 SELECT
     LEAST(GREATEST(e.at, '0001-01-01 00:00+00'), '9999-12-31 23:59:59.999999+00') AS at,
-    e.actor, e.verb, e.id, e.guid, e.count
+    e.actor, e.verb, e.id, e.guid, e.count, e.face
 FROM /*schema*/audit AS e
 WHERE ($1::text IS NULL OR e.actor = $1::text)
   AND ($2::text IS NULL OR e.id = $2::text)
@@ -80,6 +80,6 @@ FROM (
 
 -- name: write_audit shard-local
 -- An entry for a change that is made elsewhere.
--- $1 guid, $2 verb, $3 actor, $4 id
-INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id)
-VALUES (statement_timestamp(), $1::uuid, 0, 1, $2::text, $3::text, $4::text);
+-- $1 guid, $2 verb, $3 actor, $4 id, $5 face
+INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id, face)
+VALUES (statement_timestamp(), $1::uuid, 0, 1, $2::text, $3::text, $4::text, $5::text);

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.store.entities import Entity
 from gnomon.stores.sqlite.connection import Runner
 from gnomon.stores.sqlite.entities.rows import Connection, EntityRow
 from gnomon.stores.sqlite.queries import SQL
-from gnomon.stores.sqlite.verbs import SqliteVerbs
+from gnomon.stores.sqlite.verbs import SqliteVerbs, write_entry
 
 
 class EntityVerbs(SqliteVerbs):
@@ -26,21 +24,6 @@ class EntityVerbs(SqliteVerbs):
     def _new_seq(self) -> int:
         """Where the `seq` of rows begins that a verb makes: 48 random bits."""
         return self._entropy.token().int >> 80
-
-
-def write_entry(
-    connection: Connection,
-    verb: str,
-    actor: str,
-    name: str,
-    *,
-    at: int,
-    guid: UUID,
-    count: int = 1,
-) -> None:
-    """An entry of the audit."""
-    entry = {"verb": verb, "actor": actor, "id": name, "at": at, "guid": guid.bytes, "count": count}
-    connection.execute(SQL["write_audit_entry"], entry)
 
 
 def load_entity(connection: Connection, entity_key: str) -> Entity | None:

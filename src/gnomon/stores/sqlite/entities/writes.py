@@ -34,10 +34,11 @@ from gnomon.stores.sqlite.entities.rows import (
     state_of,
 )
 from gnomon.stores.sqlite.entities.snapshot import CommitSnapshot
-from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity, write_entry
+from gnomon.stores.sqlite.entities.verbs import EntityVerbs, load_entity
 from gnomon.stores.sqlite.purge import purge_rows
 from gnomon.stores.sqlite.queries import SQL
 from gnomon.stores.sqlite.rows import duration_us, moment
+from gnomon.stores.sqlite.verbs import write_entry
 
 CHANGES_KEPT_FOR = timedelta(hours=1)
 STATES_KEPT_FOR = timedelta(days=7)  # of tombstones
@@ -224,7 +225,7 @@ def _audit_writes(
 ) -> None:
     """One entry for all that one author put or deleted."""
     stored = [write for write, entity in zip(writes, answers, strict=True) if entity is not None]
-    for (author, verb), some in audited(stored).items():
+    for author, verb, some in audited(stored):
         first = some[0]
         write_entry(
             connection, verb, author, first.key, at=now_us, guid=first.root, count=len(some)

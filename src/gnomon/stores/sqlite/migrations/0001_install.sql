@@ -339,6 +339,7 @@ CREATE TABLE audit (
     verb TEXT NOT NULL,
     actor TEXT NOT NULL,
     id TEXT NOT NULL,
+    face TEXT NOT NULL,
     CONSTRAINT audit_values_check CHECK (
         length(guid) = 16
         AND at BETWEEN -62135596800000000 AND 253402300799999999

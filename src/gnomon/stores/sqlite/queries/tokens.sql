@@ -1,11 +1,11 @@
 -- Who may call, and who did what.
 
 -- name: write_audit_entry
-INSERT INTO audit (at, guid, count, verb, actor, id)
-VALUES (:at, :guid, :count, :verb, :actor, :id);
+INSERT INTO audit (at, guid, count, verb, actor, id, face)
+VALUES (:at, :guid, :count, :verb, :actor, :id, :face);
 
 -- name: list_audit
-SELECT at, actor, verb, id, guid, count
+SELECT at, actor, verb, id, guid, count, face
 FROM audit
 WHERE (:actor IS NULL OR actor = :actor)
     AND (:id IS NULL OR id = :id)
