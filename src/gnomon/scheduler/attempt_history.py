@@ -50,7 +50,7 @@ class HistoryPoint(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     interrupted: int
     dead: int  # actions
-    lateness: TimeHistogram  # from due to begun
+    lateness: TimeHistogram  # from due to the call of the executor
     duration: TimeHistogram  # from begun to ended
 
 

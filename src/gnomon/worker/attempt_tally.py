@@ -55,16 +55,17 @@ class AttemptTally:
         for queue, count in counts.items():
             self._counts_of(queue)[BEGUN] += count
 
-    def ended(self, begun: BegunAttempt, finish: FinishRequest) -> None:
-        """An attempt ended. What was never performed is not counted."""
+    def ended(self, begun: BegunAttempt, finish: FinishRequest, waited_s: float) -> None:
+        """An attempt ended. What was never performed is not counted. It is late until its executor
+        is called, and lasts from then on: that was when it had `waited_s` for a slot."""
         outcome = OUTCOMES.get(finish.outcome)
         if outcome is None:
             return
         began_at = begun.began_at
         counts = self._of.get(begun.spec.queue) or self._counts_of(begun.spec.queue)
         counts[outcome] += 1
-        late_s = (began_at - begun.scheduled_at).total_seconds()
-        took_s = ((finish.ended_at or began_at) - began_at).total_seconds()
+        late_s = (began_at - begun.scheduled_at).total_seconds() + waited_s
+        took_s = ((finish.ended_at or began_at) - began_at).total_seconds() - waited_s
         counts[LATENESS + bisect_left(BOUNDS_S, late_s)] += 1  # by hand: each attempt pays for it
         counts[DURATION + bisect_left(BOUNDS_S, took_s)] += 1
         if outcome != SUCCEEDED and finish.verdict.state is State.DEAD:

@@ -146,7 +146,7 @@ class Slots:
         *,
         clock: Clock,
         concurrency_of: Callable[[str], int],
-        ended: Callable[[BegunAttempt, FinishRequest], None],
+        ended: Callable[[BegunAttempt, FinishRequest, float], None],  # and how long it waited
         attempts_max: int = ATTEMPTS_MAX,
         gates: Mapping[str, QueueGate] = NO_GATES,
         is_open: bool = True,
@@ -356,7 +356,7 @@ class Slots:
                 guard.clear()
                 if finish.outcome not in UNSENT:
                     queue.count_end(started, self._clock.monotonic())
-                self._end(queue, begun, finish)
+                self._end(queue, begun, finish, started - asked_at)
                 performed += 1
                 if performed % BREATH_EVERY == 0:
                     await asyncio.sleep(0)
@@ -368,9 +368,11 @@ class Slots:
                 self._cut_short(queue, *queue.performing.pop(task), _cut_by(guard))
             self._freed.set()
 
-    def _end(self, queue: QueueSlots, begun: BegunAttempt, finish: FinishRequest) -> None:
+    def _end(
+        self, queue: QueueSlots, begun: BegunAttempt, finish: FinishRequest, waited_s: float
+    ) -> None:
         queue.recount()
-        self._ended(begun, finish)
+        self._ended(begun, finish, waited_s)
         if self._gates and queue.name in self._gates:
             self._gates[queue.name].ended()
         self._freed.set()
@@ -378,8 +380,9 @@ class Slots:
     def _cut_short(
         self, queue: QueueSlots, begun: BegunAttempt, asked_at: float, outcome: Outcome
     ) -> None:
-        elapsed = timedelta(seconds=self._clock.monotonic() - asked_at)
-        self._end(queue, begun, finish_of(begun, outcome, ended_after=elapsed))
+        waited_s = self._clock.monotonic() - asked_at
+        finish = finish_of(begun, outcome, ended_after=timedelta(seconds=waited_s))
+        self._end(queue, begun, finish, waited_s)
 
 
 def _cut_by(guard: DeadlineGuard) -> Interrupted:

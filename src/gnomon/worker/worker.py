@@ -409,7 +409,7 @@ class Worker:
             self._slots.open()
         self.pump.wake()
 
-    def _ended(self, begun: BegunAttempt, finish: FinishRequest) -> None:
+    def _ended(self, begun: BegunAttempt, finish: FinishRequest, waited_s: float) -> None:
         if finish.verdict.scheduled_at is not None:
             need = finish.need or begun.need
             self._lane_of[begun.attempt_id] = begun.lane._replace(need=need)
@@ -417,7 +417,7 @@ class Worker:
             self._observer.count("attempts_abandoned")
         tell_undecidable(self._observer, finish.id, finish.verdict)
         self._ended_counts[begun.spec.queue, finish.outcome] += 1
-        self.pump.tally.ended(begun, finish)
+        self.pump.tally.ended(begun, finish, waited_s)
         self._recorder.put(finish)
 
     def _tell_ended(self) -> None:

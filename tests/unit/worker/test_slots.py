@@ -105,7 +105,7 @@ def slots_with(
         performer,
         clock=clock,
         concurrency_of=lambda queue: 0 if queue == "closed" else limit,
-        ended=lambda _, finish: ended.append(finish),
+        ended=lambda _, finish, __: ended.append(finish),
         attempts_max=attempts_max,
         observer=audience,
     )
@@ -352,7 +352,7 @@ async def test_a_bug_in_a_slot_is_told() -> None:
     """Nobody waits for a slot, so what ends it is not left to the garbage collector."""
     slots, _, clock, audience = slots_with(Gate())
 
-    def broken(_: BegunAttempt, __: FinishRequest) -> None:
+    def broken(_: BegunAttempt, __: FinishRequest, ___: float) -> None:
         raise ZeroDivisionError
 
     slots._ended = broken

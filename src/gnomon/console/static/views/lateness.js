@@ -44,8 +44,8 @@ export function Lateness({ query }) {
       <div class="figures"><${Figure} name="Begun" value=${number(sum(points, "begun"))} /><${Figure} name="Succeeded" value=${number(sum(points, "succeeded"))} />
         <${Figure} name="Failed" value=${number(sum(points, "failed"))} tone=${sum(points, "failed") ? "bad" : ""} /><${Figure} name="Interrupted" value=${number(sum(points, "interrupted"))} tone=${sum(points, "interrupted") ? "warn" : ""} />
         <${Figure} name="Ended as dead" value=${number(sum(points, "dead"))} tone=${sum(points, "dead") ? "bad" : ""} /></div>
-      <section class="card"><h2>From due to begun</h2><${Quantiles} points=${points} name="lateness" label="Lateness over time" /></section>
+      <section class="card"><h2>From due to called</h2><${Quantiles} points=${points} name="lateness" label="Lateness over time" /></section>
       <section class="card"><h2>How many were how late</h2><${HeatMap} label="Lateness by time" times=${points.map((point) => point.at)} rows=${[...bounds.map((bound) => `≤ ${spell(secondsOf(bound))}`), "more"]} cells=${points.map((point) => point.lateness.counts)} /></section>
       <section class="card"><h2>Attempts ended</h2><${Throughput} points=${points} /></section>
-      <section class="card"><h2>From begun to ended</h2><${Quantiles} points=${points} name="duration" label="Duration over time" /></section>`}<//>`;
+      <section class="card"><h2>From called to ended</h2><${Quantiles} points=${points} name="duration" label="Duration over time" /></section>`}<//>`;
 }
