@@ -22,7 +22,8 @@ Answers = Sequence[ChangeResult | None]
 
 
 class CreateCaller(NamedTuple):
-    """Who stores by which verb, through which face: the audit says so, hence one statement is of one caller."""
+    """Who stores by which verb through which face: the audit says so, hence one statement is of one
+    caller."""
 
     actor: str
     verb: str
