@@ -213,7 +213,7 @@ def action_verbs() -> dict[str, Names]:
 def action_filters() -> dict[str, Names]:
     names = [name for name, _ in struct_names(Selection)]
     grpc = message_names(scheduler_pb2.ListRequest)
-    wanted = {*names, "state", "label"}
+    wanted = {*names, "state", "label", "argument"}
     return {
         "Python": struct_names(Selection, owner="Selection"),
         "REST": query_names("/v1/actions"),

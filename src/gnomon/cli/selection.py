@@ -13,6 +13,7 @@ import typer
 from gnomon.cli.options import option
 from gnomon.contracts.store import Selection
 from gnomon.model.action import State
+from gnomon.model.arguments import read_arguments
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.scheduler.options import moment_of
 
@@ -44,6 +45,13 @@ IdPrefix = Annotated[
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="K=V", help="With this label; repeatable.")
 ]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--argument", metavar="PATH=VALUE",
+        help="With this argument, such as customer.id=7; repeatable.",
+    ),
+]  # fmt: skip
 DueBefore = Annotated[
     str | None,
     typer.Option(
@@ -58,6 +66,7 @@ _FILTERS = (
     option("error_contains", ErrorContains),
     option("id_prefix", IdPrefix),
     option("label", Labels),
+    option("argument", Arguments),
     option("due_before", DueBefore),
 )
 _ALL = (
@@ -77,6 +86,7 @@ class Filters:
     error_contains: str | None = None
     id_prefix: str | None = None
     label: list[str] | None = None
+    argument: list[str] | None = None
     due_before: str | None = None
 
     @property
@@ -96,6 +106,7 @@ class Filters:
             due_before=None if due_before is None else moment_of(due_before, "--due-before"),
             function=self.function,
             error_contains=self.error_contains,
+            arguments=read_arguments(self.argument or [], "--argument"),
         )
 
 

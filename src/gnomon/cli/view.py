@@ -85,7 +85,8 @@ def show_page(page: ActionPage, *, as_json: bool) -> None:
     ]
     print_table(("id", "state", "due", "attempts", "when", "does"), rows)
     if page.next is not None:
-        console().print(f"more: --after {page.next}", markup=False, soft_wrap=True)
+        sought = "" if page.looked_at is None else f"looked at {page.looked_at} rows; "
+        console().print(f"{sought}more: --after {page.next}", markup=False, soft_wrap=True)
 
 
 def show_attempts(attempts: Sequence[Attempt], *, as_json: bool) -> None:

@@ -63,6 +63,7 @@ class _ActionAnswer(msgspec.Struct):
 class _ActionsAnswer(msgspec.Struct):
     actions: list[_ActionAnswer]
     next: str | None = None
+    looked_at: int | None = None
 
 
 class _BulkItem(msgspec.Struct):
@@ -238,7 +239,8 @@ class Client:
         if after is not None:
             query.append(("after", after))
         answer = await self._call("GET", "/v1/actions", _ActionsAnswer, query=query)
-        return ActionPage(actions=[item.action() for item in answer.actions], next=answer.next)
+        actions = [item.action() for item in answer.actions]
+        return ActionPage(actions=actions, next=answer.next, looked_at=answer.looked_at)
 
     async def preview(
         self,
@@ -426,6 +428,7 @@ def _key(request: Request) -> dict[str, str]:
 def _filters(selection: Selection) -> list[tuple[str, str]]:
     filters = [("state", str(state)) for state in selection.states]
     filters += [("label", f"{name}={value}") for name, value in selection.labels.items()]
+    filters += [("argument", f"{path}={value}") for path, value in selection.arguments.items()]
     if selection.queue is not None:
         filters.append(("queue", selection.queue))
     if selection.id_prefix is not None:

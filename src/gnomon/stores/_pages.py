@@ -7,6 +7,7 @@ import binascii
 
 from gnomon.contracts.store import Selection
 from gnomon.model.action import State
+from gnomon.model.arguments import ArgumentFilter, check_count, filter_of
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.ids import ID_PATTERN
 
@@ -33,7 +34,14 @@ def is_sought(selection: Selection) -> bool:
         or selection.function is not None
         or selection.error_contains
         or selection.labels
+        or selection.arguments
     )
+
+
+def filters_of(selection: Selection) -> list[ArgumentFilter]:
+    """What its arguments ask for. Errors: InvalidSpec."""
+    check_count(len(selection.arguments), "arguments")
+    return [filter_of(path, value) for path, value in selection.arguments.items()]
 
 
 def nearest(*ends: str | None) -> str | None:

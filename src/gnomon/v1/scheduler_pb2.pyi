@@ -312,6 +312,26 @@ class ListRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ArgumentsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     STATES_FIELD_NUMBER: _builtins.int
     QUEUE_FIELD_NUMBER: _builtins.int
     ID_PREFIX_FIELD_NUMBER: _builtins.int
@@ -321,6 +341,7 @@ class ListRequest(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     FUNCTION_FIELD_NUMBER: _builtins.int
     ERROR_CONTAINS_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     id_prefix: _builtins.str
     limit: _builtins.int
@@ -339,6 +360,10 @@ class ListRequest(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def due_before(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Path to value: {"customer.id": "7"}."""
+
     def __init__(
         self,
         *,
@@ -351,10 +376,11 @@ class ListRequest(_message.Message):
         after: _builtins.str | None = ...,
         function: _builtins.str | None = ...,
         error_contains: _builtins.str | None = ...,
+        arguments: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_error_contains", b"_error_contains", "_function", b"_function", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_queue", b"_queue", "after", b"after", "due_before", b"due_before", "error_contains", b"error_contains", "function", b"function", "id_prefix", b"id_prefix", "limit", b"limit", "queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_error_contains", b"_error_contains", "_function", b"_function", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_queue", b"_queue", "after", b"after", "due_before", b"due_before", "error_contains", b"error_contains", "function", b"function", "id_prefix", b"id_prefix", "labels", b"labels", "limit", b"limit", "queue", b"queue", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_error_contains", b"_error_contains", "_function", b"_function", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_queue", b"_queue", "after", b"after", "arguments", b"arguments", "due_before", b"due_before", "error_contains", b"error_contains", "function", b"function", "id_prefix", b"id_prefix", "labels", b"labels", "limit", b"limit", "queue", b"queue", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015

@@ -72,6 +72,26 @@ async def test_a_filter_is_shared_by_its_url(browser: str, up: Up, page: Page) -
         await other.press("Enter")
 
 
+async def test_arguments_are_found_and_changed(up: Up, page: Page) -> None:
+    """By a path into what is called with; what is found can be changed together."""
+    for number in (16, 17):
+        payload = {"order": number, "customer": {"id": "c-1"}}
+        create(up, f"sold-{number}", {"type": "python", "function": "sell", "kwargs": payload})
+    await page.goto(f"{up.url}/#/actions?q=arg.order%3D17+arg.customer.id%3Dc-1")
+    await page.wait_text("1 action on this page")
+    assert "sold-17" == await page.evaluate("document.querySelector('td.id').innerText")
+    await page.click("Pause")
+    await page.wait_text("1 action matches now", within="dialog")
+    await page.click("Pause 1", within="dialog")
+    await page.wait_text("1 changed; all done", within="dialog")
+    await page.click("Close", within="dialog")
+    assert "paused" == stored(up, "sold-17")["status"]["state"]
+    assert "paused" != stored(up, "sold-16")["status"].get("state")
+    await page.fill("[data-search]", "arg.a..b=1")
+    await page.press("Enter")
+    await page.wait_text("write names with dots between them")
+
+
 async def test_what_a_filter_cannot_mean_is_said(page: Page) -> None:
     """Instead of a list of something else."""
     await page.click("Actions")

@@ -264,6 +264,8 @@ async def test_bad_headers_are_refused(
         ("state=undead", "query.state"),
         ("label=novalue", "query.label"),
         ("label==v", "query.label"),
+        ("argument=order", "query.argument"),
+        ("argument=a..b=1", "query.argument"),
         ("due_before=yesterday", "query.due_before"),
         ("due_before=2100-01-01T00:00:00", "query.due_before"),
         ("id_prefix=%00", "query.id_prefix"),

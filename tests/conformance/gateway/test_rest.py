@@ -81,6 +81,7 @@ async def test_list_filters_and_pages(gateway: Gateway) -> None:
     assert ["a1", "a2", "b1"] == await ids("")
     assert ["a1"] == await ids("queue=mail")
     assert ["a1"] == await ids("label=k=v")
+    assert [] == await ids("argument=order.id=7")
     assert ["a1", "a2"] == await ids("id_prefix=a")
     assert ["b1"] == await ids("state=paused")
     assert ["a1", "a2", "b1"] == await ids("state=paused&state=active")

@@ -1,4 +1,4 @@
-// The filter language of lists: `state:dead queue:mail label.team=ads due<1h id:order-`.
+// The filter language of lists: `state:dead queue:mail label.team=ads arg.order=17 due<1h id:order-`.
 // A word becomes a field of the API's query; what is not understood is said, not guessed.
 
 import { serverNow } from "./api.js";
@@ -14,6 +14,7 @@ const HINTS = {
   "queue:": "of this queue",
   "id:": "ids that begin so",
   "label.": "label.team=ads",
+  "arg.": "arg.customer.id=7: an argument or a part of the payload",
   "due<": "due within 15m, 1h, 2d",
   "function:": "calls this Python function",
   "error:": "its last error contains this text",
@@ -26,10 +27,10 @@ const plain = (value) => (value.startsWith('"') && value.endsWith('"') && value.
 /** {query, problems}: the fields for the API, and what could not be read. `known` are the fields
  *  that this server has; words for others are refused. */
 export function readFilter(text, known) {
-  const query = { state: [], label: [] };
+  const query = { state: [], label: [], argument: [] };
   const problems = [];
   for (const word of wordsOf(text)) {
-    const found = /^(state|due|label\.[\w.-]+|[a-z]+)(:|<|=)(.*)$/.exec(word);
+    const found = /^(state|due|label\.[\w.-]+|arg\.[^\s:<="]*|[a-z]+)(:|<|=)(.*)$/.exec(word);
     if (!found) {
       query.id_prefix = plain(word);
       continue;
@@ -38,6 +39,7 @@ export function readFilter(text, known) {
     const value = plain(raw);
     if (name === "state" && sign === ":") readStates(value, query, problems);
     else if (name.startsWith("label.") && sign !== "<") query.label.push(`${name.slice(6)}=${value}`);
+    else if (name.startsWith("arg.") && sign !== "<") readArgument(name.slice(4), value, query, problems);
     else if (name === "due" && sign === "<") readDue(value, query, problems);
     else if (sign === ":" && FIELDS[name] && known.has(FIELDS[name])) query[FIELDS[name]] = value;
     else if (!/^(queue|state|due)$/.test(name) && sign === ":") query.id_prefix = plain(word);
@@ -51,6 +53,11 @@ function readStates(value, query, problems) {
     if (STATES.includes(state)) query.state.push(state);
     else problems.push(`state:${state}: must be one of ${STATES.join(", ")}`);
   }
+}
+
+function readArgument(path, value, query, problems) {
+  if (/^[^."'\\[\]$*]+(\.[^."'\\[\]$*]+)*$/.test(path)) query.argument.push(`${path}=${value}`);
+  else problems.push(`arg.${path}: write names with dots between them, such as arg.customer.id=7 or arg.items.0=x`);
 }
 
 function readDue(value, query, problems) {

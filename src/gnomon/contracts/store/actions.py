@@ -44,6 +44,7 @@ class ActionPage(Value, frozen=True):
 
     actions: list[Action]
     next: str | None = None
+    looked_at: int | None = None  # of a page that ended before it was full: rows of each half
 
 
 class Selection(Value, frozen=True):
@@ -56,6 +57,8 @@ class Selection(Value, frozen=True):
     due_before: datetime | None = None
     function: str | None = None  # that they call
     error_contains: str | None = None  # the error of the last attempt that ended, as it is written
+    # Path to value, see `gnomon.model.arguments`: {"customer.id": "7"}
+    arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 # Of a paused action and the present: scheduled_at, occurrence_at, expires_at. It is pure.
@@ -165,7 +168,8 @@ class ActionStore(ActionWrites, Protocol):
         `after` is a former page's `next`. Of several finished generations of one id only the
         latest is shown, and none if the id is live. Where no index answers what is asked for, a
         bounded number of rows is looked at: then a page may have few actions or none, and a `next`
-        that goes on behind them. Errors: InvalidRequest for a bad `after`.
+        that goes on behind them. Errors: InvalidRequest for a bad `after`, InvalidSpec for a bad
+        argument.
         """
         ...
 

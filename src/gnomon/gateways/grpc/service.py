@@ -234,6 +234,10 @@ def read_selection(message: pb.ListRequest) -> Selection:
             if message.HasField("error_contains")
             else None
         ),
+        arguments={
+            read_text(path, "arguments"): read_text(value, "arguments")
+            for path, value in message.arguments.items()
+        },
     )
 
 

@@ -21,6 +21,7 @@ from gnomon.gateways.rest.callers import token_of
 from gnomon.gateways.rest.constraints import ID, KEY
 from gnomon.gateways.rest.responses import json_response
 from gnomon.model.action import Action, Attempt, Meta, State, Status
+from gnomon.model.arguments import read_arguments
 from gnomon.model.errors import GnomonError, InvalidSpec
 from gnomon.model.spec import Spec
 from gnomon.model.why import Why
@@ -97,6 +98,7 @@ class ActionList(msgspec.Struct):
     actions: list[ActionAnswer]
     next: str | None
     durability: Durability
+    looked_at: int | None = None  # of a page that ended before it was full: rows of each half
 
 
 class BulkResult(msgspec.Struct, forbid_unknown_fields=True):
@@ -273,7 +275,7 @@ async def list_actions(call: Call) -> ActionList:
         read_selection(query), after=query.one("after"), limit=query.number("limit", 100)
     )
     actions = [show_action(action, call.durability) for action in page.actions]
-    return ActionList(actions, page.next, call.durability)
+    return ActionList(actions, page.next, call.durability, page.looked_at)
 
 
 async def list_attempts(call: Call, id: str) -> AttemptList:
@@ -380,6 +382,7 @@ def read_selection(query: QueryFields) -> Selection:
         due_before=query.moment("due_before"),
         function=query.one("function"),
         error_contains=query.one("error_contains"),
+        arguments=read_arguments(query.all("argument"), "query.argument"),
     )
 
 

@@ -63,12 +63,16 @@ DUE_BEFORE = Parameter("due_before", {**TEXT, "format": "date-time"})
 BEFORE = Parameter("before", {**TEXT, "format": "date-time"}, "`next` of the page before")
 FUNCTION = Parameter("function", TEXT, "that they call")
 ERROR_CONTAINS = Parameter("error_contains", TEXT, "the error of the last attempt that ended")
+ARGUMENT = Parameter(
+    "argument", {"type": "array", "items": {**TEXT, "pattern": "^[^=]+=.*$"}},
+    "path=value such as customer.id=7",
+)  # fmt: skip
 QUEUE = Parameter("queue", TEXT)
 UNIT = Parameter("unit", {"enum": [str(unit) for unit in LoadUnit]})
 FROM = Parameter("from", {**TEXT, "format": "date-time"})
 TO = Parameter("to", {**TEXT, "format": "date-time"})
 ACTION_FILTERS = (
-    STATE, LABEL, QUEUE, ID_PREFIX, DUE_BEFORE, FUNCTION, ERROR_CONTAINS
+    STATE, LABEL, QUEUE, ID_PREFIX, DUE_BEFORE, FUNCTION, ERROR_CONTAINS, ARGUMENT
 )  # fmt: skip
 PREVIEW_COUNT = Parameter("count", {"type": "integer", "minimum": 1, "maximum": FIRINGS_MAX})
 SCHEDULES_LIMIT = Parameter(

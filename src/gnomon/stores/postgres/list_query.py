@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from gnomon.contracts.store import ActionPage, Selection
 from gnomon.model.action import Action, State
+from gnomon.model.arguments import ArgumentFilter, Path
 from gnomon.queries import in_schema
 from gnomon.stores._pages import (
     LAST_CHAR,
     LOOKED_AT_MAX,
+    filters_of,
     is_sought,
     nearest,
     read_cursor,
@@ -96,6 +100,7 @@ _DUE = (
 )
 _FUNCTION = "AND /*schema*/spec_json(a.spec) #>> '{{action,function}}' = ${place}::text"
 _ERROR = "AND strpos(/*schema*/spec_json(a.last_attempt) ->> 'error', ${place}::text) > 0"
+_ARGUMENT = "AND jsonb_path_exists(/*schema*/spec_json(a.spec), ${place}::text::jsonpath,"
 # Says in words what the partial index wants to hear.
 _TROUBLE = "AND a.state <> 'done'"
 
@@ -124,7 +129,11 @@ async def list_page(
             actions.setdefault(row["id"], decoder.action_of(row))
     shown = [actions[name] for name in sorted(actions)[:limit]]
     last = shown[-1].meta.id if len(actions) > limit else end
-    return ActionPage(actions=shown, next=None if last is None else write_cursor(last))
+    return ActionPage(
+        actions=shown,
+        next=None if last is None else write_cursor(last),
+        looked_at=None if end is None or len(actions) > limit else LOOKED_AT_MAX,
+    )
 
 
 async def _end(database: Database, selection: Selection, begin: str) -> str | None:
@@ -202,4 +211,21 @@ def _conditions(selection: Selection) -> list[Condition]:
         path = ["labels", name]
         conditions.append(Condition("AND /*schema*/spec_json(a.spec) #>> ${place}::text[]", path))
         conditions.append(Condition("= ${place}::text", value))
+    for match in filters_of(selection):
+        conditions += _argument(match)
     return conditions
+
+
+def _argument(match: ArgumentFilter) -> list[Condition]:
+    """One reading of the spec, whichever effect it has; strict: a list is not looked through."""
+    wanted = "@ == $text || @ == $plain" if match.has_plain else "@ == $text"
+    places = [f"exists(@{_steps(path)} ? ({wanted}))" for path in match.paths]
+    values = {"text": match.text, "plain": match.plain}
+    return [
+        Condition(_ARGUMENT, f"strict $.action ? ({' || '.join(places)})"),
+        Condition("${place}::text::jsonb, true)", msgspec.json.encode(values).decode()),
+    ]
+
+
+def _steps(path: Path) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f'."{part}"' for part in path)

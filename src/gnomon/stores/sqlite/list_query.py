@@ -12,9 +12,11 @@ from typing import Any
 
 from gnomon.contracts.store import ActionPage, Selection
 from gnomon.model.action import Action
+from gnomon.model.arguments import ArgumentFilter
 from gnomon.stores._pages import (
     LAST_CHAR,
     LOOKED_AT_MAX,
+    filters_of,
     is_sought,
     nearest,
     read_cursor,
@@ -82,7 +84,11 @@ def list_page(
         finished = [finished_action(row) for row in fetch_text(connection, sql, parameters)]
     actions = list(merge(live, finished, key=lambda action: action.meta.id))
     last = actions[limit - 1].meta.id if len(actions) > limit else end
-    return ActionPage(actions=actions[:limit], next=None if last is None else write_cursor(last))
+    return ActionPage(
+        actions=actions[:limit],
+        next=None if last is None else write_cursor(last),
+        looked_at=None if end is None or len(actions) > limit else LOOKED_AT_MAX,
+    )
 
 
 def _end(connection: sqlite3.Connection, selection: Selection, begin: str) -> str | None:
@@ -140,4 +146,24 @@ def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
         label = f"CASE WHEN json_valid(a.spec) THEN json_extract(a.spec, :label_{number}) END"
         parts.append(f"{label} = :label_value_{number}")
         values |= {f"label_{number}": f'$.labels."{name}"', f"label_value_{number}": value}
+    for number, match in enumerate(filters_of(selection)):
+        parts.append(_argument(match, f"argument_{number}", values))
     return "".join(f" AND {part}" for part in parts), values
+
+
+def _argument(match: ArgumentFilter, name: str, values: dict[str, Any]) -> str:
+    """Whether it is there, in whichever effect; the values are added."""
+    values |= {f"{name}_text": match.text, f"{name}_plain": match.plain}
+    tests = []
+    for number, path in enumerate(match.paths):
+        place = f"{name}_{number}"
+        values[place] = "$.action" + "".join(
+            f"[{part}]" if isinstance(part, int) else f'."{part}"' for part in path
+        )
+        kind, value = f"json_type(a.spec, :{place})", f"json_extract(a.spec, :{place})"
+        tests.append(f"{kind} = 'text' AND {value} = :{name}_text")
+        if isinstance(match.plain, bool) or (match.has_plain and match.plain is None):
+            tests.append(f"{kind} = :{name}_text")  # it is called as it is spelled
+        elif match.has_plain:
+            tests.append(f"{kind} IN ('integer', 'real') AND {value} = :{name}_plain")
+    return f"CASE WHEN json_valid(a.spec) THEN {' OR '.join(tests)} END"

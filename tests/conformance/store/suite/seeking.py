@@ -50,6 +50,11 @@ class TestSought:
         assert ["a-020x", "z-1", "z-2"] == ids(found)
         assert [] == found[0].actions
         assert len(found) > 3
+        assert all(page.looked_at for page in found[:-1])
+        assert None is found[-1].looked_at
+        by_argument = await pages(store, Selection(arguments={"team": "ads"}))
+        assert [] == ids(by_argument)
+        assert len(by_argument) > 3
 
     async def test_live_and_finished_ones_are_sought_together(
         self, store: Store, given: Given

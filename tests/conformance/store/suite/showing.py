@@ -7,9 +7,9 @@ from typing import Any
 
 from gnomon.contracts.store import Selection, Store
 from gnomon.model.action import State
-from gnomon.model.errors import InvalidRequest
+from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.outcome import Failed, Succeeded
-from gnomon.model.spec import Python
+from gnomon.model.spec import Effect, Grpc, Http, Mock, Push, Python, Sql
 from tests.conformance.store.suite.given import HOUR, Given, every, refusal, retrying
 
 
@@ -177,6 +177,60 @@ class TestList:
         assert ["bob"] == await names(error_contains="refused", states=(State.DEAD,))
         assert [] == await names(error_contains="Refused")
         assert [] == await names(function="wel")
+
+    async def test_arguments_select(self, store: Store, given: Given) -> None:
+        """By path and value, in whichever effect; a text or the plain value that it spells. What is
+        no single value is not found, and a row that others spoilt has none."""
+        effects: dict[str, Effect] = {
+            "bool": Python(function="f", kwargs={"order": True, "deep": {"a-b": [{"x": None}]}}),
+            "by-name": Python(function="f", kwargs={"order": 17, "customer": {"id": "c-1"}}),
+            "by-place": Python(function="f", args=["17", 2.5]),
+            "grpc": Grpc(target="t", handler="h", payload=[17]),
+            "http": Http("POST", "https://example.org/", json={"order": 17.0, "17": {}}),
+            "sql": Sql(target="t", statement="SELECT $1", parameters=["17"]),
+            "text": Push(target="t", ttl=HOUR, user="u", payload={"order": "17", "customer": "c"}),
+            "whole": Http("POST", "https://example.org/", json={"order": [17]}),
+        }
+        for name, effect in effects.items():
+            await given.created(name, action=effect)
+        await given.finished("z-done", action=Mock())
+        await given.created("z-spoilt", action=effects["by-name"])
+        await given.execute_raw("UPDATE scheduled_action SET spec = '{' WHERE id = 'z-spoilt'")
+
+        async def names(**arguments: str) -> list[str]:
+            selection = Selection(arguments={path.replace("__", "."): v for path, v in
+                                             arguments.items()})  # fmt: skip
+            page = await store.actions.list(selection, after=None, limit=100)
+            found = [action.meta.id for action in page.actions]
+            assert len(found) == await store.actions.count_selected(selection, limit=100)
+            return found
+
+        assert ["by-name", "http", "text"] == await names(order="17")
+        assert ["bool"] == await names(order="true")
+        assert ["by-place", "grpc", "sql"] == await names(**{"0": "17"})
+        assert ["by-place"] == await names(**{"1": "2.5"})
+        assert ["by-name"] == await names(customer__id="c-1")
+        assert ["by-name"] == await names(customer__id="c-1", order="17")
+        assert ["bool"] == await names(**{"deep.a-b.0.x": "null"})
+        assert ["whole"] == await names(order__0="17")
+        assert [] == await names(order="[17]")
+        assert [] == await names(customer__name="c-1")
+        assert [] == await names(order="1" * 400)
+        assert [] == await names(order="9" * 25)
+        for path in (
+            "",
+            "a..b",
+            "a b",
+            'a"b',
+            "$",
+            "a[0]",
+            "a.*",
+            "x" * 300,
+            ".".join("abcdefghijk"),
+        ):
+            wrong = Selection(arguments={path: "1"})
+            refused = await refusal(store.actions.list(wrong, after=None, limit=1))
+            assert isinstance(refused, InvalidSpec), path
 
     async def test_an_id_is_counted_once(self, store: Store, given: Given) -> None:
         """As it is listed: live before finished, and the latest of those."""

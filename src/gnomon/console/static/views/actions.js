@@ -3,13 +3,14 @@
 import { address, get } from "../api.js";
 import { readFilter } from "../filter.js";
 import { go, link } from "../routing.js";
-import { Badge, CopyAs, Empty, Failure, html, Loaded, Pager, Table, Time, useEffect, useLoad, useMemo } from "../ui.js";
-import { effectWords, policyWords, quoted } from "../words.js";
+import { Badge, CopyAs, Empty, Failure, html, Loaded, Pager, Table, Time, useEffect, useLoad, useMemo, useRef, useState } from "../ui.js";
+import { effectWords, number, policyWords, quoted } from "../words.js";
 import { Bulk } from "./bulk.js";
 import { FilterBox } from "./filter_box.js";
 
 const PAGE = 50;
 const EVERY_MS = 5000;
+const LOOK_ON_MAX = 200;
 const queuesSeen = new Set();
 const labelsSeen = new Set();
 
@@ -34,7 +35,7 @@ export const ActionTable = ({ actions, label }) => html`<${Table} columns=${COLU
 
 function ways(query) {
   const url = address("v1/actions", query);
-  const flags = Object.entries({ "--state": query.state, "--label": query.label, "--queue": query.queue, "--id-prefix": query.id_prefix, "--function": query.function, "--error-contains": query.error_contains, "--due-before": query.due_before })
+  const flags = Object.entries({ "--state": query.state, "--label": query.label, "--argument": query.argument, "--queue": query.queue, "--id-prefix": query.id_prefix, "--function": query.function, "--error-contains": query.error_contains, "--due-before": query.due_before })
     .flatMap(([name, value]) => [value || []].flat().map((item) => `${name} ${quoted(item)}`));
   return [
     ["curl", `curl -s ${quoted(url.href)}`],
@@ -42,8 +43,36 @@ function ways(query) {
   ];
 }
 
+/** A page that ended before it was full: how far it came, and the way on until something is found. */
+function LookOn({ text, ask, found, next, looked }) {
+  const [at, setAt] = useState(null);
+  const [error, setError] = useState(null);
+  const wish = useRef("");
+  useEffect(() => () => { wish.current = "leave"; }, []);
+  const look = async () => {
+    let after = next, seen = looked;
+    wish.current = "";
+    setError(null);
+    try {
+      for (let step = 0; step < LOOK_ON_MAX && !wish.current; step++) {
+        setAt(seen);
+        const page = await get("v1/actions", { ...ask, after });
+        if (wish.current) break;
+        if (page.actions.length || !page.next) return go(["actions"], { q: text, after, looked: seen });
+        seen += page.looked_at || 0;
+        after = page.next;
+      }
+      if (wish.current !== "leave") go(["actions"], { q: text, after, looked: seen });
+    } catch (refusal) { setError(refusal); } finally { setAt(null); }
+  };
+  return html`<div class="row" role="status"><span>Looked at ${number(at ?? looked)} rows so far${found ? "" : ", and none matches"}; there are more.</span>
+    ${at === null ? html`<button type="button" onClick=${look}>Look on</button>`
+      : html`<button type="button" onClick=${() => { wish.current = "stop"; }}>Stop</button>`}
+    <${Failure} error=${error} /></div>`;
+}
+
 export function Actions({ server, query: place }) {
-  const text = place.get("q") || "", after = place.get("after") || "";
+  const text = place.get("q") || "", after = place.get("after") || "", before = Number(place.get("looked")) || 0;
   const known = useMemo(() => server.fields("/v1/actions"), [server]);
   const filter = useMemo(() => readFilter(text, known), [text, known]);
   const ask = { ...filter.query, after, limit: PAGE };
@@ -60,18 +89,19 @@ export function Actions({ server, query: place }) {
   const offers = { known, queues: [...queuesSeen].sort(), labels: [...labelsSeen].sort() };
   return html`
     <div class="head"><h1>Actions</h1>
-      <${FilterBox} value=${text} offers=${offers} placeholder="state:dead queue:mail label.team=ads due<1h id:order-"
+      <${FilterBox} value=${text} offers=${offers} placeholder="state:dead queue:mail label.team=ads arg.order=17 due<1h id:order-"
         onChange=${(q) => go(["actions"], { q })} />
       ${server.can("write") && html`<a class="button main" href="#/new">New action</a>`}
     </div>
     ${filter.problems.map((problem) => html`<${Failure} error=${{ message: problem }} />`)}
-    <${Loaded} from=${page}>${({ actions, next }) => html`
+    <${Loaded} from=${page}>${({ actions, next, looked_at: looked }) => html`
+      ${looked && html`<${LookOn} key=${next} text=${text} ask=${ask} found=${actions.length} next=${next} looked=${before + looked} />`}
       ${actions.length ? html`<${ActionTable} actions=${actions} label="Actions" />
         <${Pager} count=${actions.length} what=${actions.length === 1 ? "action" : "actions"} first=${after && link(["actions"], { q: text })}
-          next=${next && link(["actions"], { q: text, after: next })} />
+          next=${next && link(["actions"], { q: text, after: next, looked: looked ? before + looked : "" })} />
         ${server.can("write") && text && html`<${Bulk} query=${filter.query} filter=${text} onDone=${page.reload} />`}
         <${CopyAs} ways=${ways(filter.query)} />`
-      : text || after ? html`<${Empty} label="No action matches."><p>The filter asks for <code>${text}</code>. <a href="#/actions">Show all actions</a></p><//>`
+      : looked ? "" : text || after ? html`<${Empty} label=${after ? "No more action matches." : "No action matches."}><p>The filter asks for <code>${text}</code>. <a href="#/actions">Show all actions</a></p><//>`
       : html`<${Empty} label="There are no actions yet.">
           <p>An action says what is to happen and when. ${server.can("write") && html`<a href="#/new">Make one here</a>, or in a terminal:`}</p>
           <p><code>gnomon action create --id hello --in 5s --mock</code></p><//>`}
