@@ -23,7 +23,7 @@ GENERAL_WORDS = """
     detail draft drain drop ed25519 ended entry env error event exhausted exists field find
     forbidden forget found fraction gauge get gnomon grpc has hmac http id in insert invalid is
     kafka keep key large leave list listen live lost many migrate mismatch missed mock
-    monotonic name new next no not now observe of open own page pause pid precondition
+    monotonic name new next no not now observe of open own page pid precondition
     prepare process processes push python rabbitmq remove replace request result resume revoke
     rotate row rule run schema selection set size sql stale stop summary supported survey swap table
     text to too transaction trusted unauthenticated unavailable unchanged unknown unreadable

@@ -73,6 +73,7 @@ SERVED = {
     "actions.pause": "change",
     "actions.resume": "change",
     "actions.run_now": "change",
+    "programs.remove_declared": "change",
     "work.move_silent": "move",
     "work.move_and_begin": "move, begin",
     "entities.swap_state": "save",

@@ -68,6 +68,8 @@ FLOORS = {
     "barrier": 5,
     "refused conflict": 80,
     "pause ok": 400,
+    "pause until ok": 400,
+    "pause ended": 200,
     "resume ok": 400,
     "run_now ok": 400,
     "retry ok": 100,

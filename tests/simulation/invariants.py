@@ -23,16 +23,18 @@ from gnomon.contracts.store import (
     FinishRequest,
     HeartbeatResult,
     HeldShard,
+    PauseEnds,
     Recorded,
     SettleRequest,
 )
-from gnomon.model.action import Action
+from gnomon.model.action import Action, State
 from gnomon.model.errors import GnomonError
 from gnomon.model.spec import Spec
 from gnomon.model.transition import Verdict
 from gnomon.testing.faulty import Arguments, FaultyStore
 from tests.simulation.history import History
 
+PAUSES_LOOKED_FOR = timedelta(seconds=1)  # workers look for what ends about twice a second
 BUGS = ("bug", "internal", "schema_mismatch", "identity_mismatch", "not_supported")
 
 
@@ -60,6 +62,7 @@ class Generation:
     begun_occurrences: set[int] = field(default_factory=set)
     passed_occurrences: set[int] = field(default_factory=set)  # expired or missed
     succeeded_occurrences: set[int] = field(default_factory=set)
+    paused_until: datetime | None = None  # when it is to go on by itself
     need: str = ""  # of its row: whoever has it not did hand it back
     told: str = ""  # who recorded the last result, and so knows when it is due
     end: str | None = None  # how it ended: a state, or `superseded`
@@ -119,7 +122,7 @@ class Rules:
         now = self._now()
         self.answered_at = {attempt: at + by for attempt, at in self.answered_at.items()}
         for made in self.current.values():
-            due_at = made.due_at or now
+            due_at = made.due_at or made.paused_until or now
             known_at = made.ready_at + by if made.ready_at > due_at else due_at
             made.ready_at = max(known_at, due_at, now + noticed_within)
 
@@ -171,9 +174,31 @@ class Rules:
 
     def on_pause(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
         self._kept(who, "paused", arguments, changed)
+        status = changed.action.status
+        self._check(status.state is State.PAUSED, "paused", changed.action.meta.id)
 
     def on_resume(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
         self._kept(who, "resumed", arguments, changed)
+
+    def on_end_pauses(self, who: str, arguments: Arguments, result: PauseEnds) -> None:
+        """A pause ends at its time, not before, by who may, and as a resume would have it."""
+        leases = {held.shard: held.lease_guid for held in arguments.args[0]}
+        is_helper = arguments.named.get("silent") is not None
+        for action in result.actions:
+            before = self.current.get(action.meta.id)
+            until = None if before is None else before.paused_until
+            if before is None or until is None:
+                self.history.violate("ended_no_pause", who, action.meta.id)
+                continue
+            self._check(until <= self._now(), "pause_ended_early", who, before, until)
+            is_owner = self.leases[before.shard] == leases[before.shard]
+            self._check(is_owner or is_helper, "ended_without_lease", who, before)
+            lateness = self._now() - before.ready_at
+            is_excused = is_helper or lateness - PAUSES_LOOKED_FOR <= self.lateness_max
+            self._check(is_excused, "pause_ended_late", who, before, lateness)
+            self._kept(who, "pause ended", arguments, ChangeResult(action=action))
+            self.history.reach("pause ended")
+            self.history.reach("pause ended by a helper", is_helper)
 
     def on_run_now(self, who: str, arguments: Arguments, changed: ChangeResult) -> None:
         self._kept(who, "run now", arguments, changed)
@@ -224,12 +249,13 @@ class Rules:
             spec=action.spec,
             keeps=retention is None or retention > timedelta(0),
             due_at=status.scheduled_at,
-            ready_at=max(status.scheduled_at or self._now(), self._now()),
+            ready_at=max(status.scheduled_at or status.paused_until or self._now(), self._now()),
             occurrence_no=status.occurrence_no,
             first_occurrence_no=status.occurrence_no,
             attempts=status.attempts,
             succeeded=status.succeeded,
             failed=status.failed,
+            paused_until=status.paused_until,
         )
         self.history.note(who, what, made, status.scheduled_at)
         self.generations[made.guid] = self.current[made.id] = made

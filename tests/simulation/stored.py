@@ -29,7 +29,7 @@ PAST_COLUMNS = {
     "worker": ("started_at", "heartbeat_at"),
 }
 PLANNED_COLUMNS = {
-    "scheduled_action": ("scheduled_at", "occurrence_at", "expires_at"),
+    "scheduled_action": ("scheduled_at", "occurrence_at", "expires_at", "paused_until"),
     "incoming_queue": ("scheduled_at",),
     "processing_queue": ("scheduled_at", "deadline_at"),
 }
@@ -56,6 +56,7 @@ FROM scheduled_action AS a
 LEFT JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
 """
 
+PAUSED_QUERY = "SELECT id, paused_until FROM scheduled_action WHERE paused_until IS NOT NULL"
 # A change takes the idle row of its old generation with it: there is none at any moment.
 STALE_QUERY = """
 SELECT q.guid FROM processing_queue AS q
@@ -162,6 +163,9 @@ class StoredRules:
                 yield f"{id} runs past its deadline"
             elif due_us is not None and not running and moment(due_us) + OVERDUE_MAX < now:
                 yield f"{id} is due since {moment(due_us)}"
+        for id, until_us in self._connection.execute(PAUSED_QUERY):
+            if moment(until_us) + OVERDUE_MAX < now:
+                yield f"{id} is paused past {moment(until_us)}"
         if self._connection.execute("SELECT 1 FROM processing_queue WHERE swept = 1").fetchone():
             yield "an interrupted attempt is not followed by another"
 

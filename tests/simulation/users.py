@@ -17,15 +17,17 @@ from gnomon.model.errors import (
     FailedPrecondition,
     GnomonError,
     InvalidRequest,
+    InvalidSpec,
     NotFound,
     StoreUnavailable,
 )
+from gnomon.model.pause import Until
 from gnomon.scheduler import Request, Scheduler
 from tests.simulation.drawing import draw_spec
 from tests.simulation.history import History
 from tests.simulation.zones import zoned
 
-EXPECTED = (AlreadyExists, Conflict, FailedPrecondition, NotFound, InvalidRequest)
+EXPECTED = (AlreadyExists, Conflict, FailedPrecondition, NotFound, InvalidRequest, InvalidSpec)
 TRIES_MAX = 6
 
 
@@ -73,6 +75,7 @@ class User:
             (self._replace, 6),
             (self._delete, 3),
             (self._pause, 3),
+            (self._pause_until, 3),
             (self._resume, 5),
             (self._run_now, 4),
             (self._retry, 3),
@@ -134,6 +137,16 @@ class User:
     async def _pause(self, name: str) -> None:
         match = self._match(name)
         await self._ask("pause", name, lambda: self._scheduler.pause(name, if_match=match))
+
+    async def _pause_until(self, name: str) -> None:
+        """For a while, or up to a time, which may have passed when it is asked for again."""
+        match, until = self._match(name), timedelta(seconds=self._dice.uniform(0.001, 20))
+        ends: Until = until if self._dice.random() < 0.7 else self._now() + until
+        reason = self._dice.choice([None, "the move", "the other move"])
+        pause = self._scheduler.pause
+        await self._ask(
+            "pause until", name, lambda: pause(name, reason=reason, until=ends, if_match=match)
+        )
 
     async def _resume(self, name: str) -> None:
         match = self._match(name)

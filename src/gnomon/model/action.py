@@ -75,7 +75,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     need: str | None = None
     current_attempt: Attempt | None = None
     last_attempt: Attempt | None = None
-    reason: str | None = None  # why it ended; or why it is paused, if Gnomon did that
+    reason: str | None = None  # why it ended; or why it is paused, if that was said
+    paused_until: datetime | None = None  # when it goes on by itself
     finished_at: datetime | None = None
 
 

@@ -149,13 +149,18 @@ def decide_removal(
     """The same for one that its program does not declare any more."""
     if note is None or note.program != program or note.set_no >= set_no:
         return DeclareResult.LATE
-    is_idle = live is None or (removal == "pause" and live.status.state is State.PAUSED)
+    is_idle = live is None or (removal == "pause" and _is_paused_for_good(live))
     if note.is_removed or removal == "keep" or is_idle:
         return DeclareResult.KEPT
     assert live is not None
     if live.status.current_attempt is not None:
         return DeclareResult.RUNNING
     return DeclareResult.CHANGED
+
+
+def _is_paused_for_good(live: Action) -> bool:
+    """A pause that ends by itself would bring back what is not declared any more."""
+    return live.status.state is State.PAUSED and live.status.paused_until is None
 
 
 def is_paused_by_removal(note: DeclaredAction, live: Action) -> bool:

@@ -39,6 +39,11 @@ def parse_duration(value: object, path: str) -> timedelta:
     return duration
 
 
+def is_duration(text: str) -> bool:
+    """Whether a text looks like a duration, and not like a time."""
+    return bool(_WHOLE.fullmatch(text) or re.match(r"[+-]?P", text, re.IGNORECASE))
+
+
 def _from_seconds(value: int | float, path: str) -> timedelta:
     if isinstance(value, float) and not math.isfinite(value):  # an int may be beyond any float
         raise InvalidSpec(path, "must be a finite number of seconds", got=value)

@@ -90,6 +90,15 @@ def keyed_guid(installation: UUID, name: str, key: str, *, actor: str | None = N
     return uuid5(installation, f"{name}\x00{scoped}")
 
 
+def renewed_guid(batch: UUID, guid: UUID) -> UUID:
+    """The guid of the next generation, for one of many that are changed at once; `batch` is a
+    UUIDv7, as every guid is, and gives it its time."""
+    digest = hashlib.sha256(batch.bytes + guid.bytes).digest()
+    value = int.from_bytes(batch.bytes[:6] + digest[:10], "big")
+    value = value & ~(0xF << 76) | 7 << 76
+    return UUID(int=value & ~(0b11 << 62) | 0b10 << 62)
+
+
 def delivery_key(installation: UUID, name: str, series: UUID, occurrence_no: int) -> str:
     """The key that all attempts of one occurrence carry and no other occurrence does.
 

@@ -21,8 +21,9 @@ from gnomon.model.duration import parse_duration
 from gnomon.model.effects import validate_effect
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.ids import action_id, keyed_guid, shard_of
-from gnomon.model.schedule import first_occurrence, next_occurrence, validate_policy
-from gnomon.model.spec import Once, Spec, validate
+from gnomon.model.pause import decide_resume
+from gnomon.model.schedule import first_occurrence, validate_policy
+from gnomon.model.spec import Spec, validate
 from gnomon.model.transition import due_at, expiry_of
 
 IfExists = Literal["error", "keep", "replace"]
@@ -175,20 +176,6 @@ def _admit_key(key: str) -> str:
             f"the idempotency key must be 1 to {KEY_CHARS_MAX} printable characters"
         )
     return key
-
-
-def decide_resume(action: Action, now: datetime) -> tuple[datetime, datetime, datetime | None]:
-    """When a paused action goes on: as planned if that is to come, else by its catch-up rule."""
-    spec, status = action.spec, action.status
-    assert status.occurrence_at is not None
-    planned = status.scheduled_at or status.occurrence_at
-    if planned > now:
-        return planned, status.occurrence_at, status.expires_at
-    if not isinstance(spec.policy, Once) and spec.catch_up.mode == "none":
-        upcoming = next_occurrence(spec, status.occurrence_at, now=now, skip_missed=True)
-        if upcoming is not None:
-            return upcoming[0], upcoming[0], expiry_of(spec, upcoming[0], upcoming[0])
-    return now, status.occurrence_at, spec.deadline
 
 
 def decide_revision(

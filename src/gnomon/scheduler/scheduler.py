@@ -41,12 +41,12 @@ from gnomon.model.errors import (
 )
 from gnomon.model.ids import action_id
 from gnomon.model.limits import Limit, limit_key, validate_limit
+from gnomon.model.pause import Until, decide_resume, pause_terms
 from gnomon.model.why import Why
 from gnomon.scheduler.admission import (
     IfExists,
     Request,
     admit,
-    decide_resume,
     in_trace,
     is_same,
     shards_to_wake,
@@ -266,11 +266,19 @@ class Scheduler:
             return await self._passed(changed, barrier=barrier)
 
     async def pause(
-        self, id: str, *, if_match: UUID | None = None, actor: str = LOCAL
+        self,
+        id: str,
+        *,
+        reason: str | None = None,
+        until: Until | None = None,
+        if_match: UUID | None = None,
+        actor: str = LOCAL,
     ) -> ChangeResult:
-        """Let no attempt begin until it is resumed."""
+        """Let no attempt begin until it is resumed, or until a time, or for a duration: then it
+        goes on by itself. Pausing it again replaces the reason and the end."""
+        terms, guid = pause_terms(reason, until), self._entropy.guid()
         return await self.store.actions.pause(
-            action_id(id), self._entropy.guid(), if_match=if_match, actor=self._by(actor)
+            action_id(id), guid, terms=terms, if_match=if_match, actor=self._by(actor)
         )
 
     async def resume(

@@ -11,6 +11,7 @@ from gnomon.contracts.store.reports import BEHIND_MAX
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.duration import format_duration
 from gnomon.model.limits import LimitKey, LimitKind
+from gnomon.model.pause import pause_sentence
 from gnomon.model.why import WaitReason, Why
 
 ALIVE_FOR = timedelta(seconds=30)
@@ -48,7 +49,8 @@ def _active(facts: WaitFacts, here: datetime) -> _Found:
 def _ended(facts: WaitFacts) -> _Found | None:
     status = facts.action.status
     if status.state is State.PAUSED:
-        return WaitReason.PAUSED, "It is paused: nothing begins until it is resumed.", None
+        sentence = pause_sentence(status.reason, status.paused_until)
+        return WaitReason.PAUSED, sentence, status.paused_until
     if not status.state.is_terminal:
         return None
     at = "" if status.finished_at is None else f" at {_moment(status.finished_at)}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 
 from gnomon.contracts.store import LOCAL, ActionDraft
 from gnomon.model.action import Action, Meta, State, Status
+from gnomon.model.pause import PauseTerms, ResumeTimes
 
 # Why a generation is among the finished ones although it did not end by itself.
 DELETED = "deleted"
@@ -65,7 +67,36 @@ def deleted_action(action: Action, now: datetime) -> Action:
         interrupted=before.interrupted + flight,
         current_attempt=None,
         reason=DELETED,
+        paused_until=None,
         finished_at=now,
     )
     meta = msgspec.structs.replace(action.meta, updated_at=now)
+    return Action(meta=meta, spec=action.spec, status=status)
+
+
+def paused_status(before: Status, terms: PauseTerms, now: datetime) -> Status | None:
+    """What a pause makes of an action's status; None if it is paused under these terms already.
+    Errors: InvalidSpec if the end is not to come."""
+    until = terms.end(now)
+    is_paused = before.state is State.PAUSED
+    if is_paused and (before.reason, before.paused_until) == (terms.reason, until):
+        return None
+    return msgspec.structs.replace(
+        before, state=State.PAUSED, reason=terms.reason, paused_until=until
+    )
+
+
+def resumed_action(action: Action, guid: UUID, times: ResumeTimes, now: datetime) -> Action:
+    """A paused action as it goes on."""
+    scheduled_at, occurrence_at, expires_at = times
+    status = msgspec.structs.replace(
+        action.status,
+        state=State.ACTIVE,
+        scheduled_at=scheduled_at,
+        occurrence_at=occurrence_at,
+        expires_at=expires_at,
+        reason=None,
+        paused_until=None,
+    )
+    meta = msgspec.structs.replace(action.meta, guid=guid, updated_at=now)
     return Action(meta=meta, spec=action.spec, status=status)

@@ -67,6 +67,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("leases_lost", "counter", "Shards that this worker held and lost."),
     Metric("leases_stolen", "counter", "Shards taken over from a silent worker."),
     Metric("helper_begun", "counter", "Overdue attempts begun in shards whose owner was silent."),
+    Metric("pauses_ended", "counter", "Paused actions that went on by themselves, at their end."),
     Metric("guest_begun", "counter", "Attempts begun in shards whose owner does not serve them."),
     Metric(
         "lateness_seconds", "histogram",

@@ -924,6 +924,7 @@ class Status(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     FINISHED_AT_FIELD_NUMBER: _builtins.int
     NEED_FIELD_NUMBER: _builtins.int
+    PAUSED_UNTIL_FIELD_NUMBER: _builtins.int
     state: Global___State.ValueType
     occurrence_no: _builtins.int
     attempts_counter: _builtins.int
@@ -936,7 +937,7 @@ class Status(_message.Message):
     occurrence_failures_counter: _builtins.int
     """Failed attempts of the current occurrence: the retries used."""
     reason: _builtins.str
-    """Why it ended."""
+    """Why it ended, or why it is paused."""
     need: _builtins.str
     """What a worker must have to begin it, if one came by that has it not: "function welcome"."""
     @_builtins.property
@@ -957,6 +958,10 @@ class Status(_message.Message):
     def last_attempt_status(self) -> Global___AttemptStatus: ...
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def paused_until(self) -> _timestamp_pb2.Timestamp:
+        """When a paused one goes on by itself."""
+
     def __init__(
         self,
         *,
@@ -977,10 +982,11 @@ class Status(_message.Message):
         reason: _builtins.str | None = ...,
         finished_at: _timestamp_pb2.Timestamp | None = ...,
         need: _builtins.str | None = ...,
+        paused_until: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_need", b"_need", "_reason", b"_reason", "current_attempt_status", b"current_attempt_status", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_attempt_status", b"last_attempt_status", "need", b"need", "occurrence_at", b"occurrence_at", "reason", b"reason", "scheduled_at", b"scheduled_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_need", b"_need", "_reason", b"_reason", "current_attempt_status", b"current_attempt_status", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_attempt_status", b"last_attempt_status", "need", b"need", "occurrence_at", b"occurrence_at", "paused_until", b"paused_until", "reason", b"reason", "scheduled_at", b"scheduled_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_need", b"_need", "_reason", b"_reason", "attempts_counter", b"attempts_counter", "consecutive_failures_counter", b"consecutive_failures_counter", "consecutive_interruptions_counter", b"consecutive_interruptions_counter", "current_attempt_status", b"current_attempt_status", "expires_at", b"expires_at", "failed_attempts_counter", b"failed_attempts_counter", "finished_at", b"finished_at", "interrupted_attempts_counter", b"interrupted_attempts_counter", "last_attempt_status", b"last_attempt_status", "need", b"need", "occurrence_at", b"occurrence_at", "occurrence_failures_counter", b"occurrence_failures_counter", "occurrence_no", b"occurrence_no", "reason", b"reason", "scheduled_at", b"scheduled_at", "state", b"state", "successful_attempts_counter", b"successful_attempts_counter"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_need", b"_need", "_reason", b"_reason", "attempts_counter", b"attempts_counter", "consecutive_failures_counter", b"consecutive_failures_counter", "consecutive_interruptions_counter", b"consecutive_interruptions_counter", "current_attempt_status", b"current_attempt_status", "expires_at", b"expires_at", "failed_attempts_counter", b"failed_attempts_counter", "finished_at", b"finished_at", "interrupted_attempts_counter", b"interrupted_attempts_counter", "last_attempt_status", b"last_attempt_status", "need", b"need", "occurrence_at", b"occurrence_at", "occurrence_failures_counter", b"occurrence_failures_counter", "occurrence_no", b"occurrence_no", "paused_until", b"paused_until", "reason", b"reason", "scheduled_at", b"scheduled_at", "state", b"state", "successful_attempts_counter", b"successful_attempts_counter"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__need: _TypeAlias = _typing.Literal["need"]  # noqa: Y015
     _WhichOneofArgType__need: _TypeAlias = _typing.Literal["_need", b"_need"]  # noqa: Y015

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from gnomon.v1 import action_pb2 as _action_pb2
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -588,21 +589,42 @@ class PauseRequest(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     IF_MATCH_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    UNTIL_TIME_FIELD_NUMBER: _builtins.int
+    UNTIL_AFTER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     if_match: _builtins.str
+    reason: _builtins.str
+    """Why: one line of up to 200 characters."""
+    @_builtins.property
+    def until_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def until_after(self) -> _duration_pb2.Duration: ...
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         if_match: _builtins.str | None = ...,
+        reason: _builtins.str | None = ...,
+        until_time: _timestamp_pb2.Timestamp | None = ...,
+        until_after: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_match", b"_if_match", "if_match", b"if_match"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_match", b"_if_match", "_reason", b"_reason", "if_match", b"if_match", "reason", b"reason", "until", b"until", "until_after", b"until_after", "until_time", b"until_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_match", b"_if_match", "id", b"id", "if_match", b"if_match"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_match", b"_if_match", "_reason", b"_reason", "id", b"id", "if_match", b"if_match", "reason", b"reason", "until", b"until", "until_after", b"until_after", "until_time", b"until_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_match: _TypeAlias = _typing.Literal["if_match"]  # noqa: Y015
     _WhichOneofArgType__if_match: _TypeAlias = _typing.Literal["_if_match", b"_if_match"]  # noqa: Y015
+    _WhichOneofReturnType__reason: _TypeAlias = _typing.Literal["reason"]  # noqa: Y015
+    _WhichOneofArgType__reason: _TypeAlias = _typing.Literal["_reason", b"_reason"]  # noqa: Y015
+    _WhichOneofReturnType_until: _TypeAlias = _typing.Literal["until_time", "until_after"]  # noqa: Y015
+    _WhichOneofArgType_until: _TypeAlias = _typing.Literal["until", b"until"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__if_match) -> _WhichOneofReturnType__if_match | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reason) -> _WhichOneofReturnType__reason | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_until) -> _WhichOneofReturnType_until | None: ...
 
 Global___PauseRequest: _TypeAlias = PauseRequest  # noqa: Y015
 

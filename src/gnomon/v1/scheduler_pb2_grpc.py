@@ -172,7 +172,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Pause(self, request, context):
-        """Let no attempt begin until it is resumed.
+        """Let no attempt begin until it is resumed, or until the end that is named.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

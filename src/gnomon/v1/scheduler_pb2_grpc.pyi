@@ -52,7 +52,7 @@ class SchedulerServiceStub:
     RunNow: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.RunNowRequest, _scheduler_pb2.RunNowResponse]
     """Make an action due at once."""
     Pause: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.PauseRequest, _scheduler_pb2.PauseResponse]
-    """Let no attempt begin until it is resumed."""
+    """Let no attempt begin until it is resumed, or until the end that is named."""
     Resume: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ResumeRequest, _scheduler_pb2.ResumeResponse]
     """Let a paused action go on."""
     Retry: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.RetryRequest, _scheduler_pb2.RetryResponse]
@@ -96,7 +96,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     RunNow: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RunNowRequest, _scheduler_pb2.RunNowResponse]  # type: ignore[assignment]
     """Make an action due at once."""
     Pause: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.PauseRequest, _scheduler_pb2.PauseResponse]  # type: ignore[assignment]
-    """Let no attempt begin until it is resumed."""
+    """Let no attempt begin until it is resumed, or until the end that is named."""
     Resume: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ResumeRequest, _scheduler_pb2.ResumeResponse]  # type: ignore[assignment]
     """Let a paused action go on."""
     Retry: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RetryRequest, _scheduler_pb2.RetryResponse]  # type: ignore[assignment]
@@ -185,7 +185,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.PauseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.PauseResponse, _abc.Awaitable[_scheduler_pb2.PauseResponse]]:
-        """Let no attempt begin until it is resumed."""
+        """Let no attempt begin until it is resumed, or until the end that is named."""
 
     @_abc_1.abstractmethod
     def Resume(

@@ -38,6 +38,7 @@ from gnomon.worker.guest import Guest, Served, helper_demand
 from gnomon.worker.heartbeat import Heartbeat, OpenStore
 from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.limits import AttemptLimits
+from gnomon.worker.pauses import PauseEnder
 from gnomon.worker.pump import Pump
 from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.reservations import Reservations
@@ -118,6 +119,7 @@ class Worker:
         )
         self._guest = Guest(store, self.leases, self.pump, served=self._served, env=env)
         self._unserved = UnservedTeller(store, self.leases, env)
+        self._pauses = PauseEnder(store.work, self.leases, ended=self.pump.hint, env=env)
         self._limits = AttemptLimits(
             store.limits,
             worker=self.leases.worker,
@@ -251,6 +253,7 @@ class Worker:
             ("guest", self._guest.keep_visiting()),
             ("doctor", self._keep_examining()),
             ("unserved", self._unserved.keep_telling()),
+            ("pauses", self._pauses.keep_ending()),
             *(("companion", companion.keep_working()) for companion in self._companions),
         ]
         return [*services, ("helper", self._keep_helping())] if self._config.helpers else services
@@ -380,6 +383,7 @@ class Worker:
         if not silent:
             return
         shards = [lock.shard for lock in silent]
+        await self._pauses.help(shards, silent=self._config.silent)
         moved = await self._store.work.move_silent(
             shards, limit=self._config.move_batch, silent=self._config.silent
         )

@@ -8,6 +8,7 @@ from tests.conformance.store.suite.beginning import (
     TestRecall,
     TestRefusing,
 )
+from tests.conformance.store.suite.ending_pauses import TestEndPauses, TestPauseTerms
 from tests.conformance.store.suite.holding import TestHeld
 from tests.conformance.store.suite.lapsing import TestLapsed, TestSettle
 from tests.conformance.store.suite.moving import (
@@ -34,6 +35,7 @@ __all__ = [
     "TestBegin",
     "TestBlockedHead",
     "TestClockSetBack",
+    "TestEndPauses",
     "TestExtend",
     "TestFinish",
     "TestGuests",
@@ -48,6 +50,7 @@ __all__ = [
     "TestNeedsLater",
     "TestNewest",
     "TestOrphans",
+    "TestPauseTerms",
     "TestRecall",
     "TestRefusing",
     "TestRepeats",

@@ -11,14 +11,9 @@ import pytest
 from gnomon.contracts.store import ActionDraft, Installation
 from gnomon.model.action import Action, Meta, Status
 from gnomon.model.errors import InvalidRequest, InvalidSpec
+from gnomon.model.pause import decide_resume
 from gnomon.model.spec import CatchUp, Cron, Mock, Periodic, Spec
-from gnomon.scheduler.admission import (
-    WAKE_WITHIN,
-    Request,
-    admit,
-    decide_resume,
-    shards_to_wake,
-)
+from gnomon.scheduler.admission import WAKE_WITHIN, Request, admit, shards_to_wake
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 GUID = UUID(int=5)

@@ -106,6 +106,7 @@ from gnomon.contracts.store.tokens import (
 )
 from gnomon.contracts.store.value import Capabilities, Value
 from gnomon.contracts.store.work import (
+    NO_PLACES,
     ArrivalResult,
     BeginRequest,
     BeginResult,
@@ -116,6 +117,8 @@ from gnomon.contracts.store.work import (
     LapsedRow,
     MoveResult,
     OpenTransactions,
+    PauseEnds,
+    PausePlace,
     PollResult,
     Recorded,
     ReservedAttempt,
@@ -125,6 +128,7 @@ from gnomon.contracts.store.work import (
 
 __all__ = [
     "LOCAL",
+    "NO_PLACES",
     "PYTHON",
     "RELAY_SINK",
     "ActionDeclaration",
@@ -179,6 +183,8 @@ __all__ = [
     "OpenTransactions",
     "OutboxRow",
     "OutboxStore",
+    "PauseEnds",
+    "PausePlace",
     "PollResult",
     "ProgramStore",
     "Progress",

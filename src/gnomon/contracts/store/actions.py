@@ -12,6 +12,7 @@ import msgspec
 from gnomon.contracts.store.tokens import LOCAL
 from gnomon.contracts.store.value import Value
 from gnomon.model.action import Action, Attempt, State
+from gnomon.model.pause import NO_TERMS, PauseTerms, ResumeTimes
 from gnomon.model.spec import Spec
 
 
@@ -61,8 +62,7 @@ class Selection(Value, frozen=True):
     arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-# Of a paused action and the present: scheduled_at, occurrence_at, expires_at. It is pure.
-DecideResume = Callable[[Action, datetime], tuple[datetime, datetime, datetime | None]]
+DecideResume = Callable[[Action, datetime], ResumeTimes]  # of a paused action and the present; pure
 
 
 class ActionWrites(Protocol):
@@ -123,12 +123,20 @@ class ActionStore(ActionWrites, Protocol):
     """All verbs on actions; those that change something are audited, as the first three are."""
 
     async def pause(
-        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+        self,
+        id: str,
+        guid: UUID,
+        *,
+        if_match: UUID | None,
+        terms: PauseTerms = NO_TERMS,
+        actor: str = LOCAL,
     ) -> ChangeResult:
-        """Make an active action paused under the new `guid`: nothing begins until resumed.
+        """Make an action paused under the new `guid`: nothing begins until it is resumed, or until
+        the end that the terms name, by the database's clock: see `WorkStore.end_pauses`.
 
-        Counters and the current occurrence are kept. A paused one is returned unchanged.
-        Errors: NotFound, Conflict.
+        Counters and the current occurrence are kept. A paused one gets these terms in place of its
+        own; one that has them already is returned unchanged. Errors: NotFound, Conflict, and
+        InvalidSpec when the end is not to come.
         """
         ...
 

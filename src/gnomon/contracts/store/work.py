@@ -18,8 +18,9 @@ from uuid import UUID
 
 import msgspec
 
+from gnomon.contracts.store.actions import DecideResume
 from gnomon.contracts.store.value import Value
-from gnomon.model.action import Attempt, Status
+from gnomon.model.action import Action, Attempt, Status
 from gnomon.model.spec import Spec
 from gnomon.model.transition import Verdict
 
@@ -183,6 +184,24 @@ class Recorded(StrEnum):
     REPEATED = "repeated"  # it had been recorded before: the answer was lost
     LATE = "late"  # a newer attempt or generation exists; kept in the attempt log only
     HELD = "held"  # not recorded: a user's transaction holds the action; to be tried again
+
+
+class PausePlace(NamedTuple):
+    """A paused action in the order in which pauses of a shard end."""
+
+    until: datetime
+    id: str
+
+
+class PauseEnds(Value, frozen=True):
+    """Actions whose pauses have ended, as they are now. Shards that may have more at once are in
+    `reached`, with the place behind which to look for them."""
+
+    actions: Sequence[Action] = ()
+    reached: Mapping[int, PausePlace] = MappingProxyType({})
+
+
+NO_PLACES: Mapping[int, PausePlace] = MappingProxyType({})
 
 
 class WorkStore(Protocol):
@@ -356,6 +375,28 @@ class WorkStore(Protocol):
         meanwhile, or that somebody holds, are skipped. An interrupted attempt goes to the attempt
         log; the row remembers that it was swept, so that a late result can take it back. Returns
         how many were applied.
+        """
+        ...
+
+    async def end_pauses(
+        self,
+        holdings: Sequence[HeldShard],
+        *,
+        batch: UUID,
+        decide: DecideResume,
+        limit: int,
+        places: Mapping[int, PausePlace] = NO_PLACES,
+        silent: timedelta | None = None,
+    ) -> PauseEnds:
+        """Let paused actions go on whose end has come by the database's clock, as `resume` does:
+        under new guids (derived from the random `batch` and the old ones), due as `decide` says,
+        appended to the incoming queue. The audit has each as `end_pause`.
+
+        At most `limit` of all these shards, in each the earliest ends first, from behind its place
+        in `places` on. Shards whose lease is not the given one are left alone; with `silent`
+        (helper) those of which somebody is the owner who was heard of since. Nobody is waited for:
+        an action that somebody holds stays paused, and is found again by a look from the beginning.
+        Cheap where no pause ends: every worker asks about twice a second.
         """
         ...
 

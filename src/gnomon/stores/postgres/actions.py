@@ -19,6 +19,7 @@ from gnomon.contracts.store.tokens import face_of
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.codec import read_attempt
 from gnomon.model.ids import shard_of
+from gnomon.model.pause import NO_TERMS, PauseTerms
 from gnomon.stores._actions import creator_of, with_progress
 from gnomon.stores.postgres.changes import ActionAddress, ActionChanger
 from gnomon.stores.postgres.connection import Database, Row, Session, insisting
@@ -117,11 +118,17 @@ class PostgresActions:
 
     @insisting
     async def pause(
-        self, id: str, guid: UUID, *, if_match: UUID | None, actor: str = LOCAL
+        self,
+        id: str,
+        guid: UUID,
+        *,
+        if_match: UUID | None,
+        terms: PauseTerms = NO_TERMS,
+        actor: str = LOCAL,
     ) -> ChangeResult:
         place = await self._place(id)
         async with self._database.transaction("pause") as session:
-            return await self._changer(session, actor).pause(place, guid, if_match)
+            return await self._changer(session, actor).pause(place, guid, if_match, terms=terms)
 
     @insisting
     async def resume(

@@ -19,8 +19,16 @@ from gnomon.contracts.store.tokens import face_of
 from gnomon.model.action import Action, Attempt, State, Status
 from gnomon.model.declaration import Revision
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound, StoreUnavailable
+from gnomon.model.pause import PauseTerms
 from gnomon.model.transition import expiry_of
-from gnomon.stores._actions import DELETED, REPLACED, deleted_action, drafted_action
+from gnomon.stores._actions import (
+    DELETED,
+    REPLACED,
+    deleted_action,
+    drafted_action,
+    paused_status,
+    resumed_action,
+)
 from gnomon.stores._attempts import CANCELLING, SUPERSEDED
 from gnomon.stores._declarations import revised_draft
 from gnomon.stores.postgres.connection import Session
@@ -118,14 +126,21 @@ class ActionChanger:
         return ChangeResult(action=action, in_flight=flight, asked=running and flight is not None)
 
     async def pause(
-        self, place: ActionAddress, guid: UUID, if_match: UUID | None, *, verb: str = "pause"
+        self,
+        place: ActionAddress,
+        guid: UUID,
+        if_match: UUID | None,
+        *,
+        terms: PauseTerms,
+        verb: str = "pause",
     ) -> ChangeResult:
         live = await self._expected(place, if_match, repeated_as=guid)
-        before = live.action.status
-        if before.state is State.PAUSED:
+        if live.action.meta.guid == guid:
             return ChangeResult(action=live.action)
-        status = msgspec.structs.replace(_idle(before), state=State.PAUSED)
-        return await self._change(verb, place, live, guid, status)
+        status = paused_status(live.action.status, terms, live.now)
+        if status is None:
+            return ChangeResult(action=live.action)
+        return await self._change(verb, place, live, guid, _idle(status))
 
     async def resume(
         self, place: ActionAddress, guid: UUID, decide: DecideResume, if_match: UUID | None
@@ -133,14 +148,8 @@ class ActionChanger:
         live = await self._expected(place, if_match, repeated_as=guid)
         if live.action.status.state is State.ACTIVE:
             return ChangeResult(action=live.action)
-        due, occurrence_at, expires_at = decide(live.action, live.now)
-        status = msgspec.structs.replace(
-            live.action.status,
-            state=State.ACTIVE,
-            scheduled_at=due,
-            occurrence_at=occurrence_at,
-            expires_at=expires_at,
-        )
+        times = decide(live.action, live.now)
+        status = resumed_action(live.action, guid, times, live.now).status
         return await self._change("resume", place, live, guid, status)
 
     async def run_now(
@@ -217,13 +226,14 @@ class ActionChanger:
         rows = await self._session.fetch(
             "change", place.shard, place.id, guid, str(status.state), due,
             status.occurrence_at, status.expires_at, status.occurrence_no,
-            status.occurrence_failures,
+            status.occurrence_failures, status.reason, status.paused_until,
         )  # fmt: skip
         updated_at: datetime = rows[0]["updated_at"]
         if due is not None:
             await self._announce(place, guid, live.queue, live.priority, due=due, now=updated_at)
         await self._audit(verb, place, guid, updated_at)
-        action = _renewed(live.action, status, updated_at, guid=guid)
+        meta = msgspec.structs.replace(live.action.meta, guid=guid, updated_at=updated_at)
+        action = Action(meta=meta, spec=live.action.spec, status=status)
         return ChangeResult(action=action, in_flight=live.attempt)
 
     async def _announce(
@@ -291,10 +301,7 @@ def _idle(status: Status) -> Status:
     )
 
 
-def _renewed(
-    action: Action, status: Status, updated_at: datetime, *, guid: UUID | None = None
-) -> Action:
-    meta = msgspec.structs.replace(
-        action.meta, guid=guid or action.meta.guid, updated_at=updated_at
-    )
-    return Action(meta=meta, spec=action.spec, status=status)
+def renewed(action: Action, updated_at: datetime) -> Action:
+    """The action with the time at which it was really written."""
+    meta = msgspec.structs.replace(action.meta, updated_at=updated_at)
+    return Action(meta=meta, spec=action.spec, status=action.status)

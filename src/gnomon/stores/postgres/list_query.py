@@ -41,7 +41,7 @@ SELECT
     coalesce(q.attempt_id, i.attempt_id) AS attempt_id,
     coalesce(q.began_at, i.began_at) AS began_at,
     coalesce(q.deadline_at, i.deadline_at) AS deadline_at, coalesce(q.owner, i.owner) AS owner,
-    q.need, a.reason
+    q.need, a.reason, a.paused_until
 FROM /*schema*/scheduled_action AS a
 LEFT JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
 LEFT JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.created_at = a.updated_at

@@ -21,6 +21,7 @@ from gnomon.model.declaration import (
     removal_reason,
 )
 from gnomon.model.ids import shard_of
+from gnomon.model.pause import PauseTerms
 from gnomon.stores._declarations import (
     NOTHING_SEEN,
     WRITTEN,
@@ -124,9 +125,8 @@ class PostgresPrograms:
                 return result
             paused_as = note.paused_as
             if result is DeclareResult.CHANGED and removal == "pause":
-                await changer.pause(place, guid, None, verb="remove_declared")
-                reason = removal_reason(program)
-                await session.fetch("remove_declared_reason", place.shard, place.id, reason)
+                terms = PauseTerms(reason=removal_reason(program))
+                await changer.pause(place, guid, None, terms=terms, verb="remove_declared")
                 paused_as = guid
             elif result is DeclareResult.CHANGED:
                 await changer.delete(place, None, running=False, verb="remove_declared")

@@ -214,6 +214,7 @@ def _live_status(row: Row) -> Status:
         current_attempt=current,
         last_attempt=read_attempt(row["last_attempt"]),
         reason=row["reason"],
+        paused_until=row["paused_until"],
     )
 
 

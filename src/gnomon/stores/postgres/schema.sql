@@ -1113,7 +1113,8 @@ CREATE TABLE gnomon.scheduled_action (
     last_attempt text,
     creator text COLLATE pg_catalog."C",
     series uuid,
-    reason text
+    reason text,
+    paused_until gnomon.moment
 )
 WITH (autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='20000');
 CREATE TABLE gnomon.shard_lock (
@@ -1364,6 +1365,8 @@ CREATE INDEX scheduled_action_creator_idx ON gnomon.scheduled_action USING btree
 CREATE INDEX scheduled_action_expiry_idx ON gnomon.scheduled_action USING btree (shard_id, expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX scheduled_action_failing_idx ON gnomon.scheduled_action USING btree (shard_id, id) WHERE (occurrence_failures > 0);
 CREATE INDEX scheduled_action_guid_idx ON gnomon.scheduled_action USING btree (guid);
+CREATE INDEX scheduled_action_paused_idx ON gnomon.scheduled_action USING btree (shard_id, id) WHERE ((state)::text = 'paused'::text);
+CREATE INDEX scheduled_action_paused_until_idx ON gnomon.scheduled_action USING btree (shard_id, paused_until, id) WHERE (paused_until IS NOT NULL);
 CREATE INDEX scheduled_action_recurring_idx ON gnomon.scheduled_action USING btree (shard_id, id) WHERE (POSITION(('"policy":{'::text) IN (spec)) > 0);
 CREATE INDEX scheduled_action_series_idx ON gnomon.scheduled_action USING btree (series) WHERE (series IS NOT NULL);
 CREATE INDEX stage_outbox_late_idx ON gnomon.stage_outbox USING btree (shard_id, sink, at) WHERE (ready_at > at);

@@ -16,21 +16,26 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import (
+    NO_PLACES,
     ArrivalResult,
     BeginRequest,
     BeginResult,
     BegunAttempt,
+    DecideResume,
     FinishRequest,
     HeldShard,
     Lane,
     LapsedRow,
     MoveResult,
     OpenTransactions,
+    PauseEnds,
+    PausePlace,
     PollResult,
     Recorded,
     ReservedAttempt,
     SettleRequest,
 )
+from gnomon.stores._pauses import PauseEnding
 from gnomon.stores.postgres.arrivals import take_and_put
 from gnomon.stores.postgres.cancellations import list_cancelling
 from gnomon.stores.postgres.connection import Database, Row, read_now
@@ -50,6 +55,7 @@ from gnomon.stores.postgres.lanes import (
     rows_per_lane,
 )
 from gnomon.stores.postgres.needs import count_due, list_need_lanes, list_needs
+from gnomon.stores.postgres.pauses import end_pauses
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.settle import settle_rows
 
@@ -439,6 +445,19 @@ class PostgresWork:
                         rows = await session.fetch(query, shards, left, LAPSED_LOOKED_AT, *only)
                         lapsed += map(self._decoder.lapsed_of, rows)
         return lapsed
+
+    async def end_pauses(
+        self,
+        holdings: Sequence[HeldShard],
+        *,
+        batch: UUID,
+        decide: DecideResume,
+        limit: int,
+        places: Mapping[int, PausePlace] = NO_PLACES,
+        silent: timedelta | None = None,
+    ) -> PauseEnds:
+        ending = PauseEnding(batch, decide, limit, places, silent)
+        return await end_pauses(self._database, self._decoder, holdings, ending)
 
     async def delete_stale(self, holdings: Sequence[HeldShard], *, limit: int) -> int:
         count = 0

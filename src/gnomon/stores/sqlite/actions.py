@@ -18,6 +18,7 @@ from gnomon.contracts.store import (
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.codec import read_attempt
 from gnomon.model.errors import Conflict, FailedPrecondition, NotFound
+from gnomon.model.pause import NO_TERMS, PauseTerms
 from gnomon.model.transition import expiry_of
 from gnomon.stores._actions import (
     DELETED,
@@ -25,6 +26,7 @@ from gnomon.stores._actions import (
     creator_of,
     deleted_action,
     drafted_action,
+    paused_status,
     with_progress,
 )
 from gnomon.stores._attempts import CANCELLING, SUPERSEDED
@@ -127,12 +129,22 @@ class SqliteActions(SqliteVerbs):
         guid: UUID,
         *,
         if_match: UUID | None,
+        terms: PauseTerms = NO_TERMS,
         actor: str = LOCAL,
     ) -> ChangeResult:
         live = _expected(connection, id, if_match, repeated_as=guid)
-        if live["state"] == State.PAUSED:
-            return ChangeResult(action=live_action(live))
-        change: dict[str, Any] = {"id": id, "guid": guid.bytes, "now": self._now_us()}
+        before, now = live_action(live), self._clock.now()
+        is_repeated = before.meta.guid == guid
+        status = None if is_repeated else paused_status(before.status, terms, now)
+        if status is None:
+            return ChangeResult(action=before)
+        change: dict[str, Any] = {
+            "id": id,
+            "guid": guid.bytes,
+            "now": micros(now),
+            "reason": status.reason,
+            "paused_until": micros_or_none(status.paused_until),
+        }
         _supersede(connection, live, change["now"])
         connection.execute(SQL["pause"], change)
         return _changed(connection, "pause", live, actor, change["now"])

@@ -140,11 +140,15 @@ class SqlitePrograms(SqliteVerbs):
         return result
 
     def _pause(self, connection: Connection, live: Row, guid: UUID, program: str) -> None:
-        change: dict[str, Any] = {"id": live["id"], "guid": guid.bytes, "now": self._now_us()}
+        change: dict[str, Any] = {
+            "id": live["id"],
+            "guid": guid.bytes,
+            "now": self._now_us(),
+            "reason": removal_reason(program),
+            "paused_until": None,
+        }
         _supersede(connection, live, change["now"])
         connection.execute(SQL["pause"], change)
-        reason = {"id": live["id"], "reason": removal_reason(program)}
-        connection.execute(SQL["remove_declared_reason"], reason)
         _changed(connection, "remove_declared", live, LOCAL, change["now"])
 
     def _delete(self, connection: Connection, live: Row) -> None:

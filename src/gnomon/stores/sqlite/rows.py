@@ -86,6 +86,7 @@ def live_status(row: Row) -> Status:
         current_attempt=running_attempt(row),
         last_attempt=read_attempt(row["last_attempt"]),
         reason=row["reason"],
+        paused_until=moment_or_none(row["paused_until"]),
     )
 
 

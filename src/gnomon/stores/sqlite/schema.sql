@@ -9,7 +9,8 @@ SELECT
     a.succeeded, a.failed, a.interrupted,
     a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
     a.last_attempt, a.spec, a.queue, a.priority,
-    q.running, q.attempt_id, q.began_at, q.deadline_at, q.owner, q.need, a.reason
+    q.running, q.attempt_id, q.began_at, q.deadline_at, q.owner, q.need, a.reason,
+    a.paused_until
 FROM scheduled_action AS a
 LEFT JOIN processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid;
 
@@ -268,7 +269,8 @@ CREATE TABLE scheduled_action (
     occurrence_failures INTEGER NOT NULL DEFAULT 0,
     creator TEXT,
     series BLOB, -- the first guid, if pause, resume or run now changed it
-    reason TEXT, -- why it is paused, if Gnomon did that
+    reason TEXT, -- why it is paused
+    paused_until INTEGER, -- when it goes on by itself
     last_attempt TEXT,
     spec TEXT NOT NULL,
     CONSTRAINT scheduled_action_values_check CHECK (
@@ -278,6 +280,7 @@ CREATE TABLE scheduled_action (
         AND scheduled_at BETWEEN -62135596800000000 AND 253402300799999999
         AND occurrence_at BETWEEN -62135596800000000 AND 253402300799999999
         AND expires_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND paused_until BETWEEN -62135596800000000 AND 253402300799999999
     )
 ) STRICT;
 
@@ -479,6 +482,11 @@ WHERE expires_at IS NOT NULL;
 CREATE INDEX scheduled_action_failing_idx ON scheduled_action (id) WHERE occurrence_failures > 0;
 
 CREATE UNIQUE INDEX scheduled_action_guid_key ON scheduled_action (guid);
+
+CREATE INDEX scheduled_action_paused_idx ON scheduled_action (id) WHERE state = 'paused';
+
+CREATE INDEX scheduled_action_paused_until_idx ON scheduled_action (shard_id, paused_until, id)
+WHERE paused_until IS NOT NULL;
 
 CREATE INDEX scheduled_action_recurring_idx ON scheduled_action (id)
 WHERE instr(spec, '"policy":{') > 0;

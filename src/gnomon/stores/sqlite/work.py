@@ -11,22 +11,27 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import (
+    NO_PLACES,
     ArrivalResult,
     BeginRequest,
     BeginResult,
     BegunAttempt,
+    DecideResume,
     FinishRequest,
     HeldShard,
     Lane,
     LapsedRow,
     MoveResult,
     OpenTransactions,
+    PauseEnds,
+    PausePlace,
     PollResult,
     Recorded,
     ReservedAttempt,
     SettleRequest,
 )
 from gnomon.model.codec import read_spec
+from gnomon.stores._pauses import PauseEnding
 from gnomon.stores.sqlite.begin import (
     begin_lanes,
     begin_terms,
@@ -35,6 +40,7 @@ from gnomon.stores.sqlite.begin import (
     move_and_begin,
 )
 from gnomon.stores.sqlite.move import filled_shards, is_mixed, move_held, move_unheld
+from gnomon.stores.sqlite.pauses import end_pauses, shards_with_ends
 from gnomon.stores.sqlite.queries import SQL, fetch, fetch_one
 from gnomon.stores.sqlite.results import finish_attempts, settle_rows
 from gnomon.stores.sqlite.rows import (
@@ -176,6 +182,34 @@ class SqliteWork(SqliteVerbs):
             for query in ("list_lapsed_running", "list_lapsed_expired"):
                 lapsed += [lapsed_of(row, now) for row in fetch(connection, query, wanted)]
         return lapsed[:limit]
+
+    async def end_pauses(
+        self,
+        holdings: Sequence[HeldShard],
+        *,
+        batch: UUID,
+        decide: DecideResume,
+        limit: int,
+        places: Mapping[int, PausePlace] = NO_PLACES,
+        silent: timedelta | None = None,
+    ) -> PauseEnds:
+        ending = PauseEnding(batch, decide, limit, places, silent)
+        shards = await self._find_ended_pauses(holdings, ending)
+        if not shards:
+            return PauseEnds()  # most often; nobody is kept from writing by a look
+        return await self._end_pauses([held for held in holdings if held.shard in shards], ending)
+
+    @read
+    def _find_ended_pauses(
+        self, connection: Connection, holdings: Sequence[HeldShard], ending: PauseEnding
+    ) -> frozenset[int]:
+        return shards_with_ends(connection, holdings, ending, self._clock.now())
+
+    @write
+    def _end_pauses(
+        self, connection: Connection, holdings: Sequence[HeldShard], ending: PauseEnding
+    ) -> PauseEnds:
+        return end_pauses(connection, holdings, ending, self._clock.now())
 
     @write
     def delete_stale(

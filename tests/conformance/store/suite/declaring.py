@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any
 
 from gnomon.contracts.store import ActionDeclaration, AuditSelection, Selection, Store
-from gnomon.model.action import State
+from gnomon.model.action import Action, State
 from gnomon.model.declaration import DeclareResult, Removal
+from gnomon.model.pause import PauseTerms, decide_resume
 from gnomon.model.spec import Retry
-from gnomon.scheduler.admission import decide_resume, decide_revision
+from gnomon.scheduler.admission import decide_revision
 from tests.conformance.store.suite.given import HOUR, Given, every
 from tests.conformance.store.suite.races import rivals
 
@@ -34,6 +35,12 @@ async def declared(store: Store, given: Given, name: str = "tick", **told: Any) 
         decide=partial(decide_revision, draft),
         alive_for=told.get("alive_for", ALIVE),
     )
+
+
+async def paused_for_an_hour(store: Store, given: Given) -> Action:
+    terms = PauseTerms(reason="the move", until=HOUR)
+    guid = given.entropy.guid()
+    return (await store.actions.pause("tick", guid, terms=terms, if_match=None)).action
 
 
 async def removed(
@@ -286,6 +293,36 @@ class TestRemoveDeclared:
         assert State.PAUSED is before.status.state
         assert State.PAUSED is (await given.action("tick")).status.state
         assert None is (await given.action("tick")).status.reason
+
+    async def test_a_pause_that_would_end_is_one_for_good(self, store: Store, given: Given) -> None:
+        """Else its end would bring back what the program does not declare any more."""
+        await declared(store, given)
+        await paused_for_an_hour(store, given)
+        await removed(store, given)
+        status = (await given.action("tick")).status
+
+        assert (State.PAUSED, None) == (status.state, status.paused_until)
+        assert "the program shop does not declare it any more" == status.reason
+
+    async def test_a_changed_declaration_leaves_the_terms_of_a_pause(
+        self, store: Store, given: Given
+    ) -> None:
+        """Why, and until when, though it is another generation."""
+        await declared(store, given)
+        before = await paused_for_an_hour(store, given)
+        told: dict[str, Any] = {
+            "set_no": 2,
+            "fingerprint": "other",
+            "fields": {"retry": Retry(max=3)},
+        }
+
+        assert DeclareResult.CHANGED is await declared(store, given, **told)
+        after = await given.action("tick")
+
+        assert before.meta.guid != after.meta.guid
+        assert 3 == after.spec.retry.max
+        for field in ("state", "reason", "paused_until"):
+            assert getattr(before.status, field) == getattr(after.status, field)
 
     async def test_who_wakes_it_again_is_not_overruled(self, store: Store, given: Given) -> None:
         """The next release finds it removed already, and leaves it."""

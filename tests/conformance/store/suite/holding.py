@@ -36,7 +36,7 @@ class TestHeld:
         held = await given.begun(f"x-{kind}", retry=retrying(1))
         free = await given.begun(f"y-{kind}", retry=retrying(1))
         finishes = [await given.finish_of(one, outcome) for one in (held, free)]
-        async with _deleting(store, given, held.id) as transaction:
+        async with deleting(store, given, held.id) as transaction:
             if transaction is None:
                 return
             answers = await store.work.finish(finishes, owner=OWNER)
@@ -51,7 +51,7 @@ class TestHeld:
         """He commits, and the result that waited has no action any more."""
         begun = await given.begun("x")
         finish = await given.finish_of(begun)
-        async with _deleting(store, given, "x") as transaction:
+        async with deleting(store, given, "x") as transaction:
             if transaction is None:
                 return
             assert [Recorded.HELD] == list(await store.work.finish([finish], owner=OWNER))
@@ -67,7 +67,7 @@ class TestHeld:
         """Its reservation is prolonged by asking, or it would be attempted a second time."""
         begun = await given.overrun("x")
         finish = await given.finish_of(begun)
-        async with _deleting(store, given, "x") as transaction:
+        async with deleting(store, given, "x") as transaction:
             if transaction is None:
                 return
             assert [Recorded.HELD] == list(await store.work.finish([finish], owner=OWNER))
@@ -86,7 +86,7 @@ class TestHeld:
         await given.moved("late-too", expires_in=-SECOND)
         lapsed = [await given.lapsed(name) for name in ("ran", "ran-too", "late", "late-too")]
         settlements = [await given.settlement(one) for one in lapsed]
-        async with _deleting(store, given, "ran", "late") as transaction:
+        async with deleting(store, given, "ran", "late") as transaction:
             if transaction is None:
                 return
             found = await store.work.list_lapsed(await given.holdings(), limit=10)
@@ -105,7 +105,7 @@ class TestHeld:
         held = given.name_in(0)
         await given.moved(held, due_in=-HOUR)
         await given.moved(given.name_in(0, "free"))
-        async with _deleting(store, given, held) as transaction:
+        async with deleting(store, given, held) as transaction:
             if transaction is None:
                 return
             (begun,) = (await given.begin()).begun
@@ -119,7 +119,7 @@ class TestHeld:
     ) -> None:
         """The reservation belongs to the attempt."""
         begun = await given.overrun("x", policy=every(HOUR))
-        async with _deleting(store, given, "x") as transaction:
+        async with deleting(store, given, "x") as transaction:
             if transaction is None:
                 return
             kept = await store.work.extend([begun], window=HOUR, grace=SECOND)
@@ -130,7 +130,7 @@ class TestHeld:
 
 
 @asynccontextmanager
-async def _deleting(
+async def deleting(
     store: Store, given: Given, *names: str
 ) -> AsyncIterator[CallerTransaction | None]:
     """A user's transaction that has deleted actions, still open; None where it would hold the whole

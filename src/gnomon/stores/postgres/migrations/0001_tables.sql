@@ -90,12 +90,20 @@ CREATE TABLE /*schema*/scheduled_action (
     last_attempt              text,
     creator                   text COLLATE "C",
     series                    uuid, -- the first guid, if pause, resume or run now changed it
-    reason                    text -- why it is paused, if Gnomon did that
+    reason                    text, -- why it is paused
+    paused_until              /*schema*/moment -- when it goes on by itself
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
 -- Most actions never expire and are not in it.
 CREATE INDEX scheduled_action_expiry_idx
     ON /*schema*/scheduled_action (shard_id, expires_at) WHERE expires_at IS NOT NULL;
+
+-- What is paused, for who looks for it; and pauses that end by themselves, in that order.
+CREATE INDEX scheduled_action_paused_idx
+    ON /*schema*/scheduled_action (shard_id, id) WHERE state = 'paused';
+
+CREATE INDEX scheduled_action_paused_until_idx
+    ON /*schema*/scheduled_action (shard_id, paused_until, id) WHERE paused_until IS NOT NULL;
 
 -- Counts what a token's name has alive; what was created without a token is not in it.
 CREATE INDEX scheduled_action_creator_idx

@@ -146,8 +146,8 @@ SELECT
     a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed, a.interrupted,
     a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures, a.last_attempt,
     a.scheduled_at, a.expires_at, q.scheduled_at AS due_at, q.attempts AS begun, q.running,
-    q.attempt_id, q.began_at, q.deadline_at, q.owner, q.need, a.reason, a.keyed, a.queue, a.priority,
-    statement_timestamp() AS now
+    q.attempt_id, q.began_at, q.deadline_at, q.owner, q.need, a.reason, a.paused_until, a.keyed,
+    a.queue, a.priority, statement_timestamp() AS now
 FROM unnest($1::int[], $2::text[]) AS u (shard_id, id)
 CROSS JOIN LATERAL (
     SELECT s.*
@@ -238,19 +238,20 @@ SET guid = $3::uuid, spec = $4::text, state = 'active', queue = $5::text, priori
     occurrence_at = $10::timestamptz, expires_at = $11::timestamptz, keyed = $12::boolean,
     updated_at = statement_timestamp(), occurrence_no = 1, attempts = 0, succeeded = 0,
     failed = 0, interrupted = 0, consecutive_failures = 0, consecutive_interruptions = 0,
-    occurrence_failures = 0, last_attempt = NULL, series = NULL, reason = NULL
+    occurrence_failures = 0, last_attempt = NULL, series = NULL, reason = NULL,
+    paused_until = NULL
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
 
 -- name: change shard-local
 -- A new generation that keeps spec, counters and delivery keys: pause, resume, run now.
 -- $1 shard, $2 id, $3 guid, $4 state, $5 scheduled_at, $6 occurrence_at, $7 expires_at,
--- $8 occurrence_no, $9 occurrence_failures
+-- $8 occurrence_no, $9 occurrence_failures, $10 reason, $11 paused until
 UPDATE /*schema*/scheduled_action AS a
 SET guid = $3::uuid, state = $4::text, scheduled_at = $5::timestamptz,
     occurrence_at = $6::timestamptz, expires_at = $7::timestamptz, occurrence_no = $8::bigint,
     occurrence_failures = $9::int, keyed = false, updated_at = statement_timestamp(),
-    series = coalesce(a.series, a.guid), reason = NULL
+    series = coalesce(a.series, a.guid), reason = $10::text, paused_until = $11::timestamptz
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
 

@@ -52,17 +52,14 @@ DELETE FROM /*schema*/declared_action AS d WHERE d.shard_id = $1::int AND d.id =
 -- A new generation whose counters go on.
 -- $1 shard, $2 id, $3 guid, $4 spec, $5 queue, $6 priority, $7 timeout in µs, $8 retention in µs,
 -- $9 scheduled_at, $10 occurrence_at, $11 expires_at, $12 state, $13 occurrence_no,
--- $14 occurrence_failures; without a time it is not due
+-- $14 occurrence_failures; without a time it is not due. What stays paused keeps its terms.
 UPDATE /*schema*/scheduled_action AS a
 SET guid = $3::uuid, spec = $4::text, queue = $5::text, priority = $6::smallint,
     timeout_us = $7::bigint, retention_us = $8::bigint, scheduled_at = $9::timestamptz,
     occurrence_at = $10::timestamptz, expires_at = $11::timestamptz, state = $12::text,
     occurrence_no = $13::bigint, occurrence_failures = $14::int, keyed = false,
-    updated_at = statement_timestamp(), series = coalesce(a.series, a.guid), reason = NULL
+    updated_at = statement_timestamp(), series = coalesce(a.series, a.guid),
+    reason = CASE WHEN $12::text = 'paused' THEN a.reason END,
+    paused_until = CASE WHEN $12::text = 'paused' THEN a.paused_until END
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
-
--- name: remove_declared_reason shard-local
--- $1 shard, $2 id, $3 reason
-UPDATE /*schema*/scheduled_action AS a SET reason = $3::text
-WHERE a.shard_id = $1::int AND a.id = $2::text;

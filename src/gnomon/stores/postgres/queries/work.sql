@@ -852,6 +852,80 @@ CROSS JOIN LATERAL (
 WHERE q.scheduled_at <= statement_timestamp() AND NOT q.running
 LIMIT $2::int;
 
+-- name: end_pauses_find shard-local
+-- Shards in which a pause has ended, behind these places of theirs. Most often there is none.
+-- $1 shards, $2 ends and $3 ids of the places
+SELECT h.shard_id
+FROM unnest($1::int[], $2::timestamptz[], $3::text[]) AS h (shard_id, paused_until, id)
+CROSS JOIN LATERAL (
+    SELECT 1
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.shard_id = h.shard_id AND s.paused_until <= statement_timestamp()
+      AND (s.paused_until, s.id) > (h.paused_until, h.id) /*one-shard: AND s.shard_id = $4*/
+    LIMIT 1
+) AS ended;
+
+-- name: end_pauses_take shard-local
+-- The first pauses that have ended in each shard, behind its place: first their places by the index,
+-- then the actions, locked. Of one that somebody holds, or that was changed meanwhile, the place is
+-- all that is told. The columns are those of `Decoder.action_of`, and `place_until`, `place_id`.
+-- $1 shards, $2 lease guids, $3 ends and $4 ids of the places, $5 limit for each shard, $6 silent
+-- (NULL: the lease must be the given one)
+SELECT
+    e.shard_id, e.paused_until AS place_until, e.id AS place_id, a.id, a.guid, a.spec, a.state,
+    a.created_at, a.updated_at, a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed,
+    a.interrupted, a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
+    a.last_attempt, a.scheduled_at, a.expires_at, a.reason, a.paused_until, a.queue, a.priority,
+    NULL::timestamptz AS due_at, NULL::int AS begun, false AS running, NULL::text AS need,
+    statement_timestamp() AS now
+FROM unnest($1::int[], $2::uuid[], $3::timestamptz[], $4::text[])
+    AS h (shard_id, lease_guid, paused_until, id)
+JOIN /*schema*/shard_lock AS l ON l.shard_id = h.shard_id
+CROSS JOIN LATERAL (
+    SELECT s.shard_id, s.paused_until, s.id
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.shard_id = h.shard_id AND s.paused_until <= statement_timestamp()
+      AND (s.paused_until, s.id) > (h.paused_until, h.id) /*one-shard: AND s.shard_id = $7*/
+    ORDER BY s.paused_until, s.id
+    LIMIT $5::int
+) AS e
+LEFT JOIN LATERAL (
+    SELECT p.*
+    FROM /*schema*/scheduled_action AS p
+    WHERE p.shard_id = e.shard_id AND p.id = e.id AND p.state = 'paused'
+      AND p.paused_until <= statement_timestamp() /*one-shard: AND p.shard_id = $7*/
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+) AS a ON true
+WHERE (l.lease_guid = h.lease_guid OR $6::interval IS NOT NULL AND (
+    l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $6::interval
+)) /*one-shard: AND l.shard_id = $7*/
+ORDER BY e.shard_id, e.paused_until, e.id;
+
+-- name: end_pauses shard-local
+-- Actions that were locked go on.
+-- $1 shards, $2 ids, $3 guids, $4 scheduled_at, $5 occurrence_at, $6 expires_at
+UPDATE /*schema*/scheduled_action AS a
+SET guid = u.guid, state = 'active', scheduled_at = u.scheduled_at, occurrence_at = u.occurrence_at,
+    expires_at = u.expires_at, keyed = false, updated_at = statement_timestamp(),
+    series = coalesce(a.series, a.guid), reason = NULL, paused_until = NULL
+FROM unnest(
+    $1::int[], $2::text[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[]
+) AS u (shard_id, id, guid, scheduled_at, occurrence_at, expires_at)
+WHERE a.shard_id = u.shard_id AND a.id = u.id /*one-shard: AND a.shard_id = $7*/
+RETURNING a.updated_at;
+
+-- name: end_pauses_audit shard-local
+-- Pages of the audit are cut between two moments: each action has its own, by microseconds.
+-- $1 shards, $2 ids, $3 guids, $4 at, $5 verb, $6 actor, $7 face
+INSERT INTO /*schema*/audit (at, guid, shard_id, count, verb, actor, id, face)
+SELECT
+    $4::timestamptz + (u.no - 1) * interval '1 microsecond', u.guid, l.shard_id, 1, $5::text,
+    $6::text, u.id, $7::text
+FROM unnest($1::int[], $2::text[], $3::uuid[]) WITH ORDINALITY AS u (shard_id, id, guid, no)
+JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
+WHERE true /*one-shard: AND l.shard_id = $8*/;
+
 -- name: delete_stale shard-local
 -- Remove due rows of old generations, and lapsed attempts of them. Changes take their rows with them;
 -- what is left was being moved or attempted, or held by somebody, when its generation ended. A guid never comes back, so nothing can

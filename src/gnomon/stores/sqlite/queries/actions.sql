@@ -57,7 +57,7 @@ UPDATE scheduled_action SET
     scheduled_at = :scheduled_at, occurrence_no = 1, occurrence_at = :occurrence_at,
     expires_at = :expires_at, attempts = 0, succeeded = 0, failed = 0, interrupted = 0,
     consecutive_failures = 0, consecutive_interruptions = 0, occurrence_failures = 0,
-    last_attempt = NULL, series = NULL, reason = NULL, spec = :spec
+    last_attempt = NULL, series = NULL, reason = NULL, paused_until = NULL, spec = :spec
 WHERE id = :id;
 
 -- name: delete
@@ -66,14 +66,14 @@ DELETE FROM scheduled_action WHERE id = :id;
 -- name: pause
 UPDATE scheduled_action SET
     guid = :guid, state = 'paused', keyed = 0, updated_at = :now, scheduled_at = NULL,
-    series = coalesce(series, guid), reason = NULL
+    series = coalesce(series, guid), reason = :reason, paused_until = :paused_until
 WHERE id = :id;
 
 -- name: resume
 UPDATE scheduled_action SET
     guid = :guid, state = 'active', keyed = 0, updated_at = :now, scheduled_at = :scheduled_at,
     occurrence_at = :occurrence_at, expires_at = :expires_at, series = coalesce(series, guid),
-    reason = NULL
+    reason = NULL, paused_until = NULL
 WHERE id = :id;
 
 -- name: run_now

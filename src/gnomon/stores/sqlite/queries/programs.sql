@@ -34,14 +34,12 @@ ON CONFLICT (id) DO UPDATE SET
 DELETE FROM declared_action WHERE id = :id;
 
 -- name: declare_action_revise
--- A new generation whose counters go on.
+-- A new generation whose counters go on. What stays paused keeps its terms.
 UPDATE scheduled_action SET
     guid = :guid, state = :state, queue = :queue, priority = :priority, timeout_us = :timeout_us,
     retention_us = :retention_us, keyed = 0, updated_at = :now, scheduled_at = :scheduled_at,
     occurrence_no = :occurrence_no, occurrence_at = :occurrence_at, expires_at = :expires_at,
-    occurrence_failures = :occurrence_failures, series = coalesce(series, guid), reason = NULL,
-    spec = :spec
+    occurrence_failures = :occurrence_failures, series = coalesce(series, guid),
+    reason = CASE WHEN :state = 'paused' THEN reason END,
+    paused_until = CASE WHEN :state = 'paused' THEN paused_until END, spec = :spec
 WHERE id = :id;
-
--- name: remove_declared_reason
-UPDATE scheduled_action SET reason = :reason WHERE id = :id;

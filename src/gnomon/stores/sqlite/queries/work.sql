@@ -203,6 +203,25 @@ FROM (
     LIMIT :limit
 );
 
+-- name: end_pauses_find
+-- Whether a pause has ended in a shard, behind a place. Most often none has.
+SELECT 1 FROM scheduled_action
+WHERE shard_id = :shard AND paused_until <= :now AND (paused_until, id) > (:until, :id)
+LIMIT 1;
+
+-- name: end_pauses_take
+-- The first pauses that have ended in a shard, behind a place, if its lease is the given one. A
+-- helper has none: the shard must be free, or its owner keep silent.
+SELECT a.* FROM live_action AS a
+WHERE a.shard_id = :shard AND a.paused_until <= :now AND (a.paused_until, a.id) > (:until, :id)
+    AND a.state = 'paused' AND EXISTS (
+        SELECT 1 FROM shard_lock AS l
+        WHERE l.shard_id = :shard AND CASE WHEN :silent_since IS NULL THEN l.lease_guid = :lease_guid
+            ELSE l.lease_guid IS NULL OR l.heartbeat_at < :silent_since END
+    )
+ORDER BY a.paused_until, a.id
+LIMIT :limit;
+
 -- name: delete_stale_running
 -- Lapsed attempts of old generations.
 DELETE FROM processing_queue
