@@ -66,3 +66,23 @@ RETURNING a.updated_at;
 -- $1 shard, $2 id, $3 reason
 UPDATE /*schema*/scheduled_action AS a SET reason = $3::text
 WHERE a.shard_id = $1::int AND a.id = $2::text;
+
+-- name: serve_functions global
+-- Many workers of a release say the same: only one of them writes.
+-- $1 program, $2 fingerprint, $3 functions
+INSERT INTO /*schema*/function_set AS f (program, fingerprint, functions, began_at, seen_at)
+VALUES ($1::text, $2::text, $3::text, statement_timestamp(), statement_timestamp())
+ON CONFLICT (program, fingerprint) DO UPDATE SET seen_at = excluded.seen_at
+WHERE f.seen_at < excluded.seen_at - interval '5 s';
+
+-- name: serve_functions_forget global
+-- $1 kept for
+DELETE FROM /*schema*/function_set AS f WHERE f.seen_at < statement_timestamp() - $1::interval;
+
+-- name: list_functions global
+-- $1 alive for, $2 limit
+SELECT f.program, f.functions, f.began_at
+FROM /*schema*/function_set AS f
+WHERE f.seen_at > statement_timestamp() - $1::interval
+ORDER BY f.seen_at DESC, f.program, f.fingerprint
+LIMIT $2::int;
