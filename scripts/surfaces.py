@@ -215,7 +215,9 @@ def action_filters() -> dict[str, Names]:
     grpc = message_names(scheduler_pb2.ListRequest)
     wanted = {*names, "state", "label", "argument"}
     return {
-        "Python": struct_names(Selection, owner="Selection"),
+        "Python": [
+            item for item in struct_names(Selection, owner="Selection") if item[0] != "places"
+        ],  # that is found out, not asked for
         "REST": query_names("/v1/actions"),
         "gRPC": [item for item in grpc if item[0] not in PAGING],
         "CLI": option_names("action list", wanted),

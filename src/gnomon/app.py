@@ -330,7 +330,7 @@ class App(Functions):
             name: (kind, target) for kind in KINDS for name, target in targets.of_kind(kind).items()
         }
         relay = relay_of(self.settings.stages, named, executors, env=self.env)
-        keeper = ProgramKeeper(self.scheduler, self.program, self.env)
+        keeper = ProgramKeeper(self.scheduler, self.program, self.env, self.registry.describe())
         return [partial(StageWorker.of, self, relay=relay), lambda _: keeper]
 
     def _executors(self, reports: AttemptReports | None = None) -> Mapping[type[Effect], Executor]:

@@ -35,6 +35,7 @@ TABLES: Sizes = {
     "attempt_progress": 0,
     "declared_action": 0,
     "finished_action": 1_500,
+    "function_set": 0,
     "history": 4 * (QUEUES_MAX + 1),  # of some minutes
     "incoming_queue": FEW,
     "installation": 1,

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import msgspec
+
 from gnomon.client.entities import Send
 from gnomon.contracts.store import InstallationFigures
 from gnomon.model.duration import format_duration
+from gnomon.model.function import FunctionRecord
 from gnomon.model.load import LoadUnit
 from gnomon.scheduler.attempt_history import History
 from gnomon.scheduler.failure_groups import FailureReport
 from gnomon.scheduler.load_report import LoadReport
+
+
+class _FunctionsAnswer(msgspec.Struct):
+    functions: list[FunctionRecord]
 
 
 class ReportClient:
@@ -62,3 +69,7 @@ class ReportClient:
         if since is not None:
             query.append(("from", since.isoformat()))
         return await self._call("GET", "/v1/load", LoadReport, query=query)
+
+    async def functions(self) -> list[FunctionRecord]:
+        """What living programs serve, by name, as they describe it."""
+        return (await self._call("GET", "/v1/functions", _FunctionsAnswer)).functions

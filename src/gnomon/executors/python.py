@@ -40,6 +40,7 @@ from gnomon.executors._threads import DaemonThreads
 from gnomon.executors.signature import CallSignature, Misfit, build_foreign
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.errors import ConfigurationError, short
+from gnomon.model.function import FunctionRecord
 from gnomon.model.ids import NAME_PATTERN
 from gnomon.model.need import FUNCTION, function_need
 from gnomon.model.outcome import (
@@ -221,6 +222,10 @@ class Registry:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._entries))
+
+    def describe(self) -> list[FunctionRecord]:
+        """What each is called with. Errors: ConfigurationError, as `check`."""
+        return [entry.signature.describe() for entry in self._entries.values()]
 
 
 def _takes_attempt(function: Callable[..., Any]) -> bool:

@@ -10,6 +10,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +18,15 @@ import msgspec
 from gnomon.model.attempt_boundary import AttemptBoundary
 from gnomon.model.effects import json_problem
 from gnomon.model.errors import ConfigurationError, short
+from gnomon.model.function import (
+    DEFAULT_CHARS_MAX,
+    PARAMETERS_MAX,
+    SCHEMA_CHARS_MAX,
+    SUMMARY_CHARS_MAX,
+    FunctionParameter,
+    FunctionRecord,
+)
+from gnomon.model.outcome import cut
 
 # JSON has them: what is of this very type is as it is stored.
 _PLAIN = frozenset({str, int, float, bool})
@@ -232,6 +242,35 @@ class CallSignature:
         )
         return str(shown)
 
+    # -- for people -------------------------------------------------------------------------------
+
+    def describe(self) -> FunctionRecord:
+        """What it is called with, for a form. Errors: ConfigurationError, as `resolve`."""
+        known = self.resolve().by_name
+        kinds = inspect.Parameter
+        parameters = list(self._signature.parameters.values())[1:]
+        more = (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
+        described = [
+            FunctionParameter(
+                name=one.name,
+                required=one.default is one.empty,
+                place=None if one.kind is kinds.KEYWORD_ONLY else place,
+                named=one.kind is not kinds.POSITIONAL_ONLY,
+                schema=_schema_of(known[one.name].typed),
+                default=_default_of(one),
+            )
+            for place, one in enumerate(parameters)
+            if one.kind not in more
+        ]
+        summary = (inspect.getdoc(self._function) or "").partition("\n")[0]
+        return FunctionRecord(
+            name=self.name,
+            summary=cut(summary, SUMMARY_CHARS_MAX),
+            parameters=tuple(described[:PARAMETERS_MAX]),
+            takes_more=any(one.kind in more for one in parameters)
+            or len(described) > PARAMETERS_MAX,
+        )
+
     # -- annotations ------------------------------------------------------------------------------
 
     def _read(self) -> _Parameters:
@@ -284,6 +323,40 @@ class CallSignature:
             annotation = _resolved(self._function, annotation)
             return None if annotation in _ANYTHING else Typed(annotation)
         return None
+
+
+def _schema_of(typed: Typed | None) -> dict[str, Any]:
+    """Empty: anything; for what is not known, has no schema, or one too large for a form."""
+    if typed is None:
+        return {}
+    try:
+        schema = msgspec.json.schema(typed.annotation, schema_hook=_any_schema)
+        if datetime in (typed.annotation, *typing.get_args(typed.annotation)):
+            _say_time(schema)
+        return schema if len(msgspec.json.encode(schema)) <= SCHEMA_CHARS_MAX else {}
+    except (TypeError, ValueError):
+        return {}
+
+
+def _say_time(schema: dict[str, Any]) -> None:
+    """msgspec calls a time a string, unless its zone is constrained."""
+    for part in (schema, *schema.get("anyOf", ())):
+        if part == {"type": "string"}:
+            part["format"] = "date-time"
+
+
+def _any_schema(_kind: type) -> dict[str, Any]:
+    return {}
+
+
+def _default_of(parameter: inspect.Parameter) -> object:
+    if parameter.default is parameter.empty:
+        return msgspec.UNSET
+    try:
+        value = to_json(parameter.default)
+        return value if len(msgspec.json.encode(value)) <= DEFAULT_CHARS_MAX else msgspec.UNSET
+    except (TypeError, ValueError):
+        return msgspec.UNSET
 
 
 def _resolved(function: Callable[..., Any], annotation: object) -> Any:

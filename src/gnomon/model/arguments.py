@@ -39,12 +39,18 @@ class ArgumentFilter(NamedTuple):
     text: str
     has_plain: bool  # whether the text spells something that is no text
     plain: Scalar
+    places: tuple[tuple[str, int], ...] = ()  # functions that take the argument by place, too
 
     @property
     def paths(self) -> list[Path]:
         """From the effect on."""
         roots = BY_NAME if isinstance(self.path[0], str) else BY_PLACE
         return [(root, *self.path) for root in roots]
+
+    @property
+    def paths_by_function(self) -> list[tuple[str, Path]]:
+        """The same for calls of these functions alone."""
+        return [(name, ("args", place, *self.path[1:])) for name, place in self.places]
 
 
 def read_arguments(texts: Iterable[str], where: str) -> dict[str, str]:

@@ -28,6 +28,7 @@ from gnomon.model.declaration import (
     set_fingerprint,
 )
 from gnomon.model.errors import ConfigurationError
+from gnomon.model.function import FunctionRecord, encode_functions
 from gnomon.model.ids import NAME_PATTERN, NAME_RULE
 from gnomon.model.spec import CatchUp
 from gnomon.scheduler.admission import Request, check_request, decide_revision, request_text
@@ -36,6 +37,9 @@ from gnomon.scheduler.scheduler import Scheduler
 
 LOOK_EVERY_S = 5.0
 ALIVE_FOR = timedelta(seconds=30)  # several looks: one may come late
+SERVE_EVERY_S = 15.0
+FUNCTIONS_KEPT_FOR = timedelta(minutes=10)
+NO_FUNCTIONS = "[]"
 
 
 class DeclaredOptions(FunctionOptions, total=False):
@@ -94,11 +98,19 @@ class Program:
 class ProgramKeeper:
     """Lets the stored actions of a program follow its code. A service of its workers."""
 
-    def __init__(self, scheduler: Scheduler, program: Program, env: Env) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        program: Program,
+        env: Env,
+        functions: Sequence[FunctionRecord] = (),
+    ) -> None:
         self._scheduler = scheduler
         self._store = scheduler.store.programs
         self._program = program
-        self._entropy, self._observer = env.entropy, env.observer
+        self._entropy, self._observer, self._clock = env.entropy, env.observer, env.clock
+        self._functions, self._left_out = encode_functions(functions)
+        self._served_at: float | None = None
         self._told: set[tuple[str, str]] = set()
 
     def hint(self, shards: Collection[int]) -> None:
@@ -112,7 +124,23 @@ class ProgramKeeper:
         while True:
             with Round(self._observer, "program"):
                 await self.bring_in_step()
+                await self.serve_functions()
             await asyncio.sleep(LOOK_EVERY_S)
+
+    async def serve_functions(self) -> None:
+        """Publish what this program serves, every now and then."""
+        now = self._clock.monotonic()
+        is_due = self._served_at is None or now - self._served_at >= SERVE_EVERY_S
+        if self._functions == NO_FUNCTIONS or not is_due:
+            return
+        if self._left_out:
+            text = f"{self._left_out} of its functions are too many to be offered in forms"
+            self._tell_once("functions_left_out", self._program.name, text)
+        name, fingerprint = self._program.name, fingerprint_of(self._functions)
+        await self._store.serve_functions(
+            name, fingerprint, self._functions, kept_for=FUNCTIONS_KEPT_FOR
+        )
+        self._served_at = now
 
     async def bring_in_step(self, *, alive_for: timedelta = ALIVE_FOR) -> int:
         """Let all actions of the program follow, if its present set is this one; how many were

@@ -9,12 +9,14 @@ from gnomon.contracts.clock import Clock
 from gnomon.contracts.store import InstallationFigures, Store
 from gnomon.contracts.store.figures import COUNT_MAX
 from gnomon.model.errors import InvalidRequest
+from gnomon.model.function import FunctionRecord, newest_functions
 from gnomon.model.load import LoadUnit
 from gnomon.scheduler.attempt_history import BOUNDS, History, points_of, span_of
 from gnomon.scheduler.failure_groups import FailureReport, group_failures
 from gnomon.scheduler.load_report import LoadReport, read_load
 
 ALIVE_FOR = timedelta(seconds=30)
+FUNCTIONS_ALIVE_FOR = timedelta(minutes=1)  # they are published every 15 s
 FRESH_FOR_S = 1.0  # however many look at a page, the store is asked once a second
 FAILURES_LOOKED_AT = 1_000
 GROUPS_MAX = 200
@@ -30,6 +32,8 @@ class Reports:
         self._turn = asyncio.Lock()
         self._figures: InstallationFigures | None = None
         self._asked_at = 0.0
+        self._functions: list[FunctionRecord] | None = None
+        self._functions_at = 0.0
 
     async def figures(self) -> InstallationFigures:
         """How much waits, is overdue, runs and has died; at most a second old."""
@@ -81,3 +85,11 @@ class Reports:
         herds in it."""
         start = await self._store.installation.now() if since is None else since
         return await read_load(self._store.reports, start, unit, count)
+
+    async def functions(self) -> list[FunctionRecord]:
+        """What living programs serve, by name, as they describe it."""
+        now = self._clock.monotonic()
+        if self._functions is None or now - self._functions_at >= FRESH_FOR_S:
+            sets = await self._store.programs.list_functions(alive_for=FUNCTIONS_ALIVE_FOR)
+            self._functions, self._functions_at = newest_functions(sets), now
+        return self._functions

@@ -52,6 +52,7 @@ from gnomon.scheduler.admission import (
     shards_to_wake,
 )
 from gnomon.scheduler.barrier import Barriers, pauses
+from gnomon.scheduler.named_arguments import with_places
 from gnomon.scheduler.options import Duration
 from gnomon.scheduler.preview import COUNT_DEFAULT, Preview, previewed
 from gnomon.scheduler.reports import Reports
@@ -367,7 +368,8 @@ class Scheduler:
         """How many actions match; counted up to `limit` only."""
         if not 1 <= limit <= COUNT_MAX:
             raise InvalidRequest(f"limit: must be between 1 and {COUNT_MAX} (got {limit})")
-        return await self.store.actions.count_selected(selection, limit=limit)
+        wanted = await with_places(selection, self.reports)
+        return await self.store.actions.count_selected(wanted, limit=limit)
 
     # -- look -----------------------------------------------------------------------------------
 
@@ -384,7 +386,8 @@ class Scheduler:
         """A page of actions in order of id."""
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidRequest(f"limit: must be between 1 and {PAGE_MAX} (got {limit})")
-        page = await self.store.actions.list(selection, after=after, limit=limit)
+        wanted = await with_places(selection, self.reports)
+        page = await self.store.actions.list(wanted, after=after, limit=limit)
         return msgspec.structs.replace(page, actions=list(map(shortened, page.actions)))
 
     async def preview(

@@ -9,7 +9,7 @@ from gnomon.contracts.store import Selection
 from gnomon.model.action import State
 from gnomon.model.arguments import ArgumentFilter, check_count, filter_of
 from gnomon.model.errors import InvalidRequest
-from gnomon.model.ids import ID_PATTERN
+from gnomon.model.ids import ID_PATTERN, NAME_PATTERN
 
 LOOKED_AT_MAX = 5_000  # rows for one page, where no index knows which are wanted
 LAST_CHAR = "\U0010ffff"  # behind all that begins with a prefix
@@ -41,7 +41,15 @@ def is_sought(selection: Selection) -> bool:
 def filters_of(selection: Selection) -> list[ArgumentFilter]:
     """What its arguments ask for. Errors: InvalidSpec."""
     check_count(len(selection.arguments), "arguments")
-    return [filter_of(path, value) for path, value in selection.arguments.items()]
+    return [
+        filter_of(path, value)._replace(places=_places_of(selection, path))
+        for path, value in selection.arguments.items()
+    ]
+
+
+def _places_of(selection: Selection, path: str) -> tuple[tuple[str, int], ...]:
+    places = selection.places.get(path.partition(".")[0], {})
+    return tuple((name, place) for name, place in places.items() if NAME_PATTERN.fullmatch(name))
 
 
 def nearest(*ends: str | None) -> str | None:

@@ -14,7 +14,10 @@ from tests.acceptance.console.conftest import quiet_page, serious_findings
 from tests.fixtures.up import Up, gnomon_up
 
 PROGRAM = """
-from gnomon import App
+from datetime import datetime
+from typing import Literal
+
+from gnomon import App, Attempt
 from gnomon.stages import Quarantine, Stage, Stages, Update
 
 app = App("sqlite:///gnomon.db")
@@ -40,6 +43,15 @@ class Echo(Stage[dict, None]):
 
     async def process(self, it):
         return None
+
+
+@app.action
+def greet(
+    ctx: Attempt, name: str, /, times: int = 2, *, loud: bool = False,
+    colour: Literal["red", "blue"] = "red", at: datetime | None = None, extra: dict | None = None,
+) -> str:
+    "Say hello to somebody."
+    return f"{name} {times} {loud} {colour} {at and at.year} {extra}"
 
 
 ads = Stages(app, "ad")
@@ -110,6 +122,43 @@ async def test_workers_and_the_audit_are_shown(browser: str, staged_up: Up) -> N
         await page.wait('location.hash === "#/action/audited-copy"')
         await page.goto(f"{up.url}/#/audit?id=audited-copy")
         await page.wait_text("console", within="td:nth-child(3)")
+
+
+async def test_a_form_is_made_from_a_functions_signature(browser: str, staged_up: Up) -> None:
+    """One field for each parameter, by its annotation, with its default; mistakes are told there,
+    what is sent is shown before, and the action is seen to fire."""
+    async with quiet_page(browser, staged_up.url) as page:
+        await page.goto(f"{staged_up.url}/#/new")
+        await page.fill("select[name=type]", "python")
+        await page.wait("document.querySelector('#functions-served option[value=greet]') !== null")
+        await page.fill("input[name='effect.function']", "greet")
+        await page.wait_text("Say hello to somebody.")
+        times = "document.querySelector('input[name=\"argument.times\"]')"
+        await page.wait(f"{times}.value === '2' && {times}.type === 'number'")
+        colours = "document.querySelector('select[name=\"argument.colour\"]')"
+        await page.wait(f"{colours}.value === 'red' && {colours}.options.length === 2")
+        assert [] == await serious_findings(page)
+        await page.fill("input[name='argument.times']", "2.5")
+        await page.fill("textarea[name='argument.extra']", "{")
+        await page.click("Create")
+        await page.wait_text("is needed")
+        await page.wait_text("must be a whole number")
+        await page.wait_text("must be JSON")
+        await page.fill("input[name='argument.name']", "ann")
+        await page.fill("input[name='argument.times']", "3")
+        await page.fill("select[name='argument.colour']", "blue")
+        await page.fill("input[name='argument.at']", "2031-05-06T07:08:09")
+        await page.fill("textarea[name='argument.extra']", '{"a": 1}')
+        await page.fill("input[name=id]", "greeted")
+        await page.wait_text('"colour": "blue"', within="[aria-label='What is sent']")
+        await page.click("Create")
+        await page.wait('location.hash === "#/action/greeted"')
+        await page.wait_text("ann 3 False blue 2031", within="section[aria-label=Attempts]")
+        await page.goto(f"{staged_up.url}/#/actions?q=arg.name%3Dann+arg.times%3D3")
+        await page.wait_text("1 action on this page")
+        await page.goto(f"{staged_up.url}/#/new?from=greeted")
+        await page.wait("document.querySelector('input[name=\"argument.name\"]')?.value === 'ann'")
+        await page.wait(f"{times}.value === '3' && {colours}.value === 'blue'")
 
 
 async def test_a_limit_is_set_and_removed(browser: str, staged_up: Up) -> None:

@@ -8,8 +8,9 @@ from tests.conformance.store.suite.declaring import (
     TestDeclareSet,
     TestRemoveDeclared,
 )
+from tests.conformance.store.suite.serving import TestServing
 
-__all__ = ["TestDeclareAction", "TestDeclareSet", "TestRemoveDeclared"]
+__all__ = ["TestDeclareAction", "TestDeclareSet", "TestRemoveDeclared", "TestServing"]
 
 
 @pytest.fixture(params=SHARED_STATEMENTS)

@@ -19,6 +19,12 @@ import pytest
 import gnomon
 from gnomon.executors.python import Registry
 from gnomon.executors.signature import CallSignature, Misfit
+from gnomon.model.function import (
+    FUNCTIONS_MAX,
+    FunctionRecord,
+    encode_functions,
+    read_functions,
+)
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -271,3 +277,45 @@ def test_whatever_can_be_called_is_typed(function: Callable[..., Any]) -> None:
 
 
 _USED = (Optional, Literal, Annotated, Sequence)  # by the annotations above
+
+
+def test_a_signature_is_described_for_a_form() -> None:
+    """By the annotations, in JSON's own words; what has none is anything."""
+
+    def call(  # type: ignore[no-untyped-def]
+        ctx: gnomon.Attempt, who: str, /, count: int = 3, *, color: Color = Color.RED,
+        at: datetime | None = None, model: Order | None = None, rest=(), odd: Any = ID.__class__,
+    ) -> None:  # fmt: skip
+        """Does something.
+
+        At length."""
+
+    described = Registry().register("call", call).describe()
+    assert ("call", "Does something.", False) == (
+        described.name, described.summary, described.takes_more
+    )  # fmt: skip
+    found = {one.name: one for one in described.parameters}
+    assert ["who", "count", "color", "at", "model", "rest", "odd"] == list(found)
+    assert (True, 0, False) == (found["who"].required, found["who"].place, found["who"].named)
+    assert ({"type": "integer"}, 3, 1) == (
+        found["count"].schema, found["count"].default, found["count"].place
+    )  # fmt: skip
+    assert ["blue", "red"] == sorted(found["color"].schema["$defs"]["Color"]["enum"])
+    assert ("red", None) == (found["color"].default, found["color"].place)
+    assert {"type": "string", "format": "date-time"} in found["at"].schema["anyOf"]
+    assert {} == found["rest"].schema
+    assert msgspec.UNSET is found["odd"].default
+    assert not found["odd"].required
+    text = msgspec.json.encode(described)
+    assert text == msgspec.json.encode(msgspec.json.decode(text, type=FunctionRecord))
+
+
+def test_functions_beyond_the_bound_are_left_out() -> None:
+    """And counted, so that it can be told."""
+    many = [FunctionRecord(name=f"f{number:04}") for number in range(FUNCTIONS_MAX + 3)]
+    text, left_out = encode_functions(many)
+    assert (FUNCTIONS_MAX, 3) == (len(read_functions(text)), left_out)
+    large = [FunctionRecord(name=f"f{number}", summary="x" * 100_000) for number in range(5)]
+    text, left_out = encode_functions(large)
+    assert (2, 3) == (len(read_functions(text)), left_out)
+    assert () == read_functions("{")

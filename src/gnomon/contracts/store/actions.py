@@ -60,6 +60,8 @@ class Selection(Value, frozen=True):
     error_contains: str | None = None  # the error of the last attempt that ended, as it is written
     # Path to value, see `gnomon.model.arguments`: {"customer.id": "7"}
     arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
+    # Where functions take the first part of a path by place, if that is known: {"name": {"f": 0}}
+    places: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
 
 
 DecideResume = Callable[[Action, datetime], ResumeTimes]  # of a paused action and the present; pure

@@ -17,6 +17,9 @@ from gnomon.model.declaration import (
     Removal,
     Revision,
 )
+from gnomon.model.function import FunctionSet
+
+SETS_MAX = 200  # releases of programs
 
 
 class ActionDeclaration(Value, frozen=True):
@@ -66,4 +69,17 @@ class ProgramStore(Protocol):
         `model.declaration.decide_removal`: pause it under the new `guid`, with a reason; or delete
         it, and what is noted of it; or only note it. What is noted as removed already, or was
         paused before, is left as it is. The audit has it as `remove_declared`."""
+        ...
+
+    async def serve_functions(
+        self, program: str, fingerprint: str, functions: str, *, kept_for: timedelta
+    ) -> None:
+        """Say that a living worker of this program serves these functions, as
+        `model.function.encode_functions` writes them. Each release, by its `fingerprint`, has a row
+        of its own; those that nobody has said for `kept_for` are removed."""
+        ...
+
+    async def list_functions(self, *, alive_for: timedelta) -> Sequence[FunctionSet]:
+        """What living programs serve: what was said within `alive_for`, at most `SETS_MAX`, the
+        latest said first."""
         ...

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gnomon.contracts.store import InstallationFigures
 from gnomon.gateways.rest.call import Call
 from gnomon.model.duration import parse_duration
 from gnomon.model.errors import InvalidSpec
+from gnomon.model.function import FunctionRecord
 from gnomon.model.load import LoadUnit
 from gnomon.scheduler.attempt_history import History
 from gnomon.scheduler.failure_groups import FailureReport
 from gnomon.scheduler.load_report import LoadReport
+
+
+class FunctionList(msgspec.Struct):
+    """What living programs serve, by name."""
+
+    functions: list[FunctionRecord]
+
+
+async def list_functions(call: Call) -> FunctionList:
+    """Functions that actions may call, and with which arguments."""
+    return FunctionList(await call.services.scheduler.reports.functions())
 
 
 async def show_figures(call: Call) -> InstallationFigures:

@@ -201,6 +201,8 @@ ROUTES = (
     Route("database", "GET", "/v1/database", installation.show_database, StoreMeasures),
     Route("list_audit", "GET", "/v1/audit", installation.list_audit, installation.AuditList,
           query=(Parameter("actor", TEXT), Parameter("id", TEXT), BEFORE, LIMIT)),
+    Route("list_functions", "GET", "/v1/functions", reports.list_functions,
+          reports.FunctionList),
     Route("figures", "GET", "/v1/figures", reports.show_figures, InstallationFigures),
     Route("failures", "GET", "/v1/failures", reports.list_failures, FailureReport,
           query=(QUEUE, Parameter("limit", {**LIMIT.schema, "maximum": GROUPS_MAX}))),

@@ -66,6 +66,7 @@ REFERENCE: Mapping[int, tuple[str, ...]] = {
         "work_limit",
         "limit_grant",
         "program",
+        "function_set",
         "target_login",
         "history",
     ),

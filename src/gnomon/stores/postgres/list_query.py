@@ -220,6 +220,10 @@ def _argument(match: ArgumentFilter) -> list[Condition]:
     """One reading of the spec, whichever effect it has; strict: a list is not looked through."""
     wanted = "@ == $text || @ == $plain" if match.has_plain else "@ == $text"
     places = [f"exists(@{_steps(path)} ? ({wanted}))" for path in match.paths]
+    places += [
+        f'(@.function == "{name}" && exists(@{_steps(path)} ? ({wanted})))'
+        for name, path in match.paths_by_function
+    ]
     values = {"text": match.text, "plain": match.plain}
     return [
         Condition(_ARGUMENT, f"strict $.action ? ({' || '.join(places)})"),

@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import LOCAL, ActionDeclaration, DecideRevision
+from gnomon.contracts.store.programs import SETS_MAX
 from gnomon.model.declaration import (
     DeclarationSet,
     DeclaredAction,
@@ -20,6 +21,7 @@ from gnomon.model.declaration import (
     next_set,
     removal_reason,
 )
+from gnomon.model.function import FunctionSet, read_functions
 from gnomon.model.ids import shard_of
 from gnomon.model.pause import PauseTerms
 from gnomon.stores._declarations import (
@@ -69,6 +71,20 @@ class PostgresPrograms:
         for only in await self._parts():
             notes += map(_note, await self._database.fetch("list_declared", program, *only))
         return sorted(notes, key=lambda note: note.id)
+
+    @insisting
+    async def serve_functions(
+        self, program: str, fingerprint: str, functions: str, *, kept_for: timedelta
+    ) -> None:
+        async with self._database.transaction("serve_functions") as session:
+            await session.fetch("serve_functions", program, fingerprint, functions)
+            await session.fetch("serve_functions_forget", kept_for)
+
+    async def list_functions(self, *, alive_for: timedelta) -> Sequence[FunctionSet]:
+        return [
+            FunctionSet(row["program"], read_functions(row["functions"]), row["began_at"])
+            for row in await self._database.fetch("list_functions", alive_for, SETS_MAX)
+        ]
 
     @insisting
     async def declare_action(

@@ -983,6 +983,14 @@ CREATE TABLE gnomon.finished_action_default (
     reason text,
     CONSTRAINT finished_action_state_check CHECK ((state = ANY (ARRAY['done'::text, 'dead'::text, 'cancelled'::text, 'expired'::text])))
 );
+CREATE TABLE gnomon.function_set (
+    began_at gnomon.moment NOT NULL,
+    seen_at gnomon.moment NOT NULL,
+    program text NOT NULL COLLATE pg_catalog."C",
+    fingerprint text NOT NULL COLLATE pg_catalog."C",
+    functions text NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0', autovacuum_vacuum_threshold='500');
 CREATE TABLE gnomon.history (
     at timestamp with time zone NOT NULL,
     worker_id uuid NOT NULL,
@@ -1295,6 +1303,8 @@ ALTER TABLE ONLY gnomon.finished_action
     ADD CONSTRAINT finished_action_pkey PRIMARY KEY (shard_id, id, guid, finished_at);
 ALTER TABLE ONLY gnomon.finished_action_default
     ADD CONSTRAINT finished_action_default_pkey PRIMARY KEY (shard_id, id, guid, finished_at);
+ALTER TABLE ONLY gnomon.function_set
+    ADD CONSTRAINT function_set_pkey PRIMARY KEY (program, fingerprint);
 ALTER TABLE ONLY gnomon.history
     ADD CONSTRAINT history_pkey PRIMARY KEY (queue, at, span, worker_id);
 ALTER TABLE ONLY gnomon.incoming_queue

@@ -12,7 +12,7 @@ from typing import Any
 
 from gnomon.contracts.store import ActionPage, Selection
 from gnomon.model.action import Action
-from gnomon.model.arguments import ArgumentFilter
+from gnomon.model.arguments import ArgumentFilter, Path
 from gnomon.stores._pages import (
     LAST_CHAR,
     LOOKED_AT_MAX,
@@ -156,14 +156,27 @@ def _argument(match: ArgumentFilter, name: str, values: dict[str, Any]) -> str:
     values |= {f"{name}_text": match.text, f"{name}_plain": match.plain}
     tests = []
     for number, path in enumerate(match.paths):
-        place = f"{name}_{number}"
-        values[place] = "$.action" + "".join(
-            f"[{part}]" if isinstance(part, int) else f'."{part}"' for part in path
+        tests.append(_value_test(match, name, f"{name}_{number}"))
+        values[f"{name}_{number}"] = _json_path(path)
+    for number, (function, path) in enumerate(match.paths_by_function):
+        tested = _value_test(match, name, f"{name}_at_{number}")
+        tests.append(
+            f"json_extract(a.spec, '$.action.function') = :{name}_of_{number} AND {tested}"
         )
-        kind, value = f"json_type(a.spec, :{place})", f"json_extract(a.spec, :{place})"
-        tests.append(f"{kind} = 'text' AND {value} = :{name}_text")
-        if isinstance(match.plain, bool) or (match.has_plain and match.plain is None):
-            tests.append(f"{kind} = :{name}_text")  # it is called as it is spelled
-        elif match.has_plain:
-            tests.append(f"{kind} IN ('integer', 'real') AND {value} = :{name}_plain")
+        values |= {f"{name}_at_{number}": _json_path(path), f"{name}_of_{number}": function}
     return f"CASE WHEN json_valid(a.spec) THEN {' OR '.join(tests)} END"
+
+
+def _value_test(match: ArgumentFilter, name: str, place: str) -> str:
+    kind, value = f"json_type(a.spec, :{place})", f"json_extract(a.spec, :{place})"
+    test = f"{kind} = 'text' AND {value} = :{name}_text"
+    if isinstance(match.plain, bool) or (match.has_plain and match.plain is None):
+        test += f" OR {kind} = :{name}_text"  # it is called as it is spelled
+    elif match.has_plain:
+        test += f" OR {kind} IN ('integer', 'real') AND {value} = :{name}_plain"
+    return f"({test})"
+
+
+def _json_path(path: Path) -> str:
+    steps = [f"[{part}]" if isinstance(part, int) else f'."{part}"' for part in path]
+    return "$.action" + "".join(steps)

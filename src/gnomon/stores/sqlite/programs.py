@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from gnomon.contracts.store import LOCAL, ActionDeclaration, ActionDraft, DecideRevision
+from gnomon.contracts.store.programs import SETS_MAX
 from gnomon.model.declaration import (
     DeclarationSet,
     DeclaredAction,
@@ -22,6 +23,7 @@ from gnomon.model.declaration import (
     next_set,
     removal_reason,
 )
+from gnomon.model.function import FunctionSet, read_functions
 from gnomon.stores._actions import DELETED, deleted_action
 from gnomon.stores._declarations import WRITTEN, known_of, known_text, note_of, revised_draft
 from gnomon.stores.sqlite.actions import (
@@ -68,6 +70,31 @@ class SqlitePrograms(SqliteVerbs):
     @read
     def list_declared(self, connection: Connection, program: str) -> Sequence[DeclaredAction]:
         return [_note(row) for row in fetch(connection, "list_declared", {"program": program})]
+
+    @write
+    def serve_functions(
+        self,
+        connection: Connection,
+        program: str,
+        fingerprint: str,
+        functions: str,
+        *,
+        kept_for: timedelta,
+    ) -> None:
+        said = {"program": program, "fingerprint": fingerprint, "functions": functions}
+        now = self._clock.now()
+        connection.execute(SQL["serve_functions"], said | {"now": micros(now)})
+        connection.execute(SQL["serve_functions_forget"], {"silent_since": micros(now - kept_for)})
+
+    @read
+    def list_functions(
+        self, connection: Connection, *, alive_for: timedelta
+    ) -> Sequence[FunctionSet]:
+        wanted = {"silent_since": micros(self._clock.now() - alive_for), "limit": SETS_MAX}
+        return [
+            FunctionSet(row["program"], read_functions(row["functions"]), moment(row["began_at"]))
+            for row in fetch(connection, "list_functions", wanted)
+        ]
 
     @write
     def declare_action(

@@ -157,6 +157,19 @@ CREATE TABLE finished_action (
     )
 ) STRICT;
 
+CREATE TABLE function_set (
+    program TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    functions TEXT NOT NULL,
+    began_at INTEGER NOT NULL,
+    seen_at INTEGER NOT NULL,
+    CONSTRAINT function_set_pkey PRIMARY KEY (program, fingerprint),
+    CONSTRAINT function_set_values_check CHECK (
+        began_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND seen_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
+
 CREATE TABLE history (
     queue TEXT NOT NULL,
     at INTEGER NOT NULL CONSTRAINT history_at_check

@@ -217,6 +217,9 @@ class TestList:
         assert [] == await names(customer__name="c-1")
         assert [] == await names(order="1" * 400)
         assert [] == await names(order="9" * 25)
+        by_name = Selection(arguments={"who": "17"}, places={"who": {"f": 0, "g": 1, "'": 0}})
+        page = await store.actions.list(by_name, after=None, limit=100)
+        assert ["by-place"] == [action.meta.id for action in page.actions]
         for path in (
             "",
             "a..b",

@@ -336,6 +336,16 @@ CREATE TABLE /*schema*/program (
     CONSTRAINT program_pkey PRIMARY KEY (name)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
+-- What living programs serve, for forms: one row for each release.
+CREATE TABLE /*schema*/function_set (
+    began_at    /*schema*/moment NOT NULL,
+    seen_at     /*schema*/moment NOT NULL,
+    program     text COLLATE "C" NOT NULL,
+    fingerprint text COLLATE "C" NOT NULL,
+    functions   text        NOT NULL,
+    CONSTRAINT function_set_pkey PRIMARY KEY (program, fingerprint)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
 -- What is known of the actions that programs declared. One row each, also when it has ended.
 CREATE TABLE /*schema*/declared_action (
     set_no      bigint      NOT NULL,

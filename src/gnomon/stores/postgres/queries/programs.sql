@@ -63,3 +63,23 @@ SET guid = $3::uuid, spec = $4::text, queue = $5::text, priority = $6::smallint,
     paused_until = CASE WHEN $12::text = 'paused' THEN a.paused_until END
 WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
+
+-- name: serve_functions global
+-- Many workers of a release say the same: only one of them writes.
+-- $1 program, $2 fingerprint, $3 functions
+INSERT INTO /*schema*/function_set AS f (program, fingerprint, functions, began_at, seen_at)
+VALUES ($1::text, $2::text, $3::text, statement_timestamp(), statement_timestamp())
+ON CONFLICT (program, fingerprint) DO UPDATE SET seen_at = excluded.seen_at
+WHERE f.seen_at < excluded.seen_at - interval '5 s';
+
+-- name: serve_functions_forget global
+-- $1 kept for
+DELETE FROM /*schema*/function_set AS f WHERE f.seen_at < statement_timestamp() - $1::interval;
+
+-- name: list_functions global
+-- $1 alive for, $2 limit
+SELECT f.program, f.functions, f.began_at
+FROM /*schema*/function_set AS f
+WHERE f.seen_at > statement_timestamp() - $1::interval
+ORDER BY f.seen_at DESC, f.program, f.fingerprint
+LIMIT $2::int;

@@ -291,6 +291,20 @@ CREATE TABLE program (
     )
 ) WITHOUT ROWID, STRICT;
 
+-- What living programs serve, for forms: one row for each release.
+CREATE TABLE function_set (
+    program TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    functions TEXT NOT NULL,
+    began_at INTEGER NOT NULL,
+    seen_at INTEGER NOT NULL,
+    CONSTRAINT function_set_pkey PRIMARY KEY (program, fingerprint),
+    CONSTRAINT function_set_values_check CHECK (
+        began_at BETWEEN -62135596800000000 AND 253402300799999999
+        AND seen_at BETWEEN -62135596800000000 AND 253402300799999999
+    )
+) WITHOUT ROWID, STRICT;
+
 -- What is known of the actions that programs declared. One row each, also when it has ended.
 CREATE TABLE declared_action (
     id TEXT NOT NULL PRIMARY KEY,

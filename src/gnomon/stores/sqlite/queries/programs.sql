@@ -43,3 +43,18 @@ UPDATE scheduled_action SET
     reason = CASE WHEN :state = 'paused' THEN reason END,
     paused_until = CASE WHEN :state = 'paused' THEN paused_until END, spec = :spec
 WHERE id = :id;
+
+-- name: serve_functions
+INSERT INTO function_set (program, fingerprint, functions, began_at, seen_at)
+VALUES (:program, :fingerprint, :functions, :now, :now)
+ON CONFLICT (program, fingerprint) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: serve_functions_forget
+DELETE FROM function_set WHERE seen_at < :silent_since;
+
+-- name: list_functions
+SELECT program, functions, began_at
+FROM function_set
+WHERE seen_at > :silent_since
+ORDER BY seen_at DESC, program, fingerprint
+LIMIT :limit;
