@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -16,6 +16,7 @@ from gnomon.cli.output import print_json, progress, say
 from gnomon.cli.selection import Chosen, choosing
 from gnomon.contracts.store import ChangeResult, Selection
 from gnomon.model.errors import InvalidRequest, InvalidSpec
+from gnomon.model.pause import pause_terms
 from gnomon.scheduler.scheduler import COUNT_MAX
 from gnomon.scheduler.selected import StepResult, Verb, selection_for
 
@@ -29,6 +30,13 @@ IfMatch = Annotated[
     typer.Option("--if-match", metavar="GUID", help="Change it only if this is its generation."),
 ]
 Running = Annotated[bool, typer.Option("--running", help="Ask the attempt under way to end, too.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why: one line.")]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until", metavar="WHEN", help="When it goes on by itself: 2h, or 2026-12-24T06:00+01:00."
+    ),
+]
 Barrier = Annotated[
     bool, typer.Option("--barrier", help="Wait until the attempt under way has ended.")
 ]
@@ -90,14 +98,35 @@ run = _command(
     Verb.RUN_NOW, "Make an action due at once.", "due now:",
     lambda verbs, id, guid: verbs.run_now(id, if_match=guid),
 )  # fmt: skip
-pause = _command(
-    Verb.PAUSE, "Let no attempt begin until it is resumed.", "paused",
-    lambda verbs, id, guid: verbs.pause(id, if_match=guid),
-)  # fmt: skip
 resume = _command(
     Verb.RESUME, "Let a paused action go on.", "resumed",
     lambda verbs, id, guid: verbs.resume(id, if_match=guid),
 )  # fmt: skip
+
+
+@options.on_server
+@choosing
+def pause(
+    shared: options.ServerOptions,
+    chosen: Chosen,
+    if_match: IfMatch = None,
+    reason: Reason = None,
+    until: Until = None,
+) -> None:
+    """Let no attempt begin until it is resumed, or until an end: then it goes on by itself.
+
+    Pausing again replaces the reason and the end.
+    """
+    pause_terms(reason, until)
+    if chosen.all:
+        chosen.check_all(if_match=if_match)
+        change_all(shared, chosen, Verb.PAUSE, reason=reason, until=until)
+        return
+    guid = guid_of(if_match)
+    change_one(
+        shared, chosen, "paused",
+        lambda verbs, id: verbs.pause(id, reason=reason, until=until, if_match=guid),
+    )  # fmt: skip
 
 
 @options.on_server
@@ -119,8 +148,15 @@ def add_to(noun: typer.Typer) -> None:
     for name, command, examples in (
         ("delete", delete, ("hello", "hello --running --barrier", "--all --queue mail")),
         ("run", run, ("hello", "--all --id-prefix report-")),
-        ("pause", pause, ("hello", "--all --function welcome --yes")),
-        ("resume", resume, ("hello", "--all --function welcome --yes")),
+        (
+            "pause",
+            pause,
+            (
+                "hello --reason 'the provider is down' --until 2h",
+                "--all --recurring --reason 'database move' --until 2026-12-24T06:00+01:00",
+            ),
+        ),
+        ("resume", resume, ("hello", "--all --paused-for 'database move' --yes")),
         ("retry", retry, ("hello", "--all --queue mail --error-contains 'timed out'")),
     ):
         lines = [f"gnomon action {name} {example}" for example in examples]
@@ -139,17 +175,16 @@ def change_one(shared: options.ServerOptions, chosen: Chosen, done: str, change:
     view.show_changed(shared.call(lambda verbs: change(verbs, id)), as_json=shared.json, done=done)
 
 
-def change_all(
-    shared: options.ServerOptions, chosen: Chosen, verb: Verb, *, running: bool = False
-) -> None:
-    """Everything that matches: say how much that is, ask, and do it in steps."""
+def change_all(shared: options.ServerOptions, chosen: Chosen, verb: Verb, **terms: Any) -> None:
+    """Everything that matches: say how much that is, ask, and do it in steps. `terms`: what the
+    verb wants to know besides."""
     selection = selection_for(verb, chosen.filters.selection())
     count = shared.call(lambda verbs: verbs.count(selection))
     if count and not chosen.yes:
         _confirm(verb, count)
     tally = Tally(verb, count, chosen.after)
     if count:
-        shared.call(lambda verbs: tally.change(verbs, selection, running=running))
+        shared.call(lambda verbs: tally.change(verbs, selection, **terms))
     if shared.json:
         print_json(tally.shown())
     else:
@@ -179,7 +214,7 @@ class Tally:
         self.count = count
         self.done = StepResult(next=after)
 
-    async def change(self, verbs: ActionVerbs, selection: Selection, *, running: bool) -> None:
+    async def change(self, verbs: ActionVerbs, selection: Selection, **terms: Any) -> None:
         """Step by step, until nothing is left; if it is stopped, it says where."""
         is_over = False
         try:
@@ -187,7 +222,7 @@ class Tally:
                 shown = bar.add_task(str(self.verb), total=self.count)
                 while not is_over:
                     step = await verbs.change_selected(
-                        self.verb, selection, running=running, after=self.done.next, limit=STEP
+                        self.verb, selection, **terms, after=self.done.next, limit=STEP
                     )
                     self._add(step)
                     bar.update(shown, completed=self.seen)

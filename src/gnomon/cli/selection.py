@@ -59,6 +59,15 @@ DueBefore = Annotated[
     ),
 ]
 
+Search = Annotated[
+    str | None,
+    typer.Option("--search", metavar="TEXT", help="With this in id, queue or function."),
+]
+Recurring = Annotated[bool, typer.Option("--recurring", help="That come again.")]
+PausedFor = Annotated[
+    str | None, typer.Option("--paused-for", metavar="REASON", help="Paused for this reason.")
+]
+
 _FILTERS = (
     option("state", States),
     option("queue", Queue),
@@ -68,6 +77,9 @@ _FILTERS = (
     option("label", Labels),
     option("argument", Arguments),
     option("due_before", DueBefore),
+    option("search", Search),
+    option("recurring", Recurring, default=False),
+    option("paused_for", PausedFor),
 )
 _ALL = (
     option("all", All, default=False),
@@ -88,6 +100,9 @@ class Filters:
     label: list[str] | None = None
     argument: list[str] | None = None
     due_before: str | None = None
+    search: str | None = None
+    recurring: bool = False
+    paused_for: str | None = None
 
     @property
     def given(self) -> list[str]:
@@ -107,6 +122,9 @@ class Filters:
             function=self.function,
             error_contains=self.error_contains,
             arguments=read_arguments(self.argument or [], "--argument"),
+            search=self.search,
+            recurring=self.recurring,
+            paused_for=self.paused_for,
         )
 
 

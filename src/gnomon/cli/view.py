@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gnomon.cli.output import console, from_now, moment, print_json, print_table, say, state_cell
 from gnomon.contracts.store import ActionPage, ChangeResult
-from gnomon.model.action import Action, Attempt
+from gnomon.model.action import Action, Attempt, State
 from gnomon.model.duration import format_duration
 from gnomon.model.spec import (
     Cron,
@@ -35,7 +35,7 @@ def show_action(action: Action, *, as_json: bool) -> None:
     rows: list[tuple[str, object]] = [
         ("id", action.meta.id),
         ("state", state_cell(status.state)),
-        ("reason", status.reason),
+        ("reason", pause_text(action) or status.reason),
         ("needs", status.need),
         ("does", effect_text(spec)),
         ("when", policy_text(spec)),
@@ -52,6 +52,15 @@ def show_action(action: Action, *, as_json: bool) -> None:
     print_table(("", ""), [(name, value) for name, value in rows if value])
 
 
+def pause_text(action: Action) -> str | None:
+    """Of a paused action: why, and until when."""
+    status = action.status
+    if status.state is not State.PAUSED:
+        return None
+    until = "" if status.paused_until is None else f"until {moment(status.paused_until)}"
+    return ", ".join(part for part in (status.reason, until) if part) or None
+
+
 def show_changed(changed: ChangeResult, *, as_json: bool, done: str) -> None:
     """What a change made of an action; `done` says it in a word."""
     if as_json:
@@ -59,8 +68,9 @@ def show_changed(changed: ChangeResult, *, as_json: bool, done: str) -> None:
         return
     action = changed.action
     repeated = " (repeated: nothing was changed)" if changed.repeated else ""
-    due = due_text(action)
-    say(f"{done} {action.meta.id}: {action.status.state}{f', due {due}' if due else ''}{repeated}")
+    due, paused = due_text(action), pause_text(action)
+    more = f", due {due}" if due else f": {paused}" if paused else ""
+    say(f"{done} {action.meta.id}: {action.status.state}{more}{repeated}")
     if changed.in_flight is not None:
         asked = ", and was asked to end" if changed.asked else ""
         flight = changed.in_flight.attempt_id
@@ -76,7 +86,7 @@ def show_page(page: ActionPage, *, as_json: bool) -> None:
         (
             action.meta.id,
             state_cell(action.status.state),
-            from_now(action.status.scheduled_at),
+            pause_text(action) or from_now(action.status.scheduled_at),
             counts_text(action),
             policy_text(action.spec),
             effect_text(action.spec),

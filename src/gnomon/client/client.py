@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 from uuid import UUID
@@ -24,6 +24,7 @@ from gnomon.model.duration import format_duration, parse_duration
 from gnomon.model.errors import GnomonError, InvalidRequest, Unavailable
 from gnomon.model.ids import action_id
 from gnomon.model.limits import Limit, LimitKind, limit_key
+from gnomon.model.pause import Until, pause_terms
 from gnomon.model.why import Why
 from gnomon.scheduler import Request
 from gnomon.scheduler.options import Duration
@@ -171,7 +172,7 @@ class Client:
         if request.id is None:
             raise InvalidRequest("id: is required to replace an action")
         return await self._change(
-            "PUT", request.id, if_match=if_match, barrier=barrier,
+            "PUT", request.id, if_match=if_match, query=_flags(barrier=barrier),
             body={"spec": request.spec}, headers=_key(request),
         )  # fmt: skip
 
@@ -185,11 +186,21 @@ class Client:
     ) -> ChangeResult:
         """Cancel an action: no attempt of it begins any more. With `running` the attempt under way
         is asked to end, too."""
-        return await self._change("DELETE", id, if_match=if_match, running=running, barrier=barrier)
+        query = _flags(running=running, barrier=barrier)
+        return await self._change("DELETE", id, if_match=if_match, query=query)
 
-    async def pause(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
-        """Let no attempt begin until it is resumed."""
-        return await self._change("POST", id, "/pause", if_match=if_match)
+    async def pause(
+        self,
+        id: str,
+        *,
+        reason: str | None = None,
+        until: Until | None = None,
+        if_match: UUID | None = None,
+    ) -> ChangeResult:
+        """Let no attempt begin until it is resumed, or until a time, or for a duration: then it
+        goes on by itself."""
+        query = _pause_query(reason, until)
+        return await self._change("POST", id, "/pause", if_match=if_match, query=query)
 
     async def resume(self, id: str, *, if_match: UUID | None = None) -> ChangeResult:
         """Let a paused action go on."""
@@ -209,13 +220,16 @@ class Client:
         selection: Selection,
         *,
         running: bool = False,
+        reason: str | None = None,
+        until: Until | None = None,
         after: str | None = None,
         limit: int = STEP_DEFAULT,
     ) -> StepResult:
         """Use a verb (delete, pause, resume, run_now, retry) on everything that matches, or a part:
         one step, which `next` of the answer continues."""
         query = [("verb", verb), ("limit", str(limit)), *_filters(selection)]
-        query += [("running", "true")] if running else []
+        query += _flags(running=running)
+        query += _pause_query(reason, until)
         query += [] if after is None else [("after", after)]
         return await self._call("POST", "/v1/actions:change", StepResult, query=query)
 
@@ -341,16 +355,13 @@ class Client:
         verb: str = "",
         *,
         if_match: UUID | None = None,
-        running: bool = False,
-        barrier: bool = False,
         body: object = None,
         headers: Mapping[str, str] | None = None,
+        query: Sequence[tuple[str, str]] = (),
     ) -> ChangeResult:
         sent = dict(headers or {})
         if if_match is not None:
             sent["If-Match"] = f'"{if_match}"'
-        flags = {"running": running, "barrier": barrier}
-        query = [(name, "true") for name, is_set in flags.items() if is_set]
         answer = await self._call(
             method, _path(id) + verb, _ActionAnswer, body=body, headers=sent, query=query
         )
@@ -425,6 +436,22 @@ def _key(request: Request) -> dict[str, str]:
     return {"Idempotency-Key": request.key}
 
 
+def _flags(**flags: bool) -> list[tuple[str, str]]:
+    return [(name, "true") for name, is_set in flags.items() if is_set]
+
+
+def _pause_query(reason: str | None, until: Until | None) -> list[tuple[str, str]]:
+    """What is said of a pause, checked here as the server would. Errors: InvalidSpec."""
+    terms = pause_terms(reason, until)
+    query = [] if terms.reason is None else [("reason", terms.reason)]
+    match terms.until:
+        case datetime():
+            query.append(("until", terms.until.isoformat()))
+        case timedelta():
+            query.append(("until", format_duration(terms.until)))
+    return query
+
+
 def _filters(selection: Selection) -> list[tuple[str, str]]:
     filters = [("state", str(state)) for state in selection.states]
     filters += [("label", f"{name}={value}") for name, value in selection.labels.items()]
@@ -437,6 +464,12 @@ def _filters(selection: Selection) -> list[tuple[str, str]]:
         filters.append(("function", selection.function))
     if selection.error_contains is not None:
         filters.append(("error_contains", selection.error_contains))
+    if selection.search is not None:
+        filters.append(("search", selection.search))
+    if selection.recurring:
+        filters.append(("recurring", "true"))
+    if selection.paused_for is not None:
+        filters.append(("paused_for", selection.paused_for))
     if selection.due_before is not None:
         filters.append(("due_before", selection.due_before.isoformat()))
     return filters

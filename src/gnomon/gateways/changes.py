@@ -10,7 +10,7 @@ from gnomon.gateways.auth import ADMIN, Authorizer, Principal, check_spec
 from gnomon.model.errors import Exhausted, Forbidden, GnomonError
 from gnomon.model.ids import ID_PATTERN
 from gnomon.scheduler import Request, Scheduler
-from gnomon.scheduler.selected import Change, StepResult, Verb
+from gnomon.scheduler.selected import Change, StepResult, Verb, check_options
 
 
 class ActionChanges:
@@ -70,6 +70,8 @@ class ActionChanges:
         selection: Selection,
         *,
         running: bool,
+        reason: str | None,
+        until: str | None,
         after: str | None,
         limit: int,
         caller: Principal,
@@ -77,11 +79,14 @@ class ActionChanges:
         """One step of a verb on everything that matches; of what the caller may not change, none
         is. Errors: Exhausted, and those of the scheduler."""
         delete, pause, name = self._scheduler.delete, self._scheduler.pause, caller.name
+        check_options(verb, reason=reason, until=until)
         changes: Mapping[Verb, Change] = {
             Verb.DELETE: lambda it: delete(
                 it.meta.id, if_match=it.meta.guid, running=running, actor=name
             ),
-            Verb.PAUSE: lambda it: pause(it.meta.id, if_match=it.meta.guid, actor=name),
+            Verb.PAUSE: lambda it: pause(
+                it.meta.id, reason=reason, until=until, if_match=it.meta.guid, actor=name
+            ),
             Verb.RESUME: lambda it: self.resume(it.meta.id, if_match=it.meta.guid, caller=caller),
             Verb.RUN_NOW: lambda it: self.run_now(it.meta.id, if_match=it.meta.guid, caller=caller),
             Verb.RETRY: lambda it: self.retry(it.meta.id, caller=caller),

@@ -19,14 +19,11 @@ from gnomon.contracts.store import (
     ActionDraft,
     ActionPage,
     ActionWrites,
-    Actor,
     ChangeResult,
     Installation,
-    LimitUse,
     Selection,
     Store,
 )
-from gnomon.contracts.store.tokens import through
 from gnomon.contracts.traces import Tracing
 from gnomon.model.action import Action, Attempt, State
 from gnomon.model.errors import (
@@ -40,18 +37,11 @@ from gnomon.model.errors import (
     short,
 )
 from gnomon.model.ids import action_id
-from gnomon.model.limits import Limit, limit_key, validate_limit
 from gnomon.model.pause import Until, decide_resume, pause_terms
 from gnomon.model.why import Why
-from gnomon.scheduler.admission import (
-    IfExists,
-    Request,
-    admit,
-    in_trace,
-    is_same,
-    shards_to_wake,
-)
+from gnomon.scheduler.admission import IfExists, Request, admit, in_trace, is_same, shards_to_wake
 from gnomon.scheduler.barrier import Barriers, pauses
+from gnomon.scheduler.limit_verbs import LimitVerbs
 from gnomon.scheduler.named_arguments import with_places
 from gnomon.scheduler.options import Duration
 from gnomon.scheduler.preview import COUNT_DEFAULT, Preview, previewed
@@ -62,6 +52,7 @@ from gnomon.scheduler.selected import (
     StepResult,
     Verb,
     change_step,
+    check_options,
     selection_for,
     verb_of,
 )
@@ -87,7 +78,7 @@ class SchedulerConfig:
     retention: timedelta = timedelta(days=7)
 
 
-class Scheduler:
+class Scheduler(LimitVerbs):
     """Create, replace, delete, pause, resume, run now, retry, get, list, watch.
 
     `actor` is who asks, for the audit and as the owner of idempotency keys: a token's name.
@@ -104,7 +95,7 @@ class Scheduler:
         tracing: Tracing | None = None,
         face: str = PYTHON,
     ) -> None:
-        self._face = face  # of actors who do not say through which one they ask
+        self._face = face
         self.tracing = tracing
         self.store = store
         self.installation = installation
@@ -325,17 +316,22 @@ class Scheduler:
         selection: Selection,
         *,
         running: bool = False,
+        reason: str | None = None,
+        until: Until | None = None,
         after: str | None = None,
         limit: int = STEP_MAX,
         actor: str = LOCAL,
     ) -> StepResult:
         """Use a verb (delete, pause, resume, run_now, retry) on everything that matches, or a part:
         one step, which `next` of the answer continues. See `gnomon.scheduler.selected`."""
+        check_options(verb, reason=reason, until=until)
         changes: Mapping[Verb, Change] = {
             Verb.DELETE: lambda it: self.delete(
                 it.meta.id, if_match=it.meta.guid, running=running, actor=actor
             ),
-            Verb.PAUSE: lambda it: self.pause(it.meta.id, if_match=it.meta.guid, actor=actor),
+            Verb.PAUSE: lambda it: self.pause(
+                it.meta.id, reason=reason, until=until, if_match=it.meta.guid, actor=actor
+            ),
             Verb.RESUME: lambda it: self.resume(it.meta.id, if_match=it.meta.guid, actor=actor),
             Verb.RUN_NOW: lambda it: self.run_now(it.meta.id, if_match=it.meta.guid, actor=actor),
             Verb.RETRY: lambda it: self.retry(it.meta.id, actor=actor),
@@ -435,40 +431,7 @@ class Scheduler:
             shown, wait_s = action, WATCH_POLL_MIN_S
             yield shown
 
-    # -- limits ---------------------------------------------------------------------------------
-
-    async def set_limit(self, limit: Limit, *, actor: str = LOCAL) -> LimitUse:
-        """Set a limit of a queue or a target, or change it. Errors: InvalidSpec."""
-        validate_limit(limit)
-        await self.store.limits.set(limit, guid=self._entropy.guid(), actor=self._by(actor))
-        uses = {use.limit.key: use for use in await self.list_limits()}
-        return uses.get(limit.key, LimitUse(limit=limit))
-
-    async def drop_limit(self, kind: str, name: str, *, actor: str = LOCAL) -> LimitUse:
-        """Have no such limit any more; as it was. Errors: NotFound."""
-        use = await self.get_limit(kind, name)
-        if not await self.store.limits.delete(
-            use.limit.key, guid=self._entropy.guid(), actor=self._by(actor)
-        ):
-            raise NotFound("limit", str(use.limit.key))
-        return use
-
-    async def get_limit(self, kind: str, name: str) -> LimitUse:
-        """A limit, and how much of it is in use. Errors: NotFound."""
-        key = limit_key(kind, name)
-        for use in await self.list_limits():
-            if use.limit.key == key:
-                return use
-        raise NotFound("limit", str(key))
-
-    async def list_limits(self) -> Sequence[LimitUse]:
-        """All limits by kind and name."""
-        return (await self.store.limits.list()).uses
-
     # -- inside ---------------------------------------------------------------------------------
-
-    def _by(self, actor: str) -> Actor:
-        return through(self._face, actor)
 
     def _traced(self, verb: str, id: str | None = None) -> AbstractContextManager[str | None]:
         return nullcontext() if self.tracing is None else self.tracing.trace_create(verb, id)

@@ -83,6 +83,13 @@ def verb_of(name: str) -> Verb:
         raise InvalidRequest(f"verb: must be one of {', '.join(Verb)} (got {name!r})") from None
 
 
+def check_options(verb: str, *, reason: object, until: object) -> None:
+    """What is said of a pause is for that verb. Errors: InvalidRequest."""
+    for name, value in (("reason", reason), ("until", until)):
+        if value is not None and verb != Verb.PAUSE:
+            raise InvalidRequest(f"{name}: is for pause only (got {verb})")
+
+
 def selection_for(verb: Verb, selection: Selection) -> Selection:
     """What the verb is to act on: the states that it can act on, of those that are named. Errors:
     InvalidRequest if it can act on none of them."""

@@ -12,6 +12,7 @@ from gnomon.model.errors import InvalidRequest
 from gnomon.model.ids import ID_PATTERN, NAME_PATTERN
 
 LOOKED_AT_MAX = 5_000  # rows for one page, where no index knows which are wanted
+RECURRING_POLICIES = ("cron", "periodic")
 LAST_CHAR = "\U0010ffff"  # behind all that begins with a prefix
 
 
@@ -21,9 +22,19 @@ def wants_live(selection: Selection) -> bool:
 
 
 def wants_finished(selection: Selection) -> bool:
-    """Whether finished actions may be selected; none of them is due."""
+    """Whether finished actions may be selected; none of them is due, or comes again."""
     is_wanted = any(state.is_terminal for state in selection.states or State)
-    return is_wanted and selection.due_before is None
+    return (
+        is_wanted
+        and selection.due_before is None
+        and selection.paused_for is None
+        and not selection.recurring
+    )
+
+
+def wants_paused(selection: Selection) -> bool:
+    """Whether nothing but paused actions may be selected."""
+    return selection.states == (State.PAUSED,) or selection.paused_for is not None
 
 
 def is_sought(selection: Selection) -> bool:
@@ -35,6 +46,9 @@ def is_sought(selection: Selection) -> bool:
         or selection.error_contains
         or selection.labels
         or selection.arguments
+        or selection.search
+        or selection.recurring
+        or selection.paused_for is not None
     )
 
 

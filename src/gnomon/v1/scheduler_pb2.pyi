@@ -343,6 +343,9 @@ class ListRequest(_message.Message):
     FUNCTION_FIELD_NUMBER: _builtins.int
     ERROR_CONTAINS_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
+    SEARCH_FIELD_NUMBER: _builtins.int
+    RECURRING_FIELD_NUMBER: _builtins.int
+    PAUSED_FOR_FIELD_NUMBER: _builtins.int
     queue: _builtins.str
     id_prefix: _builtins.str
     limit: _builtins.int
@@ -353,6 +356,12 @@ class ListRequest(_message.Message):
     """The function that they call."""
     error_contains: _builtins.str
     """The error of the last attempt that ended contains this."""
+    search: _builtins.str
+    """In the id, the queue or the function, whatever the case."""
+    recurring: _builtins.bool
+    """Only those that come again."""
+    paused_for: _builtins.str
+    """Only those that are paused for this reason."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_action_pb2.State.ValueType]:
         """All if empty."""
@@ -378,10 +387,13 @@ class ListRequest(_message.Message):
         function: _builtins.str | None = ...,
         error_contains: _builtins.str | None = ...,
         arguments: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        search: _builtins.str | None = ...,
+        recurring: _builtins.bool = ...,
+        paused_for: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_error_contains", b"_error_contains", "_function", b"_function", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_queue", b"_queue", "after", b"after", "due_before", b"due_before", "error_contains", b"error_contains", "function", b"function", "id_prefix", b"id_prefix", "limit", b"limit", "queue", b"queue"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_error_contains", b"_error_contains", "_function", b"_function", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_paused_for", b"_paused_for", "_queue", b"_queue", "_search", b"_search", "after", b"after", "due_before", b"due_before", "error_contains", b"error_contains", "function", b"function", "id_prefix", b"id_prefix", "limit", b"limit", "paused_for", b"paused_for", "queue", b"queue", "search", b"search"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_error_contains", b"_error_contains", "_function", b"_function", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_queue", b"_queue", "after", b"after", "arguments", b"arguments", "due_before", b"due_before", "error_contains", b"error_contains", "function", b"function", "id_prefix", b"id_prefix", "labels", b"labels", "limit", b"limit", "queue", b"queue", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_error_contains", b"_error_contains", "_function", b"_function", "_id_prefix", b"_id_prefix", "_limit", b"_limit", "_paused_for", b"_paused_for", "_queue", b"_queue", "_search", b"_search", "after", b"after", "arguments", b"arguments", "due_before", b"due_before", "error_contains", b"error_contains", "function", b"function", "id_prefix", b"id_prefix", "labels", b"labels", "limit", b"limit", "paused_for", b"paused_for", "queue", b"queue", "recurring", b"recurring", "search", b"search", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
@@ -393,8 +405,12 @@ class ListRequest(_message.Message):
     _WhichOneofArgType__id_prefix: _TypeAlias = _typing.Literal["_id_prefix", b"_id_prefix"]  # noqa: Y015
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__paused_for: _TypeAlias = _typing.Literal["paused_for"]  # noqa: Y015
+    _WhichOneofArgType__paused_for: _TypeAlias = _typing.Literal["_paused_for", b"_paused_for"]  # noqa: Y015
     _WhichOneofReturnType__queue: _TypeAlias = _typing.Literal["queue"]  # noqa: Y015
     _WhichOneofArgType__queue: _TypeAlias = _typing.Literal["_queue", b"_queue"]  # noqa: Y015
+    _WhichOneofReturnType__search: _TypeAlias = _typing.Literal["search"]  # noqa: Y015
+    _WhichOneofArgType__search: _TypeAlias = _typing.Literal["_search", b"_search"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__after) -> _WhichOneofReturnType__after | None: ...
     @_typing.overload
@@ -406,7 +422,11 @@ class ListRequest(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__paused_for) -> _WhichOneofReturnType__paused_for | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__queue) -> _WhichOneofReturnType__queue | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__search) -> _WhichOneofReturnType__search | None: ...
 
 Global___ListRequest: _TypeAlias = ListRequest  # noqa: Y015
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -83,7 +83,10 @@ async def test_many_are_created_with_one_answer_each(client: Client) -> None:
 async def test_life_of_an_action(client: Client) -> None:
     """Pause, resume, run, replace, delete, retry: each answers with the state it made."""
     created = (await client.create(Request(id="a", spec=SPEC))).action
-    assert State.PAUSED == (await client.pause("a")).action.status.state
+    paused = (await client.pause("a", reason="the move", until=timedelta(hours=2))).action
+    assert (State.PAUSED, "the move") == (paused.status.state, paused.status.reason)
+    assert paused.status.paused_until is not None
+    assert FUTURE == (await client.pause("a", until=FUTURE)).action.status.paused_until
     assert State.ACTIVE == (await client.resume("a")).action.status.state
     due = (await client.run_now("a")).action.status.scheduled_at
     assert due is not None

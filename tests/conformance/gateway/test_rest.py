@@ -121,6 +121,55 @@ async def test_pause_and_resume(gateway: Gateway) -> None:
     assert "active" == resumed.json["status"].get("state", "active")
 
 
+async def test_pause_with_a_reason_and_an_end(gateway: Gateway) -> None:
+    """For one action, and for all that match; those that it paused can be found again."""
+    await gateway.create("a")
+    await gateway.create("b")
+    until = "2090-01-01T06:00:00+01:00"
+    query = f"reason=the%20move&until={until.replace('+', '%2B')}"
+    paused = await gateway.call("POST", f"/v1/actions/a/pause?{query}")
+    status = paused.json["status"]
+    assert ("the move", "2090-01-01T05:00:00Z") == (status["reason"], status["paused_until"])
+    why = await gateway.call("GET", "/v1/actions/a/why")
+    assert (
+        "It is paused: the move; nothing begins until 2090-01-01 05:00:00 UTC"
+        in (why.json["sentence"])
+    )
+    step = await gateway.call("POST", "/v1/actions:change?verb=pause&until=2h&reason=lunch")
+    assert 1 == step.json["changed"]
+    found = await gateway.call("GET", "/v1/actions?paused_for=lunch")
+    assert ["b"] == [action["meta"]["id"] for action in found.json["actions"]]
+    assert "paused_until" in found.json["actions"][0]["status"]
+    step = await gateway.call("POST", "/v1/actions:change?verb=resume&paused_for=lunch")
+    assert 1 == step.json["changed"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("until=2020-01-01T00:00:00Z", "must be in the future"),
+        ("until=0s", "must be in the future"),
+        ("until=2090-01-01T00:00:00", "must have a time zone"),
+        ("until=tomorrow", "must be a time such as"),
+        ("until=-2h", "must be a time such as"),
+        ("until=99999h", "must be at most"),
+        ("reason=", "must be one line"),
+        ("reason=a%0Ab", "must be one line"),
+        (f"reason={'x' * 201}", "must be one line"),
+    ],
+)
+async def test_a_pause_is_refused(gateway: Gateway, query: str, said: str) -> None:
+    """With the field's name, for one and for all."""
+    await gateway.create("a")
+    for path in ("/v1/actions/a/pause?", "/v1/actions:change?verb=pause&"):
+        answer = await gateway.call("POST", path + query)
+        assert 400 <= answer.status < 500
+        assert said in answer.json["detail"]
+        assert query.partition("=")[0] in answer.json["detail"]
+    wrong = await gateway.call("POST", "/v1/actions:change?verb=resume&reason=x")
+    assert "reason: is for pause only" in wrong.json["detail"]
+
+
 async def test_run_makes_it_due(gateway: Gateway) -> None:
     """POST …/run makes the action due now."""
     await gateway.create("a")

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gnomon.contracts.store import ChangeResult
@@ -91,6 +92,21 @@ async def test_the_verbs_change_the_state(served: Served) -> None:
     assert [
         "STATE_PAUSED", "STATE_ACTIVE", "STATE_ACTIVE", "STATE_CANCELLED", "STATE_ACTIVE",
     ] == seen  # fmt: skip
+
+
+async def test_a_pause_has_a_reason_and_an_end(served: Served) -> None:
+    """A time, or so long after now; and those that it paused are found by the reason."""
+    await served.create("a")
+    end = write_time(datetime(2090, 1, 1, tzinfo=UTC))
+    answer = await served.stub.Pause(pb.PauseRequest(id="a", reason="the move", until_time=end))
+    status = answer.changed.action.status
+    assert ("the move", end) == (status.reason, status.paused_until)
+    longer = pb.PauseRequest(id="a", until_after=Duration(seconds=60))
+    status = (await served.stub.Pause(longer)).changed.action.status
+    assert not status.HasField("reason")
+    assert status.paused_until.seconds < end.seconds
+    with pytest.raises(grpc.aio.AioRpcError, match="must be in the future"):
+        await served.stub.Pause(pb.PauseRequest(id="a", until_after=Duration()))
 
 
 async def test_delete_says_whether_an_attempt_was_asked_to_end(served: Served) -> None:

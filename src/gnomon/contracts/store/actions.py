@@ -62,6 +62,9 @@ class Selection(Value, frozen=True):
     arguments: Mapping[str, str] = msgspec.field(default_factory=dict)
     # Where functions take the first part of a path by place, if that is known: {"name": {"f": 0}}
     places: Mapping[str, Mapping[str, int]] = msgspec.field(default_factory=dict)
+    search: str | None = None  # in the id, the queue or the function, whatever the case
+    recurring: bool = False  # only those that come again
+    paused_for: str | None = None  # only those that are paused for this reason
 
 
 DecideResume = Callable[[Action, datetime], ResumeTimes]  # of a paused action and the present; pure

@@ -123,7 +123,7 @@ def _read_one(field: FieldDescriptor, value: Any, path: str) -> Any:
         case Timestamp():
             return read_time(value, path)
         case Duration():
-            return _read_duration(value, path)
+            return read_duration(value, path)
         case Message():
             return _read_fields(value, path)
         case bytes():
@@ -151,7 +151,8 @@ def read_time(value: Timestamp, path: str) -> datetime:
         raise InvalidSpec(path, "must be between the years 1 and 9999") from None
 
 
-def _read_duration(value: Duration, path: str) -> timedelta:
+def read_duration(value: Duration, path: str) -> timedelta:
+    """A duration, to the microsecond."""
     try:
         return timedelta(seconds=value.seconds) + _micros(value.nanos)
     except OverflowError:

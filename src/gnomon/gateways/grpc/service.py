@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from gnomon.gateways.changes import ActionChanges
 from gnomon.gateways.errors import problem_of
 from gnomon.gateways.grpc.boundary import Caller
 from gnomon.gateways.grpc.conversion import (
+    read_duration,
     read_guid,
     read_limit,
     read_spec,
@@ -97,7 +99,11 @@ class SchedulerRpcs:
 
     async def pause(self, request: pb.PauseRequest, caller: Caller) -> pb.PauseResponse:
         change = await self._scheduler.pause(
-            request.id, if_match=_if_match(request), actor=caller.name
+            request.id,
+            reason=read_text(request.reason, "reason") if request.HasField("reason") else None,
+            until=_read_until(request),
+            if_match=_if_match(request),
+            actor=caller.name,
         )
         return pb.PauseResponse(changed=self._changed(change))
 
@@ -212,6 +218,16 @@ def _if_match(message: Any) -> UUID | None:
     return read_guid(message.if_match, "if_match") if message.HasField("if_match") else None
 
 
+def _read_until(request: pb.PauseRequest) -> datetime | timedelta | None:
+    match request.WhichOneof("until"):
+        case "until_time":
+            return read_time(request.until_time, "until")
+        case "until_after":
+            return read_duration(request.until_after, "until")
+        case _:
+            return None
+
+
 def read_selection(message: pb.ListRequest) -> Selection:
     """The filters of a listing."""
     kind = action_pb2.State.DESCRIPTOR
@@ -238,6 +254,11 @@ def read_selection(message: pb.ListRequest) -> Selection:
             read_text(path, "arguments"): read_text(value, "arguments")
             for path, value in message.arguments.items()
         },
+        search=read_text(message.search, "search") if message.HasField("search") else None,
+        recurring=message.recurring,
+        paused_for=(
+            read_text(message.paused_for, "paused_for") if message.HasField("paused_for") else None
+        ),
     )
 
 

@@ -220,9 +220,14 @@ async def run_action(call: Call, id: str) -> ActionAnswer:
 
 
 async def pause_action(call: Call, id: str) -> ActionAnswer:
-    """Let nothing begin until it is resumed."""
-    if_match = read_if_match(call)
-    change = await call.services.scheduler.pause(id, if_match=if_match, actor=call.actor)
+    """Let nothing begin until it is resumed, or until the end that is named."""
+    change = await call.services.scheduler.pause(
+        id,
+        reason=call.query.one("reason"),
+        until=call.query.one("until"),
+        if_match=read_if_match(call),
+        actor=call.actor,
+    )
     return show_change(change, call.durability)
 
 
@@ -246,6 +251,8 @@ async def change_actions(call: Call) -> StepAnswer:
         query.one("verb") or "",
         read_selection(query),
         running=query.flag("running"),
+        reason=query.one("reason"),
+        until=query.one("until"),
         after=query.one("after"),
         limit=query.number("limit", STEP_DEFAULT),
         caller=call.principal,
@@ -383,6 +390,9 @@ def read_selection(query: QueryFields) -> Selection:
         function=query.one("function"),
         error_contains=query.one("error_contains"),
         arguments=read_arguments(query.all("argument"), "query.argument"),
+        search=query.one("search"),
+        recurring=query.flag("recurring"),
+        paused_for=query.one("paused_for"),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from gnomon.model.effects import METHODS
 from gnomon.model.ids import ID_PATTERN, KIND_PATTERN, NAME_PATTERN
 from gnomon.model.limits import BURST_MAX, PARALLEL_MAX, RATE_MAX, RATE_MIN, LimitKind
+from gnomon.model.pause import REASON_CHARS_MAX
 from gnomon.model.spec import (
     CATCH_UP_MAX,
     COUNT_MAX,
@@ -37,7 +38,7 @@ MOMENT_NAMES = frozenset(
         "start_at", "deadline", "created_at", "updated_at", "scheduled_at", "occurrence_at",
         "expires_at", "finished_at", "began_at", "ended_at", "plan", "start", "stop", "until",
         "changed_at", "since", "next_try_at", "timer_at", "at", "first_seen_at", "last_seen_at",
-        "cleaned_at", "last_ended_at",
+        "cleaned_at", "last_ended_at", "paused_until",
     }
 )  # fmt: skip
 
@@ -53,6 +54,7 @@ _LABELS: Json = {
     "additionalProperties": {"type": "string", "maxLength": LABEL_CHARS_MAX},
 }
 TEXT: Json = {"type": "string"}
+REASON: Json = {"type": "string", "minLength": 1, "maxLength": REASON_CHARS_MAX}
 TASK_ID: Json = {"type": "string", "pattern": "^[0-9]{1,18}$"}
 LIMIT_KIND: Json = {"enum": [str(kind) for kind in LimitKind]}
 # `.` and `..` as for ids.

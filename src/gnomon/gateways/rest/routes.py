@@ -28,7 +28,7 @@ from gnomon.gateways.rest import (
     tasks,
 )
 from gnomon.gateways.rest.call import Call
-from gnomon.gateways.rest.constraints import ENTITY_KIND, KEY, NAME, TASK_ID, TEXT
+from gnomon.gateways.rest.constraints import ENTITY_KIND, KEY, NAME, REASON, TASK_ID, TEXT
 from gnomon.gateways.rest.openapi import describe
 from gnomon.gateways.rest.responses import json_response
 from gnomon.gateways.rest.route import OPEN, Json, Parameter, Route
@@ -67,12 +67,20 @@ ARGUMENT = Parameter(
     "argument", {"type": "array", "items": {**TEXT, "pattern": "^[^=]+=.*$"}},
     "path=value such as customer.id=7",
 )  # fmt: skip
+SEARCH = Parameter("search", TEXT, "in the id, the queue or the function, whatever the case")
+RECURRING = Parameter("recurring", {"type": "boolean"}, "only those that come again")
+PAUSED_FOR = Parameter("paused_for", TEXT, "only those that are paused for this reason")
+PAUSE_REASON = Parameter("reason", REASON, "why it is paused")
+PAUSE_UNTIL = Parameter(
+    "until", TEXT, "when it goes on by itself: a time with its zone, or a duration such as 2h"
+)
 QUEUE = Parameter("queue", TEXT)
 UNIT = Parameter("unit", {"enum": [str(unit) for unit in LoadUnit]})
 FROM = Parameter("from", {**TEXT, "format": "date-time"})
 TO = Parameter("to", {**TEXT, "format": "date-time"})
 ACTION_FILTERS = (
-    STATE, LABEL, QUEUE, ID_PREFIX, DUE_BEFORE, FUNCTION, ERROR_CONTAINS, ARGUMENT
+    STATE, LABEL, QUEUE, ID_PREFIX, DUE_BEFORE, FUNCTION, ERROR_CONTAINS, ARGUMENT,
+    SEARCH, RECURRING, PAUSED_FOR,
 )  # fmt: skip
 PREVIEW_COUNT = Parameter("count", {"type": "integer", "minimum": 1, "maximum": FIRINGS_MAX})
 SCHEDULES_LIMIT = Parameter(
@@ -122,7 +130,8 @@ ROUTES = (
     Route("count", "GET", "/v1/actions:count", actions.count_actions, actions.ActionCount,
           query=(*ACTION_FILTERS, COUNT_LIMIT)),
     Route("change_selected", "POST", "/v1/actions:change", actions.change_actions,
-          actions.StepAnswer, query=(VERB, *ACTION_FILTERS, RUNNING, AFTER, LIMIT)),
+          actions.StepAnswer,
+          query=(VERB, *ACTION_FILTERS, RUNNING, PAUSE_REASON, PAUSE_UNTIL, AFTER, LIMIT)),
     Route("get", "GET", _ACTION, actions.get_action, actions.ActionAnswer, errors=(404,)),
     Route("replace", "PUT", _ACTION, actions.replace_action, _CHANGED,
           body=actions.ReplaceBody, bytes_max=BODY_BYTES_MAX, query=(BARRIER,),
@@ -132,7 +141,7 @@ ROUTES = (
     Route("run_now", "POST", f"{_ACTION}/run", actions.run_action, _CHANGED,
           headers=(IF_GENERATION,), errors=(404, 409, 412)),
     Route("pause", "POST", f"{_ACTION}/pause", actions.pause_action, _CHANGED,
-          headers=(IF_GENERATION,), errors=(404, 409, 412)),
+          query=(PAUSE_REASON, PAUSE_UNTIL), headers=(IF_GENERATION,), errors=(404, 409, 412)),
     Route("resume", "POST", f"{_ACTION}/resume", actions.resume_action, _CHANGED,
           headers=(IF_GENERATION,), errors=(404, 409, 412)),
     Route("retry", "POST", f"{_ACTION}/retry", actions.retry_action, _CHANGED,

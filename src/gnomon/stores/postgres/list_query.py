@@ -19,12 +19,14 @@ from gnomon.queries import in_schema
 from gnomon.stores._pages import (
     LAST_CHAR,
     LOOKED_AT_MAX,
+    RECURRING_POLICIES,
     filters_of,
     is_sought,
     nearest,
     read_cursor,
     wants_finished,
     wants_live,
+    wants_paused,
     write_cursor,
 )
 from gnomon.stores.postgres.connection import Database
@@ -99,10 +101,17 @@ _DUE = (
     "AND coalesce(q.scheduled_at, i.reserved_until, a.scheduled_at) < ${place}::timestamptz"
 )
 _FUNCTION = "AND /*schema*/spec_json(a.spec) #>> '{{action,function}}' = ${place}::text"
+_POLICY = "AND /*schema*/spec_json(a.spec) #>> '{{policy,type}}' = ANY (${place}::text[])"
+_SEARCH = (
+    "AND strpos(lower(concat_ws(chr(10), a.id, a.queue, "
+    "/*schema*/spec_json(a.spec) #>> '{{action,function}}')), ${place}::text) > 0"
+)
 _ERROR = "AND strpos(/*schema*/spec_json(a.last_attempt) ->> 'error', ${place}::text) > 0"
 _ARGUMENT = "AND jsonb_path_exists(/*schema*/spec_json(a.spec), ${place}::text::jsonpath,"
 # Says in words what the partial index wants to hear.
 _TROUBLE = "AND a.state <> 'done'"
+_PAUSED = "AND a.state = 'paused'"
+_RECURRING = "AND position('\"policy\":{' IN a.spec) > 0"
 
 
 class Condition(NamedTuple):
@@ -170,7 +179,8 @@ def _parts(selection: Selection) -> Iterator[tuple[str, str]]:
     """Templates, and what else is said in each; live ones first: what ends meanwhile is shown as it
     was."""
     if wants_live(selection):
-        yield _LIVE, ""
+        paused = _PAUSED if wants_paused(selection) else ""
+        yield _LIVE, f"{paused} {_RECURRING}" if selection.recurring else paused
     if wants_finished(selection):
         yield _FINISHED, "" if State.DONE in (selection.states or State) else _TROUBLE
 
@@ -207,6 +217,12 @@ def _conditions(selection: Selection) -> list[Condition]:
         conditions.append(Condition(_FUNCTION, selection.function))
     if selection.error_contains:
         conditions.append(Condition(_ERROR, selection.error_contains))
+    if selection.search:
+        conditions.append(Condition(_SEARCH, selection.search.lower()))
+    if selection.recurring:
+        conditions.append(Condition(_POLICY, list(RECURRING_POLICIES)))
+    if selection.paused_for is not None:
+        conditions.append(Condition("AND a.reason = ${place}::text", selection.paused_for))
     for name, value in selection.labels.items():
         path = ["labels", name]
         conditions.append(Condition("AND /*schema*/spec_json(a.spec) #>> ${place}::text[]", path))

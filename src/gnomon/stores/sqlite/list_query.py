@@ -16,12 +16,14 @@ from gnomon.model.arguments import ArgumentFilter, Path
 from gnomon.stores._pages import (
     LAST_CHAR,
     LOOKED_AT_MAX,
+    RECURRING_POLICIES,
     filters_of,
     is_sought,
     nearest,
     read_cursor,
     wants_finished,
     wants_live,
+    wants_paused,
     write_cursor,
 )
 from gnomon.stores.sqlite.queries import fetch_text
@@ -56,6 +58,11 @@ ORDER BY a.id LIMIT 1 OFFSET :looked_at
 _COUNTED = "SELECT count(*) AS count FROM ({listed})"
 # A row that others spoilt holds no function and no error.
 _FUNCTION = "CASE WHEN json_valid(a.spec) THEN json_extract(a.spec, '$.action.function') END"
+_POLICY = "CASE WHEN json_valid(a.spec) THEN json_extract(a.spec, '$.policy.type') END"
+_SEARCHED = f"a.id || char(10) || a.queue || char(10) || coalesce({_FUNCTION}, '')"
+# Say in words what partial indexes want to hear.
+_RECURRING = "instr(a.spec, '\"policy\":{') > 0"
+_PAUSED = "a.state = 'paused'"
 _ERROR = "CASE WHEN json_valid(a.last_attempt) THEN json_extract(a.last_attempt, '$.error') END"
 
 
@@ -99,6 +106,10 @@ def _end(connection: sqlite3.Connection, selection: Selection, begin: str) -> st
         "scheduled_action": wants_live(selection), "finished_action": wants_finished(selection)
     }  # fmt: skip
     ends: list[str] = []
+    if wants_paused(selection):
+        conditions += f" AND {_PAUSED}"
+    if selection.recurring:
+        conditions += f" AND {_RECURRING}"
     for table in (table for table, is_wanted in tables.items() if is_wanted):
         sql = _END.format(table=table, conditions=conditions)
         ends += [row["id"] for row in fetch_text(connection, sql, parameters)]
@@ -142,6 +153,10 @@ def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
     if selection.error_contains:
         parts.append(f"instr({_ERROR}, :error) > 0")
         values["error"] = selection.error_contains
+    if selection.search:
+        parts.append(f"instr(lower({_SEARCHED}), :search) > 0")
+        values["search"] = selection.search.lower()
+    parts += _kinds(selection, values)
     for number, (name, value) in enumerate(selection.labels.items()):
         label = f"CASE WHEN json_valid(a.spec) THEN json_extract(a.spec, :label_{number}) END"
         parts.append(f"{label} = :label_value_{number}")
@@ -149,6 +164,20 @@ def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
     for number, match in enumerate(filters_of(selection)):
         parts.append(_argument(match, f"argument_{number}", values))
     return "".join(f" AND {part}" for part in parts), values
+
+
+def _kinds(selection: Selection, values: dict[str, Any]) -> list[str]:
+    """Whether it comes again, or is paused, and what for; the values are added."""
+    parts: list[str] = []
+    if selection.recurring:
+        parts.append(f"{_RECURRING} AND {_POLICY} IN (:policy_0, :policy_1)")
+        values |= dict(zip(("policy_0", "policy_1"), RECURRING_POLICIES, strict=True))
+    if wants_paused(selection):
+        parts.append(_PAUSED)
+    if selection.paused_for is not None:
+        parts.append("a.reason = :paused_for")
+        values["paused_for"] = selection.paused_for
+    return parts
 
 
 def _argument(match: ArgumentFilter, name: str, values: dict[str, Any]) -> str:

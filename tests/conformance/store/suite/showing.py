@@ -9,6 +9,7 @@ from gnomon.contracts.store import Selection, Store
 from gnomon.model.action import State
 from gnomon.model.errors import InvalidRequest, InvalidSpec
 from gnomon.model.outcome import Failed, Succeeded
+from gnomon.model.pause import PauseTerms
 from gnomon.model.spec import Effect, Grpc, Http, Mock, Push, Python, Sql
 from tests.conformance.store.suite.given import HOUR, Given, every, refusal, retrying
 
@@ -234,6 +235,36 @@ class TestList:
             wrong = Selection(arguments={path: "1"})
             refused = await refusal(store.actions.list(wrong, after=None, limit=1))
             assert isinstance(refused, InvalidSpec), path
+
+    async def test_schedules_and_pauses_select(self, store: Store, given: Given) -> None:
+        """What comes again, what has a text in its id, queue or function, and what is paused for a
+        reason; also of rows that others spoilt."""
+        hourly: dict[str, Any] = {"policy": every(HOUR), "due_in": HOUR}
+        await given.created("tick", action=Python(function="Report_sales"), **hourly)
+        await given.created("tack", queue="reports", **hourly)
+        await given.created("once", action=Python(function="report", args=[{"policy": {"a": 1}}]))
+        await given.finished("report-done")
+        for name, reason in (("tick", "the move"), ("tack", "the other move")):
+            terms = PauseTerms(reason=reason)
+            await store.actions.pause(name, given.entropy.guid(), terms=terms, if_match=None)
+
+        async def names(**conditions: Any) -> list[str]:
+            selection = Selection(**conditions)
+            page = await store.actions.list(selection, after=None, limit=100)
+            found = [action.meta.id for action in page.actions]
+            assert len(found) == await store.actions.count_selected(selection, limit=100)
+            return found
+
+        assert ["tack", "tick"] == await names(recurring=True)
+        assert ["once", "report-done", "tack", "tick"] == await names(search="rEport")
+        assert ["tick"] == await names(search="sales", recurring=True)
+        assert ["tick"] == await names(paused_for="the move")
+        assert ["tack", "tick"] == await names(states=(State.PAUSED,))
+        assert [] == await names(paused_for="move")
+        assert [] == await names(paused_for="the move", states=(State.ACTIVE,))
+        await given.execute_raw("UPDATE scheduled_action SET spec = '{'")
+        assert [] == await names(recurring=True)
+        assert ["tick"] == await names(paused_for="the move")
 
     async def test_an_id_is_counted_once(self, store: Store, given: Given) -> None:
         """As it is listed: live before finished, and the latest of those."""
