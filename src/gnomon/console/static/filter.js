@@ -8,7 +8,7 @@ const LENGTHS = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 };
 const WORD = /(?:[^\s"]|"(?:[^"\\]|\\.)*")+/g;
 
 // Word → field of the query of GET /v1/actions.
-const FIELDS = { queue: "queue", id: "id_prefix", function: "function", error: "error_contains" };
+const FIELDS = { queue: "queue", id: "id_prefix", function: "function", error: "error_contains", paused: "paused_for", any: "search" };
 const HINTS = {
   "state:": "active, paused, done, dead, cancelled, expired",
   "queue:": "of this queue",
@@ -18,6 +18,8 @@ const HINTS = {
   "due<": "due within 15m, 1h, 2d",
   "function:": "calls this Python function",
   "error:": "its last error contains this text",
+  "paused:": "paused for this reason",
+  "any:": "in its id, queue or function",
 };
 
 export const wordsOf = (text) => text.match(WORD) || [];

@@ -29,6 +29,8 @@ class ScheduleAnswer(msgspec.Struct, kw_only=True):
     id: str
     state: State
     queue: str
+    reason: str | None  # why it is paused
+    paused_until: datetime | None
     words: str
     timezone: str
     firings: list[datetime]  # the next ones, unless it is paused
@@ -82,6 +84,8 @@ def show_schedule(action: Action, now: datetime) -> ScheduleAnswer:
         id=action.meta.id,
         state=status.state,
         queue=action.spec.queue,
+        reason=status.reason,
+        paused_until=status.paused_until,
         words=preview.words,
         timezone=preview.timezone,
         firings=[] if is_paused else [firing.at for firing in preview.firings],

@@ -6,6 +6,7 @@ import { Badge, CopyAs, Dialog, Empty, Facts, Failure, html, Json, Table, Time, 
 import { effectWords, isRecurring, policyWords, quoted, spell, spellDuration } from "../words.js";
 import { stateOf } from "./actions.js";
 import { EditSpec } from "./edit.js";
+import { PauseDialog } from "./pause.js";
 
 const LIVE = ["active", "paused"];
 const isOver = (action) => action && !LIVE.includes(stateOf(action));
@@ -21,7 +22,7 @@ function useAction(id) {
   useEffect(() => {
     let latest = null, stop = () => {};
     const show = (data) => { latest = data; setAction(data); setError(null); };
-    setAction(null);
+    setAction((old) => (old?.meta.id === id ? old : null)); // what is asked beside it stays on the page
     get(route(id)).then((data) => {
       show(data);
       if (isOver(data)) setLive("over");
@@ -36,7 +37,6 @@ function useAction(id) {
 
 const VERBS = {
   run: { label: "Run now", states: ["active"], path: "/run" },
-  pause: { label: "Pause", states: ["active"], path: "/pause" },
   resume: { label: "Resume", states: ["paused"], path: "/resume", main: true },
   retry: { label: "Retry", states: ["dead", "expired", "cancelled"], path: "/retry", main: true, unconditional: true },
 };
@@ -45,13 +45,15 @@ function Buttons({ action, onDone, onEdit, again }) {
   const [busy, setBusy] = useState("");
   const [problem, setProblem] = useState(null);
   const [asks, setAsks] = useState(false);
+  const [pauses, setPauses] = useState(false);
   const { id } = action.meta, state = stateOf(action);
-  const act = async (name, method, path, conditional) => {
+  const act = async (name, method, path, conditional, query) => {
     setBusy(name);
     setProblem(null);
     try {
       const headers = conditional ? { "If-Match": etagOf(action) } : {};
-      const { data } = await call(method, route(id) + path, { headers });
+      const { data } = await call(method, route(id) + path, { headers, query });
+      setPauses(false);
       onDone(data, name);
     } catch (error) {
       setProblem(error.status === 412 ? { message: "It was changed meanwhile: look at it as it is now, and try again." } : error);
@@ -62,11 +64,14 @@ function Buttons({ action, onDone, onEdit, again }) {
   const verbs = Object.entries(VERBS).filter(([, verb]) => verb.states.includes(state));
   return html`<div class="stack"><div class="row">
     ${verbs.map(([name, verb]) => html`<button type="button" class=${verb.main ? "main" : ""} disabled=${busy} onClick=${() => act(name, "POST", verb.path, !verb.unconditional)}>${verb.label}</button>`)}
-    ${LIVE.includes(state) && html`<button type="button" disabled=${busy} onClick=${onEdit}>Edit</button>`}
+    ${LIVE.includes(state) && html`<button type="button" disabled=${busy} onClick=${() => { setProblem(null); setPauses(true); }}>${state === "paused" ? "Change pause" : "Pause"}</button>
+      <button type="button" disabled=${busy} onClick=${onEdit}>Edit</button>`}
     <a class="button" href=${link(["new"], { from: id })}>Copy</a>
     ${LIVE.includes(state) && html`<button type="button" class="danger" disabled=${busy} onClick=${() => setAsks(true)}>Cancel action</button>`}
   </div>
-  <${Failure} error=${problem} />
+  <${Failure} error=${!pauses && problem} />
+  ${pauses && html`<${PauseDialog} id=${id} status=${action.status} error=${problem} onClose=${() => setPauses(false)}
+    onPause=${(terms) => act("pause", "POST", "/pause", true, terms)} />`}
   ${asks && html`<${Dialog} title="Cancel this action?" onClose=${() => setAsks(false)}>
     <p>No attempt of <code>${id}</code> begins any more. It stays visible for its retention, and can be retried.</p>
     <div class="row"><button type="button" class="danger" onClick=${() => { setAsks(false); act("cancel", "DELETE", "", true); }}>Cancel it</button>
@@ -123,7 +128,8 @@ function When({ action }) {
     ["Waits for a worker with", status.need],
     ["Expires", status.expires_at && html`<${Time} at=${status.expires_at} as="both" />`],
     ["Finished", status.finished_at && html`<${Time} at=${status.finished_at} as="both" />`],
-    ["Why it ended", status.reason],
+    [LIVE.includes(stateOf(action)) ? "Paused for" : "Why it ended", status.reason],
+    ["Paused until", status.paused_until && html`<${Time} at=${status.paused_until} as="both" />`],
     ["Changed", html`<${Time} at=${meta.updated_at} as="both" />`],
     ["Shard", String(meta.shard)],
   ]} /></section>`;

@@ -7,6 +7,7 @@ import { Badge, CopyAs, Empty, Failure, html, Loaded, Pager, Table, Time, useEff
 import { effectWords, number, policyWords, quoted } from "../words.js";
 import { Bulk } from "./bulk.js";
 import { FilterBox } from "./filter_box.js";
+import { PausedFor } from "./pause.js";
 
 const PAGE = 50;
 const EVERY_MS = 5000;
@@ -24,7 +25,8 @@ export const COLUMNS = [
   { name: "State", cell: (item) => html`<${Badge} text=${item.status.current_attempt ? "running" : stateOf(item)} title=${item.status.reason} />` },
   { name: "Does", className: "text", cell: (item) => html`<span class="dim">${item.spec.action.type}</span> ${effectWords(item.spec.action)}` },
   { name: "When", className: "nowrap", cell: (item) => policyWords(item.spec.policy) },
-  { name: "Due", className: "nowrap", cell: (item) => html`<${Time} at=${item.status.scheduled_at} />` },
+  { name: "Due", className: "nowrap", cell: (item) => stateOf(item) === "paused"
+    ? html`<${PausedFor} reason=${item.status.reason} until=${item.status.paused_until} />` : html`<${Time} at=${item.status.scheduled_at} />` },
   { name: "Last attempt", className: "nowrap", cell: (item) => outcome(item.status) },
   { name: "Succeeded", className: "number", cell: (item) => item.status.succeeded || "" },
   { name: "Failed", className: "number", cell: (item) => item.status.failed ? html`<span class="bad-text">${item.status.failed}</span>` : "" },
@@ -35,7 +37,7 @@ export const ActionTable = ({ actions, label }) => html`<${Table} columns=${COLU
 
 function ways(query) {
   const url = address("v1/actions", query);
-  const flags = Object.entries({ "--state": query.state, "--label": query.label, "--argument": query.argument, "--queue": query.queue, "--id-prefix": query.id_prefix, "--function": query.function, "--error-contains": query.error_contains, "--due-before": query.due_before })
+  const flags = Object.entries({ "--state": query.state, "--label": query.label, "--argument": query.argument, "--queue": query.queue, "--id-prefix": query.id_prefix, "--function": query.function, "--error-contains": query.error_contains, "--paused-for": query.paused_for, "--search": query.search, "--due-before": query.due_before })
     .flatMap(([name, value]) => [value || []].flat().map((item) => `${name} ${quoted(item)}`));
   return [
     ["curl", `curl -s ${quoted(url.href)}`],

@@ -3,11 +3,12 @@
 import { call, get } from "../api.js";
 import { Dialog, Failure, html, useEffect, useRef, useState } from "../ui.js";
 import { number } from "../words.js";
+import { isUnsaid, NO_TERMS, PauseFields, queryOf } from "./pause.js";
 
 const VERBS = {
   retry: { label: "Retry", states: ["dead"], words: "is armed once more, due now" },
   run_now: { label: "Run now", states: ["active"], words: "is made due at once" },
-  pause: { label: "Pause", states: ["active"], words: "begins no attempt until it is resumed" },
+  pause: { label: "Pause", states: ["active"], words: "begins no attempt until it goes on", terms: true },
   resume: { label: "Resume", states: ["paused"], words: "goes on" },
   delete: { label: "Cancel", states: ["active", "paused"], words: "begins no attempt any more", danger: true },
 };
@@ -17,35 +18,45 @@ const STEP = 200;
 /** What the verb can act on at all, of what the filter asks for. */
 const selection = (query, verb) => ({ ...query, state: query.state.length ? query.state : VERBS[verb].states });
 
-function BulkDialog({ verb, query, filter, onClose }) {
+const ALL = "action matches", MANY = "actions match";
+
+/** `what` says in words which ones are meant, `terms` what a pause begins with. */
+export function BulkDialog({ verb, query, what, title, terms: given, onClose }) {
   const [count, setCount] = useState(null);
   const [done, setDone] = useState(null);
   const [error, setError] = useState(null);
+  const [terms, setTerms] = useState({ ...NO_TERMS, ...given });
   const stopped = useRef(false);
-  const selected = selection(query, verb), { label, words, danger } = VERBS[verb];
+  const selected = selection(query, verb), { label, words, danger, terms: asks } = VERBS[verb];
   useEffect(() => { get("v1/actions:count", { ...selected, limit: COUNT_MAX }).then((found) => setCount(found.count), setError); }, []);
   const start = async () => {
     const sum = { changed: 0, passed_over: 0, refused: 0, problem: null };
+    // Read once: all of them end at the same time, however long it takes to pause them.
+    const said = asks ? queryOf(terms) : {};
     let after;
+    setError(null);
     try {
       do {
-        const { data } = await call("POST", "v1/actions:change", { query: { verb, ...selected, after, limit: STEP } });
+        const { data } = await call("POST", "v1/actions:change", { query: { verb, ...selected, ...said, after, limit: STEP } });
         for (const name of ["changed", "passed_over", "refused"]) sum[name] += data[name];
         sum.problem ||= data.problem;
         after = data.next;
         setDone({ ...sum, over: !after });
       } while (after && !stopped.current);
       setDone({ ...sum, over: true, stopped: Boolean(after) });
-    } catch (refusal) { setError(refusal); setDone({ ...sum, over: true }); }
+    } catch (refusal) { setError(refusal); setDone(sum.changed ? { ...sum, over: true } : null); }
   };
+  const stop = () => { stopped.current = true; if (!done || done.over) onClose(); };
   const close = () => { stopped.current = true; onClose(); };
-  return html`<${Dialog} title=${`${label} all that match?`} onClose=${close}>
-    <p>Each action that matches <code>${filter}</code> and is ${selected.state.join(" or ")} ${words}.</p>
-    <p>${count === null ? "Counting …" : html`<strong>${count >= COUNT_MAX ? `${number(COUNT_MAX)} or more` : number(count)}</strong> ${count === 1 ? "action matches" : "actions match"} now.`}</p>
-    ${done && html`<p role="status">${number(done.changed)} changed${done.passed_over ? `, ${number(done.passed_over)} passed over` : ""}${done.refused ? `, ${number(done.refused)} refused (${done.problem})` : ""}${done.stopped ? "; stopped" : done.over ? "; all done" : " …"}</p>`}
+  return html`<${Dialog} title=${title || `${label} all that match?`} onClose=${close}>
+    <div class="stack"><p>Each action that ${what} and is ${selected.state.join(" or ")} ${words}.</p>
+    <p>${count === null ? "Counting …" : html`<strong>${count >= COUNT_MAX ? `${number(COUNT_MAX)} or more` : number(count)}</strong> ${count === 1 ? ALL : MANY} now.`}</p>
+    ${asks && !done && html`<${PauseFields} terms=${terms} onChange=${setTerms} />`}
+    ${done && html`<p role="status">${number(done.changed)} changed${done.passed_over ? `, ${number(done.passed_over)} passed over` : ""}${done.refused ? `, ${number(done.refused)} refused (${done.problem})` : ""}${done.stopped ? "; stopped" : done.over ? "; all done" : " …"}</p>
+      ${!done.over && count > 0 && html`<progress max=${count} value=${Math.min(count, done.changed + done.passed_over + done.refused)}></progress>`}`}
     <${Failure} error=${error} />
-    <div class="row">${!done && html`<button type="button" class=${danger ? "danger" : "main"} disabled=${!count} onClick=${start}>${label} ${count ? number(count) : ""}</button>`}
-      <button type="button" onClick=${close}>${done?.over ? "Close" : done ? "Stop" : "Leave it"}</button></div><//>`;
+    <div class="row">${!done && html`<button type="button" class=${danger ? "danger" : "main"} disabled=${!count || (asks && isUnsaid(terms))} onClick=${start}>${label} ${count ? number(count) : ""}</button>`}
+      <button type="button" onClick=${stop}>${done?.over ? "Close" : done ? "Stop" : "Leave it"}</button></div></div><//>`;
 }
 
 export function Bulk({ query, filter, onDone }) {
@@ -53,5 +64,5 @@ export function Bulk({ query, filter, onDone }) {
   const offered = Object.entries(VERBS).filter(([, one]) => !query.state.length || query.state.some((state) => one.states.includes(state)));
   return html`<div class="row"><span class="dim">All that match:</span>
     ${offered.map(([name, one]) => html`<button type="button" class=${one.danger ? "danger" : ""} onClick=${() => setVerb(name)}>${one.label}</button>`)}
-    ${verb && html`<${BulkDialog} verb=${verb} query=${query} filter=${filter} onClose=${() => { setVerb(null); onDone(); }} />`}</div>`;
+    ${verb && html`<${BulkDialog} verb=${verb} query=${query} what=${html`matches <code>${filter}</code>`} onClose=${() => { setVerb(null); onDone(); }} />`}</div>`;
 }
