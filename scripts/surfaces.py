@@ -86,7 +86,9 @@ def rpc_names(service: ServiceDescriptor, noun: str = "") -> Names:
 def method_names(owner: type[Any], shown: str, leave_out: Iterable[str] = ()) -> Names:
     return [
         (name, f"{shown}.{name}")
-        for name, value in vars(owner).items()
+        for part in owner.__mro__
+        if part.__module__.startswith("gnomon.")
+        for name, value in vars(part).items()
         if callable(value) and not name.startswith("_") and name not in leave_out
     ]
 

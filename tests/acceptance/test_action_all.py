@@ -55,6 +55,28 @@ def counted(shell: Shell, **conditions: object) -> int:
     return asyncio.run(count())
 
 
+def test_a_maintenance_pauses_schedules_and_resumes_what_it_paused(shell: Shell) -> None:
+    """With a reason and an end, which are shown; what was paused for another reason stays so."""
+    store(shell, 3)
+    for name in ("tick", "tack", "tock"):
+        shell.run("action", "create", "--id", name, "--every", "1h", "--mock", *shell.target)
+    alone = shell.run("action", "pause", "tock", "--reason", "broken", *shell.target)
+    assert "paused tock: paused: broken" in alone.stderr
+    end, move = "2100-12-24T06:00+01:00", "database move"
+    terms = ("--reason", move, "--until", end, "--all", "--recurring", "--yes")
+    assert 2 == shell.json("action", "pause", *terms, *shell.target)["changed"]
+
+    said = shell.run("action", "get", "tick", *shell.target).stdout
+    assert move in said
+    assert "2100-12-24" in said
+    listed = shell.json("action", "list", "--paused-for", move, *shell.target)["actions"]
+    assert ["tack", "tick"] == [action["meta"]["id"] for action in listed]
+    assert {"2100-12-24T05:00:00Z"} == {action["status"]["paused_until"] for action in listed}
+    resumed = ("--all", "--paused-for", move, "--yes")
+    assert 2 == shell.json("action", "resume", *resumed, *shell.target)["changed"]
+    assert 1 == counted(shell, states=(State.PAUSED,))
+
+
 def test_everything_that_matches_is_changed_and_nothing_else(shell: Shell) -> None:
     """Pause, resume, cancel, retry, run; each may be repeated, and then finds nothing to do."""
     store(shell, COUNT)
@@ -93,6 +115,8 @@ def test_everything_that_matches_is_changed_and_nothing_else(shell: Shell) -> No
         (("pause", "--all", "--if-match", "x"), "--if-match: only for one action"),
         (("delete", "--all", "--barrier"), "--barrier: only for one action"),
         (("retry", "--all", "--state", "active"), "retry is for dead or expired or cancelled"),
+        (("pause", "m00000", "--until", "yesterday"), "until: must be a time such as"),
+        (("pause", "m00000", "--until", "2020-01-01T00:00Z"), "until: must be in the future"),
         (("pause", "--all"), "pause: 2 actions match; add --yes to change them"),
         (("pause", "--all", "--yes", "--after", "?"), "`after` must be the `next`"),
     ],

@@ -903,16 +903,26 @@ WHERE (l.lease_guid = h.lease_guid OR $6::interval IS NOT NULL AND (
 ORDER BY e.shard_id, e.paused_until, e.id;
 
 -- name: end_pauses shard-local
--- Actions that were locked go on.
+-- Actions go on. They are locked: a ctid is good until we are done.
 -- $1 shards, $2 ids, $3 guids, $4 scheduled_at, $5 occurrence_at, $6 expires_at
+WITH ended AS MATERIALIZED (
+    SELECT r.row_id, u.*
+    FROM unnest(
+        $1::int[], $2::text[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[]
+    ) AS u (shard_id, id, guid, scheduled_at, occurrence_at, expires_at)
+    CROSS JOIN LATERAL (
+        SELECT s.ctid AS row_id
+        FROM /*schema*/scheduled_action AS s
+        WHERE s.shard_id = u.shard_id AND s.id = u.id /*one-shard: AND s.shard_id = $7*/
+        LIMIT 1
+    ) AS r
+)
 UPDATE /*schema*/scheduled_action AS a
 SET guid = u.guid, state = 'active', scheduled_at = u.scheduled_at, occurrence_at = u.occurrence_at,
     expires_at = u.expires_at, keyed = false, updated_at = statement_timestamp(),
     series = coalesce(a.series, a.guid), reason = NULL, paused_until = NULL
-FROM unnest(
-    $1::int[], $2::text[], $3::uuid[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[]
-) AS u (shard_id, id, guid, scheduled_at, occurrence_at, expires_at)
-WHERE a.shard_id = u.shard_id AND a.id = u.id /*one-shard: AND a.shard_id = $7*/
+FROM ended AS u
+WHERE a.ctid = u.row_id /*one-shard: AND a.shard_id = $7*/
 RETURNING a.updated_at;
 
 -- name: end_pauses_audit shard-local
