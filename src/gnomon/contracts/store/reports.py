@@ -90,7 +90,8 @@ class ReportStore(Protocol):
 
     async def failures(self, *, queue: str | None, limit: int) -> FailedActions:
         """Dead actions, those that are kept the longest first, and live ones whose last attempt
-        failed; of one queue or of all. About `limit` of each kind are looked at, an equal part in
+        failed; of one queue or of all. Of an id that lives again or ended once more, its earlier
+        generations are none of them. About `limit` of each kind are looked at, an equal part in
         every queue."""
         ...
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
+from uuid import UUID
 
 from gnomon.contracts.store import FailedAction, FailedActions, WaitFacts
 from gnomon.contracts.store.reports import BEHIND_MAX
@@ -10,7 +13,7 @@ from gnomon.model.action import Action
 from gnomon.model.ids import shard_of
 from gnomon.stores._failures import QUEUES_MAX, failed_action, part_of
 from gnomon.stores._limit_shares import SHOWN_FOR, use_of
-from gnomon.stores.postgres.connection import Database, PoolSession, read_now
+from gnomon.stores.postgres.connection import Database, PoolSession, Row, read_now
 from gnomon.stores.postgres.history import PostgresHistory
 from gnomon.stores.postgres.leases import lock_of, worker_of
 from gnomon.stores.postgres.load import PostgresLoad
@@ -52,12 +55,25 @@ class PostgresReports(PostgresHistory, PostgresLoad):
             for name in queues:
                 rows = await session.fetch("failures_dead", name, most)
                 partial |= len(rows) >= most
-                actions += [failed_action(row, is_dead=True, moment=_as_it_is) for row in rows]
+                replaced = await self._replaced(session, rows)
+                actions += [
+                    failed_action(row, is_dead=True, moment=_as_it_is)
+                    for row in rows
+                    if row["guid"] not in replaced
+                ]
             rows = await session.fetch("failures_retrying", limit)
             partial |= len(rows) >= limit or len(queues) >= QUEUES_MAX
             retrying = (failed_action(row, is_dead=False, moment=_as_it_is) for row in rows)
             actions += [action for action in retrying if queue in (None, action.queue)]
             return FailedActions(at=await read_now(session), actions=actions, partial=partial)
+
+    async def _replaced(self, session: PoolSession, rows: Sequence[Row]) -> set[UUID]:
+        guids: set[UUID] = set()
+        for some, only in self._database.split(rows, itemgetter("shard_id")):
+            columns = [[row[name] for row in some] for name in ("shard_id", "id", "guid", "at")]
+            found = await session.fetch("failures_replaced", *columns, *only)
+            guids |= {row["guid"] for row in found}
+        return guids
 
     async def _find(
         self, session: PoolSession, id: str, shard: int, only: tuple[int, ...]

@@ -47,7 +47,8 @@ class SqliteReports(SqliteHistory, SqliteLoad):
             bounds = {"queue": name, "now": micros(now), "limit": most}
             rows = fetch(connection, "failures_dead", bounds)
             partial |= len(rows) >= most
-            actions += [failed_action(row, is_dead=True, moment=moment) for row in rows]
+            last = [row for row in rows if not row["is_replaced"]]
+            actions += [failed_action(row, is_dead=True, moment=moment) for row in last]
         rows = fetch(connection, "failures_retrying", {"limit": limit})
         partial |= len(rows) >= limit or len(queues) >= QUEUES_MAX
         retrying = (failed_action(row, is_dead=False, moment=moment) for row in rows)

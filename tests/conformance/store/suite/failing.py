@@ -59,6 +59,22 @@ class TestFailures:
         assert attempt is not None
         assert attempt.ended_at == one.at
 
+    async def test_only_what_is_dead_now_counts(self, store: Store, given: Given) -> None:
+        """Not the earlier generations of what lives again, succeeded later or died once more."""
+        for name in ("lives", "done", "twice", "still"):
+            await dead(given, name, "first")
+        await given.created("lives", due_in=HOUR)
+        await given.finished("done")
+        await dead(given, "twice", "second")
+
+        found = await store.reports.failures(queue=None, limit=LIMIT)
+
+        assert [("still", "first"), ("twice", "second")] == sorted(
+            (one.id, one.error) for one in found.actions
+        )
+        await store.actions.delete("lives", if_match=None)
+        assert {"still", "twice"} == set(await failures(store))
+
     async def test_of_one_queue_only(self, store: Store, given: Given) -> None:
         """Dead and failing ones alike."""
         await dead(given, "a", queue="mail")

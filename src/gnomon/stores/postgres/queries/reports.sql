@@ -40,12 +40,26 @@ LIMIT 1;
 -- name: failures_dead global
 -- The dead of a queue that are kept the longest: most often the newest.
 -- $1 queue, $2 rows
-SELECT f.id, f.queue, f.finished_at AS at, f.reason, f.last_attempt,
+SELECT f.id, f.queue, f.finished_at AS at, f.reason, f.last_attempt, f.shard_id, f.guid,
        /*schema*/effect_names(f.spec) AS effect
 FROM /*schema*/finished_action AS f
 WHERE f.state = 'dead' AND f.queue = $1::text AND f.purge_at > statement_timestamp()
 ORDER BY f.purge_at DESC
 LIMIT $2::int;
+
+-- name: failures_replaced shard-local
+-- Which of these generations are not the last of their ids: it lives again, or ended once more.
+-- $1 shards, $2 ids, $3 guids, $4 finished_at
+SELECT u.guid
+FROM unnest($1::int[], $2::text[], $3::uuid[], $4::timestamptz[]) AS u (shard_id, id, guid, finished_at)
+WHERE EXISTS (
+    SELECT FROM /*schema*/scheduled_action AS s
+    WHERE s.shard_id = u.shard_id AND s.id = u.id /*one-shard: AND s.shard_id = $5*/
+) OR EXISTS (
+    SELECT FROM /*schema*/finished_action AS f
+    WHERE f.shard_id = u.shard_id AND f.id = u.id AND f.purge_at > statement_timestamp()
+      AND (f.finished_at, f.guid) > (u.finished_at, u.guid) /*one-shard: AND f.shard_id = $5*/
+);
 
 -- name: failures_retrying global
 -- Live actions whose last attempt failed.

@@ -24,15 +24,21 @@ LIMIT 1;
 
 -- name: failures_dead
 -- The dead of a queue that are kept the longest: most often the newest.
-SELECT id, queue, finished_at AS at, reason, last_attempt,
-    CASE WHEN json_valid(spec) THEN json_array(
-        substr(json_extract(spec, '$.action.type'), 1, 200),
-        substr(json_extract(spec, '$.action.function'), 1, 200),
-        substr(json_extract(spec, '$.action.target'), 1, 200)
-    ) END AS effect
-FROM finished_action INDEXED BY finished_action_dead_idx
-WHERE state = 'dead' AND queue = :queue AND purge_at > :now
-ORDER BY purge_at DESC
+-- `is_replaced`: it is not the last generation of its id, which lives again or ended once more.
+SELECT f.id, f.queue, f.finished_at AS at, f.reason, f.last_attempt,
+    CASE WHEN json_valid(f.spec) THEN json_array(
+        substr(json_extract(f.spec, '$.action.type'), 1, 200),
+        substr(json_extract(f.spec, '$.action.function'), 1, 200),
+        substr(json_extract(f.spec, '$.action.target'), 1, 200)
+    ) END AS effect,
+    EXISTS (SELECT 1 FROM scheduled_action AS s WHERE s.id = f.id) OR EXISTS (
+        SELECT 1 FROM finished_action AS g
+        WHERE g.id = f.id AND (g.finished_at, g.guid) > (f.finished_at, f.guid)
+            AND g.purge_at > :now
+    ) AS is_replaced
+FROM finished_action AS f INDEXED BY finished_action_dead_idx
+WHERE f.state = 'dead' AND f.queue = :queue AND f.purge_at > :now
+ORDER BY f.purge_at DESC
 LIMIT :limit;
 
 -- name: failures_retrying
