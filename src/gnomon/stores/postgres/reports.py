@@ -71,8 +71,8 @@ class PostgresReports(PostgresHistory, PostgresLoad):
         guids: set[UUID] = set()
         for some, only in self._database.split(rows, itemgetter("shard_id")):
             columns = [[row[name] for row in some] for name in ("shard_id", "id", "guid", "at")]
-            found = await session.fetch("failures_replaced", *columns, *only)
-            guids |= {row["guid"] for row in found}
+            replaced = await session.fetch("failures_replaced", *columns, *only)
+            guids |= {row["guid"] for row in replaced}
         return guids
 
     async def _find(
