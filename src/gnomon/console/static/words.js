@@ -8,6 +8,7 @@ export function spell(seconds) {
   if (size < 0.001) return "0 s";
   if (size < 1) return `${Math.round(size * 1000)} ms`;
   if (size < 10) return `${Number(size.toFixed(1))} s`;
+  if (size < 59.5) return `${Math.round(size)} s`;
   const shown = [];
   let left = Math.round(size);
   for (const [unit, length] of UNITS) {
@@ -29,7 +30,7 @@ export function secondsOf(text) {
 
 export const spellDuration = (text) => (text ? spell(secondsOf(text)) : "");
 
-/** `in 5m`, `3s ago`. */
+/** `in 5m`, `30 s ago`. */
 export function relative(moment, now) {
   const seconds = (Date.parse(moment) - now) / 1000;
   if (Math.abs(seconds) < 1) return "now";
