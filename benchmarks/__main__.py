@@ -123,6 +123,7 @@ def scale_of(options: argparse.Namespace) -> Scale:
         scale = replace(
             scale, growth=(*scale.growth, PENDING_FULL), snapshot_for_s=SNAPSHOT_FULL_S,
             loaded_pending=(*scale.loaded_pending, PENDING_FULL),
+            console=(*scale.console, PENDING_FULL),
         )  # fmt: skip
     return scale
 

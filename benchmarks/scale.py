@@ -44,6 +44,9 @@ class Scale:
     staged: int = 40_000  # entities through stages
     walked: int = 100_000
     staged_bases: tuple[int, ...] = (10_000, 100_000, 1_000_000)
+    console: tuple[int, ...] = (1_000_000,)  # pending while its views are asked for
+    console_rate: int = 1_000  # actions a second meanwhile
+    console_times: int = 100  # each
     sweep: int = 10_000  # actions per setting of a peer that is tried; 0: the known best is taken
 
 
@@ -78,5 +81,8 @@ QUICK = Scale(
     staged=1_000,
     walked=1_000,
     staged_bases=(500, 2_000),
+    console=(100_000,),
+    console_rate=200,
+    console_times=10,
     sweep=0,
 )

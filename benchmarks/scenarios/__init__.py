@@ -11,8 +11,10 @@ from benchmarks.scenarios import (
     burst,
     callbacks,
     campaign,
+    console,
     create,
     drain,
+    figures,
     growth,
     lateness,
     memory,
@@ -110,6 +112,20 @@ SCENARIOS: Mapping[str, Scenario] = {
         "signed HTTP calls a second, beside a bare aiohttp loop.",
         {"postgres": Takes(0, 20), "sqlite": Takes(0, 25)},
         10,
+    ),
+    "console": Scenario(
+        console.measure,
+        "every question of the console's views, in turn, 100 times each, over a million pending "
+        "actions (--full-growth: and 10 million) while 1,000 a second fire: the server's own time.",
+        {"postgres": Takes(180, grown_s=900), "sqlite": Takes(180, grown_s=900)},
+        60,
+    ),
+    "figures": Scenario(
+        figures.measure,
+        "what it costs to keep the history of attempts: drains with and without it, in turn, and "
+        "the additions alone.",
+        {"postgres": Takes(5, 40), "sqlite": Takes(5, 30)},
+        25,
     ),
     "tasks": Scenario(
         tasks.measure,

@@ -89,7 +89,7 @@ async def measure(stand: Stand) -> AsyncIterator[Result]:
         )
 
 
-async def drain_gnomon(stand: Stand, count: int) -> Drained:
+async def drain_gnomon(stand: Stand, count: int, *, tallied: bool = True) -> Drained:
     async with stand.database() as url, opened(stand, url) as app:
         wanted = requests("drain", [None] * count)
         meter = Meter(stand, itself=True)
@@ -98,7 +98,7 @@ async def drain_gnomon(stand: Stand, count: int) -> Drained:
         await create_all(app, wanted)
         create_s = time.perf_counter() - began
         create_cost = await meter.end(count)
-        async with gnomon_crew(stand, url) as crew:
+        async with gnomon_crew(stand, url, tallied=tallied) as crew:
             await stand.settle(url)
             meter = Meter(stand, crew.pids)
             await meter.begin()

@@ -49,13 +49,17 @@ async def gnomon_crew(
     size: int | None = None,
     signed: str | None = None,
     timed: bool = False,
+    tallied: bool = True,
 ) -> AsyncIterator[Crew]:
     """Worker processes, ready; with a profile their account is shown when they have ended.
 
     `signed`: a URL on this machine that they may call, and sign their calls to; `timed`: they note
-    when each action was due and when its function was called.
+    when each action was due and when its function was called; `tallied`: they keep the history of
+    attempts, as workers do.
     """
-    options = {"url": url, "profiled": stand.profiled, "signed": signed, "timed": timed}
+    options = {
+        "url": url, "profiled": stand.profiled, "signed": signed, "timed": timed, "tallied": tallied
+    }  # fmt: skip
     size = size or stand.worker_count
     async with crew_of(Program(WORKER, options), size=size, folder=stand.folder) as crew:
         yield crew

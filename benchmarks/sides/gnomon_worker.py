@@ -13,7 +13,8 @@ import uvloop
 # Loaded by who begins to work, so here before the word: a process begins once.
 import gnomon.executors.http.executor
 import gnomon.stages.relays
-import gnomon.stages.service  # noqa: F401 - see above
+import gnomon.stages.service
+import gnomon.worker.pump
 from benchmarks.profiling import StoreProfile
 from benchmarks.sides.worker import Tally, options
 from gnomon.app import App
@@ -37,6 +38,19 @@ class Complaints(SilentObserver):
         if self._left:
             self._left -= 1
             print(time.strftime("%H:%M:%S"), name, fields, file=sys.stderr, flush=True)
+
+
+class NoTally:
+    """In place of an `AttemptTally`: counts nothing."""
+
+    def begun(self, _counts: object) -> None: ...
+
+    def ended(self, _begun: object, _finish: object) -> None: ...
+
+    def settled(self, _settlements: object) -> None: ...
+
+    def take(self) -> dict[str, list[int]]:
+        return {}
 
 
 def settings_for(signed: str | None) -> Settings:
@@ -77,6 +91,8 @@ async def work(url: str, *, profiled: bool, signed: str | None, timed: bool) -> 
 
 if __name__ == "__main__":
     given = options()
+    if not given["tallied"]:
+        setattr(gnomon.worker.pump, "AttemptTally", NoTally)  # noqa: B010 - it is not exported
     uvloop.run(
         work(
             given["url"],

@@ -17,7 +17,13 @@ from gnomon.client.entities import EntityClient
 from gnomon.client.problems import error_of
 from gnomon.client.reports import ReportClient
 from gnomon.contracts.status import InstallationStatus
-from gnomon.contracts.store import ActionPage, ChangeResult, LimitUse, Selection
+from gnomon.contracts.store import (
+    ActionPage,
+    ChangeResult,
+    LimitUse,
+    SelectedCount,
+    Selection,
+)
 from gnomon.model.action import Action, Attempt, Meta, Status
 from gnomon.model.codec import read_spec
 from gnomon.model.duration import format_duration, parse_duration
@@ -237,9 +243,15 @@ class Client:
 
     async def count(self, selection: Selection, *, limit: int = COUNT_MAX) -> int:
         """How many actions match; counted up to `limit` only."""
-        query = [("limit", str(limit)), *_filters(selection)]
-        answer = await self._call("GET", "/v1/actions:count", dict[str, int], query=query)
-        return answer["count"]
+        count = 0
+        after: str | None = None
+        while True:
+            query = [("limit", str(limit - count)), *_filters(selection)]
+            query += [] if after is None else [("after", after)]
+            step = await self._call("GET", "/v1/actions:count", SelectedCount, query=query)
+            count, after = count + step.count, step.next
+            if after is None or count >= limit:
+                return count
 
     async def get(self, id: str) -> Action:
         """The action with this id. Errors: NotFound."""

@@ -39,9 +39,13 @@ class FailureReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def group_failures(failed: Iterable[FailedAction], *, limit: int) -> list[FailureGroup]:
     """The largest groups, `limit` of them."""
+    fingerprints: dict[str, str] = {}  # many fail with the very same text
     groups: dict[str, list[FailedAction]] = {}
     for action in failed:
-        groups.setdefault(fingerprint_of(action.error), []).append(action)
+        fingerprint = fingerprints.get(action.error)
+        if fingerprint is None:
+            fingerprint = fingerprints[action.error] = fingerprint_of(action.error)
+        groups.setdefault(fingerprint, []).append(action)
     made = [_group(fingerprint, members) for fingerprint, members in groups.items()]
     made.sort(key=lambda group: (-group.count, group.fingerprint))
     return made[:limit]

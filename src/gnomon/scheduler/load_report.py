@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Hashable, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
 from gnomon.contracts.store import DueLoad, RecurringAction, ReportStore
 from gnomon.model.errors import GnomonError
 from gnomon.model.load import LoadUnit, bucket_times, firings_between
+from gnomon.model.spec import Periodic, Spec
 
-LOOKS_MAX = 50_000  # lanes times buckets: each is one step in an index
-ROWS_MAX = 100_000  # of all buckets together
-IN_BUCKET_MIN = 500  # counted at least, however many buckets there are
-RECURRING_MAX = 2_000  # actions that are unrolled
-FIRINGS_MAX = 50_000  # of all of them
+LANES_MAX = 2_000  # looked at: each is a step in an index
+RECURRING_MAX = 1_000  # actions that are unrolled
+FIRINGS_MAX = 10_000  # of all rules
 HERD_MIN = 50  # in one second: fewer are nothing to speak of
 HERDS_MAX = 20
 IDS_MAX = 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LoadBucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,48 +46,53 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime
     unit: LoadUnit
-    limit: int  # a `due` of so many means: or more
     buckets: Sequence[LoadBucket]
     herds: Sequence[Herd]  # the largest first
-    estimated: bool  # there was more to look at than may be looked at: counts are too low
+    estimated: bool  # there was more than may be looked at: a part stands for all
+
+
+class Firings(msgspec.Struct):
+    """How many fire within a second, and some of them."""
+
+    count: int = 0
+    ids: list[str] = msgspec.field(default_factory=list)
 
 
 class Unrolled(msgspec.Struct):
     """The further firings of recurring actions, by bucket and by second."""
 
     counts: list[int]
-    seconds: dict[datetime, list[str]]
+    seconds: dict[datetime, Firings]
     is_cut: bool = False
 
 
 async def read_load(store: ReportStore, since: datetime, unit: LoadUnit, count: int) -> LoadReport:
     """Errors: InvalidRequest."""
     times = bucket_times(since, unit, count)
-    limit = max(IN_BUCKET_MIN, ROWS_MAX // count)
-    lanes = max(1, LOOKS_MAX // count)
-    load = await store.load(times, lanes=lanes, limit=limit)
+    load = await store.load(times, lanes=LANES_MAX)
     recurring = await store.list_recurring(limit=RECURRING_MAX)
     unrolled = unroll(recurring, times, unit, now=load.at)
     herds = [
-        Herd(at=at, count=size, ids=await _ids(store, at, lanes, unrolled))
+        Herd(at=at, count=size, ids=await _ids(store, at, unrolled))
         for at, size in herds_of(load, unrolled)
     ]
     return LoadReport(
         at=load.at,
         unit=unit,
-        limit=limit,
         buckets=[
             LoadBucket(at=at, due=bucket.count, recurring=more)
             for at, bucket, more in zip(times[:-1], load.buckets, unrolled.counts, strict=True)
         ],
         herds=herds,
-        estimated=load.partial or unrolled.is_cut,
+        estimated=load.is_estimated or unrolled.is_cut,
     )
 
 
-async def _ids(store: ReportStore, at: datetime, lanes: int, unrolled: Unrolled) -> list[str]:
+async def _ids(store: ReportStore, at: datetime, unrolled: Unrolled) -> list[str]:
     until = at + LoadUnit.SECOND.length
-    ids = [*await store.herd(at, until, lanes=lanes, limit=IDS_MAX), *unrolled.seconds.get(at, ())]
+    ids = unrolled.seconds.get(at, Firings()).ids
+    if len(ids) < IDS_MAX:
+        ids = [*await store.herd(at, until, lanes=LANES_MAX, limit=IDS_MAX), *ids]
     return list(dict.fromkeys(ids))[:IDS_MAX]
 
 
@@ -99,26 +104,58 @@ def unroll(
     now: datetime,
 ) -> Unrolled:
     """Beyond the occurrence that stands in a queue; by the rules that fire them, and in bounded
-    number: what fires every second is not followed for a year."""
+    number: what fires every second is not followed for a year. Actions of one rule are unrolled
+    together: thousands have the same, most often."""
     unrolled = Unrolled([0] * (len(times) - 1), {}, len(recurring) >= RECURRING_MAX)
-    part = max(1, FIRINGS_MAX // max(1, len(recurring)))
+    rules: dict[Hashable, list[RecurringAction]] = {}
     for action in recurring:
-        after = max(action.occurrence_at, now)
-        firings = 0
+        rules.setdefault(rule_of(action.spec), []).append(action)
+    part = max(1, FIRINGS_MAX // max(1, len(rules)))
+    for actions in rules.values():
         try:
-            for at in firings_between(action.spec, after, times[0], times[-1], most=part):
-                firings += 1
-                unrolled.counts[(at - times[0]) // unit.length] += 1
-                unrolled.seconds.setdefault(at.replace(microsecond=0), []).append(action.id)
+            _unroll_rule(unrolled, actions, times, unit, now=now, most=part)
         except GnomonError:
             continue  # a zone that this machine does not know: its worker will say so
-        unrolled.is_cut |= firings >= part
     return unrolled
+
+
+def rule_of(spec: Spec) -> Hashable:
+    """What decides on its times, once it has begun."""
+    match spec.policy:
+        case Periodic(period=period) if spec.start_at is not None:
+            return period, (spec.start_at - _EPOCH) % period
+        case policy:
+            return policy
+
+
+def _unroll_rule(
+    unrolled: Unrolled,
+    actions: list[RecurringAction],
+    times: Sequence[datetime],
+    unit: LoadUnit,
+    *,
+    now: datetime,
+    most: int,
+) -> None:
+    """Each counts from behind the occurrence that it has."""
+    ordered = sorted((max(action.occurrence_at, now), action.id) for action in actions)
+    example = min(actions, key=lambda action: action.occurrence_at)
+    first = ordered[0][0]
+    firings = list(firings_between(example.spec, first, times[0], times[-1], most=most))
+    begun = 0
+    for at in firings:
+        while begun < len(ordered) and ordered[begun][0] < at:
+            begun += 1
+        unrolled.counts[(at - times[0]) // unit.length] += begun
+        second = unrolled.seconds.setdefault(at.replace(microsecond=0), Firings())
+        second.count += begun
+        second.ids += [id for _, id in ordered[: min(begun, IDS_MAX - len(second.ids))]]
+    unrolled.is_cut |= len(firings) >= most
 
 
 def herds_of(load: DueLoad, unrolled: Unrolled) -> list[tuple[datetime, int]]:
     """The fullest seconds, the largest first."""
-    seconds = {at: len(ids) for at, ids in unrolled.seconds.items()}
+    seconds = {at: firings.count for at, firings in unrolled.seconds.items()}
     for bucket in load.buckets:
         if bucket.herd_at is not None:
             seconds[bucket.herd_at] = seconds.get(bucket.herd_at, 0) + bucket.herd_count

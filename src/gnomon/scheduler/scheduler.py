@@ -21,6 +21,7 @@ from gnomon.contracts.store import (
     ActionWrites,
     ChangeResult,
     Installation,
+    SelectedCount,
     Selection,
     Store,
 )
@@ -362,10 +363,21 @@ class Scheduler(LimitVerbs):
 
     async def count(self, selection: Selection, *, limit: int = COUNT_MAX) -> int:
         """How many actions match; counted up to `limit` only."""
+        step = await self.count_step(selection, limit=limit)
+        count = step.count
+        while step.next is not None and count < limit:
+            step = await self.count_step(selection, after=step.next, limit=limit - count)
+            count += step.count
+        return count
+
+    async def count_step(
+        self, selection: Selection, *, after: str | None = None, limit: int = COUNT_MAX
+    ) -> SelectedCount:
+        """A part of a count, in bounded time: `next` goes on behind it."""
         if not 1 <= limit <= COUNT_MAX:
             raise InvalidRequest(f"limit: must be between 1 and {COUNT_MAX} (got {limit})")
         wanted = await with_places(selection, self.reports)
-        return await self.store.actions.count_selected(wanted, limit=limit)
+        return await self.store.actions.count_selected(wanted, after=after, limit=limit)
 
     # -- look -----------------------------------------------------------------------------------
 

@@ -5,52 +5,81 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from gnomon.contracts.store import DueBucket, DueLoad, RecurringAction
 from gnomon.model.codec import read_spec
 from gnomon.model.spec import Once, Unreadable
 
+LOOK_ROWS = 20  # read at each look into a lane
+LOOKS_MAX = 600  # into buckets of lanes that hold more than that
+LOAD_ARRIVALS = 10_000  # looked at in all
+MOST_TIMES = 1_000  # a look is never taken for more than so many times what it saw
+
+T = TypeVar("T")
+
+
+class Look(NamedTuple):
+    """The first rows of a lane in a bucket: how many, when the last is due, the fullest second."""
+
+    seen: int
+    last_at: datetime
+    herd_at: datetime
+    herd: int
+
 
 class LoadTally:
-    """Seconds are added up in their buckets; counts never pass the limit."""
+    """Adds seconds and looks up by bucket. Where there is much, it is estimated: the first rows of
+    some lanes stand for all."""
 
-    def __init__(self, times: Sequence[datetime], *, limit: int) -> None:
-        self._times = times
-        self._limit = limit
-        self._counts = [0] * (len(times) - 1)
-        self._seconds: list[dict[datetime, int]] = [{} for _ in self._counts]
-        self.partial = False
+    def __init__(self, times: Sequence[datetime]) -> None:
+        self.times = times
+        self._counts = [0.0] * (len(times) - 1)
+        self._seconds: list[dict[datetime, float]] = [{} for _ in self._counts]
+        self.is_estimated = False
 
-    def room(self, place: int) -> int:
-        """How many more are counted in a bucket."""
-        return max(0, self._limit - self._counts[place])
-
-    def add(self, place: int, count: int, second: datetime, herd: int) -> None:
-        """So many in a bucket, `herd` of them in one second of it."""
-        self._counts[place] = min(self._limit, self._counts[place] + count)
-        seconds = self._seconds[place]
-        seconds[second] = seconds.get(second, 0) + herd
+    def sample(self, lanes: Sequence[T]) -> tuple[Sequence[T], float]:
+        """Those of them that are looked into, and for how many each stands."""
+        step = max(1, -(-len(lanes) * len(self._counts) // LOOKS_MAX))
+        chosen = lanes[::step]
+        self.is_estimated |= step > 1
+        return chosen, len(lanes) / len(chosen) if chosen else 1.0
 
     def add_second(self, second: datetime, count: int) -> None:
-        """So many within a second, wherever it belongs; what is due already belongs nowhere."""
-        place = bisect_right(self._times, second) - 1
+        """So many within a second; what is due already, or later, belongs nowhere."""
+        place = bisect_right(self.times, second) - 1
         if 0 <= place < len(self._counts):
-            self.add(place, count, second, count)
+            self._add(place, count, second, count)
+
+    def add_look(self, place: int, look: Look, scale: float) -> None:
+        """What was seen of one lane in a bucket. If there is more than was seen, it goes on as it
+        began."""
+        count = float(look.seen)
+        if look.seen >= LOOK_ROWS:
+            begin, end = self.times[place : place + 2]
+            part = (look.last_at - begin) / (end - begin)
+            count = (look.seen - 1) / max(part, 1 / MOST_TIMES)  # the last only ends the time
+            self.is_estimated = True
+        self._add(place, count * scale, look.herd_at, look.herd * scale)
+
+    def _add(self, place: int, count: float, second: datetime, herd: float) -> None:
+        self._counts[place] += count
+        seconds = self._seconds[place]
+        seconds[second] = seconds.get(second, 0.0) + herd
 
     def total(self, at: datetime) -> DueLoad:
         buckets = [
             _bucket(count, seconds)
             for count, seconds in zip(self._counts, self._seconds, strict=True)
         ]
-        return DueLoad(at=at, buckets=buckets, partial=self.partial)
+        return DueLoad(at=at, buckets=buckets, is_estimated=self.is_estimated)
 
 
-def _bucket(count: int, seconds: dict[datetime, int]) -> DueBucket:
+def _bucket(count: float, seconds: dict[datetime, float]) -> DueBucket:
     if not seconds:
-        return DueBucket(count=count)
+        return DueBucket(count=round(count))
     herd_at = max(seconds, key=lambda second: (seconds[second], -second.timestamp()))
-    return DueBucket(count=count, herd_at=herd_at, herd_count=seconds[herd_at])
+    return DueBucket(count=round(count), herd_at=herd_at, herd_count=round(seconds[herd_at]))
 
 
 def recurring_actions(rows: Iterable[Any], moments: Iterable[datetime]) -> list[RecurringAction]:

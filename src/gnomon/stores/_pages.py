@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 
 from gnomon.contracts.store import Selection
 from gnomon.model.action import State
@@ -11,8 +12,16 @@ from gnomon.model.arguments import ArgumentFilter, check_count, filter_of
 from gnomon.model.errors import InvalidRequest
 from gnomon.model.ids import ID_PATTERN, NAME_PATTERN
 
-LOOKED_AT_MAX = 5_000  # rows for one page, where no index knows which are wanted
+LOOKED_AT_MAX = 3_000  # rows for one page, where no index knows which are wanted, or for a count
+DUE_MAX = 1_000  # actions that are found by their due time; more are looked for by their ids
+DUE_LANES_MAX = 5_000  # looked at for it
 RECURRING_POLICIES = ("cron", "periodic")
+NONE: frozenset[State] = frozenset()
+PAUSED = frozenset({State.PAUSED})
+LIVE = frozenset(state for state in State if not state.is_terminal)
+FINISHED = frozenset(State) - LIVE
+TROUBLE = FINISHED - {State.DONE}
+_PLAIN = re.compile(r"[\w .,:;=+*-]+", re.ASCII)
 LAST_CHAR = "\U0010ffff"  # behind all that begins with a prefix
 
 
@@ -32,11 +41,6 @@ def wants_finished(selection: Selection) -> bool:
     )
 
 
-def wants_paused(selection: Selection) -> bool:
-    """Whether nothing but paused actions may be selected."""
-    return selection.states == (State.PAUSED,) or selection.paused_for is not None
-
-
 def is_sought(selection: Selection) -> bool:
     """Whether there are conditions that no index answers: the rows have to be looked at."""
     return bool(
@@ -49,6 +53,7 @@ def is_sought(selection: Selection) -> bool:
         or selection.search
         or selection.recurring
         or selection.paused_for is not None
+        or not _has_index(selection)
     )
 
 
@@ -64,6 +69,28 @@ def filters_of(selection: Selection) -> list[ArgumentFilter]:
 def _places_of(selection: Selection, path: str) -> tuple[tuple[str, int], ...]:
     places = selection.places.get(path.partition(".")[0], {})
     return tuple((name, place) for name, place in places.items() if NAME_PATTERN.fullmatch(name))
+
+
+def _has_index(selection: Selection) -> bool:
+    """Whether all that an index knows together is wanted, in both halves."""
+    wanted = frozenset(selection.states or State)
+    return wanted & LIVE in (NONE, PAUSED, LIVE) and wanted - LIVE in (NONE, TROUBLE, FINISHED)
+
+
+def wants_paused(selection: Selection) -> bool:
+    """Whether paused ones are all that is wanted of live ones: an index knows them."""
+    is_asked = frozenset(selection.states or State) & LIVE == PAUSED
+    return is_asked or selection.paused_for is not None
+
+
+def wants_trouble(selection: Selection) -> bool:
+    """Whether no finished one is wanted that ended well: an index knows the others."""
+    return State.DONE not in (selection.states or State)
+
+
+def plain_text(text: str) -> str | None:
+    """The text, if it stands in JSON as it is: rows without it need not be read as JSON."""
+    return text if _PLAIN.fullmatch(text) else None
 
 
 def nearest(*ends: str | None) -> str | None:

@@ -7,7 +7,7 @@ from tests.conformance.store.suite.cancelling import TestCancelRunning
 from tests.conformance.store.suite.changing import TestDelete, TestReplace
 from tests.conformance.store.suite.creating import TestCreate
 from tests.conformance.store.suite.pausing import TestPause, TestResume, TestRunNow
-from tests.conformance.store.suite.seeking import TestSought, few_looks
+from tests.conformance.store.suite.seeking import TestSchedules, TestSought, few_looks
 from tests.conformance.store.suite.showing import TestAttempts, TestCount, TestGet, TestList
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "TestReplace",
     "TestResume",
     "TestRunNow",
+    "TestSchedules",
     "TestSought",
     "few_looks",
 ]

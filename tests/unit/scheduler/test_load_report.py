@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gnomon.contracts.store import DueBucket, DueLoad, RecurringAction
 from gnomon.model.errors import InvalidRequest
@@ -18,6 +19,7 @@ from gnomon.scheduler.load_report import (
     HERD_MIN,
     HERDS_MAX,
     RECURRING_MAX,
+    Firings,
     Unrolled,
     herds_of,
     unroll,
@@ -26,6 +28,7 @@ from gnomon.scheduler.load_report import (
 NOW = datetime(2030, 1, 1, 12, 34, 56, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
 
 
 def spec(policy: Policy) -> Spec:
@@ -79,7 +82,7 @@ def test_firings_are_added_up_in_their_buckets() -> None:
         now=NOW,
     )
     assert [0, 3, 3] == unrolled.counts
-    assert ["a", "b"] == unrolled.seconds[NOW + HOUR]
+    assert Firings(2, ["a", "b"]) == unrolled.seconds[NOW + HOUR]
     assert not unrolled.is_cut
 
 
@@ -87,11 +90,37 @@ def test_no_more_is_unrolled_than_may_be() -> None:
     """What fires every second is not followed for a year; it is told that it was cut."""
     times = bucket_times(NOW, LoadUnit.DAY, 365)
     busy = recurring(Periodic(period=timedelta(seconds=1)))
-    unrolled = unroll([busy] * 10, times, LoadUnit.DAY, now=NOW)
+    rules = [
+        replace(busy, spec=replace(busy.spec, policy=Periodic(period=n * SECOND))) for n in (1, 2)
+    ]
+    unrolled = unroll(rules, times, LoadUnit.DAY, now=NOW)
     assert FIRINGS_MAX == sum(unrolled.counts)
     assert unrolled.is_cut
     many = [recurring(Periodic(period=timedelta(days=9)))] * RECURRING_MAX
     assert unroll(many, bucket_times(NOW, LoadUnit.HOUR, 1), LoadUnit.HOUR, now=NOW).is_cut
+
+
+def test_actions_of_one_rule_are_unrolled_together() -> None:
+    """Each from behind its own occurrence; the same as one by one."""
+    times = bucket_times(NOW, LoadUnit.HOUR, 9)
+    hourly = recurring(Periodic(period=HOUR))
+    group = [replace(hourly, id=f"a{n}", occurrence_at=NOW + n * HOUR) for n in range(5)]
+    alone = [unroll([one], times, LoadUnit.HOUR, now=NOW).counts for one in group]
+    together = unroll(group, times, LoadUnit.HOUR, now=NOW)
+    assert [sum(column) for column in zip(*alone, strict=True)] == together.counts
+    assert Firings(2, ["a0", "a1"]) == together.seconds[NOW + 2 * HOUR]
+    shifted = replace(hourly, spec=replace(hourly.spec, start_at=NOW + MINUTE))
+    both = unroll([hourly, shifted], times, LoadUnit.HOUR, now=NOW)
+    assert 1 == both.seconds[NOW + 2 * HOUR].count
+
+
+def test_many_of_one_rule_cost_no_more_than_one() -> None:
+    """All of them are counted."""
+    times = bucket_times(NOW, LoadUnit.HOUR, 24)
+    many = [recurring(Periodic(period=MINUTE), f"a{n}") for n in range(RECURRING_MAX - 1)]
+    unrolled = unroll(many, times, LoadUnit.HOUR, now=NOW)
+    assert 60 * (RECURRING_MAX - 1) == unrolled.counts[1]
+    assert not unrolled.is_cut
 
 
 def test_a_zone_that_is_not_known_here_spoils_nothing() -> None:
@@ -108,8 +137,8 @@ def test_herds_are_put_together_from_queues_and_firings() -> None:
     load = DueLoad(
         at=NOW, buckets=[DueBucket(count=half, herd_at=NOW, herd_count=half), DueBucket()]
     )
-    few = {NOW + number * MINUTE: ["x"] * HERD_MIN for number in range(1, HERDS_MAX + 5)}
-    unrolled = Unrolled([0], {NOW: ["a"] * (HERD_MIN - half + 1), NOW - HOUR: ["b"], **few})
+    few = {NOW + number * MINUTE: Firings(HERD_MIN) for number in range(1, HERDS_MAX + 5)}
+    unrolled = Unrolled([0], {NOW: Firings(HERD_MIN - half + 1), NOW - HOUR: Firings(1), **few})
     herds = herds_of(load, unrolled)
     assert (NOW, HERD_MIN + 1) == herds[0]
     assert HERDS_MAX == len(herds)

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from "./ui.js";
 import { local } from "./words.js";
 
-const WIDTH_FIRST = 600, WIDTH_LEAST = 240, HEIGHT = 190, LEFT = 58, RIGHT = 10, TOP = 12, BOTTOM = 24;
+const WIDTH_FIRST = 600, WIDTH_LEAST = 240, HEIGHT = 190, LEFT = 66, RIGHT = 10, TOP = 12, BOTTOM = 24;
 
 /** How wide the chart may be: texts keep their size, so a narrow one has fewer of them. */
 function useWidth() {
@@ -50,7 +50,9 @@ export function Lines({ label, times, series, format }) {
   const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
   const x = (index) => LEFT + ((index + 0.5) * (width - LEFT - RIGHT)) / times.length;
   const path = (values) => values.map((value, index) => (value === null ? "" : `${index && values[index - 1] !== null ? "L" : "M"}${x(index).toFixed(1)} ${y(value).toFixed(1)}h.01`)).join("");
-  return html`<div ref=${element}>${frame(label, width, html`<${Axes} times=${times} y=${y} values=${marks} format=${format} width=${width} />${series.map((one) => html`<path class=${`line ${one.tone || ""}`} d=${path(one.values)} stroke-linecap="round" />`)}`)}
+  const isAlone = (values, index) => values[index] !== null && (values[index - 1] ?? null) === null && (values[index + 1] ?? null) === null;
+  const dots = (one) => one.values.map((value, index) => isAlone(one.values, index) && html`<circle class=${`bar ${one.tone || ""}`} cx=${x(index)} cy=${y(value)} r="2.5" />`);
+  return html`<div ref=${element}>${frame(label, width, html`<${Axes} times=${times} y=${y} values=${marks} format=${format} width=${width} />${series.map((one) => html`<path class=${`line ${one.tone || ""}`} d=${path(one.values)} stroke-linecap="round" />${dots(one)}`)}`)}
     <${Legend} series=${series} /></div>`;
 }
 

@@ -49,6 +49,12 @@ export function local(moment) {
 
 export const number = (value) => (value === undefined || value === null ? "" : value.toLocaleString("en-US"));
 
+/** A count that ends at a limit. */
+export const atLeast = (count, limit) => (count >= limit ? `${number(limit)}+` : number(count));
+
+/** A number that is not exact anyway. */
+export const about = (value) => `≈ ${value.toLocaleString("en-US", { notation: "compact", maximumSignificantDigits: 2 })}`;
+
 const SIZES = ["B", "kB", "MB", "GB", "TB"];
 
 export function bytes(count) {

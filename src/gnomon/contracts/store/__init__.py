@@ -27,6 +27,7 @@ from gnomon.contracts.store.actions import (
     ActionWrites,
     ChangeResult,
     DecideResume,
+    SelectedCount,
     Selection,
 )
 from gnomon.contracts.store.entities import (
@@ -199,6 +200,7 @@ __all__ = [
     "ReturnedClaim",
     "Routing",
     "RowStatus",
+    "SelectedCount",
     "Selection",
     "SettleRequest",
     "ShardLock",

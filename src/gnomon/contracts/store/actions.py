@@ -48,6 +48,13 @@ class ActionPage(Value, frozen=True):
     looked_at: int | None = None  # of a page that ended before it was full: rows of each half
 
 
+class SelectedCount(Value, frozen=True):
+    """How many actions were found; `next` goes on where counting ended, None at the end."""
+
+    count: int
+    next: str | None = None
+
+
 class Selection(Value, frozen=True):
     """Which actions to list. All given conditions must hold."""
 
@@ -186,8 +193,12 @@ class ActionStore(ActionWrites, Protocol):
         """
         ...
 
-    async def count_selected(self, selection: Selection, *, limit: int) -> int:
-        """How many actions `list` would show on all pages together, counted up to `limit` only."""
+    async def count_selected(
+        self, selection: Selection, *, after: str | None = None, limit: int
+    ) -> SelectedCount:
+        """How many actions `list` would show on all pages together, or behind `after`; counted up
+        to `limit` only. A bounded number of rows is looked at, and `next` goes on behind them.
+        Errors: InvalidRequest for a bad `after`."""
         ...
 
     async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:

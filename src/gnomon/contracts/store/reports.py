@@ -59,7 +59,7 @@ class HistoryRow(Value, frozen=True):
 class DueBucket(Value, frozen=True):
     """What is due within a time, and its fullest second."""
 
-    count: int = 0  # at the limit: so many, or more
+    count: int = 0
     herd_at: datetime | None = None
     herd_count: int = 0
 
@@ -69,7 +69,7 @@ class DueLoad(Value, frozen=True):
 
     at: datetime
     buckets: Sequence[DueBucket]
-    partial: bool = False  # more lanes or arrivals than may be looked at: counts are too low
+    is_estimated: bool = False  # there was more than may be looked at: a part stands for all
 
 
 class RecurringAction(Value, frozen=True):
@@ -114,9 +114,10 @@ class ReportStore(Protocol):
         `worker` is who does it: rows that he made are his alone to change."""
         ...
 
-    async def load(self, times: Sequence[datetime], *, lanes: int, limit: int) -> DueLoad:
+    async def load(self, times: Sequence[datetime], *, lanes: int) -> DueLoad:
         """How many actions are due in each bucket, of which `times` are the beginnings, and the end
-        of the last. So many lanes are looked at, and counted up to `limit` in a bucket."""
+        of the last. So many lanes are looked at. What they hold is counted, as far as it is little;
+        else it is estimated from some lanes and from what is due first in each bucket."""
         ...
 
     async def herd(

@@ -127,9 +127,11 @@ class StepAnswer(msgspec.Struct, kw_only=True):
 
 
 class ActionCount(msgspec.Struct):
-    """How many actions match, counted up to the limit."""
+    """How many actions match, counted up to the limit. A bounded number is looked at: `next` goes
+    on behind them, and what it counts is to be added."""
 
     count: int
+    next: str | None
 
 
 class AttemptList(msgspec.Struct):
@@ -265,9 +267,11 @@ async def change_actions(call: Call) -> StepAnswer:
 
 async def count_actions(call: Call) -> ActionCount:
     """How many match."""
-    limit = call.query.number("limit", COUNT_MAX)
-    count = await call.services.scheduler.count(read_selection(call.query), limit=limit)
-    return ActionCount(count)
+    query = call.query
+    counted = await call.services.scheduler.count_step(
+        read_selection(query), after=query.one("after"), limit=query.number("limit", COUNT_MAX)
+    )
+    return ActionCount(counted.count, counted.next)
 
 
 async def get_action(call: Call, id: str) -> ActionAnswer:

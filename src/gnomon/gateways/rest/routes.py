@@ -128,7 +128,7 @@ ROUTES = (
     Route("list", "GET", "/v1/actions", actions.list_actions, actions.ActionList,
           query=(*ACTION_FILTERS, LIMIT, AFTER)),
     Route("count", "GET", "/v1/actions:count", actions.count_actions, actions.ActionCount,
-          query=(*ACTION_FILTERS, COUNT_LIMIT)),
+          query=(*ACTION_FILTERS, COUNT_LIMIT, AFTER)),
     Route("change_selected", "POST", "/v1/actions:change", actions.change_actions,
           actions.StepAnswer,
           query=(VERB, *ACTION_FILTERS, RUNNING, PAUSE_REASON, PAUSE_UNTIL, AFTER, LIMIT)),

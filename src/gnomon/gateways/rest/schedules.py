@@ -1,7 +1,7 @@
 """The handler of schedules: live actions that fire again and again, in words, with what comes next.
 
-There is no index of them: pages of actions are looked at, a bounded number for each answer, and
-`next` goes on where the look ended, whether something was found or not.
+A bounded number is looked at for each answer, and `next` goes on where the look ended, whether
+something was found or not.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from datetime import datetime
 
 import msgspec
 
-from gnomon.contracts.store import ActionPage, Selection
+from gnomon.contracts.store import Selection
 from gnomon.gateways.rest.call import Call
 from gnomon.model.action import Action, State
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.spec import Cron, Once, Periodic
 from gnomon.scheduler.preview import Preview, previewed
 
-PAGES_MAX = 20
 LIMIT_MAX = 200
 FIRINGS = 3
-LIVE = Selection(states=(State.ACTIVE, State.PAUSED))
 
 
 class ScheduleAnswer(msgspec.Struct, kw_only=True):
@@ -51,29 +49,16 @@ class ScheduleList(msgspec.Struct):
 async def list_schedules(call: Call) -> ScheduleList:
     """What fires again and again, in words, with its next firings."""
     query = call.query
-    limit, search = query.number("limit", 50), (query.one("search") or "").lower()
+    limit = query.number("limit", 50)
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidSpec("query.limit", f"must be between 1 and {LIMIT_MAX}", got=limit)
-    now, after = await call.services.scheduler.time.now(), query.one("after")
-    schedules: list[ScheduleAnswer] = []
-    for _ in range(PAGES_MAX):
-        # Never more than may still be shown: a page of actions cannot be continued in its middle.
-        page: ActionPage = await call.services.scheduler.list(
-            LIVE, after=after, limit=limit - len(schedules)
-        )
-        schedules += [show_schedule(one, now) for one in page.actions if is_wanted(one, search)]
-        after = page.next
-        if after is None or len(schedules) == limit:
-            break
-    return ScheduleList(schedules, after)
-
-
-def is_wanted(action: Action, search: str) -> bool:
-    """Whether it repeats, and has the text in its id, its queue or the function that it calls."""
-    if not isinstance(action.spec.policy, Periodic | Cron):
-        return False
-    function = getattr(action.spec.action, "function", "")
-    return any(search in text.lower() for text in (action.meta.id, action.spec.queue, function))
+    now = await call.services.scheduler.time.now()
+    page = await call.services.scheduler.list(
+        Selection(recurring=True, search=query.one("search")),
+        after=query.one("after"),
+        limit=limit,
+    )
+    return ScheduleList([show_schedule(one, now) for one in page.actions], page.next)
 
 
 def show_schedule(action: Action, now: datetime) -> ScheduleAnswer:

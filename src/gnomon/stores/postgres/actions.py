@@ -13,6 +13,7 @@ from gnomon.contracts.store import (
     ActionPage,
     ChangeResult,
     DecideResume,
+    SelectedCount,
     Selection,
 )
 from gnomon.contracts.store.tokens import face_of
@@ -212,8 +213,10 @@ class PostgresActions:
     async def list(self, selection: Selection, *, after: str | None, limit: int) -> ActionPage:
         return await list_page(self._database, self._decoder, selection, after=after, limit=limit)
 
-    async def count_selected(self, selection: Selection, *, limit: int) -> int:
-        return await count_selected(self._database, selection, limit=limit)
+    async def count_selected(
+        self, selection: Selection, *, after: str | None = None, limit: int
+    ) -> SelectedCount:
+        return await count_selected(self._database, selection, after=after, limit=limit)
 
     async def list_attempts(self, id: str, *, limit: int) -> Sequence[Attempt]:
         place = await self._place(id)

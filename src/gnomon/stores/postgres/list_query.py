@@ -7,30 +7,37 @@ finished action is left out while its id lives, or if a later generation of it h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from gnomon.contracts.store import ActionPage, Selection
-from gnomon.model.action import Action, State
+from gnomon.contracts.store import ActionPage, SelectedCount, Selection
+from gnomon.model.action import Action
 from gnomon.model.arguments import ArgumentFilter, Path
 from gnomon.queries import in_schema
 from gnomon.stores._pages import (
+    DUE_LANES_MAX,
+    DUE_MAX,
     LAST_CHAR,
     LOOKED_AT_MAX,
     RECURRING_POLICIES,
     filters_of,
     is_sought,
     nearest,
+    plain_text,
     read_cursor,
     wants_finished,
     wants_live,
     wants_paused,
+    wants_trouble,
     write_cursor,
 )
-from gnomon.stores.postgres.connection import Database
+from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.rows import Decoder
+
+FEW = 4  # of a shard at least, and so many times its even part
 
 _LIVE = """
 SELECT
@@ -50,7 +57,7 @@ LEFT JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.created
     AND i.guid = a.guid AND i.attempt_id IS NOT NULL
 WHERE a.id > $1::text {conditions}
 {order}
-LIMIT $2::int
+LIMIT least($2::int, $3::int)
 """
 _FINISHED = """
 SELECT
@@ -70,8 +77,9 @@ WHERE a.id > $1::text AND a.purge_at > statement_timestamp()
   )
   {conditions}
 {order}
-LIMIT $2::int
+LIMIT least($2::int, $3::int)
 """
+# $1 after, $2 rows in all, $3 rows of each shard
 _PER_SHARD = """
 SELECT found.*
 FROM /*schema*/shard_lock AS l
@@ -94,6 +102,15 @@ FROM /*schema*/shard_lock AS l
 CROSS JOIN LATERAL ({part}) AS found
 """
 _COUNTED = "SELECT count(*) FROM ({listed}) AS listed"
+_COUNTED_SHARDS = """
+SELECT count(*)
+FROM (
+    SELECT 1
+    FROM /*schema*/shard_lock AS l
+    CROSS JOIN LATERAL ({listed}) AS found
+    LIMIT $2::int
+) AS counted
+"""
 _ORDER = "ORDER BY a.id"
 _OF_SHARD = "AND a.shard_id = l.shard_id"
 _DUE = (
@@ -101,17 +118,21 @@ _DUE = (
     "AND coalesce(q.scheduled_at, i.reserved_until, a.scheduled_at) < ${place}::timestamptz"
 )
 _FUNCTION = "AND /*schema*/spec_json(a.spec) #>> '{{action,function}}' = ${place}::text"
+_ERROR = "AND strpos(/*schema*/spec_json(a.last_attempt) ->> 'error', ${place}::text) > 0"
+# Cheaper than reading JSON, and so looked at before.
+_HAS_IN_SPEC = "AND strpos(a.spec, ${place}::text) > 0"
+_HAS_IN_ATTEMPT = "AND strpos(a.last_attempt, ${place}::text) > 0"
 _POLICY = "AND /*schema*/spec_json(a.spec) #>> '{{policy,type}}' = ANY (${place}::text[])"
 _SEARCH = (
     "AND strpos(lower(concat_ws(chr(10), a.id, a.queue, "
     "/*schema*/spec_json(a.spec) #>> '{{action,function}}')), ${place}::text) > 0"
 )
-_ERROR = "AND strpos(/*schema*/spec_json(a.last_attempt) ->> 'error', ${place}::text) > 0"
 _ARGUMENT = "AND jsonb_path_exists(/*schema*/spec_json(a.spec), ${place}::text::jsonpath,"
-# Says in words what the partial index wants to hear.
+_HAS_WORD = "AND strpos(lower(a.id || a.queue || a.spec), ${place}::text) > 0"
+# Say in words what the partial indexes want to hear.
 _TROUBLE = "AND a.state <> 'done'"
 _PAUSED = "AND a.state = 'paused'"
-_RECURRING = "AND position('\"policy\":{' IN a.spec) > 0"
+_RECURRING = """AND position('"policy":{{' IN a.spec) > 0"""
 
 
 class Condition(NamedTuple):
@@ -121,20 +142,45 @@ class Condition(NamedTuple):
     value: object
 
 
+class Part(NamedTuple):
+    """One half of a listing: a template, what else is said in it, and its table."""
+
+    template: str
+    extra: str
+    table: str
+
+
 async def list_page(
     database: Database, decoder: Decoder, selection: Selection, *, after: str | None, limit: int
 ) -> ActionPage:
     """One page; one row more is read than shown, to know whether there is a next one."""
     begin = read_cursor(after)
-    end = await _end(database, selection, begin) if is_sought(selection) else None
     conditions = _conditions(selection)
-    if end is not None:
-        conditions.append(Condition("AND a.id <= ${place}::text", end))
-    values = [begin, limit + 1, *(condition.value for condition in conditions)]
+    parts = _parts(selection)
+    end = None
+    if is_sought(selection):
+        due = await _due_ids(database, selection)
+        if due is not None:
+            conditions.append(Condition("AND a.id = ANY (${place}::text[])", due))
+        else:
+            end = await _end(database, parts, selection.id_prefix, begin)
+    return await _page(database, decoder, parts, conditions, begin=begin, end=end, limit=limit)
+
+
+async def _page(
+    database: Database,
+    decoder: Decoder,
+    parts: Sequence[Part],
+    conditions: list[Condition],
+    *,
+    begin: str,
+    end: str | None,
+    limit: int,
+) -> ActionPage:
+    conditions = _until(conditions, end)
     actions: dict[str, Action] = {}
-    for template, extra in _parts(selection):
-        sql = _statement(database, template, conditions, extra)
-        for row in await database.fetch_text("list", sql, *values):
+    for part in parts:
+        for row in await _rows(database, part, conditions, begin, limit + 1):
             actions.setdefault(row["id"], decoder.action_of(row))
     shown = [actions[name] for name in sorted(actions)[:limit]]
     last = shown[-1].meta.id if len(actions) > limit else end
@@ -145,16 +191,33 @@ async def list_page(
     )
 
 
-async def _end(database: Database, selection: Selection, begin: str) -> str | None:
+async def _rows(
+    database: Database, part: Part, conditions: list[Condition], begin: str, limit: int
+) -> Sequence[Row]:
+    """The first rows. Ids are spread over the shards evenly, so that a few of each are enough; if
+    a shard has given all that it may, they are asked for more."""
+    shards = await database.shard_count() if database.many_shards else 1
+    sql = _statement(database, part, conditions)
+    values = [condition.value for condition in conditions]
+    few = min(limit, FEW + FEW * -(-limit // shards))
+    rows = await database.fetch_text("list", sql, begin, limit, few, *values)
+    if few < limit and max(Counter(row["shard_id"] for row in rows).values(), default=0) >= few:
+        rows = await database.fetch_text("list", sql, begin, limit, limit, *values)
+    return rows
+
+
+async def _end(
+    database: Database, parts: Sequence[Part], id_prefix: str | None, begin: str
+) -> str | None:
     """The id up to which rows are looked at; None if that is all of them."""
-    prefix = _conditions(Selection(id_prefix=selection.id_prefix))
+    prefix = _conditions(Selection(id_prefix=id_prefix))
     shards = await database.shard_count() if database.many_shards else 1
     values = [begin, max(1, LOOKED_AT_MAX // shards), *(condition.value for condition in prefix)]
     ends = []
-    for template, extra in _parts(selection):
-        table = "scheduled_action" if template is _LIVE else "finished_action"
+    for part in parts:
         of_shard = _OF_SHARD if database.many_shards else ""
-        sql = _END.format(table=table, conditions=f"{of_shard} {_text(prefix, extra)}")
+        said = _text(prefix, part.extra, first=3)
+        sql = _END.format(table=part.table, conditions=f"{of_shard} {said}")
         if database.many_shards:
             sql = _END_OF_SHARDS.format(part=sql)
         rows = await database.fetch_text("list", in_schema(sql, database.schema), *values)
@@ -162,43 +225,84 @@ async def _end(database: Database, selection: Selection, begin: str) -> str | No
     return nearest(*ends)
 
 
-async def count_selected(database: Database, selection: Selection, *, limit: int) -> int:
-    """How many there are on all pages, up to the limit."""
-    conditions = _conditions(selection)
-    values = ["", limit, *(condition.value for condition in conditions)]
+async def _due_ids(database: Database, selection: Selection) -> list[str] | None:
+    """All that is due before the moment that is asked for, if it is not too much: then nothing has
+    to be looked for in order of the id."""
+    if selection.due_before is None:
+        return None
+    shards = range(await database.shard_count())
+    ids: list[str] = []
+    for some, only in database.split(shards, lambda shard: shard):
+        rows = await database.fetch(
+            "list_due", some, DUE_LANES_MAX, selection.due_before, DUE_MAX + 1, *only
+        )
+        ids += [row["id"] for row in rows]
+        if len(ids) > DUE_MAX or (rows and rows[0]["lanes"] >= DUE_LANES_MAX):
+            return None
+        arrived = max(1, DUE_MAX // len(some))
+        rows = await database.fetch("list_due_arrived", some, arrived, *only)
+        if any(row["place"] >= arrived for row in rows):
+            return None
+        ids += [row["id"] for row in rows]
+    return ids
+
+
+async def count_selected(
+    database: Database, selection: Selection, *, after: str | None, limit: int
+) -> SelectedCount:
+    """How many there are among the next rows, up to the limit."""
+    begin = read_cursor(after)
+    parts = _parts(selection)
+    end = await _end(database, parts, selection.id_prefix, begin)
+    conditions = _until(_conditions(selection), end)
+    values = [begin, limit, limit, *(condition.value for condition in conditions)]
     count = 0
-    for template, extra in _parts(selection):  # in any order: nothing is sorted
-        listed = template.format(order="", conditions=_text(conditions, extra))
-        sql = in_schema(_COUNTED.format(listed=listed), database.schema)
+    for part in parts:
+        of_shard = _OF_SHARD if database.many_shards else ""
+        said = f"{of_shard} {_text(conditions, part.extra)}"
+        listed = part.template.format(order=_ORDER if of_shard else "", conditions=said)
+        counted = _COUNTED_SHARDS if of_shard else _COUNTED
+        sql = in_schema(counted.format(listed=listed), database.schema)
         (row,) = await database.fetch_text("count_selected", sql, *values)
         count += row["count"]
-    return min(count, limit)
+    following = None if end is None or count >= limit else write_cursor(end)
+    return SelectedCount(count=min(count, limit), next=following)
 
 
-def _parts(selection: Selection) -> Iterator[tuple[str, str]]:
-    """Templates, and what else is said in each; live ones first: what ends meanwhile is shown as it
-    was."""
+def _parts(selection: Selection) -> list[Part]:
+    """Live ones first: what ends meanwhile is shown as it was."""
+    parts = []
     if wants_live(selection):
         paused = _PAUSED if wants_paused(selection) else ""
-        yield _LIVE, f"{paused} {_RECURRING}" if selection.recurring else paused
+        recurring = _RECURRING if selection.recurring else ""
+        parts.append(Part(_LIVE, f"{paused} {recurring}", "scheduled_action"))
     if wants_finished(selection):
-        yield _FINISHED, "" if State.DONE in (selection.states or State) else _TROUBLE
+        extra = _TROUBLE if wants_trouble(selection) else ""
+        parts.append(Part(_FINISHED, extra, "finished_action"))
+    return parts
 
 
-def _statement(database: Database, template: str, conditions: list[Condition], extra: str) -> str:
+def _statement(database: Database, part: Part, conditions: list[Condition]) -> str:
     of_shard = _OF_SHARD if database.many_shards else ""
-    sql = template.format(order=_ORDER, conditions=f"{of_shard} {_text(conditions, extra)}")
+    said = f"{of_shard} {_text(conditions, part.extra)}"
+    sql = part.template.format(order=_ORDER, conditions=said)
     if database.many_shards:
         sql = _PER_SHARD.format(part=sql)
     return in_schema(sql, database.schema)
 
 
-def _text(conditions: list[Condition], extra: str) -> str:
+def _text(conditions: list[Condition], extra: str, first: int = 4) -> str:
     fragments = [
         condition.fragment.format(place=number)
-        for number, condition in enumerate(conditions, start=3)
+        for number, condition in enumerate(conditions, start=first)
     ]
-    return " ".join((*fragments, extra))
+    return " ".join((*fragments, extra.format()))
+
+
+def _until(conditions: list[Condition], end: str | None) -> list[Condition]:
+    if end is None:
+        return conditions
+    return [*conditions, Condition("AND a.id <= ${place}::text", end)]
 
 
 def _conditions(selection: Selection) -> list[Condition]:
@@ -214,17 +318,21 @@ def _conditions(selection: Selection) -> list[Condition]:
     if selection.due_before is not None:
         conditions.append(Condition(_DUE, selection.due_before))
     if selection.function is not None:
+        conditions += _has(_HAS_IN_SPEC, selection.function)
         conditions.append(Condition(_FUNCTION, selection.function))
     if selection.error_contains:
+        conditions += _has(_HAS_IN_ATTEMPT, selection.error_contains)
         conditions.append(Condition(_ERROR, selection.error_contains))
     if selection.search:
-        conditions.append(Condition(_SEARCH, selection.search.lower()))
+        word = selection.search.lower()
+        conditions += [*_has(_HAS_WORD, word), Condition(_SEARCH, word)]
     if selection.recurring:
         conditions.append(Condition(_POLICY, list(RECURRING_POLICIES)))
     if selection.paused_for is not None:
         conditions.append(Condition("AND a.reason = ${place}::text", selection.paused_for))
     for name, value in selection.labels.items():
         path = ["labels", name]
+        conditions += _has(_HAS_IN_SPEC, value)
         conditions.append(Condition("AND /*schema*/spec_json(a.spec) #>> ${place}::text[]", path))
         conditions.append(Condition("= ${place}::text", value))
     for match in filters_of(selection):
@@ -249,3 +357,8 @@ def _argument(match: ArgumentFilter) -> list[Condition]:
 
 def _steps(path: Path) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f'."{part}"' for part in path)
+
+
+def _has(fragment: str, text: str) -> list[Condition]:
+    plain = plain_text(text)
+    return [] if plain is None else [Condition(fragment, plain)]

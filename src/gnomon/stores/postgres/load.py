@@ -7,8 +7,8 @@ from datetime import datetime
 
 from gnomon.contracts.store import DueLoad, RecurringAction
 from gnomon.stores._figures import arrivals_looked_at
-from gnomon.stores._load import LoadTally, recurring_actions
-from gnomon.stores.postgres.connection import Database, read_now
+from gnomon.stores._load import LOAD_ARRIVALS, LOOK_ROWS, LoadTally, Look, recurring_actions
+from gnomon.stores.postgres.connection import Database, PoolSession, Row, read_now
 
 
 class PostgresLoad:
@@ -17,25 +17,16 @@ class PostgresLoad:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def load(self, times: Sequence[datetime], *, lanes: int, limit: int) -> DueLoad:
-        tally = LoadTally(times, limit=limit)
+    async def load(self, times: Sequence[datetime], *, lanes: int) -> DueLoad:
+        tally = LoadTally(times)
         shards = range(await self._database.shard_count())
-        looked_at = arrivals_looked_at(limit, len(shards))
-        seen = 0
+        arrivals = arrivals_looked_at(LOAD_ARRIVALS, len(shards))
         async with self._database.transaction("load") as session:
             for some, only in self._database.split(shards, lambda shard: shard):
-                rows = await session.fetch(
-                    "load_due", some, lanes, times[:-1], times[1:], limit, *only
-                )
-                seen += rows[0]["lanes"]
-                for row in rows:
-                    if row["count"]:
-                        place = row["place"] - 1
-                        tally.add(place, row["count"], row["herd_at"], row["herd_count"])
-                for row in await session.fetch("load_arrived", some, looked_at, *only):
-                    tally.partial |= row["most"] >= looked_at
+                await _add_lanes(session, tally, some, only, lanes)
+                for row in await session.fetch("load_arrived", some, arrivals, *only):
+                    tally.is_estimated |= row["most"] >= arrivals
                     tally.add_second(row["at"], row["count"])
-            tally.partial |= seen >= lanes
             return tally.total(await read_now(session))
 
     async def herd(
@@ -55,3 +46,38 @@ class PostgresLoad:
     async def list_recurring(self, *, limit: int) -> Sequence[RecurringAction]:
         rows = await self._database.fetch("list_recurring", limit)
         return recurring_actions(rows, [row["occurrence_at"] for row in rows])
+
+
+async def _add_lanes(
+    session: PoolSession,
+    tally: LoadTally,
+    shards: Sequence[int],
+    only: tuple[int, ...],
+    lanes: int,
+) -> None:
+    """All of what lanes hold that hold little; of the others a part is looked at."""
+    times = tally.times
+    found = await session.fetch("load_lanes", shards, lanes, times[0], times[-1], LOOK_ROWS, *only)
+    tally.is_estimated |= bool(found) and found[0]["looked_at"] >= lanes
+    full = []
+    for row in found:
+        if len(row["times"]) < LOOK_ROWS:
+            for at in row["times"]:
+                tally.add_second(at.replace(microsecond=0), 1)
+        else:
+            full.append(row)
+    sample, scale = tally.sample(sorted(full, key=_by_queue))
+    if not sample:
+        return
+    columns = [[row[name] for row in sample] for name in ("shard_id", "queue", "priority", "need")]
+    looks = await session.fetch("load_due", *columns, times[:-1], times[1:], LOOK_ROWS, *only)
+    for look in looks:
+        seen = Look(
+            seen=look["seen"], last_at=look["last_at"], herd_at=look["herd_at"], herd=look["herd"]
+        )
+        tally.add_look(look["place"] - 1, seen, scale)
+
+
+def _by_queue(row: Row) -> tuple[object, ...]:
+    """So that a sample has a part of every queue."""
+    return row["queue"], row["priority"], row["need"], row["shard_id"]

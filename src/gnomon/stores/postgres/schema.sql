@@ -1368,7 +1368,7 @@ CREATE INDEX finished_action_default_queue_purge_at_idx ON gnomon.finished_actio
 CREATE INDEX finished_action_trouble_idx ON ONLY gnomon.finished_action USING btree (shard_id, id) WHERE (state <> 'done'::text);
 CREATE INDEX finished_action_default_shard_id_id_idx ON gnomon.finished_action_default USING btree (shard_id, id) WHERE (state <> 'done'::text);
 CREATE INDEX history_span_idx ON gnomon.history USING btree (span, at);
-CREATE INDEX processing_queue_lane_idx ON gnomon.processing_queue USING btree (shard_id, queue, priority, need, scheduled_at);
+CREATE INDEX processing_queue_lane_idx ON gnomon.processing_queue USING btree (shard_id, queue, priority, need, scheduled_at) INCLUDE (running);
 CREATE INDEX processing_queue_need_idx ON gnomon.processing_queue USING btree (need, shard_id, queue, priority, scheduled_at) WHERE (need <> ''::text);
 CREATE INDEX processing_queue_running_idx ON gnomon.processing_queue USING btree (shard_id, scheduled_at) WHERE running;
 CREATE INDEX scheduled_action_creator_idx ON gnomon.scheduled_action USING btree (creator) WHERE (creator IS NOT NULL);

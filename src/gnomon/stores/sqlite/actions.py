@@ -13,6 +13,7 @@ from gnomon.contracts.store import (
     ActionPage,
     ChangeResult,
     DecideResume,
+    SelectedCount,
     Selection,
 )
 from gnomon.model.action import Action, Attempt, State
@@ -225,8 +226,11 @@ class SqliteActions(SqliteVerbs):
         return list_page(connection, selection, after=after, limit=limit, now_us=self._now_us())
 
     @browse
-    def count_selected(self, connection: Connection, selection: Selection, *, limit: int) -> int:
-        return count_selected(connection, selection, limit=limit, now_us=self._now_us())
+    def count_selected(
+        self, connection: Connection, selection: Selection, *, after: str | None = None, limit: int
+    ) -> SelectedCount:
+        now_us = self._now_us()
+        return count_selected(connection, selection, after=after, limit=limit, now_us=now_us)
 
     @read
     def list_attempts(self, connection: Connection, id: str, *, limit: int) -> Sequence[Attempt]:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from gnomon.contracts.store import DueLoad, Lane, RecurringAction
 from gnomon.stores._figures import arrivals_looked_at
-from gnomon.stores._load import LoadTally, recurring_actions
+from gnomon.stores._load import LOAD_ARRIVALS, LOOK_ROWS, LoadTally, Look, recurring_actions
 from gnomon.stores.sqlite.begin import lane_row
 from gnomon.stores.sqlite.queries import fetch
 from gnomon.stores.sqlite.rows import micros, moment
@@ -19,19 +19,16 @@ class SqliteLoad(SqliteVerbs):
     """The part of the `ReportStore` that looks ahead."""
 
     @read
-    def load(
-        self, connection: Connection, times: Sequence[datetime], *, lanes: int, limit: int
-    ) -> DueLoad:
-        tally = LoadTally(times, limit=limit)
+    def load(self, connection: Connection, times: Sequence[datetime], *, lanes: int) -> DueLoad:
+        tally = LoadTally(times)
         shards = _shards(connection)
         some = _lanes(connection, shards, lanes)
-        tally.partial = len(some) >= lanes
-        for lane in some:
-            _add_lane(connection, tally, lane, times)
-        looked_at = arrivals_looked_at(limit, len(shards))
+        tally.is_estimated = len(some) >= lanes
+        _add_lanes(connection, tally, some)
+        looked_at = arrivals_looked_at(LOAD_ARRIVALS, len(shards))
         for shard in shards:
             rows = fetch(connection, "load_arrived", {"shard": shard, "limit": looked_at})
-            tally.partial |= sum(row["count"] for row in rows) >= looked_at
+            tally.is_estimated |= sum(row["count"] for row in rows) >= looked_at
             for row in rows:
                 tally.add_second(moment(row["at"]), row["count"])
         return tally.total(self._clock.now())
@@ -69,14 +66,31 @@ def _lanes(connection: Connection, shards: range, most: int) -> list[Lane]:
     return lanes[:most]
 
 
-def _add_lane(
-    connection: Connection, tally: LoadTally, lane: Lane, times: Sequence[datetime]
-) -> None:
-    bounds = [micros(at) for at in times]
-    for place in range(len(times) - 1):
-        room = tally.room(place)
-        if not room:
-            continue
-        within = {"since": bounds[place], "until": bounds[place + 1], "limit": room}
-        for row in fetch(connection, "load_due", lane_row(lane) | within):
-            tally.add(place, row["count"], moment(row["at"]), row["count"])
+def _add_lanes(connection: Connection, tally: LoadTally, lanes: Sequence[Lane]) -> None:
+    """All of what lanes hold that hold little; of the others a part is looked at."""
+    bounds = [micros(at) for at in tally.times]
+    full: list[Lane] = []
+    for lane in lanes:
+        within = lane_row(lane) | {"since": bounds[0], "until": bounds[-1], "limit": LOOK_ROWS}
+        rows = fetch(connection, "load_lanes", within)
+        if sum(row["count"] for row in rows) < LOOK_ROWS:
+            for row in rows:
+                tally.add_second(moment(row["at"]), row["count"])
+        else:
+            full.append(lane)
+    sample, scale = tally.sample(sorted(full, key=_by_queue))
+    for lane in sample:
+        within = lane_row(lane) | {"limit": LOOK_ROWS}
+        for place in range(len(bounds) - 1):
+            within |= {"since": bounds[place], "until": bounds[place + 1]}
+            for row in fetch(connection, "load_due", within):
+                seen = Look(
+                    seen=row["seen"], last_at=moment(row["last_at"]),
+                    herd_at=moment(row["herd_at"]), herd=row["herd"],
+                )  # fmt: skip
+                tally.add_look(place, seen, scale)
+
+
+def _by_queue(lane: Lane) -> tuple[object, ...]:
+    """So that a sample has a part of every queue."""
+    return lane.queue, lane.priority, lane.need, lane.shard

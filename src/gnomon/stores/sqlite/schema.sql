@@ -475,10 +475,12 @@ CREATE INDEX finished_action_dead_idx ON finished_action (queue, purge_at) WHERE
 
 CREATE INDEX finished_action_purge_idx ON finished_action (purge_at, state);
 
+CREATE INDEX finished_action_trouble_idx ON finished_action (id) WHERE state <> 'done';
+
 CREATE INDEX history_span_idx ON history (span, at);
 
 CREATE INDEX processing_queue_lane_idx
-ON processing_queue (shard_id, queue, priority, need, scheduled_at);
+ON processing_queue (shard_id, queue, priority, need, scheduled_at, running);
 
 CREATE INDEX processing_queue_need_idx
 ON processing_queue (need, shard_id, queue, priority, scheduled_at) WHERE need <> '';

@@ -96,7 +96,8 @@ export function Actions({ server, query: place }) {
       ${server.can("write") && html`<a class="button main" href="#/new">New action</a>`}
     </div>
     ${filter.problems.map((problem) => html`<${Failure} error=${{ message: problem }} />`)}
-    <${Loaded} from=${page}>${({ actions, next, looked_at: looked }) => html`
+    ${page.isOld && page.data !== undefined && html`<p class="dim" role="status" aria-busy="true">Looking …</p>`}
+    <${Loaded} from=${page}>${({ actions, next, looked_at: looked }) => page.isOld ? "" : html`
       ${looked && html`<${LookOn} key=${next} text=${text} ask=${ask} found=${actions.length} next=${next} looked=${before + looked} />`}
       ${actions.length ? html`<${ActionTable} actions=${actions} label="Actions" />
         <${Pager} count=${actions.length} what=${actions.length === 1 ? "action" : "actions"} first=${after && link(["actions"], { q: text })}

@@ -13,12 +13,31 @@ const VERBS = {
   delete: { label: "Cancel", states: ["active", "paused"], words: "begins no attempt any more", danger: true },
 };
 const COUNT_MAX = 10000;
+const COUNT_STEPS = 50; // each looks at some thousand actions; the last page may be far away
 const STEP = 200;
 
 /** What the verb can act on at all, of what the filter asks for. */
 const selection = (query, verb) => ({ ...query, state: query.state.length ? query.state : VERBS[verb].states });
 
 const ALL = "action matches", MANY = "actions match";
+
+/** Counts step by step and tells how far it got: {count, more, over}. */
+async function countAll(query, tell, isStopped) {
+  let count = 0, after;
+  for (let step = 1; ; step++) {
+    const found = await get("v1/actions:count", { ...query, after, limit: COUNT_MAX - count });
+    count += found.count;
+    after = found.next;
+    const over = !after || count >= COUNT_MAX || step >= COUNT_STEPS || isStopped();
+    tell({ count, more: Boolean(after) || count >= COUNT_MAX, over });
+    if (over) return;
+  }
+}
+
+function countWords({ count, more, over }) {
+  if (!over) return html`Counting … <strong>${number(count)}</strong> so far`;
+  return html`<strong>${number(count)}${more ? " or more" : ""}</strong> ${count === 1 && !more ? ALL : MANY} now.`;
+}
 
 /** `what` says in words which ones are meant, `terms` what a pause begins with. */
 export function BulkDialog({ verb, query, what, title, terms: given, onClose }) {
@@ -28,7 +47,7 @@ export function BulkDialog({ verb, query, what, title, terms: given, onClose }) 
   const [terms, setTerms] = useState({ ...NO_TERMS, ...given });
   const stopped = useRef(false);
   const selected = selection(query, verb), { label, words, danger, terms: asks } = VERBS[verb];
-  useEffect(() => { get("v1/actions:count", { ...selected, limit: COUNT_MAX }).then((found) => setCount(found.count), setError); }, []);
+  useEffect(() => { countAll(selected, setCount, () => stopped.current).catch(setError); }, []);
   const start = async () => {
     const sum = { changed: 0, passed_over: 0, refused: 0, problem: null };
     // Read once: all of them end at the same time, however long it takes to pause them.
@@ -50,12 +69,12 @@ export function BulkDialog({ verb, query, what, title, terms: given, onClose }) 
   const close = () => { stopped.current = true; onClose(); };
   return html`<${Dialog} title=${title || `${label} all that match?`} onClose=${close}>
     <div class="stack"><p>Each action that ${what} and is ${selected.state.join(" or ")} ${words}.</p>
-    <p>${count === null ? "Counting …" : html`<strong>${count >= COUNT_MAX ? `${number(COUNT_MAX)} or more` : number(count)}</strong> ${count === 1 ? ALL : MANY} now.`}</p>
+    <p role="status">${count === null ? "Counting …" : countWords(count)}</p>
     ${asks && !done && html`<${PauseFields} terms=${terms} onChange=${setTerms} />`}
     ${done && html`<p role="status">${number(done.changed)} changed${done.passed_over ? `, ${number(done.passed_over)} passed over` : ""}${done.refused ? `, ${number(done.refused)} refused (${done.problem})` : ""}${done.stopped ? "; stopped" : done.over ? "; all done" : " …"}</p>
-      ${!done.over && count > 0 && html`<progress max=${count} value=${Math.min(count, done.changed + done.passed_over + done.refused)}></progress>`}`}
+      ${!done.over && count?.count > 0 && html`<progress max=${count.count} value=${Math.min(count.count, done.changed + done.passed_over + done.refused)}></progress>`}`}
     <${Failure} error=${error} />
-    <div class="row">${!done && html`<button type="button" class=${danger ? "danger" : "main"} disabled=${!count || (asks && isUnsaid(terms))} onClick=${start}>${label} ${count ? number(count) : ""}</button>`}
+    <div class="row">${!done && html`<button type="button" class=${danger ? "danger" : "main"} disabled=${!count?.over || !(count.count || count.more) || (asks && isUnsaid(terms))} onClick=${start}>${label} ${count?.over ? number(count.count) + (count.more ? "+" : "") : ""}</button>`}
       <button type="button" onClick=${stop}>${done?.over ? "Close" : done ? "Stop" : "Leave it"}</button></div></div><//>`;
 }
 

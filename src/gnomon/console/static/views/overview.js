@@ -3,7 +3,7 @@
 import { get, serverNow } from "../api.js";
 import { link } from "../routing.js";
 import { Empty, Figure, html, Loaded, Table, Time, useLoad } from "../ui.js";
-import { number, secondsOf, spell } from "../words.js";
+import { atLeast, number, secondsOf, spell } from "../words.js";
 import { ActionTable } from "./actions.js";
 import { Quantiles, Throughput, useHistory } from "./lateness.js";
 
@@ -11,7 +11,6 @@ const EVERY_MS = 3000;
 const FAILURES_MS = 10000;
 const SHOWN = 8;
 
-const atLeast = (count, limit) => (count >= limit ? `${number(limit)}+` : number(count));
 const sum = (rows, name) => rows.reduce((total, row) => total + row[name], 0);
 
 const queueColumns = (limit) => [
@@ -30,7 +29,7 @@ function Figures() {
     const oldest = Math.max(0, ...now.queues.map((row) => secondsOf(row.overdue_for)));
     return html`
       <div class="figures">
-        <${Figure} name="Oldest overdue" value=${overdue ? spell(oldest) : "nothing is late"} tone=${overdue && oldest > 5 ? "warn" : ""} href=${link(["actions"], { q: "state:active due<0m" })} />
+        <${Figure} name="Oldest overdue" value=${overdue ? spell(oldest) : "none"} tone=${overdue && oldest > 5 ? "warn" : ""} href=${link(["actions"], { q: "state:active due<0m" })} />
         <${Figure} name="Overdue" value=${atLeast(overdue, now.limit)} tone=${overdue ? "warn" : ""} />
         <${Figure} name="Running" value=${atLeast(sum(now.queues, "running"), now.limit)} />
         <${Figure} name="Waiting for their time" value=${atLeast(sum(now.queues, "waiting"), now.limit)} />

@@ -3,7 +3,7 @@
 import { call, get } from "../api.js";
 import { link } from "../routing.js";
 import { Dialog, Empty, Failure, html, Loaded, Table, useLoad, useState } from "../ui.js";
-import { number, secondsOf, spell } from "../words.js";
+import { atLeast, number, secondsOf, spell } from "../words.js";
 
 const EVERY_MS = 5000;
 const route = (limit) => `v1/limits/${limit.kind}/${encodeURIComponent(limit.name)}`;
@@ -12,14 +12,15 @@ const route = (limit) => `v1/limits/${limit.kind}/${encodeURIComponent(limit.nam
 function rowsOf(figures, limits) {
   const rows = new Map();
   const row = (kind, name) => rows.get(`${kind} ${name}`) || rows.set(`${kind} ${name}`, { kind, name }).get(`${kind} ${name}`);
-  for (const one of figures.queues) row("queue", one.queue).figures = one;
+  for (const one of figures.queues) Object.assign(row("queue", one.queue), { figures: one, most: figures.limit });
   for (const one of limits) row(one.kind, one.name).limit = one;
   return [...rows.values()].sort((one, other) => one.kind.localeCompare(other.kind) || one.name.localeCompare(other.name));
 }
 
 const count = (name, tone) => (row) => {
   const value = row.figures?.[name];
-  return value && tone ? html`<span class=${tone}>${number(value)}</span>` : number(value);
+  const told = value === undefined ? "" : atLeast(value, row.most);
+  return value && tone ? html`<span class=${tone}>${told}</span>` : told;
 };
 const inFlight = ({ limit }) => limit && limit.parallel !== null
   && html`<span class="meter" aria-hidden="true"><span style=${{ width: `${limit.parallel ? Math.min(100, (100 * limit.granted) / limit.parallel) : 0}%` }}></span></span> ${number(limit.granted)} of ${number(limit.parallel)}`;

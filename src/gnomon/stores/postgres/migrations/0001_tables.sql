@@ -165,7 +165,7 @@ CREATE INDEX processing_queue_need_idx
     ON /*schema*/processing_queue (need, shard_id, queue, priority, scheduled_at) WHERE need <> '';
 
 CREATE INDEX processing_queue_lane_idx
-    ON /*schema*/processing_queue (shard_id, queue, priority, need, scheduled_at);
+    ON /*schema*/processing_queue (shard_id, queue, priority, need, scheduled_at) INCLUDE (running);
 
 -- For the sweeper: attempts whose reservation passed, without walking over a backlog.
 CREATE INDEX processing_queue_running_idx

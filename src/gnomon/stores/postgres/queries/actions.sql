@@ -279,6 +279,76 @@ WHERE f.shard_id = $1::int AND f.id = $2::text AND f.purge_at > statement_timest
 ORDER BY f.finished_at DESC
 LIMIT $3::int;
 
+-- name: list_due shard-local
+-- What the processing queue holds that is due before a moment, of so many lanes. The first row says
+-- how many lanes there are, up to that.
+-- $1 shards, $2 lanes looked at, $3 before, $4 limit
+WITH RECURSIVE lane AS (
+    SELECT h.shard_id, f.queue, f.priority, f.need
+    FROM unnest($1::int[]) AS h (shard_id)
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority, q.need
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $5*/
+        ORDER BY q.queue, q.priority, q.need, q.scheduled_at
+        LIMIT 1
+    ) AS f
+    UNION ALL
+    SELECT p.shard_id, n.queue, n.priority, n.need
+    FROM lane AS p
+    CROSS JOIN LATERAL (
+        SELECT q.queue, q.priority, q.need
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = p.shard_id AND (q.queue, q.priority, q.need) > (p.queue, p.priority, p.need)
+          /*one-shard: AND q.shard_id = $5*/
+        ORDER BY q.queue, q.priority, q.need, q.scheduled_at
+        LIMIT 1
+    ) AS n
+),
+few AS (
+    SELECT l.shard_id, l.queue, l.priority, l.need FROM lane AS l LIMIT $2::int
+)
+SELECT a.id, (SELECT count(*)::int FROM few) AS lanes
+FROM few AS l
+CROSS JOIN LATERAL (
+    SELECT q.guid
+    FROM /*schema*/processing_queue AS q
+    WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
+      AND q.need = l.need AND q.scheduled_at < $3::timestamptz
+      /*one-shard: AND q.shard_id = $5*/
+    ORDER BY q.scheduled_at
+    LIMIT $4::int
+) AS d
+CROSS JOIN LATERAL (
+    SELECT s.id
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = d.guid /*one-shard: AND s.shard_id = $5*/
+    LIMIT 1
+) AS a
+LIMIT $4::int;
+
+-- name: list_due_arrived shard-local
+-- What stands in the incoming queue, due or not: the oldest rows of each shard, numbered.
+-- $1 shards, $2 rows of each shard
+SELECT a.id, f.place::int AS place
+FROM unnest($1::int[]) AS h (shard_id)
+CROSS JOIN LATERAL (
+    SELECT o.guid, row_number() OVER () AS place
+    FROM (
+        SELECT q.guid
+        FROM /*schema*/incoming_queue AS q
+        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $3*/
+        ORDER BY q.created_at, q.guid
+        LIMIT $2::int
+    ) AS o
+) AS f
+CROSS JOIN LATERAL (
+    SELECT s.id
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = f.guid /*one-shard: AND s.shard_id = $3*/
+    LIMIT 1
+) AS a;
+
 -- name: count_live global
 SELECT a.state, count(*) FROM /*schema*/scheduled_action AS a GROUP BY a.state;
 

@@ -71,10 +71,10 @@ WHERE a.occurrence_failures > 0 AND a.shard_id >= 0
 ORDER BY a.shard_id, a.id
 LIMIT $1::int;
 
--- name: load_due shard-local
--- What is due in each bucket, and its fullest second. Lanes are found as in `figures_lanes`; in each
--- bucket they are counted one after the other until the limit is reached.
--- $1 shards, $2 lanes looked at, $3 beginnings, $4 ends, $5 count up to
+-- name: load_lanes shard-local
+-- The lanes that have something due within a time, and their first rows in it. Lanes are found as in
+-- `figures_lanes`. `looked_at` is how many there are, up to the limit.
+-- $1 shards, $2 lanes looked at, $3 since, $4 until, $5 rows of a lane
 WITH RECURSIVE lane AS (
     SELECT h.shard_id, f.queue, f.priority, f.need
     FROM unnest($1::int[]) AS h (shard_id)
@@ -100,32 +100,51 @@ WITH RECURSIVE lane AS (
 few AS (
     SELECT l.shard_id, l.queue, l.priority, l.need FROM lane AS l LIMIT $2::int
 )
-SELECT b.place::int AS place, s.count, s.herd_at, s.herd_count, (SELECT count(*)::int FROM few) AS lanes
-FROM unnest($3::timestamptz[], $4::timestamptz[]) WITH ORDINALITY AS b (since, until, place)
-LEFT JOIN LATERAL (
-    SELECT g.at AS herd_at, g.count AS herd_count, (sum(g.count) OVER ())::int AS count
+SELECT l.shard_id, l.queue, l.priority, l.need, r.times, (SELECT count(*)::int FROM few) AS looked_at
+FROM few AS l
+CROSS JOIN LATERAL (
+    SELECT array_agg(d.scheduled_at) AS times
     FROM (
-        SELECT date_trunc('second', r.scheduled_at) AS at, count(*)::int AS count
+        SELECT q.scheduled_at
+        FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
+          AND q.need = l.need AND NOT q.running
+          AND q.scheduled_at >= $3::timestamptz AND q.scheduled_at < $4::timestamptz
+          /*one-shard: AND q.shard_id = $6*/
+        ORDER BY q.scheduled_at
+        LIMIT $5::int
+    ) AS d
+) AS r
+WHERE r.times IS NOT NULL;
+
+-- name: load_due shard-local
+-- The first rows of lanes in each bucket: how many, up to when, and their fullest second.
+-- $1 shards, $2 queues, $3 priorities, $4 needs, $5 beginnings, $6 ends, $7 rows of each
+SELECT b.place::int AS place, s.seen, s.last_at, s.herd_at, s.herd
+FROM unnest($5::timestamptz[], $6::timestamptz[]) WITH ORDINALITY AS b (since, until, place)
+CROSS JOIN unnest($1::int[], $2::text[], $3::smallint[], $4::text[])
+    AS l (shard_id, queue, priority, need)
+CROSS JOIN LATERAL (
+    SELECT g.at AS herd_at, g.count AS herd, (sum(g.count) OVER ())::int AS seen,
+           max(g.last_at) OVER () AS last_at
+    FROM (
+        SELECT date_trunc('second', r.scheduled_at) AS at, count(*)::int AS count,
+               max(r.scheduled_at) AS last_at
         FROM (
-            SELECT d.scheduled_at
-            FROM few AS l
-            CROSS JOIN LATERAL (
-                SELECT q.scheduled_at
-                FROM /*schema*/processing_queue AS q
-                WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
-                  AND q.need = l.need AND NOT q.running
-                  AND q.scheduled_at >= b.since AND q.scheduled_at < b.until
-                  /*one-shard: AND q.shard_id = $6*/
-                ORDER BY q.scheduled_at
-                LIMIT $5::int
-            ) AS d
-            LIMIT $5::int
+            SELECT q.scheduled_at
+            FROM /*schema*/processing_queue AS q
+            WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
+              AND q.need = l.need AND NOT q.running
+              AND q.scheduled_at >= b.since AND q.scheduled_at < b.until
+              /*one-shard: AND q.shard_id = $8*/
+            ORDER BY q.scheduled_at
+            LIMIT $7::int
         ) AS r
         GROUP BY date_trunc('second', r.scheduled_at)
     ) AS g
     ORDER BY g.count DESC, g.at
     LIMIT 1
-) AS s ON true;
+) AS s;
 
 -- name: load_arrived shard-local
 -- What stands in the incoming queue, by the second in which it is due: the oldest rows of each shard.

@@ -120,7 +120,7 @@ CREATE TABLE processing_queue (
 ) WITHOUT ROWID, STRICT;
 
 CREATE INDEX processing_queue_lane_idx
-ON processing_queue (shard_id, queue, priority, need, scheduled_at);
+ON processing_queue (shard_id, queue, priority, need, scheduled_at, running);
 
 -- What was handed back, for those who serve it. Most often there is none.
 CREATE INDEX processing_queue_need_idx
@@ -185,6 +185,9 @@ CREATE TABLE finished_action (
 ) STRICT;
 
 CREATE INDEX finished_action_purge_idx ON finished_action (purge_at, state);
+
+-- What ended otherwise than well, for lists.
+CREATE INDEX finished_action_trouble_idx ON finished_action (id) WHERE state <> 'done';
 
 -- For the figures: few are dead, and they are counted by queue.
 CREATE INDEX finished_action_dead_idx ON finished_action (queue, purge_at) WHERE state = 'dead';

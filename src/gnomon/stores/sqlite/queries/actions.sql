@@ -183,3 +183,23 @@ LIMIT :limit;
 SELECT state, count(*) AS count FROM scheduled_action GROUP BY state
 UNION ALL
 SELECT state, count(*) FROM finished_action WHERE purge_at > :now GROUP BY state;
+
+-- name: list_due
+-- What a lane holds that is due before a moment.
+SELECT a.id
+FROM (
+    SELECT guid FROM processing_queue INDEXED BY processing_queue_lane_idx
+    WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND need = :need
+        AND scheduled_at < :before
+    ORDER BY scheduled_at
+    LIMIT :limit
+) AS d
+JOIN scheduled_action AS a ON a.guid = d.guid;
+
+-- name: list_due_arrived
+-- What stands in the incoming queue of a shard, due or not.
+SELECT a.id
+FROM (
+    SELECT guid FROM incoming_queue WHERE shard_id = :shard ORDER BY created_at, guid LIMIT :limit
+) AS d
+JOIN scheduled_action AS a ON a.guid = d.guid;

@@ -54,8 +54,8 @@ WHERE occurrence_failures > 0
 ORDER BY id
 LIMIT :limit;
 
--- name: load_due
--- What is due in one lane within a time, by second.
+-- name: load_lanes
+-- The first rows of a lane within a time, by second.
 SELECT second * 1000000 AS at, count(*) AS count
 FROM (
     SELECT scheduled_at / 1000000 AS second FROM processing_queue INDEXED BY processing_queue_lane_idx
@@ -65,6 +65,23 @@ FROM (
     LIMIT :limit
 )
 GROUP BY second;
+
+-- name: load_due
+-- How many these are, up to when, and their fullest second.
+SELECT sum(count) OVER () AS seen, max(last_at) OVER () AS last_at, at AS herd_at, count AS herd
+FROM (
+    SELECT scheduled_at / 1000000 * 1000000 AS at, count(*) AS count, max(scheduled_at) AS last_at
+    FROM (
+        SELECT scheduled_at FROM processing_queue INDEXED BY processing_queue_lane_idx
+        WHERE shard_id = :shard AND queue = :queue AND priority = :priority AND need = :need
+            AND scheduled_at >= :since AND scheduled_at < :until AND running = 0
+        ORDER BY scheduled_at
+        LIMIT :limit
+    )
+    GROUP BY 1
+)
+ORDER BY count DESC, herd_at
+LIMIT 1;
 
 -- name: load_arrived
 -- What stands in the incoming queue, by the second in which it is due: the oldest rows of a shard.

@@ -11,10 +11,12 @@ ORDER BY id
 LIMIT :limit;
 
 -- name: task_detail
+-- The view is asked for this one only: joined, it would be made of the whole table.
 SELECT task.id, parent, "group", remote, state, plan, start, stop, pid, active, live, "repeat", cron,
     timeout, count, "max", retry, retried, "delete", drift, data, input, output, error,
-    waiting.why, waiting.until
-FROM /*table*/task AS task LEFT JOIN /*table*/task_waiting AS waiting ON waiting.id = task.id
+    (SELECT waiting.why FROM /*table*/task_waiting AS waiting WHERE waiting.id = :id) AS why,
+    (SELECT waiting.until FROM /*table*/task_waiting AS waiting WHERE waiting.id = :id) AS until
+FROM /*table*/task AS task
 WHERE task.id = :id;
 
 -- name: insert_task
