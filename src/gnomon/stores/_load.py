@@ -14,6 +14,7 @@ from gnomon.model.spec import Once, Unreadable
 LOOK_ROWS = 20  # read at each look into a lane
 LOOKS_MAX = 600  # into buckets of lanes that hold more than that
 LOAD_ARRIVALS = 10_000  # looked at in all
+HERD_SEEN_MIN = 10  # in one second, before they stand for more
 MOST_TIMES = 1_000  # a look is never taken for more than so many times what it saw
 
 T = TypeVar("T")
@@ -28,6 +29,18 @@ class Look(NamedTuple):
     herd: int
 
 
+class Second(NamedTuple):
+    """What was seen of a second, and for how many that stands."""
+
+    seen: int
+    all: float
+
+    @property
+    def herd(self) -> float:
+        """A few that were seen together by chance stand for no herd."""
+        return self.all if self.seen >= HERD_SEEN_MIN else self.seen
+
+
 class LoadTally:
     """Adds seconds and looks up by bucket. Where there is much, it is estimated: the first rows of
     some lanes stand for all."""
@@ -35,7 +48,7 @@ class LoadTally:
     def __init__(self, times: Sequence[datetime]) -> None:
         self.times = times
         self._counts = [0.0] * (len(times) - 1)
-        self._seconds: list[dict[datetime, float]] = [{} for _ in self._counts]
+        self._seconds: list[dict[datetime, Second]] = [{} for _ in self._counts]
         self.is_estimated = False
 
     def sample(self, lanes: Sequence[T]) -> tuple[Sequence[T], float]:
@@ -49,7 +62,7 @@ class LoadTally:
         """So many within a second; what is due already, or later, belongs nowhere."""
         place = bisect_right(self.times, second) - 1
         if 0 <= place < len(self._counts):
-            self._add(place, count, second, count)
+            self._add(place, count, second, count, 1.0)
 
     def add_look(self, place: int, look: Look, scale: float) -> None:
         """What was seen of one lane in a bucket. If there is more than was seen, it goes on as it
@@ -60,12 +73,13 @@ class LoadTally:
             part = (look.last_at - begin) / (end - begin)
             count = (look.seen - 1) / max(part, 1 / MOST_TIMES)  # the last only ends the time
             self.is_estimated = True
-        self._add(place, count * scale, look.herd_at, look.herd * scale)
+        self._add(place, count * scale, look.herd_at, look.herd, scale)
 
-    def _add(self, place: int, count: float, second: datetime, herd: float) -> None:
+    def _add(self, place: int, count: float, second: datetime, seen: int, scale: float) -> None:
         self._counts[place] += count
         seconds = self._seconds[place]
-        seconds[second] = seconds.get(second, 0.0) + herd
+        known = seconds.get(second, Second(0, 0.0))
+        seconds[second] = Second(known.seen + seen, known.all + seen * scale)
 
     def total(self, at: datetime) -> DueLoad:
         buckets = [
@@ -75,11 +89,11 @@ class LoadTally:
         return DueLoad(at=at, buckets=buckets, is_estimated=self.is_estimated)
 
 
-def _bucket(count: float, seconds: dict[datetime, float]) -> DueBucket:
+def _bucket(count: float, seconds: dict[datetime, Second]) -> DueBucket:
     if not seconds:
         return DueBucket(count=round(count))
-    herd_at = max(seconds, key=lambda second: (seconds[second], -second.timestamp()))
-    return DueBucket(count=round(count), herd_at=herd_at, herd_count=round(seconds[herd_at]))
+    herd_at = max(seconds, key=lambda second: (seconds[second].herd, -second.timestamp()))
+    return DueBucket(count=round(count), herd_at=herd_at, herd_count=round(seconds[herd_at].herd))
 
 
 def recurring_actions(rows: Iterable[Any], moments: Iterable[datetime]) -> list[RecurringAction]:

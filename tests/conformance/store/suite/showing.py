@@ -210,7 +210,7 @@ class TestList:
                                              arguments.items()})  # fmt: skip
             page = await store.actions.list(selection, after=None, limit=100)
             found = [action.meta.id for action in page.actions]
-            assert len(found) == await store.actions.count_selected(selection, limit=100)
+            assert len(found) == await counted(store, selection)
             return found
 
         assert ["by-name", "http", "text"] == await names(order="17")
@@ -259,7 +259,7 @@ class TestList:
             selection = Selection(**conditions)
             page = await store.actions.list(selection, after=None, limit=100)
             found = [action.meta.id for action in page.actions]
-            assert len(found) == await store.actions.count_selected(selection, limit=100)
+            assert len(found) == await counted(store, selection)
             return found
 
         assert ["tack", "tick"] == await names(recurring=True)
