@@ -67,7 +67,6 @@ SHARED = {
 }
 # Verbs that need no query of their own: they are made of other verbs, or of no SQL at all.
 SERVED = {
-    "actions.list": "list_query.py puts the statement together",
     "actions.count_selected": "list_query.py puts the statement together",
     "actions.get_many": "get",
     "actions.pause": "change",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from typing import NamedTuple
 
 from gnomon.contracts.store import Selection
 from gnomon.model.action import State
@@ -23,6 +24,14 @@ FINISHED = frozenset(State) - LIVE
 TROUBLE = FINISHED - {State.DONE}
 _PLAIN = re.compile(r"[\w .,:;=+*-]+", re.ASCII)
 LAST_CHAR = "\U0010ffff"  # behind all that begins with a prefix
+
+
+class ListPart(NamedTuple):
+    """One half of a listing: a template of SQL, what else is said in it, and its table."""
+
+    template: str
+    extra: str
+    table: str
 
 
 def wants_live(selection: Selection) -> bool:

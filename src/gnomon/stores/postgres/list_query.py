@@ -23,6 +23,7 @@ from gnomon.stores._pages import (
     LAST_CHAR,
     LOOKED_AT_MAX,
     RECURRING_POLICIES,
+    ListPart,
     filters_of,
     is_sought,
     nearest,
@@ -142,14 +143,6 @@ class Condition(NamedTuple):
     value: object
 
 
-class Part(NamedTuple):
-    """One half of a listing: a template, what else is said in it, and its table."""
-
-    template: str
-    extra: str
-    table: str
-
-
 async def list_page(
     database: Database, decoder: Decoder, selection: Selection, *, after: str | None, limit: int
 ) -> ActionPage:
@@ -170,7 +163,7 @@ async def list_page(
 async def _page(
     database: Database,
     decoder: Decoder,
-    parts: Sequence[Part],
+    parts: Sequence[ListPart],
     conditions: list[Condition],
     *,
     begin: str,
@@ -192,7 +185,7 @@ async def _page(
 
 
 async def _rows(
-    database: Database, part: Part, conditions: list[Condition], begin: str, limit: int
+    database: Database, part: ListPart, conditions: list[Condition], begin: str, limit: int
 ) -> Sequence[Row]:
     """The first rows. Ids are spread over the shards evenly, so that a few of each are enough; if
     a shard has given all that it may, they are asked for more."""
@@ -207,7 +200,7 @@ async def _rows(
 
 
 async def _end(
-    database: Database, parts: Sequence[Part], id_prefix: str | None, begin: str
+    database: Database, parts: Sequence[ListPart], id_prefix: str | None, begin: str
 ) -> str | None:
     """The id up to which rows are looked at; None if that is all of them."""
     prefix = _conditions(Selection(id_prefix=id_prefix))
@@ -269,20 +262,20 @@ async def count_selected(
     return SelectedCount(count=min(count, limit), next=following)
 
 
-def _parts(selection: Selection) -> list[Part]:
+def _parts(selection: Selection) -> list[ListPart]:
     """Live ones first: what ends meanwhile is shown as it was."""
     parts = []
     if wants_live(selection):
         paused = _PAUSED if wants_paused(selection) else ""
         recurring = _RECURRING if selection.recurring else ""
-        parts.append(Part(_LIVE, f"{paused} {recurring}", "scheduled_action"))
+        parts.append(ListPart(_LIVE, f"{paused} {recurring}", "scheduled_action"))
     if wants_finished(selection):
         extra = _TROUBLE if wants_trouble(selection) else ""
-        parts.append(Part(_FINISHED, extra, "finished_action"))
+        parts.append(ListPart(_FINISHED, extra, "finished_action"))
     return parts
 
 
-def _statement(database: Database, part: Part, conditions: list[Condition]) -> str:
+def _statement(database: Database, part: ListPart, conditions: list[Condition]) -> str:
     of_shard = _OF_SHARD if database.many_shards else ""
     said = f"{of_shard} {_text(conditions, part.extra)}"
     sql = part.template.format(order=_ORDER, conditions=said)

@@ -57,10 +57,10 @@ async def _add_lanes(
 ) -> None:
     """All of what lanes hold that hold little; of the others a part is looked at."""
     times = tally.times
-    found = await session.fetch("load_lanes", shards, lanes, times[0], times[-1], LOOK_ROWS, *only)
-    tally.is_estimated |= bool(found) and found[0]["looked_at"] >= lanes
+    rows = await session.fetch("load_lanes", shards, lanes, times[0], times[-1], LOOK_ROWS, *only)
+    tally.is_estimated |= bool(rows) and rows[0]["looked_at"] >= lanes
     full = []
-    for row in found:
+    for row in rows:
         if len(row["times"]) < LOOK_ROWS:
             for at in row["times"]:
                 tally.add_second(at.replace(microsecond=0), 1)

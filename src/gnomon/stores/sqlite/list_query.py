@@ -7,9 +7,9 @@ of the two only, for a finished action is left out while its id lives.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import merge
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,6 +22,7 @@ from gnomon.stores._pages import (
     LAST_CHAR,
     LOOKED_AT_MAX,
     RECURRING_POLICIES,
+    ListPart,
     filters_of,
     is_sought,
     nearest,
@@ -77,13 +78,7 @@ _PAUSED = " AND a.state = 'paused'"
 _RECURRING = """ AND instr(a.spec, '"policy":{') > 0"""
 
 
-class Part(NamedTuple):
-    """One half of a listing: a template, what else is said in it, its table, and its reader."""
-
-    template: str
-    extra: str
-    table: str
-    read: Callable[[sqlite3.Row], Action]
+_READ = {"scheduled_action": live_action, "finished_action": finished_action}
 
 
 def list_page(
@@ -112,7 +107,7 @@ def list_page(
 
 def _page(
     connection: sqlite3.Connection,
-    parts: Sequence[Part],
+    parts: Sequence[ListPart],
     conditions: str,
     parameters: dict[str, Any],
     *,
@@ -120,11 +115,12 @@ def _page(
 ) -> ActionPage:
     conditions, parameters = _until(conditions, parameters, end)
     limit = parameters["limit"] - 1
-    found = []
+    halves: list[list[Action]] = []
     for part in parts:
         sql = part.template.format(conditions=conditions + part.extra)
-        found.append([part.read(row) for row in fetch_text(connection, sql, parameters)])
-    actions = list(merge(*found, key=lambda action: action.meta.id))
+        read = _READ[part.table]
+        halves.append([read(row) for row in fetch_text(connection, sql, parameters)])
+    actions = list(merge(*halves, key=lambda action: action.meta.id))
     last = actions[limit - 1].meta.id if len(actions) > limit else end
     return ActionPage(
         actions=actions[:limit],
@@ -142,7 +138,7 @@ def _begin(selection: Selection, after: str | None) -> dict[str, Any]:
 
 def _end(
     connection: sqlite3.Connection,
-    parts: Sequence[Part],
+    parts: Sequence[ListPart],
     selection: Selection,
     begin: dict[str, Any],
 ) -> str | None:
@@ -203,15 +199,15 @@ def count_selected(
     return SelectedCount(count=min(count, limit), next=following)
 
 
-def _parts(selection: Selection) -> list[Part]:
+def _parts(selection: Selection) -> list[ListPart]:
     parts = []
     if wants_live(selection):
         extra = _PAUSED if wants_paused(selection) else ""
         extra += _RECURRING if selection.recurring else ""
-        parts.append(Part(_LIVE, extra, "scheduled_action", live_action))
+        parts.append(ListPart(_LIVE, extra, "scheduled_action"))
     if wants_finished(selection):
         extra = _TROUBLE if wants_trouble(selection) else ""
-        parts.append(Part(_FINISHED, extra, "finished_action", finished_action))
+        parts.append(ListPart(_FINISHED, extra, "finished_action"))
     return parts
 
 
