@@ -26,9 +26,9 @@ ASKED_AGAIN = {
 # The row is locked, by the statement itself or before it in the transaction; or the entity is, and
 # nobody writes what belongs to it without that.
 HELD = {
-    "begin", "begin_lane", "change_drop_row", "commit_entity", "delete_stale", "end_pauses", "extend",
-    "finish_delete_begun", "finish_delete_stale", "finish_held", "finish_plain", "fire_timers",
-    "move_begun", "purge_emptied", "put_off", "route_done", "route_since", "row_remove",
+    "begin", "begin_lane", "change_drop_row", "commit_entity", "delete_stale", "end_pauses",
+    "extend", "finish_delete_begun", "finish_delete_stale", "finish_held", "finish_plain",
+    "fire_timers", "move_begun", "purge_emptied", "put_off", "route_done", "route_since", "row_remove",
     "row_update", "save_drop_states", "save_touch", "write_change", "write_drop_changed",
 }  # fmt: skip
 # Nobody ever changes these: they are written once, and removed.
