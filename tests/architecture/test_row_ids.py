@@ -28,8 +28,8 @@ ASKED_AGAIN = {
 HELD = {
     "begin", "begin_lane", "change_drop_row", "commit_entity", "delete_stale", "end_pauses",
     "extend", "finish_delete_begun", "finish_delete_stale", "finish_held", "finish_plain",
-    "fire_timers", "move_begun", "purge_emptied", "put_off", "route_done", "route_since", "row_remove",
-    "row_update", "save_drop_states", "save_touch", "write_change", "write_drop_changed",
+    "fire_timers", "move_begun", "purge_emptied", "put_off", "route_done", "route_since",
+    "row_remove", "row_update", "save_drop_states", "save_touch", "write_change", "write_drop_changed",
 }  # fmt: skip
 # Nobody ever changes these: they are written once, and removed.
 WRITTEN_ONCE = {"purge_changes", "remove_saves"}
