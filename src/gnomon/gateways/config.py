@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gnomon.model.errors import ConfigurationError
+from gnomon.model.redaction import Redaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,9 @@ class ServerConfig:
     grpc_tls_cert: str | None = None  # for gRPC; else `tls_cert`
     grpc_tls_key: str | None = None  # for gRPC; else `tls_key`
     grpc_tls_client_ca: str | None = None  # gRPC callers must have a certificate of this authority
+    # paths whose values only the scope `admin` sees: `args.password`, `headers.authorization`,
+    # `body.card.*`, `parameters.0`
+    redact: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.auth not in ("auto", "token"):
@@ -39,6 +43,7 @@ class ServerConfig:
             raise ConfigurationError("server.port", "must be between 0 and 65535")
         if self.grpc_port is not None and not 0 <= self.grpc_port <= 65535:
             raise ConfigurationError("server.grpc_port", "must be between 0 and 65535")
+        Redaction(self.redact)
 
     def _check_open(self) -> None:
         """Others can reach it: then they must say who they are, and nobody may listen in."""

@@ -19,6 +19,7 @@ from gnomon.gateways.boundary import PATH_CHARS_MAX, Boundary, RefusedError
 from gnomon.gateways.changes import ActionChanges
 from gnomon.gateways.entities import entities_of
 from gnomon.gateways.errors import HttpError
+from gnomon.gateways.redaction import sight_of
 from gnomon.gateways.rest.call import Call, QueryFields, Services
 from gnomon.gateways.rest.callers import let_in
 from gnomon.gateways.rest.responses import problem_response, response_of
@@ -91,7 +92,8 @@ class RestApp:
             raise HttpError("method_not_allowed", _no_such(request), headers=allowed)
         route = routes[method]
         principal = await let_in(request, authorizer, route.scope_needed)
-        call = Call(request, route, _query(request, route), principal, self.services)
+        sight = await sight_of(principal, authorizer.redaction, self.services.scheduler.reports)
+        call = Call(request, route, _query(request, route), principal, self.services, sight)
         tracing = self.services.scheduler.tracing
         if tracing is None:
             return response_of(await route.handler(call, **variables), route.status)

@@ -20,6 +20,7 @@ from gnomon.gateways.auth import Authorizer, Principal
 from gnomon.gateways.bodies import refuse_unknown
 from gnomon.gateways.changes import ActionChanges
 from gnomon.gateways.errors import HttpError
+from gnomon.gateways.redaction import WHOLE, Sight
 from gnomon.gateways.rest.route import Route
 from gnomon.gateways.rest.store_time import StoreTime
 from gnomon.gateways.watchers import Watchers
@@ -111,6 +112,7 @@ class Call:
     query: QueryFields
     principal: Principal
     services: Services
+    sight: Sight = WHOLE  # how the caller sees actions
 
     @property
     def actor(self) -> str:
