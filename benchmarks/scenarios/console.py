@@ -39,6 +39,7 @@ def asks_of(now: datetime, ids: Mapping[str, str]) -> dict[str, str]:
     return {
         # every page, and the overview
         "me": "/v1/me",
+        "installations": "/v1/installations",
         "health": "/health",
         "openapi": "/openapi.json",
         "figures": "/v1/figures",
@@ -57,6 +58,7 @@ def asks_of(now: datetime, ids: Mapping[str, str]) -> dict[str, str]:
         "actions by label": f"/v1/actions?label=team%3Dsearch&limit={PAGE}",
         "actions by a label without any": f"/v1/actions?label=team%3Dnone&limit={PAGE}",
         "actions by function": f"/v1/actions?function=fail&limit={PAGE}",
+        "actions by argument": f"/v1/actions?arg=order%3D17&limit={PAGE}",
         "actions by error": f"/v1/actions?error_contains={error}&limit={PAGE}",
         "dead": f"/v1/actions?state=dead&limit={PAGE}",
         "dead by error": f"/v1/actions?state=dead&error_contains={error}&limit={PAGE}",
@@ -80,6 +82,7 @@ def asks_of(now: datetime, ids: Mapping[str, str]) -> dict[str, str]:
         "load of an hour": "/v1/load?unit=minute&count=60",
         "load of three days": "/v1/load?unit=hour&count=72",
         "load of two months": "/v1/load?unit=day&count=60",
+        "functions": "/v1/functions",
         "limits": "/v1/limits",
         "workers": "/v1/workers",
         "database": "/v1/database",

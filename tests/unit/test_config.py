@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from gnomon.config import Settings, environment_of, load_settings, show_settings
 from gnomon.config.environment import OTHER_VARIABLES, variable_of
 from gnomon.config.page import configuration_page
 from gnomon.config.values import read_value
+from gnomon.gateways.config import ConsoleConfig
 from gnomon.model.errors import ConfigurationError
 from gnomon.model.offer import ALL_QUEUES, Offer
 from gnomon.stores.config import DatabaseConfig, mask_url
@@ -277,3 +279,23 @@ def test_children_get_the_database_by_environment() -> None:
 def test_reference_is_in_step() -> None:
     """docs/reference/configuration.md is the dataclasses."""
     assert configuration_page() == PAGE.read_text(), "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"color": "pink"},
+        {"name": "x" * 41},
+        {"name": "a\nb"},
+        {"others": {"live": "javascript:alert(1)"}},
+        {"others": {"live": "https://user:pass@example.org/"}},
+        {"others": {"live": "//example.org"}},
+        {"others": {"live": "https://example.org/#x"}},
+        {"others": {"live": "https://[::1"}},
+        {"others": {f"n{number}": "https://example.org/" for number in range(51)}},
+    ],
+)
+def test_a_console_links_to_consoles_alone(wrong: dict[str, Any]) -> None:
+    """What else might stand there is refused at the start."""
+    with pytest.raises(ConfigurationError, match=r"^console\."):
+        ConsoleConfig(**wrong)

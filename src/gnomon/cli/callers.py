@@ -16,7 +16,12 @@ THERE_IS_NONE = "Every call but /health needs a token, and there is none: `gnomo
 def authorizer_of(app: App) -> Authorizer:
     """One for all gateways of a process: their limits count together."""
     is_required = app.settings.server.auth == "token"
-    return Authorizer(app.store.tokens, clock=app.env.clock, required=is_required)
+    return Authorizer(
+        app.store.tokens,
+        clock=app.env.clock,
+        redact=app.settings.server.redact,
+        required=is_required,
+    )
 
 
 async def callers_text(app: App) -> str:

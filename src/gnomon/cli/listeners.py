@@ -68,6 +68,7 @@ async def serve_rest(
             stop=stop,
             task_tables=task_tables,
             entities=app.entities,
+            console=app.settings.console,
         )
         pages = PagesApp(rest, load_files())
         await serve(pages, listener, stop=stop, config=app.settings.server)

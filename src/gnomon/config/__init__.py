@@ -28,7 +28,7 @@ from gnomon.config.secrets import SecretSource, read_secrets
 from gnomon.config.targets import TargetTable, read_targets
 from gnomon.config.values import read_value, show_value
 from gnomon.executors.http import HttpConfig
-from gnomon.gateways.config import MetricsConfig, ServerConfig
+from gnomon.gateways.config import ConsoleConfig, MetricsConfig, ServerConfig
 from gnomon.model.constant import is_setting
 from gnomon.model.errors import ConfigurationError
 from gnomon.scheduler import SchedulerConfig
@@ -42,6 +42,7 @@ FILE_DEFAULT = "gnomon.toml"
 DEFAULT = "default"  # the source of what nobody has set
 
 __all__ = [
+    "ConsoleConfig",
     "DatabaseConfig",
     "HttpConfig",
     "LogConfig",
@@ -65,6 +66,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "worker": WorkerConfig,
         "scheduler": SchedulerConfig,
         "server": ServerConfig,
+        "console": ConsoleConfig,
         "http": HttpConfig,
         "tasks": TasksConfig,
         "stages": StagesConfig,
@@ -87,6 +89,7 @@ class Settings:
     worker: WorkerConfig = field(default_factory=WorkerConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    console: ConsoleConfig = field(default_factory=ConsoleConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     tasks: TasksConfig = field(default_factory=TasksConfig)
     stages: StagesConfig = field(default_factory=StagesConfig)

@@ -28,6 +28,7 @@ from gnomon.model.errors import (
     short,
 )
 from gnomon.model.ids import NAME_PATTERN
+from gnomon.model.redaction import Redaction
 from gnomon.model.spec import Spec
 from gnomon.model.token_bucket import TokenBucket
 
@@ -163,7 +164,9 @@ class Authorizer:
         clock: Clock,
         required: bool = False,
         trusted_s: float = TRUSTED_S,
+        redact: Sequence[str] = (),
     ) -> None:
+        self.redaction = Redaction(redact)  # what callers below `admin` do not see
         self._tokens = tokens
         self._clock = clock
         self._is_required = required

@@ -7,8 +7,10 @@ from uuid import UUID
 
 from gnomon.contracts.store import ChangeResult, Selection
 from gnomon.gateways.auth import ADMIN, Authorizer, Principal, check_spec
-from gnomon.model.errors import Exhausted, Forbidden, GnomonError
+from gnomon.model.errors import Exhausted, Forbidden, GnomonError, InvalidSpec
 from gnomon.model.ids import ID_PATTERN
+from gnomon.model.redaction import Redaction
+from gnomon.model.spec import Spec
 from gnomon.scheduler import Request, Scheduler
 from gnomon.scheduler.selected import Change, StepResult, Verb, check_options
 
@@ -22,7 +24,7 @@ class ActionChanges:
 
     async def create(self, request: Request, *, caller: Principal) -> ChangeResult:
         """Errors: Forbidden, Exhausted, and those of the scheduler."""
-        check_spec(caller, request.spec)
+        self._check(caller, request.spec)
         await self._authorizer.admit(caller)
         return await self._scheduler.create(request, actor=caller.name)
 
@@ -30,7 +32,7 @@ class ActionChanges:
         self, items: Sequence[Request | GnomonError], *, caller: Principal
     ) -> list[ChangeResult | GnomonError]:
         """One result for each item, in order; an item that could not be read keeps its error."""
-        checked = [permitted(caller, item) for item in items]
+        checked = [permitted(caller, item, self._authorizer.redaction) for item in items]
         requests = [item for item in checked if isinstance(item, Request)]
         await self._authorizer.admit(caller, len(requests))
         results = iter(
@@ -42,7 +44,7 @@ class ActionChanges:
         self, id: str, request: Request, *, if_match: UUID | None, barrier: bool, caller: Principal
     ) -> ChangeResult:
         """Errors: Forbidden, Exhausted, and those of the scheduler."""
-        check_spec(caller, request.spec)
+        self._check(caller, request.spec)
         await self._admit_replace(id, caller)
         return await self._scheduler.replace(
             request, if_match=if_match, barrier=barrier, actor=caller.name
@@ -93,6 +95,10 @@ class ActionChanges:
         }
         return await self._scheduler.step(verb, selection, changes, after=after, limit=limit)
 
+    def _check(self, caller: Principal, spec: Spec) -> None:
+        check_spec(caller, spec)
+        self._authorizer.redaction.check(spec)
+
     async def _admit_replace(self, id: str, caller: Principal) -> None:
         """A replace counts against the quota only if no action with this id lives yet."""
         try:
@@ -114,11 +120,15 @@ class ActionChanges:
             check_spec(caller, stored.spec)
 
 
-def permitted(caller: Principal, item: Request | GnomonError) -> Request | GnomonError:
+def permitted(
+    caller: Principal, item: Request | GnomonError, redaction: Redaction | None = None
+) -> Request | GnomonError:
     """An item of a list, or why it is refused; a bad one spoils no other."""
     if isinstance(item, Request):
         try:
             check_spec(caller, item.spec)
-        except Forbidden as exc:
+            if redaction is not None:
+                redaction.check(item.spec)
+        except (Forbidden, InvalidSpec) as exc:
             return exc
     return item

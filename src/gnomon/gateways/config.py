@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
+from urllib.parse import urlsplit
 
 from gnomon.model.errors import ConfigurationError
+from gnomon.model.redaction import Redaction
+
+COLORS = ("grey", "red", "orange", "green", "blue", "purple")
+OTHERS_MAX = 50
+NAME_CHARS_MAX = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +33,9 @@ class ServerConfig:
     grpc_tls_cert: str | None = None  # for gRPC; else `tls_cert`
     grpc_tls_key: str | None = None  # for gRPC; else `tls_key`
     grpc_tls_client_ca: str | None = None  # gRPC callers must have a certificate of this authority
+    # paths whose values only the scope `admin` sees: `args.password`, `headers.authorization`,
+    # `body.card.*`, `parameters.0`
+    redact: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.auth not in ("auto", "token"):
@@ -39,6 +50,7 @@ class ServerConfig:
             raise ConfigurationError("server.port", "must be between 0 and 65535")
         if self.grpc_port is not None and not 0 <= self.grpc_port <= 65535:
             raise ConfigurationError("server.grpc_port", "must be between 0 and 65535")
+        Redaction(self.redact)
 
     def _check_open(self) -> None:
         """Others can reach it: then they must say who they are, and nobody may listen in."""
@@ -69,6 +81,43 @@ class ServerConfig:
         """Where clients find it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.tls_cert is None else 'https'}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleConfig:
+    """How the console tells this installation from others, and where those are."""
+
+    name: str = ""  # shown beside the brand on every page: production
+    color: Literal["grey", "red", "orange", "green", "blue", "purple"] = "grey"  # of the name
+    # other installations by name, and the addresses of their consoles
+    others: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        if self.color not in COLORS:
+            raise ConfigurationError("console.color", f"must be one of {', '.join(COLORS)}")
+        if len(self.others) > OTHERS_MAX:
+            raise ConfigurationError("console.others", f"are more than {OTHERS_MAX}")
+        for name in (self.name, *self.others):
+            if len(name) > NAME_CHARS_MAX or not name.isprintable():
+                problem = f"a name is at most {NAME_CHARS_MAX} printable characters, not {name!r}"
+                raise ConfigurationError("console.name", problem)
+        for name, url in self.others.items():
+            _check_console_url(f"console.others.{name}", url)
+
+
+def _check_console_url(path: str, url: str) -> None:
+    """Only what a link of ours may lead to. Errors: ConfigurationError."""
+    try:
+        parts = urlsplit(url)
+        is_plain = not (parts.username or parts.password or parts.query or parts.fragment)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and is_plain
+    except ValueError:
+        is_good = False
+    if not is_good or not url.isascii() or not url.isprintable() or " " in url:
+        raise ConfigurationError(
+            path,
+            "must be the address of a console such as https://gnomon.example.org/, and no more",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

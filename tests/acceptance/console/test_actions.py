@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.acceptance.console.conftest import create, make_token, quiet_page, serious_findings
 from tests.acceptance.console.front import Front
 from tests.fixtures.browser import Page, open_page
-from tests.fixtures.up import Up
+from tests.fixtures.up import Up, gnomon_up
 
 HASH = "location.hash"
 
@@ -273,3 +274,22 @@ async def test_keys_lead_everywhere(page: Page) -> None:
     await page.wait(f'{HASH}.startsWith("#/actions")')
     await page.press("?")
     await page.wait_text("new action", within="dialog")
+
+
+async def test_nobody_takes_one_installation_for_another(
+    browser: str, tmp_path: Path, up: Up
+) -> None:
+    """Its name is on every page; a link leads to the same view of another, with its filter."""
+    toml = f'[console]\nname = "staging <1>"\ncolor = "orange"\nothers = {{ live = "{up.url}" }}\n'
+    with gnomon_up(tmp_path, toml) as staging:
+        async with quiet_page(browser, staging.url) as page:
+            await page.goto(f"{staging.url}/#/actions?q=queue:mail&after=YQ&looked=5000")
+            await page.wait_text("staging <1>", within="header .installation.orange")
+            await page.wait("document.title.endsWith('staging <1>')")
+            assert [] == await serious_findings(page)
+            href = await page.evaluate("document.querySelector('.installations a').href")
+    assert f"{up.url}/#/actions?q=queue%3Amail" == href
+    async with quiet_page(browser, up.url) as page:
+        await page.goto(href)
+        await page.wait_text("No action matches")
+        assert None is await page.evaluate("document.querySelector('.installations')")

@@ -81,7 +81,11 @@ async def guarded_server(
     config = config or ServerConfig(port=0)
     async with App(f"sqlite:///{folder / 'guarded.db'}") as app:
         authorizer = Authorizer(
-            app.store.tokens, clock=clock, required=required, trusted_s=trusted_s
+            app.store.tokens,
+            clock=clock,
+            required=required,
+            trusted_s=trusted_s,
+            redact=config.redact,
         )
         rest = create_rest(
             app.scheduler,

@@ -58,6 +58,8 @@ LOOKS: Calls = [
     ("GET", "/v1/load", None),
     ("GET", "/v1/status", None),
     ("GET", "/v1/figures", None),
+    ("GET", "/v1/functions", None),
+    ("GET", "/v1/installations", None),
     ("GET", "/v1/failures", None),
     ("GET", "/v1/schedules", None),
     ("GET", "/v1/workers", None),

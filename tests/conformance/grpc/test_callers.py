@@ -20,7 +20,7 @@ from gnomon.gateways.auth import Authorizer, Principal, issue
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.grpc.server import GrpcServer
 from gnomon.model.errors import ConfigurationError, Forbidden
-from gnomon.model.spec import Spec, Sql
+from gnomon.model.spec import Python, Spec, Sql
 from gnomon.scheduler import Request
 from gnomon.v1 import scheduler_pb2 as pb
 from gnomon.v1.scheduler_pb2_grpc import SchedulerServiceStub
@@ -59,7 +59,9 @@ def bearing(token: str) -> tuple[tuple[str, str], ...]:
 async def serving(app: App, config: ServerConfig, **options: Any) -> AsyncIterator[str]:
     """Another server over the same store; its authorizer trusts nothing it has seen."""
     stop = asyncio.Event()
-    authorizer = Authorizer(app.store.tokens, clock=SystemClock(), trusted_s=0.0)
+    authorizer = Authorizer(
+        app.store.tokens, clock=SystemClock(), trusted_s=0.0, redact=config.redact
+    )
     server = GrpcServer(app.scheduler, config, authorizer=authorizer, **options)
     running = asyncio.create_task(server.serve(stop=stop))
     try:
@@ -365,3 +367,32 @@ async def test_making_sql_run_needs_the_scope_of_its_target(
     allowed = bearing(await token_for(served, "ann", "write", "sql:reports"))
     await getattr(stub, name)(request_, metadata=allowed)
     assert found.meta.guid != (await scheduler.get("report")).meta.guid
+
+
+async def test_hidden_values_are_for_admin_alone(served: Served) -> None:
+    """In every answer that shows an action; and the marker is not stored."""
+    effect = Python(function="login", kwargs={"password": "s3cret"})
+    await served.app.scheduler.create(Request(id="hidden", spec=Spec(action=effect)))
+    reader = bearing(await token_for(served, "reader", "read", "write"))
+    admin = bearing(await token_for(served, "root", "admin"))
+    async with (
+        serving(served.app, ServerConfig(grpc_port=0, redact=("args.password",))) as address,
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        stub: Any = SchedulerServiceStub(channel)
+        asked = pb.GetRequest(id="hidden")
+        assert "s3cret" in str(await stub.Get(asked, metadata=admin))
+        found = await stub.Get(asked, metadata=reader)
+        paused = await stub.Pause(pb.PauseRequest(id="hidden"), metadata=reader)
+        page = await stub.List(pb.ListRequest(), metadata=reader)
+        seen = await anext(aiter(stub.Watch(pb.WatchRequest(id="hidden"), metadata=reader)))
+        for answer in (found, paused, page, seen):
+            assert "s3cret" not in str(answer)
+            assert "[redacted]" in str(answer)
+        back = pb.ReplaceRequest(id="hidden", spec=found.action.spec)
+        refused = await refusal_of(stub.Replace(back, metadata=reader))
+        assert grpc.StatusCode.INVALID_ARGUMENT == refused.code
+        probe = pb.ListRequest(arguments={"password": "s3cret"})
+        refused = await refusal_of(stub.List(probe, metadata=reader))
+        assert grpc.StatusCode.PERMISSION_DENIED == refused.code
+        assert 1 == len((await stub.List(probe, metadata=admin)).actions)

@@ -16,10 +16,10 @@ function understand(openapi) {
 
 async function open() {
   const me = await get("v1/me");
-  const [health, openapi] = await Promise.all([get("health"), get("openapi.json")]);
+  const [health, openapi, installations] = await Promise.all([get("health"), get("openapi.json"), get("v1/installations")]);
   setServerNow(health.now);
   const can = (scope) => me.scopes.includes(scope) || me.scopes.includes("admin");
-  return { me, can, canOperate: can("operate"), health, ...understand(openapi) };
+  return { me, can, canOperate: can("operate"), health, installations, ...understand(openapi) };
 }
 
 function usePlace() {
@@ -71,6 +71,21 @@ function useKeys(views, showKeys) {
   }, [views.length]);
 }
 
+/** The same view of another installation. A page of a list begins elsewhere there. */
+function elsewhere(url, { parts, query }) {
+  const kept = Object.fromEntries([...query].filter(([name]) => !["after", "before", "looked"].includes(name)));
+  return `${url.replace(/\/?$/, "/")}${link(parts, kept)}`;
+}
+
+/** Which installation this is, on every page, so that nobody acts on the wrong one; and the way to others. */
+function Installations({ installations: { name, color, others }, place }) {
+  if (!name && !others.length) return null;
+  return html`<div class="installations">
+    ${name && html`<strong class=${`installation ${color}`}>${name}</strong>`}
+    ${others.length > 0 && html`<details><summary>Others</summary><ul>${others.map((one) => html`<li><a rel="noreferrer" href=${elsewhere(one.url, place)}>${one.name}</a></li>`)}</ul></details>`}
+  </div>`;
+}
+
 function Shell({ server }) {
   const place = usePlace();
   const [dark, toggleTheme] = useTheme();
@@ -80,11 +95,12 @@ function Shell({ server }) {
   const name = place.parts[0] || "overview";
   const view = views.find((item) => item.name === name) || views[0];
   const current = view.under || view.name;
-  useEffect(() => { document.title = `${place.parts[1] || view.title} · Gnomon`; }, [place, view]);
+  useEffect(() => { document.title = `${place.parts[1] || view.title} · ${server.installations.name || "Gnomon"}`; }, [place, view]);
   const signOut = () => { session.signOut(); location.reload(); };
   return html`<div class="shell">
     <header>
       <a class="brand" href="#/"><img src="console/icon.svg" alt="" width="20" height="20" /> Gnomon</a>
+      <${Installations} installations=${server.installations} place=${place} />
       <nav aria-label="Views">${views.filter((item) => !item.under).map((item) => html`
         <a href=${link([item.name])} aria-current=${item.name === current ? "page" : undefined}>${item.title}</a>`)}</nav>
       <div class="who">

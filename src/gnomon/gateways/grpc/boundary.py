@@ -23,6 +23,7 @@ from gnomon.gateways.auth import OPERATE, READ, WRITE, Authorizer, Principal, be
 from gnomon.gateways.boundary import Boundary, RefusedError
 from gnomon.gateways.errors import row_of
 from gnomon.gateways.grpc.conversion import write_problem
+from gnomon.gateways.redaction import WHOLE, Sight
 from gnomon.model.errors import InvalidRequest, UnknownField
 from gnomon.v1 import entity_pb2, scheduler_pb2
 
@@ -50,6 +51,7 @@ class Caller:
 
     principal: Principal
     token: str | None = field(repr=False)
+    sight: Sight = WHOLE  # how he sees actions
 
     @property
     def name(self) -> str:
@@ -85,6 +87,10 @@ def _unknown(message: Message, path: str = "") -> Iterator[str]:
             yield from _unknown(part, f"{path}{known.name}.")
 
 
+async def _see_all(_principal: Principal) -> Sight:
+    return WHOLE
+
+
 # -- the boundary ---------------------------------------------------------------------------------
 
 
@@ -101,7 +107,10 @@ class ServiceBoundary:
         observer: Observer,
         service: ServiceDescriptor = SERVICE,
         tracing: Tracing | None = None,
+        *,
+        sight: Callable[[Principal], Awaitable[Sight]] = _see_all,
     ) -> None:
+        self._sight = sight
         self._tracing = tracing
         self._rpcs = rpcs
         self._service = service
@@ -165,7 +174,7 @@ class ServiceBoundary:
         scope = SCOPES.get(method.name, WRITE)
         principal = await self._authorizer.check(token, scope)
         named = msgspec.structs.replace(principal, name=Actor(principal.name, "grpc"))
-        return Caller(named, token)
+        return Caller(named, token, await self._sight(principal))
 
 
 async def _abort(context: Context, refused: RefusedError) -> NoReturn:

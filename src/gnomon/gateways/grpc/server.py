@@ -7,6 +7,7 @@ than its bound. Keep-alive is for finding dead clients, not for those who ping u
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -21,6 +22,7 @@ from gnomon.gateways.entities import entities_of
 from gnomon.gateways.grpc.boundary import ENTITY_SERVICE, SERVICE, STATE_SERVICE, ServiceBoundary
 from gnomon.gateways.grpc.entities import EntityRpcs, StateRpcs
 from gnomon.gateways.grpc.service import MESSAGE_BYTES_MAX, SchedulerRpcs
+from gnomon.gateways.redaction import sight_of
 from gnomon.gateways.watchers import Watchers
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.scheduler import Scheduler
@@ -74,8 +76,9 @@ class GrpcServer:
         }
         for service, rpcs in served.items():
             boundary = ServiceBoundary(
-                rpcs, authorizer, observer or SilentObserver(), service, scheduler.tracing
-            )
+                rpcs, authorizer, observer or SilentObserver(), service, scheduler.tracing,
+                sight=partial(sight_of, redaction=authorizer.redaction, reports=scheduler.reports),
+            )  # fmt: skip
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service.full_name, boundary.handlers()),)
             )

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from gnomon.contracts.store import ActionPage, ChangeResult, Selection
 from gnomon.gateways.auth import READ, Authorizer
 from gnomon.gateways.changes import ActionChanges
@@ -52,14 +54,15 @@ class SchedulerRpcs:
         self._watchers = watchers
         self._durability = scheduler.installation.durability
 
-    def _changed(self, change: ChangeResult) -> pb.Changed:
-        return write_changed(change, self._durability)
+    def _changed(self, change: ChangeResult, caller: Caller) -> pb.Changed:
+        seen = msgspec.structs.replace(change, action=caller.sight.see(change.action))
+        return write_changed(seen, self._durability)
 
     # -- change -----------------------------------------------------------------------------------
 
     async def create(self, request: pb.CreateRequest, caller: Caller) -> pb.CreateResponse:
         change = await self._changes.create(read_request(request), caller=caller.principal)
-        return pb.CreateResponse(changed=self._changed(change))
+        return pb.CreateResponse(changed=self._changed(change, caller))
 
     async def replace(self, request: pb.ReplaceRequest, caller: Caller) -> pb.ReplaceResponse:
         replacement, if_match = read_request(request), _if_match(request)
@@ -70,7 +73,7 @@ class SchedulerRpcs:
             barrier=request.barrier,
             caller=caller.principal,
         )
-        return pb.ReplaceResponse(changed=self._changed(change))
+        return pb.ReplaceResponse(changed=self._changed(change, caller))
 
     async def delete(self, request: pb.DeleteRequest, caller: Caller) -> pb.DeleteResponse:
         change = await self._scheduler.delete(
@@ -80,7 +83,7 @@ class SchedulerRpcs:
             barrier=request.barrier,
             actor=caller.name,
         )
-        return pb.DeleteResponse(changed=self._changed(change))
+        return pb.DeleteResponse(changed=self._changed(change, caller))
 
     async def create_many(
         self, request: pb.CreateManyRequest, caller: Caller
@@ -95,7 +98,7 @@ class SchedulerRpcs:
         change = await self._changes.run_now(
             request.id, if_match=_if_match(request), caller=caller.principal
         )
-        return pb.RunNowResponse(changed=self._changed(change))
+        return pb.RunNowResponse(changed=self._changed(change, caller))
 
     async def pause(self, request: pb.PauseRequest, caller: Caller) -> pb.PauseResponse:
         change = await self._scheduler.pause(
@@ -105,44 +108,48 @@ class SchedulerRpcs:
             if_match=_if_match(request),
             actor=caller.name,
         )
-        return pb.PauseResponse(changed=self._changed(change))
+        return pb.PauseResponse(changed=self._changed(change, caller))
 
     async def resume(self, request: pb.ResumeRequest, caller: Caller) -> pb.ResumeResponse:
         change = await self._changes.resume(
             request.id, if_match=_if_match(request), caller=caller.principal
         )
-        return pb.ResumeResponse(changed=self._changed(change))
+        return pb.ResumeResponse(changed=self._changed(change, caller))
 
     async def retry(self, request: pb.RetryRequest, caller: Caller) -> pb.RetryResponse:
         change = await self._changes.retry(request.id, caller=caller.principal)
-        return pb.RetryResponse(changed=self._changed(change))
+        return pb.RetryResponse(changed=self._changed(change, caller))
 
     # -- look -------------------------------------------------------------------------------------
 
-    async def get(self, request: pb.GetRequest, _caller: Caller) -> pb.GetResponse:
-        action = await self._scheduler.get(request.id)
+    async def get(self, request: pb.GetRequest, caller: Caller) -> pb.GetResponse:
+        action = caller.sight.see(await self._scheduler.get(request.id))
         return pb.GetResponse(action=write_action(action), durability=self._durability)
 
-    async def list(self, request: pb.ListRequest, _caller: Caller) -> pb.ListResponse:
+    async def list(self, request: pb.ListRequest, caller: Caller) -> pb.ListResponse:
         """A page; a shorter one if its message would be too large."""
-        selection = read_selection(request)
+        selection = caller.sight.check(read_selection(request))
         after = read_text(request.after, "after") if request.HasField("after") else None
         limit = request.limit if request.HasField("limit") else LIMIT_DEFAULT
         while True:
             page = await self._scheduler.list(selection, after=after, limit=limit)
-            answer = self._page(page)
+            answer = self._page(page, caller)
             if limit == 1 or answer.ByteSize() <= MESSAGE_BYTES_MAX:
                 return answer
             limit = max(1, min(limit, len(page.actions)) // 2)
 
-    def _page(self, page: ActionPage) -> pb.ListResponse:
-        actions = [write_action(action) for action in page.actions]
+    def _page(self, page: ActionPage, caller: Caller) -> pb.ListResponse:
+        actions = [write_action(caller.sight.see(action)) for action in page.actions]
         return pb.ListResponse(actions=actions, next=page.next, durability=self._durability)
 
-    async def attempts(self, request: pb.AttemptsRequest, _caller: Caller) -> pb.AttemptsResponse:
+    async def attempts(self, request: pb.AttemptsRequest, caller: Caller) -> pb.AttemptsResponse:
         limit = request.limit if request.HasField("limit") else LIMIT_DEFAULT
         answer, size = pb.AttemptsResponse(), 0
-        for attempt in await self._scheduler.attempts(request.id, limit=limit):
+        attempts = await self._scheduler.attempts(request.id, limit=limit)
+        if not caller.sight.is_whole:
+            action = await self._scheduler.store.actions.get(request.id)
+            attempts = caller.sight.see_attempts(attempts, action)
+        for attempt in attempts:
             shown = write_attempt(attempt)
             size += shown.ByteSize() + 8  # its tag and length
             if size > MESSAGE_BYTES_MAX:
@@ -160,7 +167,8 @@ class SchedulerRpcs:
         )
         async for action in watch:
             if action is not None:
-                yield pb.WatchResponse(action=write_action(action), durability=self._durability)
+                seen = write_action(caller.sight.see(action))
+                yield pb.WatchResponse(action=seen, durability=self._durability)
 
     # -- limits -----------------------------------------------------------------------------------
 

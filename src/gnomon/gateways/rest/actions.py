@@ -140,14 +140,15 @@ class AttemptList(msgspec.Struct):
     attempts: Sequence[Attempt]
 
 
-def show_action(action: Action, durability: str) -> ActionAnswer:
+def show_action(action: Action, call: Call) -> ActionAnswer:
+    seen = call.sight.see(action)
     return ActionAnswer(
-        meta=action.meta, spec=_in_utc(action.spec), status=action.status, durability=durability
+        meta=seen.meta, spec=_in_utc(seen.spec), status=seen.status, durability=call.durability
     )
 
 
-def show_change(change: ChangeResult, durability: str) -> ActionAnswer:
-    answer = show_action(change.action, durability)
+def show_change(change: ChangeResult, call: Call) -> ActionAnswer:
+    answer = show_action(change.action, call)
     answer.in_flight = change.in_flight
     answer.repeated = change.repeated
     answer.asked = change.asked
@@ -179,16 +180,14 @@ async def create_action(call: Call) -> Response:
     change = await call.services.changes.create(request, caller=call.principal)
     place = {"Location": f"/v1/actions/{change.action.meta.id}"}
     status = 200 if change.repeated else 201
-    return json_response(show_change(change, call.durability), status=status, headers=place)
+    return json_response(show_change(change, call), status=status, headers=place)
 
 
 async def create_actions(call: Call) -> BulkAnswer:
     """Store many; one answer each, in order."""
     requests = await read_items(await call.body())
     results = await call.services.changes.create_many(requests, caller=call.principal)
-    return BulkAnswer(
-        [_bulk_result(result, call.durability) for result in results], call.durability
-    )
+    return BulkAnswer([_bulk_result(result, call) for result in results], call.durability)
 
 
 async def replace_action(call: Call, id: str) -> ActionAnswer:
@@ -199,7 +198,7 @@ async def replace_action(call: Call, id: str) -> ActionAnswer:
     change = await call.services.changes.replace(
         id, request, if_match=if_match, barrier=barrier, caller=call.principal
     )
-    return show_change(change, call.durability)
+    return show_change(change, call)
 
 
 async def delete_action(call: Call, id: str) -> ActionAnswer:
@@ -211,14 +210,14 @@ async def delete_action(call: Call, id: str) -> ActionAnswer:
         barrier=call.query.flag("barrier"),
         actor=call.actor,
     )
-    return show_change(change, call.durability)
+    return show_change(change, call)
 
 
 async def run_action(call: Call, id: str) -> ActionAnswer:
     """Make it due at once."""
     if_match = read_if_match(call)
     change = await call.services.changes.run_now(id, if_match=if_match, caller=call.principal)
-    return show_change(change, call.durability)
+    return show_change(change, call)
 
 
 async def pause_action(call: Call, id: str) -> ActionAnswer:
@@ -230,20 +229,20 @@ async def pause_action(call: Call, id: str) -> ActionAnswer:
         if_match=read_if_match(call),
         actor=call.actor,
     )
-    return show_change(change, call.durability)
+    return show_change(change, call)
 
 
 async def resume_action(call: Call, id: str) -> ActionAnswer:
     """Let it go on."""
     if_match = read_if_match(call)
     change = await call.services.changes.resume(id, if_match=if_match, caller=call.principal)
-    return show_change(change, call.durability)
+    return show_change(change, call)
 
 
 async def retry_action(call: Call, id: str) -> ActionAnswer:
     """Arm a finished action once more."""
     change = await call.services.changes.retry(id, caller=call.principal)
-    return show_change(change, call.durability)
+    return show_change(change, call)
 
 
 async def change_actions(call: Call) -> StepAnswer:
@@ -251,7 +250,7 @@ async def change_actions(call: Call) -> StepAnswer:
     query = call.query
     step = await call.services.changes.change_selected(
         query.one("verb") or "",
-        read_selection(query),
+        call.sight.check(read_selection(query)),
         running=query.flag("running"),
         reason=query.one("reason"),
         until=query.one("until"),
@@ -269,30 +268,38 @@ async def count_actions(call: Call) -> ActionCount:
     """How many match."""
     query = call.query
     counted = await call.services.scheduler.count_step(
-        read_selection(query), after=query.one("after"), limit=query.number("limit", COUNT_MAX)
+        call.sight.check(read_selection(query)),
+        after=query.one("after"),
+        limit=query.number("limit", COUNT_MAX),
     )
     return ActionCount(counted.count, counted.next)
 
 
 async def get_action(call: Call, id: str) -> ActionAnswer:
     """The action, live or the latest finished one."""
-    return show_action(await call.services.scheduler.get(id), call.durability)
+    return show_action(await call.services.scheduler.get(id), call)
 
 
 async def list_actions(call: Call) -> ActionList:
     """List actions."""
     query = call.query
     page = await call.services.scheduler.list(
-        read_selection(query), after=query.one("after"), limit=query.number("limit", 100)
+        call.sight.check(read_selection(query)),
+        after=query.one("after"),
+        limit=query.number("limit", 100),
     )
-    actions = [show_action(action, call.durability) for action in page.actions]
+    actions = [show_action(action, call) for action in page.actions]
     return ActionList(actions, page.next, call.durability, page.looked_at)
 
 
 async def list_attempts(call: Call, id: str) -> AttemptList:
     """What was attempted, newest first."""
     limit = call.query.number("limit", 100)
-    return AttemptList(await call.services.scheduler.attempts(id, limit=limit))
+    attempts = await call.services.scheduler.attempts(id, limit=limit)
+    if call.sight.is_whole:
+        return AttemptList(attempts)
+    action = await call.services.scheduler.store.actions.get(id)
+    return AttemptList(call.sight.see_attempts(attempts, action))
 
 
 async def explain_action(call: Call, id: str) -> Why:
@@ -306,27 +313,27 @@ async def watch_action(call: Call, id: str) -> Response:
     watch = call.services.watchers.watch(
         call.services.scheduler.watch(id), confirm=lambda: authorizer.confirm(token, READ)
     )
-    events = _events(await anext(watch), watch, call.durability)
+    events = _events(await anext(watch), watch, call)
     return StreamingResponse(events, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
 
 
 async def _events(
-    first: Action | None, watch: AsyncIterator[Action | None], durability: str
+    first: Action | None, watch: AsyncIterator[Action | None], call: Call
 ) -> AsyncIterator[bytes]:
     """Server-sent events. When a watch fails, the stream ends, and the client asks again: what was
     sent cannot be taken back."""
-    yield _event(first, durability)
+    yield _event(first, call)
     try:
         async for action in watch:
-            yield _event(action, durability)
+            yield _event(action, call)
     except GnomonError:
         return
 
 
-def _event(action: Action | None, durability: str) -> bytes:
+def _event(action: Action | None, call: Call) -> bytes:
     if action is None:
         return _HEARTBEAT
-    return b"event: action\ndata: " + _ENCODER.encode(show_action(action, durability)) + b"\n\n"
+    return b"event: action\ndata: " + _ENCODER.encode(show_action(action, call)) + b"\n\n"
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -358,10 +365,10 @@ def _item_texts(body: bytes) -> list[msgspec.Raw]:
         raise InvalidSpec("actions", f"is not a list in JSON: {str(exc)[:100]}") from None
 
 
-def _bulk_result(result: ChangeResult | GnomonError, durability: str) -> BulkResult:
+def _bulk_result(result: ChangeResult | GnomonError, call: Call) -> BulkResult:
     if isinstance(result, GnomonError):
         return BulkResult(problem=problem_of(result))
-    return BulkResult(action=show_change(result, durability))
+    return BulkResult(action=show_change(result, call))
 
 
 def read_if_match(call: Call) -> UUID | None:

@@ -17,8 +17,10 @@ from gnomon.contracts.task_rows import TaskRows
 from gnomon.gateways.auth import READ, Authorizer
 from gnomon.gateways.boundary import PATH_CHARS_MAX, Boundary, RefusedError
 from gnomon.gateways.changes import ActionChanges
+from gnomon.gateways.config import ConsoleConfig
 from gnomon.gateways.entities import entities_of
 from gnomon.gateways.errors import HttpError
+from gnomon.gateways.redaction import sight_of
 from gnomon.gateways.rest.call import Call, QueryFields, Services
 from gnomon.gateways.rest.callers import let_in
 from gnomon.gateways.rest.responses import problem_response, response_of
@@ -34,7 +36,7 @@ from gnomon.telemetry.page import MetricsPage
 _SLASHES = re.compile("/{2,}")
 
 
-def create_rest(
+def create_rest(  # noqa: PLR0913 - what a server may have
     scheduler: Scheduler,
     *,
     health: Callable[[], Mapping[str, object]] = dict,
@@ -44,6 +46,7 @@ def create_rest(
     stop: asyncio.Event | None = None,
     task_tables: Mapping[str, TaskRows] | None = None,
     entities: Entities | None = None,
+    console: ConsoleConfig | None = None,
 ) -> RestApp:
     """The gateway over a scheduler. `health` adds what this process knows about itself; `stop`
     ends those who watch; `task_tables` are those that callers may look at, by name."""
@@ -59,6 +62,7 @@ def create_rest(
         metrics=metrics or MetricsPage(Metrics()),
         process_facts=health,
         store_time=StoreTime(scheduler.store.installation, clock),
+        console=console or ConsoleConfig(),
     )
     return RestApp(services, observer or SilentObserver())
 
@@ -91,7 +95,8 @@ class RestApp:
             raise HttpError("method_not_allowed", _no_such(request), headers=allowed)
         route = routes[method]
         principal = await let_in(request, authorizer, route.scope_needed)
-        call = Call(request, route, _query(request, route), principal, self.services)
+        sight = await sight_of(principal, authorizer.redaction, self.services.scheduler.reports)
+        call = Call(request, route, _query(request, route), principal, self.services, sight)
         tracing = self.services.scheduler.tracing
         if tracing is None:
             return response_of(await route.handler(call, **variables), route.status)

@@ -19,7 +19,9 @@ from gnomon.contracts.task_rows import TaskRows
 from gnomon.gateways.auth import Authorizer, Principal
 from gnomon.gateways.bodies import refuse_unknown
 from gnomon.gateways.changes import ActionChanges
+from gnomon.gateways.config import ConsoleConfig
 from gnomon.gateways.errors import HttpError
+from gnomon.gateways.redaction import WHOLE, Sight
 from gnomon.gateways.rest.route import Route
 from gnomon.gateways.rest.store_time import StoreTime
 from gnomon.gateways.watchers import Watchers
@@ -45,6 +47,7 @@ class Services:
     metrics: MetricsPage
     process_facts: Callable[[], Mapping[str, object]]  # what /health says of this process
     store_time: StoreTime
+    console: ConsoleConfig
 
 
 class QueryFields:
@@ -111,6 +114,7 @@ class Call:
     query: QueryFields
     principal: Principal
     services: Services
+    sight: Sight = WHOLE  # how the caller sees actions
 
     @property
     def actor(self) -> str:

@@ -23,7 +23,7 @@ class FunctionList(msgspec.Struct):
 
 async def list_functions(call: Call) -> FunctionList:
     """Functions that actions may call, and with which arguments."""
-    return FunctionList(await call.services.scheduler.reports.functions())
+    return FunctionList(call.sight.see_functions(await call.services.scheduler.reports.functions()))
 
 
 async def show_figures(call: Call) -> InstallationFigures:
@@ -34,9 +34,14 @@ async def show_figures(call: Call) -> InstallationFigures:
 async def list_failures(call: Call) -> FailureReport:
     """Dead and failing actions, grouped by what failed."""
     query = call.query
-    return await call.services.scheduler.reports.failures(
+    scheduler = call.services.scheduler
+    report = await scheduler.reports.failures(
         queue=query.one("queue"), limit=query.number("limit", 50)
     )
+    if call.sight.is_whole:
+        return report
+    newest = [group.ids[0] for group in report.groups]
+    return call.sight.see_failures(report, await scheduler.store.actions.get_many(newest))
 
 
 async def show_history(call: Call) -> History:

@@ -223,6 +223,8 @@ ROUTES = (
     Route("health", "GET", "/health", status.show_health, status.HealthAnswer, scope=OPEN,
           query=None),
     Route("status", "GET", "/v1/status", status.show_status, InstallationStatus),
+    Route("list_installations", "GET", "/v1/installations", status.list_installations,
+          status.InstallationList),
     Route("me", "GET", "/v1/me", status.show_caller, status.CallerAnswer),
     Route("metrics", "GET", "/metrics", status.show_metrics, content_type="text/plain",
           query=None),

@@ -52,6 +52,28 @@ class CallerAnswer(msgspec.Struct, kw_only=True):
     scopes: list[str]
 
 
+class OtherInstallation(msgspec.Struct):
+    """Where another console is."""
+
+    name: str
+    url: str
+
+
+class InstallationList(msgspec.Struct):
+    """What this installation is called, and others that the operator has named."""
+
+    name: str
+    color: str
+    others: list[OtherInstallation]
+
+
+async def list_installations(call: Call) -> InstallationList:
+    """This installation and others, for the console; nothing is asked of those."""
+    config = call.services.console
+    others = [OtherInstallation(name, url) for name, url in config.others.items()]
+    return InstallationList(config.name, config.color, others)
+
+
 async def show_caller(call: Call) -> CallerAnswer:
     """Who calls, and what he may do."""
     return CallerAnswer(name=str(call.actor), scopes=sorted(call.principal.scopes))
