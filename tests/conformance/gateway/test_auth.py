@@ -477,7 +477,7 @@ async def test_a_watch_of_what_changes_often_ends_with_its_token(guarded: Guarde
         await guarded.app.store.tokens.revoke("good")
         await guarded.ask(other, "POST", "/v1/actions/a/pause")
         async with asyncio.timeout(10):
-            assert b"paused" not in await response.content.read()
+            assert b'"state":"paused"' not in await response.content.read()
     assert 0 == guarded.watchers.count
 
 

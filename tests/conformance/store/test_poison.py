@@ -7,12 +7,14 @@ good row beside it, in the same shard, queue and priority, in one call where the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from gnomon.contracts.store import Recorded, Selection, Store
 from gnomon.model.outcome import Failed
+from gnomon.model.pause import PauseTerms, decide_end
 from tests.conformance.store.conftest import STATEMENTS, Engine, configurations, engine_of
 from tests.conformance.store.suite.given import NOTHING, OWNER, SECOND, Given, polls
 
@@ -123,6 +125,19 @@ class TestPoison:
         await spoil()
         found = await given.lapsed(good)
         assert 1 == await store.work.settle([await given.settlement(found)])
+
+    async def test_end_pauses(self, store: Store, given: Given, spoil: Spoil) -> None:
+        """Both go on: the bad one's attempt says what is wrong with it."""
+        good = await _both_created(given)
+        terms = PauseTerms(until=timedelta(hours=1))
+        for name in (good, BAD):
+            await store.actions.pause(name, given.entropy.guid(), terms=terms, if_match=None)
+        await given.execute_raw("UPDATE scheduled_action SET paused_until = created_at")
+        await spoil()
+        ends = await store.work.end_pauses(
+            await given.holdings(), batch=given.entropy.guid(), decide=decide_end, limit=100
+        )
+        assert [BAD, good] == sorted(action.meta.id for action in ends.actions)
 
     async def test_looking(self, store: Store, given: Given, spoil: Spoil) -> None:
         """Whoever lists, counts or reads sees both."""
