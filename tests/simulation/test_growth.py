@@ -79,7 +79,8 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
         "StageRunner._pipelines",
     ),
     "shards": (
-        "Pump._arrivals", "Pump._lapsing", "Pump._unserved", "ShardsToRescan._from",
+        "PauseEnder._places", "Pump._arrivals", "Pump._lapsing", "Pump._unserved",
+        "ShardsToRescan._from",
         "StageShards._guests",
         "WorkerLeases._free", "WorkerLeases._given_back", "WorkerLeases._held",
         "WorkerLeases._stolen", "WorkerLeases._watches",
