@@ -32,6 +32,7 @@ from gnomon.model.errors import GnomonError
 from gnomon.model.spec import Spec
 from gnomon.model.transition import Verdict
 from gnomon.testing.faulty import Arguments, FaultyStore
+from gnomon.worker.attempt import ENDED_BEFORE
 from tests.simulation.history import History
 
 PAUSES_LOOKED_FOR = timedelta(seconds=1)  # workers look for what ends about twice a second
@@ -411,7 +412,8 @@ class Rules:
             and made.attempt_id == finish.attempt_id
             and (made.running or (made.swept and finish.outcome != "unserved"))
         )
-        is_answer = finish.outcome in ("succeeded", "failed", "cancelled")
+        is_unmade = finish.error == ENDED_BEFORE.reason
+        is_answer = finish.outcome in ("succeeded", "failed", "cancelled") and not is_unmade
         is_sent = self.was_sent(finish.guid, finish.attempt_id)
         self._check(is_sent or not is_answer, "answer_of_nobody", who, made, finish.error)
         match recorded:
@@ -422,7 +424,9 @@ class Rules:
                 self._apply(made, finish)
             case Recorded.REPEATED:
                 known = finish.attempt_id in self.applied or finish.attempt_id in self.late
-                is_said = finish.outcome == "interrupted" and finish.attempt_id in self.swept
+                # It was not made, or not to its end: somebody else has said as much already.
+                is_broken = finish.outcome in ("interrupted", "unserved")
+                is_said = is_broken and finish.attempt_id in self.swept
                 self._check(known or is_said, "repeat_of_nothing", who, made)
                 self.history.reach("repeated result")
             case Recorded.LATE:

@@ -42,6 +42,7 @@ from gnomon.worker.gates import TargetGate
 PATIENCE_S = 2.0  # so long an attempt waits before a target that is at its limit
 LOST = Interrupted(reason="another worker took over", planned=True)
 ENDED = Cancelled(reason="cancelled while it was under way")
+ENDED_BEFORE = Cancelled(reason="cancelled before it was performed")
 NO_GATES: Mapping[str, TargetGate] = MappingProxyType({})
 
 
@@ -113,7 +114,7 @@ class AttemptRunner:
         timeout_s = begun.spec.timeout.total_seconds()
         waited_s = self._clock.monotonic() - asked_at
         if (loss := guard.loss()) is not None:  # while it waited for its target
-            return loss
+            return ENDED_BEFORE if loss is ENDED else loss
         if waited_s > self._send_within_s or waited_s >= timeout_s:
             return Abandoned()
         if isinstance(begun.spec.action, Unreadable):

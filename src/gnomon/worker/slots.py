@@ -22,7 +22,7 @@ from gnomon.contracts.clock import Clock
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.store import BegunAttempt, FinishRequest
 from gnomon.model.outcome import Abandoned, Interrupted, Outcome
-from gnomon.worker.attempt import ENDED, AttemptRunner, DeadlineGuard, finish_of
+from gnomon.worker.attempt import ENDED_BEFORE, AttemptRunner, DeadlineGuard, finish_of
 from gnomon.worker.gates import QueueGate
 
 AHEAD_FOR_S = 0.3  # begin ahead what is finished in this time: slots and database overlap
@@ -301,7 +301,7 @@ class Slots:
         for queue in self._queues.values():
             for waiting in [one for one in queue.waiting if one[0].attempt_id in cancelled]:
                 queue.waiting.remove(waiting)
-                self._cut_short(queue, *waiting, ENDED)
+                self._cut_short(queue, *waiting, ENDED_BEFORE)
             for task, (begun, _) in queue.performing.items():
                 if begun.attempt_id in cancelled:
                     self._guards[task].end()

@@ -406,7 +406,8 @@ async def test_an_attempt_that_waits_for_its_slot_gets_none_if_it_was_asked_to_e
     slots.take([begun(1), begun(2)], clock.seconds)
     await settled()
     slots.end({begun(2).attempt_id})
-    assert [("a2", "cancelled")] == [(finish.id, finish.outcome) for finish in ended]
+    ends = [(finish.id, finish.outcome, finish.error) for finish in ended]
+    assert [("a2", "cancelled", "cancelled before it was performed")] == ends
     gate.open.set()
     await slots.drain(timedelta(seconds=5))
     assert ["a1"] == [order.id for order in gate.orders]
