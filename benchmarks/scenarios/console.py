@@ -42,7 +42,6 @@ def asks_of(now: datetime, ids: Mapping[str, str]) -> dict[str, str]:
         "installations": "/v1/installations",
         "health": "/health",
         "openapi": "/openapi.json",
-        "functions": "/v1/functions",
         "figures": "/v1/figures",
         "is anything there": "/v1/actions?limit=1",
         "overdue now": f"/v1/actions?state=active&due_before={_time(now)}&limit=8",
