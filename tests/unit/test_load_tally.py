@@ -64,7 +64,7 @@ def test_a_sample_is_bounded_and_told() -> None:
     assert (few, 1.0) == tally.sample(few)
     before = tally.is_estimated
     chosen, scale = tally.sample(list(range(10_000)))
-    assert len(chosen) * 3 <= LOOKS_MAX
+    assert (len(chosen) - 1) * 3 < LOOKS_MAX
     assert 10_000 == round(len(chosen) * scale)
     assert (False, True) == (before, tally.is_estimated)
     assert ([], 1.0) == tally.sample([])

@@ -12,7 +12,7 @@ from gnomon.model.codec import read_spec
 from gnomon.model.spec import Once, Unreadable
 
 LOOK_ROWS = 20  # read at each look into a lane
-LOOKS_MAX = 600  # into buckets of lanes that hold more than that
+LOOKS_MAX = 400  # into buckets of lanes that hold more than that
 LOAD_ARRIVALS = 10_000  # looked at in all
 HERD_SEEN_MIN = 10  # in one second, before they stand for more
 MOST_TIMES = 1_000  # a look is never taken for more than so many times what it saw

@@ -128,7 +128,8 @@ CROSS JOIN LATERAL (
 GROUP BY a.queue;
 
 -- name: figures_running shard-local
--- Attempts under way in the processing queue, by queue.
+-- Attempts under way in the processing queue, by queue. Each has an id, which only the rows tell: so
+-- that no other index than the small one of what runs can answer, and be gone through.
 -- $1 shards, $2 count up to
 SELECT r.queue, count(*)::int AS running
 FROM (
@@ -137,7 +138,8 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT q.queue
         FROM /*schema*/processing_queue AS q
-        WHERE q.shard_id = h.shard_id AND q.running /*one-shard: AND q.shard_id = $3*/
+        WHERE q.shard_id = h.shard_id AND q.running AND q.attempt_id IS NOT NULL
+          /*one-shard: AND q.shard_id = $3*/
         ORDER BY q.scheduled_at
         LIMIT $2::int
     ) AS f
