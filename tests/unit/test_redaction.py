@@ -15,6 +15,7 @@ from gnomon.model.errors import ConfigurationError, InvalidSpec
 from gnomon.model.function import FunctionParameter, FunctionRecord
 from gnomon.model.redaction import MARKER, Redaction, places_of
 from gnomon.model.spec import Grpc, Http, Kafka, Mock, Push, Python, Rabbitmq, Spec, Sql
+from gnomon.model.why import WaitReason, Why
 from gnomon.scheduler.failure_groups import FailureGroup, FailureReport
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
@@ -139,3 +140,13 @@ def test_groups_of_failures_do_not_tell_it() -> None:
     assert ["[redacted] is wrong", MARKER] == [one.error for one in seen.groups]
     assert "s3cret" not in str(seen)
     assert report is WHOLE.see_failures(report, [action, None])
+
+
+def test_why_it_ended_does_not_tell_it() -> None:
+    """The sentence repeats the reason, which may repeat an error."""
+    why = Why(id="a", code=WaitReason.ENDED, sentence="It ended as dead: s3cret.", at=AT)
+    action = action_of(Python(function="f", kwargs={"password": "s3cret"}))
+    sight = Sight(Redaction(["args.password"]), {})
+    assert "It ended as dead: [redacted]." == sight.see_why(why, action).sentence
+    assert MARKER == sight.see_why(why, None).sentence
+    assert why is WHOLE.see_why(why, action)

@@ -20,6 +20,7 @@ from gnomon.model.redaction import (
     places_of,
     without_words,
 )
+from gnomon.model.why import Why
 from gnomon.scheduler.failure_groups import FailureReport
 from gnomon.scheduler.reports import Reports
 
@@ -63,6 +64,14 @@ class Sight:
             }
             groups.append(msgspec.structs.replace(group, **words))
         return msgspec.structs.replace(report, groups=groups)
+
+    def see_why(self, why: Why, action: Action | None) -> Why:
+        """Its sentence may repeat an error."""
+        if self._redaction is None:
+            return why
+        texts = [] if action is None else self._redaction.hidden_texts(action, self._places)
+        sentence = why.sentence if action is not None else MARKER
+        return msgspec.structs.replace(why, sentence=hide_text(sentence, texts))
 
     @property
     def is_whole(self) -> bool:

@@ -293,3 +293,20 @@ async def test_nobody_takes_one_installation_for_another(
         await page.goto(href)
         await page.wait_text("No action matches")
         assert None is await page.evaluate("document.querySelector('.installations')")
+
+
+async def test_a_page_says_how_far_it_has_looked(browser: str, tmp_path: Path) -> None:
+    """Where no index answers, a page looks at some rows only; it can be told to look on."""
+    spec = {"action": {"type": "python", "function": "sell"}, "start_at": "2100-01-01T00:00:00Z"}
+    rare = {**spec, "action": {**spec["action"], "kwargs": {"order": 17}}}  # type: ignore[dict-item]
+    many = [{"id": f"a-{number:05}", "spec": spec} for number in range(9_000)]
+    with gnomon_up(tmp_path) as large:
+        body = {"actions": [*many, {"id": "z", "spec": rare}]}
+        assert 200 == large.call("POST", "/v1/actions:bulk", body)[0]
+        async with quiet_page(browser, large.url) as page:
+            await page.goto(f"{large.url}/#/actions?q=arg.order%3D17")
+            await page.wait_text("Looked at 5,000 rows so far, and none matches")
+            await page.click("Look on")
+            await page.wait_text("1 action on this page")
+            await page.wait(f'{HASH}.includes("looked=")')
+            assert "z" == await page.evaluate("document.querySelector('td.id').innerText")

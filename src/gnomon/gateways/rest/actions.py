@@ -304,7 +304,10 @@ async def list_attempts(call: Call, id: str) -> AttemptList:
 
 async def explain_action(call: Call, id: str) -> Why:
     """Why it waits, in a sentence; or that it does not."""
-    return await call.services.scheduler.why(id)
+    why = await call.services.scheduler.why(id)
+    if call.sight.is_whole:
+        return why
+    return call.sight.see_why(why, await call.services.scheduler.store.actions.get(id))
 
 
 async def watch_action(call: Call, id: str) -> Response:
