@@ -42,6 +42,7 @@ from gnomon.model.action import Action
 from gnomon.model.declaration import Removal
 from gnomon.model.errors import ConfigurationError, GnomonError
 from gnomon.model.ids import action_id
+from gnomon.model.redaction import Redaction
 from gnomon.model.spec import Effect, Http, Mock, Python
 from gnomon.model.task.conf import TaskEntry
 from gnomon.processes import LinuxProcesses
@@ -101,6 +102,7 @@ class App(Functions):
             observer=observer or EventLog(clock),
             processes=LinuxProcesses(),
             tracing=_tracing_of(self.settings.tracing),
+            redaction=Redaction(self.settings.server.redact),
         )
         self.registry = Registry()
         if program is None:

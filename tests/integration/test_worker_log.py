@@ -54,6 +54,31 @@ async def test_failures_are_in_the_log_by_default(
         assert isinstance(record.exc_info[1], LookupError)
 
 
+async def test_hidden_values_are_not_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in the error nor in a traceback that repeats it; what is stored has it."""
+    monkeypatch.setenv("GNOMON_SERVER_REDACT", "args.password")
+    app = gnomon.App(f"sqlite:///{tmp_path / 'gnomon.db'}")
+    stop = asyncio.Event()
+
+    @app.action
+    async def login(_: gnomon.Attempt, *, password: str) -> None:
+        stop.set()
+        raise LookupError(f"wrong: {password}")
+
+    async with app:
+        await app.schedule(login(password="s3cret-value"), id="a1")
+        await app.work(stop)
+        action = await app.scheduler.get("a1")
+
+    (record,) = [record for record in caplog.records if record.name == "gnomon.actions"]
+    assert "LookupError: wrong: [redacted]" == fields_of(record)["error"]
+    assert "s3cret-value" not in caplog.text
+    assert action.status.last_attempt is not None
+    assert "wrong: s3cret-value" in (action.status.last_attempt.error or "")
+
+
 async def test_a_success_is_no_line_and_no_handler_is_added(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

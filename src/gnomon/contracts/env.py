@@ -9,6 +9,7 @@ from gnomon.contracts.clock import Clock, Entropy
 from gnomon.contracts.observer import Observer, SilentObserver
 from gnomon.contracts.processes import NoProcesses, Processes
 from gnomon.contracts.traces import Tracing
+from gnomon.model.redaction import Redaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +21,4 @@ class Env:
     observer: Observer = field(default_factory=SilentObserver)
     processes: Processes = field(default_factory=NoProcesses)
     tracing: Tracing | None = None  # None: off
+    redaction: Redaction = field(default_factory=lambda: Redaction(()))  # of what is logged

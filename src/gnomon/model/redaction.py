@@ -81,6 +81,13 @@ class Redaction:
         """What texts about the action must not hold."""
         return _texts_of(self._hidden(action.spec.action, places)[1])
 
+    def hide_in_text(self, text: str, effect: Effect | Unreadable) -> str:
+        """A text about an effect, for a log. What the effect has by place is all hidden in it:
+        there nobody knows the names."""
+        if not self._paths:
+            return text
+        return hide_text(text, _texts_of(self._hidden(effect, {})[1]))
+
     def hide_defaults(self, function: FunctionRecord) -> FunctionRecord:
         """A function without the defaults of arguments that are hidden."""
         parameters = tuple(

@@ -7,6 +7,7 @@ at the monotonic clock is directly before the executor is called.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
@@ -63,6 +64,7 @@ class AttemptRunner:
         self._installation = installation
         self._clock = env.clock
         self._observer = env.observer
+        self._redaction = env.redaction
         self._send_within_s = send_within.total_seconds()
         self._tracing = env.tracing
 
@@ -82,14 +84,35 @@ class AttemptRunner:
             else:
                 outcome = await self._outcome_within(gate, begun, asked_at, guard)
         if attempt.error is not None:
-            self._observer.event("executor_raised", action=begun.id, error=repr(attempt.error))
+            told = self._redaction.hide_in_text(repr(attempt.error), begun.spec.action)
+            self._observer.event("executor_raised", action=begun.id, error=told)
             outcome = Failed(error=cut(f"{type(attempt.error).__name__}: {attempt.error}"))
         elapsed_s = self._clock.monotonic() - asked_at
         finish = finish_of(begun, outcome, ended_after=timedelta(seconds=elapsed_s))
         if isinstance(outcome, Failed):
             raised = attempt.error or guard.take_error()
-            tell_failure(self._observer, begun, finish, took_s=elapsed_s, raised=raised)
+            self._tell_failure(begun, finish, took_s=elapsed_s, raised=raised)
         return finish
+
+    def _tell_failure(
+        self,
+        begun: BegunAttempt,
+        finish: FinishRequest,
+        *,
+        took_s: float,
+        raised: BaseException | None,
+    ) -> None:
+        """Into the log goes nothing that is hidden; nor a traceback that holds it."""
+        effect, error = begun.spec.action, finish.error
+        if self._redaction:
+            shown = msgspec.structs.replace(
+                finish, error=error and self._redaction.hide_in_text(error, effect)
+            )
+            trace = "".join(traceback.format_exception(raised)) if raised is not None else ""
+            if self._redaction.hide_in_text(trace, effect) != trace:
+                raised = None
+            finish = shown
+        tell_failure(self._observer, begun, finish, took_s=took_s, raised=raised)
 
     async def _outcome_within(
         self, gate: TargetGate, begun: BegunAttempt, asked_at: float, guard: DeadlineGuard
