@@ -72,6 +72,7 @@ ELSEWHERE = {
     "leases_stolen": "tests/simulation/test_counting.py",
     "helper_begun": "tests/simulation/test_counting.py",
     "guest_begun": "tests/simulation/test_counting.py",
+    "pauses_ended": "tests/simulation/test_counting.py",
     "actions_unserved": "tests/simulation/test_counting.py",
     "reservations_outlived": "tests/unit/worker/test_reservations.py",
     "limit_handed_back": "tests/simulation/test_counting.py",

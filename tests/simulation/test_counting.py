@@ -100,6 +100,25 @@ def test_what_nobody_serves_is_shown_until_somebody_does() -> None:
     play(scene, observer=audience, lacking=dict.fromkeys(("w0", "w1", "w2"), Mock))
 
 
+def test_pauses_end_in_time_and_are_counted() -> None:
+    """`pauses_ended`: each once, within about a second of its end, and those without one never."""
+    audience = Audience()
+
+    async def scene(stage: Stage) -> None:
+        await stage.settle()
+        later = await stage.scheduler.time.now() + timedelta(seconds=5)
+        await stage.create(40, start_at=later)
+        for number in range(40):
+            until = timedelta(seconds=60) if number < 30 else None
+            await stage.scheduler.pause(f"a{number}", reason="the move", until=until)
+        await asyncio.sleep(55)
+        assert (0, 0) == (stage.receiver.ended, audience.counts["pauses_ended"])
+        await asyncio.sleep(8)
+        assert (30, 30) == (stage.receiver.ended, audience.counts["pauses_ended"])
+
+    play(scene, observer=audience)
+
+
 def test_guests_come_at_the_time_of_what_they_have_seen() -> None:
     """What recurs every 20 s and may begin for a second only is begun each time, although its owner
     does not serve it and guests look about once a second."""

@@ -65,12 +65,11 @@ WHERE a.shard_id = $1::int AND a.id = $2::text
 RETURNING a.updated_at;
 
 -- name: serve_functions global
--- Many workers of a release say the same: only one of them writes.
+-- Many workers of a release say the same: there is one row for all of them.
 -- $1 program, $2 fingerprint, $3 functions
-INSERT INTO /*schema*/function_set AS f (program, fingerprint, functions, began_at, seen_at)
+INSERT INTO /*schema*/function_set (program, fingerprint, functions, began_at, seen_at)
 VALUES ($1::text, $2::text, $3::text, statement_timestamp(), statement_timestamp())
-ON CONFLICT (program, fingerprint) DO UPDATE SET seen_at = excluded.seen_at
-WHERE f.seen_at < excluded.seen_at - interval '5 s';
+ON CONFLICT (program, fingerprint) DO UPDATE SET seen_at = excluded.seen_at;
 
 -- name: serve_functions_forget global
 -- $1 kept for

@@ -53,10 +53,10 @@ LIMIT $2::int;
 SELECT u.guid
 FROM unnest($1::int[], $2::text[], $3::uuid[], $4::timestamptz[]) AS u (shard_id, id, guid, finished_at)
 WHERE EXISTS (
-    SELECT FROM /*schema*/scheduled_action AS s
+    SELECT 1 FROM /*schema*/scheduled_action AS s
     WHERE s.shard_id = u.shard_id AND s.id = u.id /*one-shard: AND s.shard_id = $5*/
 ) OR EXISTS (
-    SELECT FROM /*schema*/finished_action AS f
+    SELECT 1 FROM /*schema*/finished_action AS f
     WHERE f.shard_id = u.shard_id AND f.id = u.id AND f.purge_at > statement_timestamp()
       AND (f.finished_at, f.guid) > (u.finished_at, u.guid) /*one-shard: AND f.shard_id = $5*/
 );
