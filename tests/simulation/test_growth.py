@@ -108,7 +108,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "what is under way": (
         "Batcher._senders", "Batcher._waiting", "Chains._chains", "QueueSlots.performing",
-        "QueueSlots.waiting", "Reservations._lost", "ResultRecorder._held",
+        "QueueSlots.waiting", "Reservations._doubted", "Reservations._lost", "ResultRecorder._held",
         "ResultRecorder._pauses", "ResultRecorder._unwritten", "ResultRecorder._waiting",
         "Slots._guards", "Slots._tasks", "StageClaims._busy", "StageClaims._tasks",
         "TargetWaiters._counts", "Worker._lane_of",

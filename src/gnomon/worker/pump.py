@@ -357,7 +357,7 @@ class Pump:
     async def begin_in(self, lanes: Collection[Lane], demand_of: MakeDemand) -> int:
         """Begin in lanes of shards that others hold; how many. One priority after the other, while
         there is room: rows of the first may be held."""
-        if lanes and await self._reservations.catch_up():
+        if lanes and await self._reservations.are_in_doubt():
             return 0
         left = sorted(lanes, key=lambda lane: lane.priority)
         begun = 0

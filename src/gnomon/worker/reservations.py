@@ -12,7 +12,7 @@ as every attempt may that had begun before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from gnomon.boundary import Round
@@ -21,6 +21,8 @@ from gnomon.contracts.store import ActionStore, BegunAttempt, LapsedRow, Reserve
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.slots import Slots
+
+DOUBTED_MAX_S = 10.0  # a thread that never ends must not keep its worker from being a guest
 
 
 class Reservations:
@@ -46,6 +48,8 @@ class Reservations:
         self._observer = env.observer
         self._extended_s = env.clock.monotonic()  # since then none of them ran out
         self._lost: set[UUID] = set()  # told already
+        self._doubted: frozenset[UUID] = frozenset()  # of these it may have run out
+        self._doubted_until = 0.0
 
     async def keep_extending(self) -> None:
         """Prolong the reservations of attempts that may outlast them."""
@@ -76,26 +80,35 @@ class Reservations:
             own[attempt_id] = self._recorder.unwritten()[attempt_id]
         return own
 
-    async def catch_up(self) -> bool:
-        """Where they may have run out, as in a process that was frozen: extend them first; whether
-        that was so. Who then begins in the shards of others at once would repeat there what this
-        process has in hand, before it tells the result."""
-        if self._clock.monotonic() - self._extended_s <= self._window.total_seconds():
-            return False
-        await self.extend_long()
-        return True
+    async def are_in_doubt(self) -> bool:
+        """Whether some may have run out, as in a process that was frozen, and their attempts have
+        not ended here. They are extended first. Who begins in the shards of others meanwhile would
+        repeat there what this process has in hand, before it tells the result."""
+        if self._clock.monotonic() - self._extended_s > self._window.total_seconds():
+            await self.extend_long()
+        if self._clock.monotonic() > self._doubted_until:
+            self._doubted = frozenset()
+        self._doubted &= self._in_hand()
+        return bool(self._doubted)
+
+    def _in_hand(self) -> set[UUID]:
+        return {begun.attempt_id for begun in self._slots.attempts()} | {
+            *self._recorder.unwritten()
+        }
 
     async def extend_long(self) -> None:
-        """Once, and learn what is lost."""
-        now = self._clock.monotonic()
-        await self._extend(
-            [begun for begun in self._slots.attempts() if begun.spec.timeout > self._window]
-        )
+        """Once, and learn what is lost; and what is in doubt, if it was not done in time."""
+        now, in_hand = self._clock.monotonic(), self._in_hand()
+        kept = await self._extend_long()
+        if now - self._extended_s > self._window.total_seconds():
+            self._doubted = frozenset(in_hand.difference(kept))
+            self._doubted_until = now + DOUBTED_MAX_S
         self._extended_s = now
 
-    async def _extend(self, long: Sequence[BegunAttempt]) -> None:
+    async def _extend_long(self) -> Collection[UUID]:
+        long = [begun for begun in self._slots.attempts() if begun.spec.timeout > self._window]
         if not long:
-            return
+            return ()
         kept = await self._work.extend(long, window=self._window, grace=self._grace)
         present = {begun.attempt_id for begun in self._slots.attempts()}
         self._lost &= present
@@ -103,6 +116,7 @@ class Reservations:
             attempt_id = begun.attempt_id
             if attempt_id in present and attempt_id not in kept and attempt_id not in self._lost:
                 await self._note_lost(begun)
+        return kept
 
     async def _note_lost(self, begun: BegunAttempt) -> None:
         action = await self._actions.get(begun.id)

@@ -32,10 +32,6 @@ NOT_RUN = {
         "docs/howto/change.md",
         "$ gnomon action retry --all",
     ): "asks on a terminal; test_action_all.py has it",
-    (
-        "docs/howto/change.md",
-        "$ gnomon action pause --all --recurring",
-    ): "asks on a terminal; test_action_all.py has it",
     ("docs/howto/install.md", "gnomon --install-completion"): "changes the shell of whoever tests",
     ("docs/howto/install.md", "error: PostgreSQL needs"): "tests/integration/test_extras.py has it",
     ("docs/howto/sql.md", 'CREATE ROLE "reports"'): "parts of what the command above prints",

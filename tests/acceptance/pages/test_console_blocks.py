@@ -62,6 +62,7 @@ TERMINALS = {
         },
         before=("gnomon migrate", "gnomon server"),
     ),
+    "docs/howto/change.md": Terminal(before=("gnomon up",)),
     "docs/howto/console.md": Terminal(before=("gnomon up",)),
     "docs/howto/idempotency.md": Terminal(before=("gnomon up",)),
     "docs/howto/limits.md": Terminal(before=("gnomon up",)),

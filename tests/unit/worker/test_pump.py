@@ -43,13 +43,13 @@ class Around:
         self.asked: list[Asked] = []
         self.is_away = False
         self.is_flooded = False
-        self.is_overdue = False
+        self.is_in_doubt = False
 
     # -- reservations -----------------------------------------------------------------------------
 
-    async def catch_up(self) -> bool:
-        was_overdue, self.is_overdue = self.is_overdue, False
-        return was_overdue
+    async def are_in_doubt(self) -> bool:
+        were_in_doubt, self.is_in_doubt = self.is_in_doubt, False
+        return were_in_doubt
 
     # -- leases -----------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ async def test_one_statement_moves_a_bounded_number_of_rows() -> None:
 async def test_where_reservations_may_have_run_out_nothing_is_begun_for_others() -> None:
     """Not this time: what this process has in hand may wait there to be begun again."""
     situation = Situation(free=1)
-    situation.around.is_overdue = True
+    situation.around.is_in_doubt = True
     lanes = [Lane(7, "default", 5)]
     await situation.pump.begin_in(lanes, guest_demand)
     assert [] == situation.around.asked

@@ -16,7 +16,7 @@ from gnomon.model.outcome import Succeeded
 from gnomon.worker.attempt import finish_of
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.recorder import ResultRecorder
-from gnomon.worker.reservations import Reservations
+from gnomon.worker.reservations import DOUBTED_MAX_S, Reservations
 from tests.unit.worker.surroundings import EPOCH, Audience, CountingEntropy
 from tests.unit.worker.test_slots import Gate, begun, settled, slots_with
 
@@ -124,14 +124,36 @@ async def test_an_attempt_whose_action_was_replaced_goes_on_to_its_end() -> None
     await place.slots.drain(timedelta(0))
 
 
-async def test_a_process_that_stood_still_extends_first_and_begins_nowhere_else() -> None:
-    """In the shards of others, it would repeat what it has in hand; the next time it may begin."""
+async def test_a_process_that_stood_still_is_in_doubt_until_its_attempts_have_ended() -> None:
+    """Elsewhere it would repeat what it has in hand. What is still its own, nobody can begin."""
+    place = Place()
+    mine, taken = begun(1), begun(2)
+    await place.take(mine, taken)
+    told = finish_of(begun(3), Succeeded(), ended_after=timedelta(seconds=1))
+    place.recorder.put(told)
+    assert not await place.reservations.are_in_doubt()
+    assert [] == place.rows.asked
+    place.rows.lost = {taken.attempt_id}
+    place.clock.seconds += 1.0
+    assert await place.reservations.are_in_doubt()
+    assert [mine.attempt_id, taken.attempt_id] == place.rows.asked
+    place.gate.open.set()
+    await settled()
+    assert 2 == len(place.ended)
+    assert await place.reservations.are_in_doubt(), "a result is not written"
+    place.recorder._unwritten.clear()
+    assert not await place.reservations.are_in_doubt()
+    await place.slots.drain(timedelta(0))
+
+
+async def test_an_attempt_that_never_ends_is_not_waited_for_for_ever() -> None:
     place = Place()
     await place.take(begun(1))
-    assert not await place.reservations.catch_up()
-    assert [] == place.rows.asked
+    place.rows.lost = {begun(1).attempt_id}
     place.clock.seconds += 1.0
-    assert await place.reservations.catch_up()
-    assert [begun(1).attempt_id] == place.rows.asked
-    assert not await place.reservations.catch_up()
+    await place.reservations.extend_long()
+    assert await place.reservations.are_in_doubt()
+    place.clock.seconds += DOUBTED_MAX_S + 1.0
+    place.reservations._extended_s = place.clock.seconds
+    assert not await place.reservations.are_in_doubt()
     await place.slots.drain(timedelta(0))
