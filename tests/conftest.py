@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,11 @@ from hypothesis import settings
 
 settings.register_profile("gnomon", deadline=None)  # a busy machine is no reason to fail
 settings.load_profile("gnomon")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it sends to the background so, and the programs that tests start and stop
+    # with Ctrl-C would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = [
     "tests.fixtures.asyncpg_types",
