@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -44,13 +45,14 @@ class Redaction:
 
     def __init__(self, paths: Iterable[str]) -> None:
         """Errors: ConfigurationError."""
-        self._paths: dict[str, list[Parts]] = {}
         texts = list(paths)
         if len(texts) > PATHS_MAX:
             raise ConfigurationError(WHERE, f"has {len(texts)} paths; at most {PATHS_MAX}")
+        hidden: dict[str, list[Parts]] = {}
         for text in texts:
             root, parts = _read(text)
-            self._paths.setdefault(root, []).append(parts)
+            hidden.setdefault(root, []).append(parts)
+        self._paths: Mapping[str, Sequence[Parts]] = MappingProxyType(hidden)
 
     def __bool__(self) -> bool:
         return bool(self._paths)
