@@ -78,15 +78,19 @@ class Sight:
         return self._redaction is None
 
     def check(self, selection: Selection) -> Selection:
-        """A filter must not tell what is hidden. Errors: Forbidden."""
-        for path in selection.arguments if self._redaction is not None else ():
-            if self._redaction and self._redaction.hides_argument(read_path(path, "arguments")):
-                raise Forbidden(
-                    f"argument {path}: its values are hidden; this needs a token with the scope"
-                    f" {ADMIN}",
-                    scope=ADMIN,
-                )
+        """A filter must not tell what is hidden, letter by letter. Errors: Forbidden."""
+        if self._redaction is None:
+            return selection
+        if selection.error_contains:
+            raise _hidden("error_contains", "errors may repeat values that are hidden")
+        for path in selection.arguments:
+            if self._redaction.hides_argument(read_path(path, "arguments")):
+                raise _hidden(f"argument {path}", "its values are hidden")
         return selection
+
+
+def _hidden(field: str, why: str) -> Forbidden:
+    return Forbidden(f"{field}: {why}; this needs a token with the scope {ADMIN}", scope=ADMIN)
 
 
 WHOLE = Sight(None, {})

@@ -109,5 +109,9 @@ async def test_a_filter_does_not_tell_what_is_hidden(guarded: Guarded) -> None:
             refused = await guarded.ask(writer, "GET", f"{path}?argument={query}")
             assert 403 == refused.status
         assert 200 == (await guarded.ask(admin, "GET", f"/v1/actions?argument={query}")).status
+    for path in ("/v1/actions", "/v1/actions:count"):
+        asked = f"{path}?error_contains={SECRET[:2]}"
+        assert 403 == (await guarded.ask(writer, "GET", asked)).status
+        assert 200 == (await guarded.ask(admin, "GET", asked)).status
     found = await guarded.ask(writer, "GET", "/v1/actions?argument=order=17")
     assert ["http"] == [action["meta"]["id"] for action in found.json["actions"]]
