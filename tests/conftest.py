@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from hypothesis import settings
 
 settings.register_profile("gnomon", deadline=None)  # a busy machine is no reason to fail
 settings.load_profile("gnomon")
+
+# Servers are started as their own users, hence by a real fork. What gRPC does at one, if a test has
+# used it before, has ended a child before it became a server.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it sends to the background so, and the programs that tests start and stop
