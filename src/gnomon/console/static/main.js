@@ -24,9 +24,11 @@ async function open() {
 
 function usePlace() {
   const [place, setPlace] = useState(readPlace());
+  const [first] = useState(location.hash);
   useEffect(() => {
     const changed = () => setPlace(readPlace());
     addEventListener("hashchange", changed);
+    if (location.hash !== first) changed(); // it came before anybody listened
     return () => removeEventListener("hashchange", changed);
   }, []);
   return place;
