@@ -132,6 +132,10 @@ test-pg: test-setup ## Only what needs PostgreSQL (GNOMON_TEST_POSTGRES=dsn for 
 sim: $(SETUP_STAMP) ## Simulation under virtual time (SEEDS=n)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
+.PHONY: sim-scale
+sim-scale: $(SETUP_STAMP) ## 1,000 workers and 4,096 shards under virtual time, some minutes (ARGS="--workers 100 --shards 400": fewer)
+	@$(BIN)/python -m tests.simulation.scale $(ARGS)
+
 .PHONY: fault
 fault: test-setup ## Real processes and servers, killed, frozen and cut off
 	@$(BIN)/python -m pytest -v -m fault

@@ -331,10 +331,10 @@ class BlindRelease(Around):
 class EagerAcquire(Around):
     """A lease is taken over whether or not its owner lives."""
 
-    async def list_locks(self) -> Sequence[ShardLock]:
+    async def list_locks(self, *, silent: timedelta | None = None) -> Sequence[ShardLock]:
         return [
             msgspec.structs.replace(lock, lease_guid=None, silent_for=None)
-            for lock in await self._inner.list_locks()
+            for lock in await self._inner.list_locks(silent=silent)
         ]
 
     async def acquire(

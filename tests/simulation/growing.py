@@ -27,8 +27,8 @@ from gnomon.stages.service import StageWorker
 from gnomon.stores.sqlite import open_sqlite
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
+from tests.simulation.runner import SimulationRunner
 from tests.simulation.staged import Home
-from tests.simulation.world import SimulationRunner
 
 MINUTE_S = 60.0
 MINUTE = timedelta(minutes=1)

@@ -27,7 +27,7 @@ from gnomon.stores.sqlite import open_sqlite
 from gnomon.testing.faulty import FaultyStore, Misfortune
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
-from tests.simulation.world import SimulationRunner
+from tests.simulation.runner import SimulationRunner
 
 SHARD_COUNT = 8
 FAR_S = 600.0

@@ -42,7 +42,7 @@ from gnomon.testing.virtual import (
 )
 from gnomon.worker import Worker, WorkerConfig
 from tests.simulation.held_entities import EntityHolds
-from tests.simulation.world import SimulationRunner
+from tests.simulation.runner import SimulationRunner
 
 Document = dict[str, Any]
 It = EntityView[Document, Any]

@@ -28,8 +28,8 @@ from gnomon.testing.faulty import FaultyStore, Watcher
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker
 from tests.simulation.held_entities import EntityHolds
+from tests.simulation.runner import SimulationRunner
 from tests.simulation.staged import CONFIG, SHARD_COUNT, Home
-from tests.simulation.world import SimulationRunner
 
 Document = dict[str, Any]
 HOLD_S = 30.0

@@ -6,10 +6,12 @@ import asyncio
 import gc
 import random
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 
@@ -17,8 +19,7 @@ from gnomon.contracts.env import Env
 from gnomon.contracts.store import ArrivalResult, BeginResult, Store
 from gnomon.model.errors import StoreUnavailable
 from gnomon.scheduler import Scheduler
-from gnomon.stores.sqlite import InlineRunner, open_sqlite
-from gnomon.stores.sqlite.connection import Call, T, transact
+from gnomon.stores.sqlite import open_sqlite
 from gnomon.testing.faulty import Arguments, FaultyStore, Misfortune, Watcher
 from gnomon.testing.virtual import SeededEntropy, VirtualClock, VirtualLoop, VirtualProcess
 from gnomon.worker import Worker, WorkerConfig
@@ -36,14 +37,13 @@ from tests.simulation.mixing import KINDS, Fleet
 from tests.simulation.outages import outage
 from tests.simulation.pools import Reads
 from tests.simulation.receiver import Receiver
+from tests.simulation.runner import SimulationRunner
 from tests.simulation.steps import SteppedClock, Steps
 from tests.simulation.stored import StoredRules
 from tests.simulation.users import User
 from tests.simulation.zones import without_zone
 
-worker_module.HELP_EVERY_S = 2.0  # seldom enough not to be most of what happens
-guest_module.VISIT_EVERY_S = 2.0
-undertaker_module.LOOK_EVERY_S = 2.0
+SELDOM_S = 2.0  # between two looks at others: seldom enough not to be most of what happens
 FRESH_FOR = pump_module.FRESH_FOR
 HELD_WORLDS = 0.3  # in so many of them a user's transactions hold actions
 TROUBLE_S = (25.0, 60.0)  # how long faults go on
@@ -104,16 +104,6 @@ class Ablation:
 
     def worker(self, worker: Worker) -> None:
         """Take the guard out of a worker."""
-
-
-class SimulationRunner(InlineRunner):
-    """Performs SQL at once: the delays and the chances for others are the faulty store's."""
-
-    async def write(self, call: Call[T], *, urgent: bool = False) -> T:
-        return transact(self.connection, call)
-
-    async def read(self, call: Call[T]) -> T:
-        return call(self.connection)
 
 
 class Node:
@@ -565,7 +555,7 @@ def run_seed(seed: int, ablation: Ablation | None = None) -> Outcome:
     world = World(seed, loop, ablation or Ablation())
     loop.set_exception_handler(lambda _, context: _note_stray(world, context))
     try:
-        with world.ablation.patch():
+        with seldom_looks(), world.ablation.patch():
             loop.run_until_complete(world.run())
     except Exception as exc:
         world.history.violate("world_raised", _shown(exc))
@@ -578,6 +568,17 @@ def run_seed(seed: int, ablation: Ablation | None = None) -> Outcome:
     history.reach("calm", world.weather.is_calm)
     history.reach("events", len(history.events))
     return Outcome(seed, history)
+
+
+@contextmanager
+def seldom_looks() -> Iterator[None]:
+    """Workers look at one another less often than in life."""
+    with (
+        patch.object(worker_module, "HELP_EVERY_S", SELDOM_S),
+        patch.object(guest_module, "VISIT_EVERY_S", SELDOM_S),
+        patch.object(undertaker_module, "LOOK_EVERY_S", SELDOM_S),
+    ):
+        yield
 
 
 def _note_stray(world: World, context: dict[str, Any]) -> None:

@@ -72,7 +72,7 @@ class DeadWorkers:
         while True:
             with Round(self._observer, "undertaker"):
                 await self.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S * self._leases.crowd)
 
     async def look(self) -> None:
         """Bury whoever is dead, and see what is due now that somebody else may have buried."""

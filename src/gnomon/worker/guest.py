@@ -10,6 +10,7 @@ again, or what it saw there is, the guest comes back at that time.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -18,6 +19,7 @@ from gnomon.clock import wait_set
 from gnomon.contracts.env import Env
 from gnomon.contracts.executor import Executor
 from gnomon.contracts.store import BeginRequest, HeldShard, Lane, Store
+from gnomon.model.offer import Offer
 from gnomon.model.spec import Effect
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.leases import WorkerLeases
@@ -61,6 +63,8 @@ class Guest:
         self._observer = env.observer
         self._due_at: datetime | None = None  # when it is to come back, if that is known
         self._is_asked = asyncio.Event()
+        self._choosy: dict[str | None, Offer] = {}  # who refuses queues, when it was asked last
+        self._asked_at = -math.inf
 
     def note(self, at: datetime) -> None:
         """Something is due then that it may begin, in the shard of another."""
@@ -122,8 +126,7 @@ class Guest:
 
     async def _queue_lanes(self) -> Mapping[Lane, datetime]:
         """Lanes of queues that the owners of their shards do not serve."""
-        workers = await self._store.leases.list_workers()
-        choosy = {row.owner: row.offer for row in workers if row.offer.is_choosy}
+        choosy = await self._choosy_workers()
         if not choosy:
             return {}
         offers = {
@@ -136,6 +139,15 @@ class Guest:
         return {
             lane: at for lane, at in lanes.items() if not offers[lane.shard].has_queue(lane.queue)
         }
+
+    async def _choosy_workers(self) -> dict[str | None, Offer]:
+        """By owner. In a crowd they are asked about less often than visits are made."""
+        now = self._clock.monotonic()
+        if self._leases.crowd == 1 or now >= self._asked_at + VISIT_EVERY_S * self._leases.crowd:
+            workers = await self._store.leases.list_workers()
+            self._asked_at = now
+            self._choosy = {row.owner: row.offer for row in workers if row.offer.is_choosy}
+        return self._choosy
 
     def _is_welcome(self, lane: Lane) -> bool:
         return lane.shard not in self._leases.shards and self._served.serves_lane(lane)

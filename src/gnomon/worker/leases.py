@@ -5,7 +5,12 @@ locks at once: one heartbeat prolongs them all.
 
 Shares are fair: with n workers alive each holds about 1/n of the shards. A worker that has more
 gives some back at its next heartbeat, one that has less takes what is free, longest-waiting
-first.
+first. Where several want some, each draws among as many as all of them may take: who asks for the
+same lock as another asks in vain.
+
+A look at all locks or at all workers costs the more the more there are, and every worker looks. A
+crowd of workers therefore looks about as often as `CROWD` of them would, unless a heartbeat tells
+that a shard is free or its owner silent; and then only such locks are read.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -26,7 +32,11 @@ from gnomon.lease import LockWatch
 from gnomon.model.errors import Unavailable
 from gnomon.worker.config import WorkerConfig
 
+T = TypeVar("T")
+
 SHARDS_SHOWN = 8  # in a line of the log
+CROWD = 16  # so many workers may each look as if it were alone
+YOUNG_S = 10.0  # a newcomer looks for its share, which others are about to give back
 
 
 @dataclass(slots=True)
@@ -67,6 +77,9 @@ class WorkerLeases:
         self._free: set[int] = set()  # at the last look for silent owners
         self._given_back: list[HeldShard] = []  # and not known to be released yet
         self._alive = 1
+        self._is_complete = False  # every shard is held by somebody who beats, at the last beat
+        self._looked_at = -math.inf
+        self._born_at = env.clock.monotonic()
         self._left = threading.Event()  # the heartbeat looks at it from its own thread
         self._offer = config.offer
         self.ticked_at = env.clock.monotonic()  # the loop's own sign of life, see `beat`
@@ -130,6 +143,7 @@ class WorkerLeases:
             owner=self.owner,
             holdings=[held.holding for held in beaten],
             alive_for=self._config.lease,
+            silent=self._config.silent,
             process=self._process,
             offer=self._offer,
         )
@@ -150,6 +164,7 @@ class WorkerLeases:
     def note(self, pulse: HeartbeatResult) -> list[int]:
         """Take over what a heartbeat said; returns the shards found lost. Loop thread only."""
         self._alive = max(1, pulse.workers_alive)
+        self._is_complete = pulse.shards_fresh >= self._shard_count
         now = self._clock.monotonic()
         # What the pulse still holds is ours, though a slow answer may have eaten its time: the next
         # one restores the trust. What it does not know may have been taken after it was asked for.
@@ -168,6 +183,36 @@ class WorkerLeases:
     def lose(self, count: int) -> None:
         """So many of the living are dead, as is known before the next heartbeat says so."""
         self._alive = max(1, self._alive - count)
+
+    # -- looking at the others --------------------------------------------------------------------
+
+    @property
+    def crowd(self) -> float:
+        """By how much less often one of so many workers looks at all of them."""
+        return max(1.0, self._alive / CROWD)
+
+    @property
+    def is_wanting(self) -> bool:
+        """Whether it has less than its share and may take something at once."""
+        return not self._is_complete and len(self._held) < self.share
+
+    def part(self, shards: Sequence[int]) -> Sequence[int]:
+        """Of shards that every worker sees and may help with: those for this one, by chance."""
+        count = math.ceil(len(shards) / self.crowd)
+        return shards if count == len(shards) else self._drawn(shards, count)
+
+    async def locks(self, every_s: float) -> Sequence[ShardLock]:
+        """The locks, watched; in a crowd only those that are free or silent, and none if a look is
+        not worth its cost: all are held, and the last one is not longer ago than `every_s` for
+        each CROWD of workers."""
+        now, is_crowded = self._clock.monotonic(), self.crowd > 1
+        is_settled = self._is_complete and now >= self._born_at + YOUNG_S
+        if is_crowded and is_settled and now < self._looked_at + every_s * self.crowd:
+            return []
+        self._looked_at = now
+        locks = await self._store.list_locks(silent=self._config.silent if is_crowded else None)
+        self._watch(locks)
+        return locks
 
     # -- taking and giving back -------------------------------------------------------------------
 
@@ -199,10 +244,10 @@ class WorkerLeases:
 
     async def take(self) -> list[HeldShard]:
         """Take free and abandoned shards up to the fair share, longest-waiting first."""
-        locks = await self._store.list_locks()
-        self._watch(locks)
+        locks = await self.locks(self._config.heartbeat.total_seconds())
         free = [lock for lock in locks if lock.shard not in self._held and self._is_free(lock)]
-        wanted = free[: max(0, self.share - len(self._held))]
+        missing = max(0, self.share - len(self._held))
+        wanted = self._drawn(free[: missing * self._alive], missing)
         answers = await asyncio.gather(
             *(self._acquire(lock) for lock in wanted), return_exceptions=True
         )
@@ -233,12 +278,6 @@ class WorkerLeases:
             )
         ]
 
-    async def locks(self) -> Sequence[ShardLock]:
-        """All locks, watched."""
-        locks = await self._store.list_locks()
-        self._watch(locks)
-        return locks
-
     def tell_needs(self, needs: tuple[str, ...]) -> None:
         """Of the needs that rows have, it serves these: its heartbeats say so."""
         self._offer = msgspec.structs.replace(self._offer, needs=needs)
@@ -264,6 +303,12 @@ class WorkerLeases:
             self._stolen.append(lock)
         self._held[held.shard] = _Held(held, self._terms.trusted_until(started), started)
         return held
+
+    def _drawn(self, some: Sequence[T], count: int) -> Sequence[T]:
+        """So many of them, by chance; all of them in their order, if they are not more."""
+        if len(some) <= count:
+            return some
+        return sorted(some, key=lambda _: self._entropy.fraction())[:count]
 
     def _tell_stolen(self) -> None:
         """One line for all that were taken at once, however many shards they had."""

@@ -98,9 +98,13 @@ class Pump:
     # -- what others tell the pump ----------------------------------------------------------------
 
     def hint(self, shards: Collection[int]) -> None:
-        """Rows may have arrived in these shards; none named: anywhere."""
-        self._arrivals.update(shards or self._leases.shards)
-        self._wake.set()
+        """Rows may have arrived in these shards; none named: anywhere. What arrived in the shards
+        of others is theirs to hear of: it wakes nobody else."""
+        own = self._leases.shards
+        arrived = [shard for shard in shards if shard in own] if shards else own
+        if arrived:
+            self._arrivals.update(arrived)
+            self._wake.set()
 
     def wake(self) -> None:
         """Something changed: a slot is free, a time is known."""

@@ -379,10 +379,10 @@ class Worker:
                 await self._help()
 
     async def _help(self) -> None:
-        silent = self.leases.silent(await self.leases.locks())
+        silent = self.leases.silent(await self.leases.locks(HELP_EVERY_S))
         if not silent:
             return
-        shards = [lock.shard for lock in silent]
+        shards = self.leases.part([lock.shard for lock in silent])
         await self._pauses.help(shards, silent=self._config.silent)
         moved = await self._store.work.move_silent(
             shards, limit=self._config.move_batch, silent=self._config.silent
@@ -405,7 +405,7 @@ class Worker:
             self._slots.open()
         lost = self.leases.note(pulse)
         self.pump.abandon(lost)
-        if lost or self.leases.surplus():
+        if lost or self.leases.surplus() or self.leases.is_wanting:
             self._balance.set()
 
     def _shared(self) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
 from gnomon.model.offer import ALL_QUEUES, Offer
+from gnomon.testing.virtual import SeededEntropy
 from gnomon.worker.config import WorkerConfig
-from gnomon.worker.leases import WorkerLeases
+from gnomon.worker.leases import CROWD, YOUNG_S, WorkerLeases
 from tests.unit.worker.surroundings import EPOCH, Audience, HandClock, surroundings
 
 STRANGER = UUID(int=99)
@@ -23,9 +26,11 @@ class Locks:
         self.rows = {lock.shard: lock for lock in locks}
         self.held: frozenset[int] = frozenset()
         self.alive = 1
+        self.asked: list[timedelta | None] = []
         self.released: list[int] = []
 
-    async def list_locks(self) -> Sequence[ShardLock]:
+    async def list_locks(self, *, silent: timedelta | None = None) -> Sequence[ShardLock]:
+        self.asked.append(silent)
         return list(self.rows.values())
 
     async def acquire(
@@ -43,6 +48,7 @@ class Locks:
         owner: str,
         holdings: Sequence[HeldShard],
         alive_for: timedelta,
+        silent: timedelta | None = None,
         process: str | None = None,
         offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
@@ -80,8 +86,13 @@ def lock(
     )
 
 
-def leases_on(store: Locks) -> tuple[WorkerLeases, HandClock, Audience]:
+def pulse(*, alive: int, fresh: int = 0) -> HeartbeatResult:
+    return HeartbeatResult(held=frozenset(), workers_alive=alive, now=EPOCH, shards_fresh=fresh)
+
+
+def leases_on(store: Locks, seed: int = 0) -> tuple[WorkerLeases, HandClock, Audience]:
     env, clock, audience = surroundings()
+    env = replace(env, entropy=SeededEntropy(random.Random(seed)))
     leases = WorkerLeases(
         store, worker=ME, owner="me", shard_count=len(store.rows), config=WorkerConfig(), env=env
     )
@@ -166,10 +177,10 @@ async def test_what_the_heartbeat_does_not_confirm_is_lost() -> None:
     store.held = frozenset({1})
     clock.seconds += 6.5
     leases.ticked_at = clock.seconds
-    pulse = await leases.beat(store)
-    assert pulse is not None
+    answer = await leases.beat(store)
+    assert answer is not None
     clock.seconds += 1
-    assert [0] == leases.note(pulse)
+    assert [0] == leases.note(answer)
     assert [1] == [held.shard for held in leases.trusted()]
     assert 1 == audience.counts["leases_lost"]
 
@@ -199,10 +210,90 @@ async def test_silent_owners_are_those_who_missed_heartbeats() -> None:
         ]
     )
     leases, _, _ = leases_on(store)
-    assert [2] == [row.shard for row in leases.silent(await leases.locks())]
-    assert [0, 2] == [row.shard for row in leases.silent(await leases.locks())]
+    assert [2] == [row.shard for row in leases.silent(await leases.locks(0.5))]
+    assert [0, 2] == [row.shard for row in leases.silent(await leases.locks(0.5))]
     await leases.take()
-    assert [2] == [row.shard for row in leases.silent(await leases.locks())]
+    assert [2] == [row.shard for row in leases.silent(await leases.locks(0.5))]
+
+
+async def test_each_of_many_workers_asks_for_other_shards() -> None:
+    """Or all would ask for the same few, and all but one in vain."""
+    asked = []
+    for seed in range(20):
+        leases, _, _ = leases_on(Locks([lock(shard) for shard in range(40)]), seed=seed)
+        leases.note(pulse(alive=10))
+        asked.append(frozenset(held.shard for held in await leases.take()))
+    assert {4} == {len(shards) for shards in asked}
+    assert 20 < len(frozenset[int]().union(*asked))  # 4, if all asked for the first ones
+
+
+async def test_with_few_free_shards_the_longest_waiting_are_asked_for() -> None:
+    """Among as many as all workers together may take, it is by chance; the rest waits."""
+    leases, _, _ = leases_on(Locks([lock(shard) for shard in range(40)]))
+    leases.note(pulse(alive=40))
+    assert {held.shard for held in await leases.take()} <= set(range(40))
+    leases.lose(39)
+    taken = await leases.take()
+    assert 40 == len(leases.trusted())
+    assert sorted(held.shard for held in taken) == [held.shard for held in taken]
+
+
+async def test_a_crowd_looks_seldom_while_every_shard_is_held() -> None:
+    """A look costs as much as there are shards, and every worker looks."""
+    store = Locks([lock(shard) for shard in range(4)])
+    leases, clock, _ = leases_on(store)
+    leases.note(pulse(alive=CROWD * 10, fresh=4))
+    clock.seconds += YOUNG_S
+    for _ in range(100):
+        await leases.locks(0.5)
+        clock.seconds += 0.1
+    assert [timedelta(seconds=1.5)] * 2 == store.asked
+
+
+async def test_a_crowd_looks_at_once_when_an_owner_is_silent() -> None:
+    """The heartbeat tells: of fewer shards than there are somebody said that he keeps them."""
+    store = Locks([lock(shard) for shard in range(4)])
+    leases, clock, _ = leases_on(store)
+    leases.note(pulse(alive=CROWD * 10, fresh=4))
+    clock.seconds += YOUNG_S
+    await leases.locks(0.5)
+    wanting = [leases.is_wanting]
+    leases.note(pulse(alive=CROWD * 10, fresh=3))
+    assert [False, True] == [*wanting, leases.is_wanting]
+    await leases.locks(0.5)
+    await leases.locks(0.5)
+    assert 3 == len(store.asked)
+
+
+async def test_who_joins_a_crowd_looks_for_its_share_at_once() -> None:
+    """What others give back to a newcomer is free for no longer than in a small fleet."""
+    store = Locks([lock(shard) for shard in range(4)])
+    leases, _, _ = leases_on(store)
+    leases.note(pulse(alive=CROWD * 10, fresh=4))
+    await leases.locks(0.5)
+    await leases.locks(0.5)
+    assert 2 == len(store.asked)
+
+
+async def test_few_workers_look_at_all_locks_as_often_as_they_like() -> None:
+    """Then a lock is watched from the moment when its owner fell silent."""
+    store = Locks([lock(shard) for shard in range(4)])
+    leases, _, _ = leases_on(store)
+    leases.note(pulse(alive=CROWD, fresh=4))
+    await leases.locks(0.5)
+    await leases.locks(0.5)
+    assert [None, None] == store.asked
+
+
+async def test_a_crowd_shares_the_help() -> None:
+    """About CROWD workers help with each shard whose owner is silent, not all of them."""
+    leases, _, _ = leases_on(Locks([lock(0)]))
+    shards = list(range(100))
+    leases.note(pulse(alive=CROWD))
+    assert shards == leases.part(shards)
+    leases.note(pulse(alive=CROWD * 10))
+    assert 10 == len(set(leases.part(shards)))
+    assert 1 == len(leases.part([5]))
 
 
 async def test_nobody_beats_after_goodbye() -> None:

@@ -220,6 +220,16 @@ async def test_arrivals_that_could_not_be_asked_for_are_kept() -> None:
         assert "arrive" in [verb for verb, _ in situation.around.asked]
 
 
+async def test_arrivals_in_the_shards_of_others_wake_nobody() -> None:
+    """Every worker hears every hint: of a hundred of them one has something to do."""
+    situation = Situation(free=FREE, shards=1, is_behind=False)
+    pump = situation.pump
+    pump.hint([1, 2])
+    assert (False, set()) == (pump._wake.is_set(), pump._arrivals)
+    pump.hint([0, 1])
+    assert (True, {0}) == (pump._wake.is_set(), pump._arrivals)
+
+
 async def test_behind_a_flood_the_newest_arrivals_are_looked_at_too() -> None:
     """Now and then, with a part of the slots, and before anything else."""
     situation = Situation(free=FREE, is_behind=False)

@@ -30,6 +30,7 @@ class HeartbeatResult(Value, frozen=True):
     workers_alive: int  # including this one
     now: datetime
     shards_held: int = 0  # by all of them
+    shards_fresh: int = 0  # by those that are not silent
     limits_version: int = 0  # see `LimitTable`
 
 
@@ -46,8 +47,9 @@ class WorkerRow(Value, frozen=True):
 class LeaseStore(Protocol):
     """Who owns which shard. A lease is a means against contention; the rows are the fence."""
 
-    async def list_locks(self) -> Sequence[ShardLock]:
-        """All shard locks, smallest last_processing_start_at first."""
+    async def list_locks(self, *, silent: timedelta | None = None) -> Sequence[ShardLock]:
+        """All shard locks, smallest last_processing_start_at first; or only those that are free or
+        whose owner did not beat for `silent`."""
         ...
 
     async def acquire(
@@ -69,6 +71,7 @@ class LeaseStore(Protocol):
         owner: str,
         holdings: Sequence[HeldShard],
         alive_for: timedelta,
+        silent: timedelta | None = None,
         process: str | None = None,
         offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
@@ -78,7 +81,8 @@ class LeaseStore(Protocol):
         so is `offer`: what nobody serves waits, and is shown.
 
         Only locks whose lease_guid is the holding's are prolonged; the others are not in `held`.
-        A worker counts as alive for `alive_for` after its last heartbeat.
+        A worker counts as alive for `alive_for` after its last heartbeat, and is silent `silent`
+        after it; without that, when it is no more alive.
         """
         ...
 

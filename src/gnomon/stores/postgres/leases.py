@@ -17,8 +17,8 @@ class PostgresLeases:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def list_locks(self) -> Sequence[ShardLock]:
-        return [lock_of(row) for row in await self._database.fetch("list_locks")]
+    async def list_locks(self, *, silent: timedelta | None = None) -> Sequence[ShardLock]:
+        return [lock_of(row) for row in await self._database.fetch("list_locks", silent)]
 
     async def acquire(
         self, shard: int, lease_guid: UUID, *, owner: str, seen: ShardLock, lease_for: timedelta
@@ -37,6 +37,7 @@ class PostgresLeases:
         owner: str,
         holdings: Sequence[HeldShard],
         alive_for: timedelta,
+        silent: timedelta | None = None,
         process: str | None = None,
         offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
@@ -51,11 +52,12 @@ class PostgresLeases:
             await session.fetch(
                 "heartbeat_worker", worker, owner, now, len(held), process, encode_offer(offer)
             )
-            (alive,) = await session.fetch("heartbeat_alive", alive_for)
+            (alive,) = await session.fetch("heartbeat_alive", alive_for, silent)
         return HeartbeatResult(
             held=frozenset(held),
             workers_alive=alive["workers"],
             shards_held=alive["shards"],
+            shards_fresh=alive["shards_fresh"],
             limits_version=alive["limits_version"],
             now=now,
         )

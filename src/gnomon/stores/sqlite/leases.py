@@ -24,9 +24,12 @@ class SqliteLeases(SqliteVerbs):
     """The `LeaseStore` of this engine."""
 
     @read
-    def list_locks(self, connection: Connection) -> Sequence[ShardLock]:
+    def list_locks(
+        self, connection: Connection, *, silent: timedelta | None = None
+    ) -> Sequence[ShardLock]:
         now = self._clock.now()
-        return [lock_of(row, now) for row in fetch(connection, "list_locks")]
+        since = {"silent_since": None if silent is None else micros(now - silent)}
+        return [lock_of(row, now) for row in fetch(connection, "list_locks", since)]
 
     @write_first
     def acquire(
@@ -64,6 +67,7 @@ class SqliteLeases(SqliteVerbs):
         owner: str,
         holdings: Sequence[HeldShard],
         alive_for: timedelta,
+        silent: timedelta | None = None,
         process: str | None = None,
         offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
@@ -74,12 +78,16 @@ class SqliteLeases(SqliteVerbs):
             "shards": len(held), "process": process, "offer": encode_offer(offer)
         }  # fmt: skip
         connection.execute(SQL["heartbeat_worker"], living | told)
-        since = {"alive_since": micros(now - alive_for)}
+        since = {
+            "alive_since": micros(now - alive_for),
+            "fresh_since": micros(now - (silent or alive_for)),
+        }
         (alive,) = fetch(connection, "heartbeat_alive", since)
         return HeartbeatResult(
             held=held,
             workers_alive=alive["workers"],
             shards_held=alive["shards"],
+            shards_fresh=alive["shards_fresh"],
             limits_version=alive["limits_version"],
             now=now,
         )

@@ -49,6 +49,24 @@ class TestLocks:
         assert NOTHING <= lock.silent_for < HOUR
         assert lock.started_at is not None
 
+    async def test_locks_of_the_silent_and_free_ones_can_be_had_alone(
+        self, store: Store, given: Given
+    ) -> None:
+        """Of many shards few are, and they are what somebody else may do something about."""
+        worker, count = given.entropy.token(), given.installation.shard_count
+        lively, quiet = await given.holding(0), await given.holding(1)
+        free = set(range(2, count))
+        assert free == {lock.shard for lock in await store.leases.list_locks(silent=HOUR)}
+        shards: set[int] = set()
+        async for _ in polls():
+            await beat(store, worker, [lively])
+            locks = await store.leases.list_locks(silent=200 * INSTANT)
+            shards = {lock.shard for lock in locks}
+            if quiet.shard in shards:
+                break
+
+        assert free | {quiet.shard} == shards
+
 
 class TestAcquire:
     """`acquire`: one owner for a shard."""
@@ -204,6 +222,23 @@ class TestHeartbeat:
                 break
 
         assert 1 == alive
+
+    async def test_shards_of_the_silent_are_told_apart(self, store: Store, given: Given) -> None:
+        """Whoever is alive may have missed a beat or two: others look after its shards."""
+        held, other = await given.holding(0), await given.holding(1)
+        await beat(store, given.entropy.token(), [held])
+        worker, told = given.entropy.token(), (0, 0)
+        async for _ in polls():
+            pulse = await store.leases.heartbeat(
+                worker, owner="w", holdings=[other], alive_for=HOUR, silent=50 * INSTANT
+            )
+            told = (pulse.shards_held, pulse.shards_fresh)
+            if told == (2, 1):
+                break
+
+        assert (2, 1) == told
+        pulse = await store.leases.heartbeat(worker, owner="w", holdings=[other], alive_for=HOUR)
+        assert (2, 2) == (pulse.shards_held, pulse.shards_fresh)
 
     async def test_who_leaves_is_not_counted(self, store: Store, given: Given) -> None:
         """The others need not wait for its silence; leaving twice is no error."""

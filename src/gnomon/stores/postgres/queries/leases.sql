@@ -1,10 +1,11 @@
 -- Who owns which shard. See actions.sql about `one-shard:`.
 
 -- name: list_locks global
--- All locks, the longest untouched shard first.
+-- All locks, the longest untouched shard first. $1 silent; NULL: whatever their owners do
 SELECT l.shard_id, l.lease_guid, l.owner, l.beat, statement_timestamp() - l.heartbeat_at AS silent_for,
        l.last_processing_start_at
 FROM /*schema*/shard_lock AS l
+WHERE $1::interval IS NULL OR l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $1::interval
 ORDER BY l.last_processing_start_at NULLS FIRST, l.shard_id;
 
 -- name: acquire shard-local
@@ -49,8 +50,11 @@ SET heartbeat_at = excluded.heartbeat_at, owner = excluded.owner, shards = exclu
     process = excluded.process, offer = excluded.offer;
 
 -- name: heartbeat_alive global
--- $1 alive_for
+-- $1 alive_for, $2 silent
 SELECT count(*) AS workers, coalesce(sum(w.shards), 0)::int AS shards,
+       coalesce(sum(w.shards) FILTER (
+           WHERE $2::interval IS NULL OR w.heartbeat_at >= statement_timestamp() - $2::interval
+       ), 0)::int AS shards_fresh,
        (SELECT i.limits_version FROM /*schema*/installation AS i) AS limits_version
 FROM /*schema*/worker AS w
 WHERE w.heartbeat_at > statement_timestamp() - $1::interval;

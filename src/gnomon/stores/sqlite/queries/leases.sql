@@ -1,6 +1,7 @@
 -- name: list_locks
 SELECT shard_id, lease_guid, owner, beat, heartbeat_at, last_processing_start_at
 FROM shard_lock
+WHERE :silent_since IS NULL OR lease_guid IS NULL OR heartbeat_at < :silent_since
 ORDER BY last_processing_start_at NULLS FIRST, shard_id;
 
 -- name: acquire
@@ -32,6 +33,7 @@ ON CONFLICT (worker_id) DO UPDATE SET
 -- name: heartbeat_alive
 SELECT
     count(*) AS workers, coalesce(sum(shards), 0) AS shards,
+    coalesce(sum(shards) FILTER (WHERE heartbeat_at >= :fresh_since), 0) AS shards_fresh,
     (SELECT limits_version FROM installation) AS limits_version
 FROM worker
 WHERE heartbeat_at >= :alive_since;
