@@ -103,6 +103,7 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     "what is counted of attempts: as long as it was made": ("AttemptTally._of_others",),
     "answers to who looks, a second old at most, up to a number": ("Fresh._answers",),
     "owners that died of late": ("DeadWorkers._again_at",),
+    "workers that refuse queues": ("Guest._choosy",),
     "entities that somebody holds, up to a number": (
         "HeldPauses._pauses", "KeptAnswers._answers", "Sender._held",
     ),
