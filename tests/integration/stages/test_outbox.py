@@ -184,8 +184,9 @@ async def test_a_save_that_a_stage_does_not_take_waits_for_a_person(
         await stages.put("bad", {"n": 2})
         await stages.put("good", {"n": 1})
         await until(lambda: 6 == len(receiver.told) and ["good"] == copy.told)
+        told = len(seen.events)  # on a slow machine a save may have been late before this
         await asyncio.sleep(2 * CONFIG.outbox_alarm.total_seconds())  # in which it would be told of
-        assert "outbox_late" not in seen.events
+        assert "outbox_late" not in seen.events[told:]
         finding = await finding_with(app, "quarantined: 2")
         assert "copy" == finding.subject
         assert "saves that wait: 2, quarantined: 2, the oldest for " in finding.detail

@@ -26,7 +26,7 @@ async def read_figures(
 
 async def _presence(session: PoolSession, alive_for: timedelta) -> Presence:
     (locks,) = await session.fetch("figures_locks", alive_for)
-    (alive,) = await session.fetch("heartbeat_alive", alive_for)
+    (alive,) = await session.fetch("heartbeat_alive", alive_for, None)
     return Presence(alive["workers"], locks["shards"], locks["unowned"])
 
 

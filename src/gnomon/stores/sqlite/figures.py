@@ -36,7 +36,7 @@ def read_figures(
 def _presence(connection: Connection, alive_since: datetime) -> Presence:
     since = {"alive_since": micros(alive_since)}
     (locks,) = fetch(connection, "figures_locks", since)
-    (alive,) = fetch(connection, "heartbeat_alive", since)
+    (alive,) = fetch(connection, "heartbeat_alive", since | {"fresh_since": None})
     return Presence(alive["workers"], locks["shards"], int(locks["unowned"]))
 
 

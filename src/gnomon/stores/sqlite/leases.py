@@ -80,7 +80,7 @@ class SqliteLeases(SqliteVerbs):
         connection.execute(SQL["heartbeat_worker"], living | told)
         since = {
             "alive_since": micros(now - alive_for),
-            "fresh_since": micros(now - (silent or alive_for)),
+            "fresh_since": None if silent is None else micros(now - silent),
         }
         (alive,) = fetch(connection, "heartbeat_alive", since)
         return HeartbeatResult(

@@ -33,7 +33,7 @@ ON CONFLICT (worker_id) DO UPDATE SET
 -- name: heartbeat_alive
 SELECT
     count(*) AS workers, coalesce(sum(shards), 0) AS shards,
-    coalesce(sum(shards) FILTER (WHERE heartbeat_at >= :fresh_since), 0) AS shards_fresh,
+    coalesce(sum(shards) FILTER (WHERE heartbeat_at >= coalesce(:fresh_since, :alive_since)), 0) AS shards_fresh,
     (SELECT limits_version FROM installation) AS limits_version
 FROM worker
 WHERE heartbeat_at >= :alive_since;
