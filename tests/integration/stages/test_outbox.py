@@ -154,6 +154,7 @@ async def test_a_broker_that_is_down_stops_the_background_lane_and_raises_the_al
         await until(lambda: "background_held" in seen.events)
         await until(lambda: "outbox_late" in seen.events)
         assert seen.gauges["outbox_age_seconds", "relay"] > 0.6
+        await until(lambda: ["first"] == copy.given)
         copy.given.clear()
         await stages.backfill("copy")
         await stages.put("fresh", {"n": 1})
