@@ -20,6 +20,7 @@ from gnomon.tasks import wait_reason
 
 INPUT_BYTES_MAX = 1024 * 1024
 ID_MAX = 2**63 - 1
+LOOKED_AT_MAX = 20_000  # rows for one page with a filter
 STATES = ("PLAN", "GONE", "TAKE", "WORK", "DONE", "FAIL", "STOP")
 
 
@@ -36,10 +37,12 @@ class TaskTableList(msgspec.Struct):
 
 
 class TaskList(msgspec.Struct):
-    """A page of rows in order of id."""
+    """A page of rows in order of id. `looked_at`: it ended before it was full, for so many rows
+    were looked at; `next` goes on."""
 
     tasks: Sequence[TaskSummary]
     next: str | None
+    looked_at: int | None = None
 
 
 async def list_task_tables(call: Call) -> TaskTableList:
@@ -53,13 +56,15 @@ async def list_tasks(call: Call, table: str) -> TaskList:
     limit = query.number("limit", 100)
     if not 1 <= limit <= PAGE_MAX:
         raise InvalidSpec("query.limit", f"must be between 1 and {PAGE_MAX}", got=limit)
-    tasks = await _rows(call, table).page(
-        states=[_state(text) for text in query.all("state")],
-        group=query.one("group"),
-        after=_task_id(query.one("after") or "0", "query.after"),
-        limit=limit,
-    )
-    return TaskList(tasks, str(tasks[-1].id) if len(tasks) == limit else None)
+    rows = _rows(call, table)
+    states, group = [_state(text) for text in query.all("state")], query.one("group")
+    after = _task_id(query.one("after") or "0", "query.after")
+    is_filtered = bool(states) or group is not None
+    end = await rows.look_end(after, looks=LOOKED_AT_MAX) if is_filtered else None
+    tasks = await rows.page(states=states, group=group, after=after, limit=limit, until=end)
+    if len(tasks) == limit:
+        return TaskList(tasks, str(tasks[-1].id))
+    return TaskList(tasks, None) if end is None else TaskList(tasks, str(end), LOOKED_AT_MAX)
 
 
 async def get_task(call: Call, table: str, task_id: str) -> TaskDetail:
