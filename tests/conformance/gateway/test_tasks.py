@@ -93,7 +93,7 @@ async def test_tasks_are_listed_by_state_and_group_page_by_page(caller: Caller) 
 async def test_a_page_says_how_far_it_has_looked(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No index knows states and groups: a page looks at some rows, and `next` goes on from there."""
+    """No index knows states and groups: it looks at some rows, and `next` goes on from there."""
     monkeypatch.setattr(rest_tasks, "LOOKED_AT_MAX", 3)
     for number in range(7):
         await caller.insert(group="rare" if number == 4 else "usual")

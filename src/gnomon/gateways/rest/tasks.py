@@ -61,7 +61,8 @@ async def list_tasks(call: Call, table: str) -> TaskList:
     after = _task_id(query.one("after") or "0", "query.after")
     is_filtered = bool(states) or group is not None
     end = await rows.look_end(after, looks=LOOKED_AT_MAX) if is_filtered else None
-    tasks = await rows.page(states=states, group=group, after=after, limit=limit, until=end)
+    found = await rows.page(states=states, group=group, after=after, limit=limit, until=end)
+    tasks = [call.sight.see_task(task) for task in found]
     if len(tasks) == limit:
         return TaskList(tasks, str(tasks[-1].id))
     return TaskList(tasks, None) if end is None else TaskList(tasks, str(end), LOOKED_AT_MAX)
@@ -69,7 +70,7 @@ async def list_tasks(call: Call, table: str) -> TaskList:
 
 async def get_task(call: Call, table: str, task_id: str) -> TaskDetail:
     """A row with its result, and why it waits."""
-    return _existing(await _rows(call, table).get(_task_id(task_id)), task_id)
+    return call.sight.see_task(_existing(await _rows(call, table).get(_task_id(task_id)), task_id))
 
 
 async def explain_task(call: Call, table: str, task_id: str) -> Why:
@@ -82,9 +83,10 @@ async def insert_task(call: Call, table: str) -> Response:
     """Insert a row; needs the scope table:TABLE, too."""
     rows = _writable_rows(call, table)
     draft = read_draft(await call.body())
+    call.sight.check_task(draft)
     await _admit(call, rows)
     await _record(call, "insert task", table)
-    task = await rows.insert(draft)
+    task = call.sight.see_task(await rows.insert(draft))
     place = {"Location": f"/v1/task-tables/{table}/tasks/{task.id}"}
     return json_response(task, status=201, headers=place)
 
@@ -94,7 +96,7 @@ async def stop_task(call: Call, table: str, task_id: str) -> TaskDetail:
     rows, number = _writable_rows(call, table), _task_id(task_id)
     await _record(call, "stop task", f"{table}/{number}")
     task = _existing(await rows.stop(number), task_id)
-    return _in_state("STOP", task, wanted="PLAN, TAKE or WORK")
+    return _in_state("STOP", call.sight.see_task(task), wanted="PLAN, TAKE or WORK")
 
 
 async def plan_task(call: Call, table: str, task_id: str) -> TaskDetail:
@@ -104,7 +106,7 @@ async def plan_task(call: Call, table: str, task_id: str) -> TaskDetail:
     number = _task_id(task_id)
     await _record(call, "plan task", f"{table}/{number}")
     task = _existing(await rows.plan(number), task_id)
-    return _in_state("PLAN", task, wanted="STOP, DONE, FAIL or GONE")
+    return _in_state("PLAN", call.sight.see_task(task), wanted="STOP, DONE, FAIL or GONE")
 
 
 def _rows(call: Call, table: str) -> TaskRows:
