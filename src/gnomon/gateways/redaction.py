@@ -90,7 +90,9 @@ class Sight:
         return msgspec.structs.replace(why, sentence=hide_text(sentence, texts))
 
     def see_entity(self, entity: EntityAnswer) -> EntityAnswer:
-        shown = self._redaction and self._redaction.hide_json("document", bytes(entity.document))
+        if self._redaction is None:
+            return entity
+        shown = self._redaction.hide_json("document", bytes(entity.document))
         if shown is None:
             return entity
         return msgspec.structs.replace(entity, document=msgspec.Raw(shown))
