@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -58,7 +58,7 @@ DOCS = {  # what the pages show: place, width, dark, height at most
     "console-action": ("action", 1280, True, 1000),
     "console-stages": ("stages", 1280, False, 900),
     "console-load": ("load", 1280, True, 700),
-    "console-phone": ("actions", 390, False, 780),
+    "console-phone": ("schedules", 390, False, 780),
 }
 IS_DRAWN = """document.querySelector('main h1, main .empty') !== null
   && document.querySelector('[aria-busy=true]') === null"""
@@ -123,6 +123,11 @@ def made_small(path: Path) -> None:
         subprocess.run([program, *options, path], check=False)
 
 
+def places_of(stock: str, places: Iterable[str] = PLACES) -> list[str]:
+    """Where there is something to see; an empty installation has no action to show."""
+    return [place for place in places if stock != "empty" or place not in ONES]
+
+
 async def picture_all(
     browser: str, folder: Path, stocks: Sequence[str], places: Sequence[str]
 ) -> int:
@@ -130,9 +135,7 @@ async def picture_all(
     wrong = 0
     for stock in stocks:
         async with stocked(stock) as up, open_page(browser) as page:
-            for place in places:
-                if stock == "empty" and place in ONES:
-                    continue
+            for place in places_of(stock, places):
                 for width in WIDTHS:
                     for dark in (False, True):
                         found = too_wide(await show(page, up, place, width=width, dark=dark), width)
