@@ -386,15 +386,23 @@ def _argument(match: ArgumentFilter) -> list[Condition]:
     ]
     values = {"text": match.text, "plain": match.plain}
     return [
+        *_named(match),
         Condition(_ARGUMENT, f"strict $.action ? ({' || '.join(places)})"),
         Condition("${place}::text::jsonb, true)", msgspec.json.encode(values).decode()),
     ]
+
+
+def _named(match: ArgumentFilter) -> list[Condition]:
+    """A spec without the name need not be read as JSON; but an argument by place has none."""
+    names = {path[-1] for path in match.paths}
+    name = names.pop() if len(names) == 1 and not match.paths_by_function else 0
+    return _has(_HAS_IN_SPEC, name, '"{}"') if isinstance(name, str) else []
 
 
 def _steps(path: Path) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f'."{part}"' for part in path)
 
 
-def _has(fragment: str, text: str) -> list[Condition]:
+def _has(fragment: str, text: str, form: str = "{}") -> list[Condition]:
     plain = plain_text(text)
-    return [] if plain is None else [Condition(fragment, plain)]
+    return [] if plain is None else [Condition(fragment, form.format(plain))]
