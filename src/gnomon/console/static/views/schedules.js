@@ -21,7 +21,7 @@ const COLUMNS = [
   { name: "Succeeded", className: "number extra", cell: (row) => number(row.succeeded) },
   { name: "Failed", className: "number", cell: (row) => row.failed ? html`<span class="bad-text" title=${`${number(row.consecutive_failures)} in a row`}>${number(row.failed)}</span>` : 0 },
   { name: "In a row", className: "number extra", cell: (row) => row.consecutive_failures ? html`<span class="bad-text">${number(row.consecutive_failures)}</span>` : "" },
-  { name: "Queue", className: "nowrap", cell: (row) => row.queue },
+  { name: "Queue", className: "nowrap extra", cell: (row) => row.queue },
 ];
 
 /** The maintenance switch: pause all schedules that match, and let those go on that it paused. */
