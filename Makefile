@@ -105,6 +105,10 @@ sbom: $(SETUP_STAMP) ## Write dist/sbom.json, the bill of materials of the locke
 	@$(BIN)/python scripts/sbom.py requirements-dev.lock > dist/sbom.json
 	@echo "wrote dist/sbom.json"
 
+.PHONY: console-images
+console-images: test-setup ## Pictures of every view of the console into build/console-images (DOCS=1: those of the pages, into docs/images)
+	@$(BIN)/python -m tests.acceptance.console.images $(if $(filter-out 0,$(DOCS)),docs/images --docs,build/console-images)
+
 .PHONY: clean
 clean: ## Remove .venv, the peers' environments and what tools left behind (not the data in ./var)
 	rm -rf $(VENV) .venv-peers build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

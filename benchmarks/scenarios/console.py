@@ -59,6 +59,7 @@ def asks_of(now: datetime, ids: Mapping[str, str]) -> dict[str, str]:
         "actions by a label without any": f"/v1/actions?label=team%3Dnone&limit={PAGE}",
         "actions by function": f"/v1/actions?function=fail&limit={PAGE}",
         "actions by argument": f"/v1/actions?argument=order%3D17&limit={PAGE}",
+        "actions by an argument that all have": f"/v1/actions?argument=customer%3D17&limit={PAGE}",
         "actions by error": f"/v1/actions?error_contains={error}&limit={PAGE}",
         "dead": f"/v1/actions?state=dead&limit={PAGE}",
         "dead by error": f"/v1/actions?state=dead&error_contains={error}&limit={PAGE}",

@@ -170,20 +170,28 @@ class Blocks:
 async def blocks_of(
     schema: PostgresSchema, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, int]:
+    async with filled(schema.dsn, count, schema.schema) as app:
+        await clean(schema)
+        return await blocks_asked(app, monkeypatch)
+
+
+async def clean(schema: PostgresSchema) -> None:
+    connection = await asyncpg.connect(schema.dsn)
+    for table in ("scheduled_action", "processing_queue", "incoming_queue", "finished_action"):
+        await connection.execute(f'VACUUM ANALYZE "{schema.schema}".{table}')
+    await connection.close()
+
+
+async def blocks_asked(app: App, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     blocks = Blocks()
     found = {}
-    async with filled(schema.dsn, count, schema.schema) as app:
-        connection = await asyncpg.connect(schema.dsn)
-        for table in ("scheduled_action", "processing_queue", "finished_action"):
-            await connection.execute(f'VACUUM ANALYZE "{schema.schema}".{table}')
-        await connection.close()
-        now = await app.store.installation.now()
-        with monkeypatch.context() as patched:
-            patched.setattr(asyncpg.Connection, "fetch", blocks.patched())
-            for name, ask in ASKED.items():
-                blocks.touched = 0
-                await ask(app.store, now)
-                found[name] = blocks.touched
+    now = await app.store.installation.now()
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncpg.Connection, "fetch", blocks.patched())
+        for name, ask in ASKED.items():
+            blocks.touched = 0
+            await ask(app.store, now)
+            found[name] = blocks.touched
     assert all(found.values()), found
     return found
 
@@ -204,3 +212,45 @@ async def test_on_postgres_the_blocks_do_not_grow(
     few = await blocks_of(postgres_schema, FEW, monkeypatch)
     many = await blocks_of(other_schema, MANY, monkeypatch)
     assert {} == grown(few, many)
+
+
+ENDED = """
+WITH ended AS (
+    INSERT INTO "{schema}".incoming_queue
+        (shard_id, created_at, guid, queue, priority, scheduled_at)
+    SELECT n % {shards}, at, gen_random_uuid(), 'default', 0, at
+    FROM generate_series(1, {count}) AS n,
+         LATERAL (SELECT now() - interval '1 hour' + n * interval '10 ms' AS at) AS t
+    RETURNING guid
+)
+SELECT count(*) FROM ended
+"""
+
+
+async def leave_ended(connection: asyncpg.Connection, schema: str, count: int) -> None:
+    """What so many actions leave behind that arrived and ended in place; no mark is before it."""
+    await connection.execute(ENDED.format(schema=schema, shards=SHARDS, count=count))
+    await connection.execute(f'DELETE FROM "{schema}".incoming_queue')
+    await connection.execute(
+        f"UPDATE \"{schema}\".shard_lock SET incoming_mark = now() - interval '1 minute'"
+    )
+
+
+async def test_what_has_ended_costs_nothing_while_somebody_holds_a_snapshot(
+    postgres_schema: PostgresSchema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dump that lasts: vacuum may remove nothing meanwhile, and views do not go through it."""
+    dsn, schema = postgres_schema.dsn, postgres_schema.schema
+    async with filled(dsn, 1_000, schema) as app:
+        await clean(postgres_schema)
+        before = await blocks_asked(app, monkeypatch)
+        dump, other = await asyncpg.connect(dsn), await asyncpg.connect(dsn)
+        try:
+            async with dump.transaction(isolation="repeatable_read"):
+                await dump.fetch("SELECT 1")
+                await leave_ended(other, schema, 20_000)
+                during = await blocks_asked(app, monkeypatch)
+        finally:
+            await dump.close()
+            await other.close()
+    assert {} == grown(before, during)

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "action": "Create actions, look at them, change how they go.",
         "entity": "Put, patch, look at and remove entities; see why one is where it is.",
         "stage": "Look at stages, show them all entities again, forget one.",
+        "function": "Look at the functions that living programs serve.",
         "limit": "Limit queues and targets, at run time, over all workers together.",
         "target": "Prepare the databases of SQL targets.",
         "token": "Create, rotate and revoke tokens, straight at the database.",

@@ -97,9 +97,21 @@ class TaskRows(Protocol):
     Whatever a row holds, the others are shown."""
 
     async def page(
-        self, *, states: Sequence[str], group: str | None, after: int, limit: int
+        self,
+        *,
+        states: Sequence[str],
+        group: str | None,
+        after: int,
+        limit: int,
+        until: int | None = None,
     ) -> Sequence[TaskSummary]:
-        """Rows with a higher id than `after`, in order of id; no states: all."""
+        """Rows with a higher id than `after`, and with none above `until`, in order of id; no
+        states: all."""
+        ...
+
+    async def look_end(self, after: int, *, looks: int) -> int | None:
+        """The id up to which so many rows behind `after` reach; None if there are no more. No index
+        knows states and groups: who filters looks at these only, and goes on from there."""
         ...
 
     async def get(self, task_id: int) -> TaskDetail | None:

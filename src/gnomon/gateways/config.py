@@ -34,7 +34,7 @@ class ServerConfig:
     grpc_tls_key: str | None = None  # for gRPC; else `tls_key`
     grpc_tls_client_ca: str | None = None  # gRPC callers must have a certificate of this authority
     # paths whose values only the scope `admin` sees: `args.password`, `headers.authorization`,
-    # `body.card.*`, `parameters.0`
+    # `body.card.*`, `parameters.0`, `document.email`, `state.token`, `task.input`
     redact: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

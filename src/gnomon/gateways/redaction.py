@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 
 from gnomon.contracts.store import Selection
+from gnomon.contracts.store.entities import StageState
+from gnomon.contracts.task_rows import TaskDetail, TaskDraft, TaskSummary
 from gnomon.gateways.auth import ADMIN, Principal
+from gnomon.gateways.entities import EntityAnswer
 from gnomon.model.action import Action, Attempt
 from gnomon.model.arguments import read_path
-from gnomon.model.errors import Forbidden
+from gnomon.model.errors import Forbidden, InvalidRequest, InvalidSpec
 from gnomon.model.function import FunctionRecord
 from gnomon.model.redaction import (
     MARKER,
@@ -20,17 +25,28 @@ from gnomon.model.redaction import (
     places_of,
     without_words,
 )
+from gnomon.model.stage.json_patch import steps_of
+from gnomon.model.stage.patch import Patch
 from gnomon.model.why import Why
 from gnomon.scheduler.failure_groups import FailureReport
 from gnomon.scheduler.reports import Reports
+from gnomon.stages.explain import Explanation, ParkedRow
+
+T = TypeVar("T", TaskSummary, TaskDetail)
+V = TypeVar("V", bound=msgspec.Struct)
+TELLING = ("test", "copy", "move")  # operations of a JSON Patch that read what is there
 
 
 class Sight:
-    """How one caller sees actions."""
+    """How one caller sees actions, entities and SQL tasks. `stored`: what is hidden from somebody;
+    nobody may store its marker."""
 
-    def __init__(self, redaction: Redaction | None, places: Places) -> None:
+    def __init__(
+        self, redaction: Redaction | None, places: Places, stored: Redaction | None = None
+    ) -> None:
         self._redaction = redaction
         self._places = places
+        self._stored = stored or redaction
 
     def see(self, action: Action) -> Action:
         return action if self._redaction is None else self._redaction.hide(action, self._places)
@@ -73,6 +89,71 @@ class Sight:
         sentence = why.sentence if action is not None else MARKER
         return msgspec.structs.replace(why, sentence=hide_text(sentence, texts))
 
+    def see_entity(self, entity: EntityAnswer) -> EntityAnswer:
+        if self._redaction is None:
+            return entity
+        shown = self._redaction.hide_json("document", bytes(entity.document))
+        if shown is None:
+            return entity
+        return msgspec.structs.replace(entity, document=msgspec.Raw(shown))
+
+    def see_state(self, state: StageState | None) -> StageState | None:
+        """A message is hidden whole: nobody here can look into it."""
+        if state is None or self._redaction is None:
+            return state
+        shown = self._redaction.hide_json("state", state.body if state.type is None else b"")
+        return state if shown is None else msgspec.structs.replace(state, body=shown, type=None)
+
+    def see_explanation(self, explanation: Explanation) -> Explanation:
+        """Errors and notes of stages may repeat what is hidden in the document."""
+        if self._redaction is None or not self._redaction.hides_entities:
+            return explanation
+        stages = tuple(_without(stage, "last_error", "last_note") for stage in explanation.stages)
+        return msgspec.structs.replace(explanation, stages=stages)
+
+    def see_parked(self, rows: Sequence[ParkedRow]) -> Sequence[ParkedRow]:
+        if self._redaction is None or not self._redaction.hides_entities:
+            return rows
+        return [_without(row, "error") for row in rows]
+
+    def check_document(self, document: object) -> None:
+        """Errors: InvalidSpec."""
+        if self._stored is not None:
+            self._stored.check_json("document", document)
+
+    def check_patch(self, patch: Patch) -> None:
+        """A patch must not store the marker, nor tell what is hidden: by a test of it, or by a copy
+        to a place that is shown. Errors: InvalidSpec, Forbidden."""
+        if isinstance(patch, Mapping):
+            self.check_document(patch)
+            return
+        for operation in patch:
+            steps = _steps(operation.get("path"))
+            self.check_document(_nested(steps, operation.get("value")))
+            if self._redaction is None or operation.get("op") not in TELLING:
+                continue
+            read = steps if operation["op"] == "test" else _steps(operation.get("from"))
+            if self._redaction.hides_part("document", read):
+                raise _hidden(f"{operation['op']} of /{'/'.join(read)}", "its values are hidden")
+
+    def check_state(self, body: bytes) -> None:
+        """Errors: InvalidSpec."""
+        if self._stored is not None:
+            with suppress(msgspec.DecodeError):
+                self._stored.check_json("state", msgspec.json.decode(body))
+
+    def see_task(self, task: T) -> T:
+        if self._redaction is None:
+            return task
+        return _without(task, *self._redaction.hidden_columns())
+
+    def check_task(self, draft: TaskDraft) -> None:
+        """Errors: InvalidSpec."""
+        hidden = frozenset() if self._stored is None else self._stored.hidden_columns()
+        for name in hidden & {"input", "data"}:
+            if getattr(draft, name) == MARKER:
+                raise InvalidSpec(name, f"is {MARKER}, which stands for a value that is not shown")
+
     @property
     def is_whole(self) -> bool:
         return self._redaction is None
@@ -93,11 +174,33 @@ def _hidden(field: str, why: str) -> Forbidden:
     return Forbidden(f"{field}: {why}; this needs a token with the scope {ADMIN}", scope=ADMIN)
 
 
+def _without(value: V, *names: str) -> V:
+    """With the marker for these texts, where there are any."""
+    given = [name for name in names if getattr(value, name, None) is not None]
+    return msgspec.structs.replace(value, **dict.fromkeys(given, MARKER))
+
+
+def _steps(pointer: object) -> list[str]:
+    """Of a JSON pointer; what is none is told when the patch is applied."""
+    try:
+        return steps_of(pointer) if isinstance(pointer, str) else []
+    except InvalidRequest:
+        return []
+
+
+def _nested(steps: Sequence[str], value: object) -> object:
+    for step in reversed(steps):
+        value = {step: value}
+    return value
+
+
 WHOLE = Sight(None, {})
 
 
 async def sight_of(principal: Principal, redaction: Redaction, reports: Reports) -> Sight:
     """What a caller sees: below the scope `admin`, not what is hidden."""
-    if not redaction or ADMIN in principal.scopes:
+    if not redaction:
         return WHOLE
+    if ADMIN in principal.scopes:
+        return Sight(None, {}, redaction)
     return Sight(redaction, places_of(await reports.functions()))

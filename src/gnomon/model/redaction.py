@@ -1,9 +1,13 @@
-"""What people may not see of payloads: values at configured paths, in whatever effect.
+"""What people may not see of payloads: values at configured paths, in whatever effect, entity or
+SQL task.
 
     args.password           a function's argument, by name or (with a number) by place
     headers.authorization   of a request or a message; upper and lower case are the same
     body.card.*             in the JSON of a request or a message, the payload of a call or a push
     parameters.0            of a statement
+    document.card.*         in the document of an entity
+    state.token             in what a stage remembers of an entity
+    task.input              a column of an SQL task: input, output, error or data
 
 `*` stands for any one name or place. A path hides all that is below it. Execution is not touched.
 """
@@ -23,7 +27,8 @@ from gnomon.model.function import FunctionRecord
 from gnomon.model.spec import Effect, Python, Spec, Unreadable
 
 MARKER = "[redacted]"
-ROOTS = ("args", "headers", "body", "parameters")
+ROOTS = ("args", "headers", "body", "parameters", "document", "state", "task")
+TASK_TEXTS = ("input", "output", "error", "data")  # columns of an SQL task
 PATHS_MAX = 100
 ANY = "*"
 HIDDEN_CHARS_MIN = 4  # shorter values are not looked for in texts: they would be found everywhere
@@ -110,6 +115,44 @@ class Redaction:
             for root in ("args", "body", "parameters")
             for hidden in self._paths.get(root, ())
         )
+
+    @property
+    def hides_entities(self) -> bool:
+        """Whether something of entities is hidden: then it may stand in the words of stages."""
+        return "document" in self._paths or "state" in self._paths
+
+    def hide_json(self, root: str, text: str | bytes) -> bytes | None:
+        """JSON of an entity (`document`) or of a stage about it (`state`) as people may see it;
+        None if nothing of it may be hidden. What cannot be read is hidden whole."""
+        paths = self._paths.get(root)
+        if not paths:
+            return None
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, RecursionError):
+            value = MARKER
+        if () in paths and isinstance(value, dict | list):
+            return msgspec.json.encode(_each_marked(value))
+        return msgspec.json.encode(_hide(value, paths, []))
+
+    def hidden_columns(self) -> frozenset[str]:
+        """Of an SQL task. An error quotes the statement, so it is hidden with it."""
+        paths = self._paths.get("task", ())
+        named = {part for path in paths for part in (path or TASK_TEXTS)}
+        return frozenset(named | {"error"} if "input" in named else named)
+
+    def hides_part(self, root: str, parts: Sequence[str]) -> bool:
+        """Whether something is hidden at this place of a document or a state, above it or below."""
+        return any(_meets(hidden, tuple(parts)) for hidden in self._paths.get(root, ()))
+
+    def check_json(self, root: str, value: object) -> None:
+        """The same as `check`, for a document or a state. Errors: InvalidSpec."""
+        for parts in self._paths.get(root, ()):
+            if isinstance(value, dict | list) and MARKER in _leaves(value, parts):
+                raise InvalidSpec(
+                    ".".join((root, *parts)),
+                    f"is {MARKER}, which stands for a value that is not shown: write the value",
+                )
 
     def check(self, spec: Spec) -> None:
         """Nobody may store the marker where a value is hidden: it would overwrite the value, and
@@ -208,6 +251,9 @@ def _read(text: str) -> tuple[str, Parts]:
     if not dot:
         return root, ()
     parts = rest.split(".")
+    if root == "task" and (len(parts) > 1 or parts[0] not in TASK_TEXTS):
+        known = ", ".join(f"task.{name}" for name in TASK_TEXTS)
+        raise ConfigurationError(WHERE, f"{text!r} must be one of {known}")
     try:
         read_path(".".join("x" if part == ANY else part for part in parts), WHERE)
     except InvalidSpec:

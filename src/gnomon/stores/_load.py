@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from gnomon.contracts.store import DueBucket, DueLoad, RecurringAction
@@ -16,6 +17,8 @@ LOOKS_MAX = 400  # into buckets of lanes that hold more than that
 LOAD_ARRIVALS = 10_000  # looked at in all
 HERD_SEEN_MIN = 10  # in one second, before they stand for more
 MOST_TIMES = 1_000  # a look is never taken for more than so many times what it saw
+KNOWN_SPECS = 2_000  # of actions that come again, not read anew at each look
+KNOWN_CHARS_MAX = 2_000  # of such a spec
 
 T = TypeVar("T")
 
@@ -96,12 +99,16 @@ def _bucket(count: float, seconds: dict[datetime, Second]) -> DueBucket:
     return DueBucket(count=round(count), herd_at=herd_at, herd_count=round(seconds[herd_at].herd))
 
 
+_known_spec = lru_cache(maxsize=KNOWN_SPECS)(read_spec)
+
+
 def recurring_actions(rows: Iterable[Any], moments: Iterable[datetime]) -> list[RecurringAction]:
     """Rows of `list_recurring`, and when their occurrences are; what the index took for one by
     mistake is left out."""
     actions = []
     for row, occurrence_at in zip(rows, moments, strict=True):
-        spec = read_spec(row["spec"])
+        text = row["spec"]
+        spec = _known_spec(text) if len(text) <= KNOWN_CHARS_MAX else read_spec(text)
         if not isinstance(spec.action, Unreadable) and not isinstance(spec.policy, Once):
             actions.append(RecurringAction(id=row["id"], spec=spec, occurrence_at=occurrence_at))
     return actions

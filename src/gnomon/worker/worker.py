@@ -33,6 +33,7 @@ from gnomon.worker.attempt_tally import TallyKeeper
 from gnomon.worker.cancellations import Cancellations
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.dead_workers import DeadWorkers
+from gnomon.worker.examiner import Examiner
 from gnomon.worker.gates import QueueGate, TargetGate
 from gnomon.worker.guest import Guest, Served, helper_demand
 from gnomon.worker.heartbeat import Heartbeat, OpenStore
@@ -49,7 +50,6 @@ Services = list[tuple[str, Coroutine[None, None, None]]]
 
 HELP_EVERY_S = 0.5
 PURGE_LIMIT = 5_000
-EXAMINE_SELDOM = 100  # the doctor takes a hundredth of the time at most
 LEAVE_S = 2.0
 OWNER_DIGITS = 12
 
@@ -119,6 +119,7 @@ class Worker:
         )
         self._guest = Guest(store, self.leases, self.pump, served=self._served, env=env)
         self._unserved = UnservedTeller(store, self.leases, env)
+        self._examiner = Examiner(store, installation, self.leases, config, env)
         self._pauses = PauseEnder(store.work, self.leases, ended=self.pump.hint, env=env)
         self._limits = AttemptLimits(
             store.limits,
@@ -251,7 +252,7 @@ class Worker:
             ("janitor", self._keep_purging()),
             ("freed", self._keep_filling()),
             ("guest", self._guest.keep_visiting()),
-            ("doctor", self._keep_examining()),
+            ("doctor", self._examiner.keep_examining()),
             ("unserved", self._unserved.keep_telling()),
             ("pauses", self._pauses.keep_ending()),
             *(("companion", companion.keep_working()) for companion in self._companions),
@@ -350,26 +351,6 @@ class Worker:
             worker = self.leases.worker
             gone += await self._store.reports.thin_history(worker, limit=PURGE_LIMIT)
         return gone >= PURGE_LIMIT
-
-    async def _keep_examining(self) -> None:
-        """Check the invariants in production too: a finding is an alarm. One worker is enough."""
-        pause_s = self._config.doctor.total_seconds()
-        while True:
-            await asyncio.sleep(pause_s * (0.5 + self._entropy.fraction()))
-            if self.leases.holding(0) is None:
-                continue
-            started = self._clock.monotonic()
-            with Round(self._observer, "doctor"):  # who hears of no finding must hear of this
-                await self._examine()
-            took_s = self._clock.monotonic() - started
-            await asyncio.sleep(took_s * EXAMINE_SELDOM)  # a large store is asked less often
-
-    async def _examine(self) -> None:
-        for finding in await self._store.installation.doctor():
-            self._observer.count("doctor_findings", rule=finding.rule)
-            self._observer.event(
-                "doctor_finding", rule=finding.rule, subject=finding.subject, detail=finding.detail
-            )
 
     async def _keep_helping(self) -> None:
         """Move and begin in shards whose owner is silent, until somebody takes them over."""

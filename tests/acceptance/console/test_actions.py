@@ -267,6 +267,26 @@ async def test_nobody_is_kept_out(up: Up, page: Page, dark: bool) -> None:
         assert [] == await serious_findings(page), place
 
 
+FOLLOWED_EARLY = """
+new MutationObserver((_, observer) => {
+  if (!document.querySelector('.shell')) return;
+  observer.disconnect();
+  history.replaceState(null, '', '#/workers');  // without an event: nobody would have heard it
+}).observe(document, {childList: true, subtree: true});
+"""
+
+
+async def test_a_link_that_is_followed_before_the_page_listens_is_not_lost(
+    browser: str, up: Up
+) -> None:
+    """Between the first drawing and the first effect the address changes, and the event has come
+    and gone when the page begins to listen."""
+    async with open_page(browser) as page:
+        await page.send("Page.addScriptToEvaluateOnNewDocument", source=FOLLOWED_EARLY)
+        await page.goto(f"{up.url}/#/actions")
+        await page.wait_text("Last heartbeat", within="main")
+
+
 async def test_keys_lead_everywhere(page: Page) -> None:
     """`g` and a letter, `?` for the list of them."""
     await page.press("g")

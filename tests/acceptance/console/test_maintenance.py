@@ -72,7 +72,7 @@ async def test_schedules_are_paused_and_resumed_at_once(up: Up, page: Page) -> N
     await page.click("Pause 2", within="dialog")
     await page.wait_text("2 changed; all done", within="dialog")
     await page.click("Close", within="dialog")
-    await page.wait_text("the night shift, until", within="table")
+    await page.wait_text("the night shift, goes on in", within="table")
     assert "paused" == status_of(up, "night-a")["state"]
     assert status_of(up, "night-a")["paused_until"] == status_of(up, "night-b")["paused_until"]
     assert "active" == status_of(up, "night-once").get("state", "active")

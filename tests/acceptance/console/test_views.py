@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.console.conftest import quiet_page, serious_findings
-from tests.fixtures.up import Up, gnomon_up
+from tests.fixtures.up import Up, clean_environment, gnomon_up
 
 PROGRAM = """
 from datetime import datetime
@@ -111,7 +113,7 @@ async def test_workers_and_the_audit_are_shown(browser: str, staged_up: Up) -> N
         await page.goto(f"{up.url}/#/workers")
         await page.wait_text("0\u201363")
         await page.goto(f"{up.url}/#/audit?id=audited&actor=local")
-        await page.wait_text("1 changes on this page")
+        await page.wait_text("1 change on this page")
         await page.wait_text("REST", within="td:nth-child(3)")
         await page.click("audited", within="td")
         await page.wait('location.hash === "#/action/audited"')
@@ -159,6 +161,24 @@ async def test_a_form_is_made_from_a_functions_signature(browser: str, staged_up
         await page.goto(f"{staged_up.url}/#/new?from=greeted")
         await page.wait("document.querySelector('input[name=\"argument.name\"]')?.value === 'ann'")
         await page.wait(f"{times}.value === '3' && {colours}.value === 'blue'")
+
+
+@pytest.mark.parametrize("place", ["server", "database"])
+def test_the_command_line_lists_functions_as_the_form_has_them(staged_up: Up, place: str) -> None:
+    """Over a server, and straight at the database; as a table, and as JSON."""
+    where = ("--server", staged_up.url) if place == "server" else ()
+    told = [
+        subprocess.run(
+            [sys.executable, "-m", "gnomon", "function", "list", *where, *form],
+            cwd=staged_up.folder, env=clean_environment(), capture_output=True, text=True,
+            check=True,
+        ).stdout
+        for form in ((), ("--json",), ("--search", "none"))
+    ]  # fmt: skip
+    assert "greet(name, /, times=2" in told[0]
+    (function,) = json.loads(told[1])["functions"]
+    assert ("greet", "Say hello to somebody.") == (function["name"], function["summary"])
+    assert "No living program serves a function" in told[2]
 
 
 async def test_a_limit_is_set_and_removed(browser: str, staged_up: Up) -> None:

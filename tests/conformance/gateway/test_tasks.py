@@ -10,6 +10,7 @@ import pytest
 
 from gnomon.contracts.store import AuditSelection
 from gnomon.contracts.task_rows import TaskRows
+from gnomon.gateways.rest import tasks as rest_tasks
 from tests.conformance.gateway.conftest import Answer, Gateway
 from tests.conformance.gateway.guarded import Guarded, guarded_server
 from tests.fixtures.task_tables import TaskPlace
@@ -87,6 +88,25 @@ async def test_tasks_are_listed_by_state_and_group_page_by_page(caller: Caller) 
     assert [6] == [
         task["id"] for task in (await caller.call("GET", "/tasks?state=STOP")).json["tasks"]
     ]
+
+
+async def test_a_page_says_how_far_it_has_looked(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index knows states and groups: it looks at some rows, and `next` goes on from there."""
+    monkeypatch.setattr(rest_tasks, "LOOKED_AT_MAX", 3)
+    for number in range(7):
+        await caller.insert(group="rare" if number == 4 else "usual")
+    first = (await caller.call("GET", "/tasks?group=rare")).json
+    assert ([], "3", 3) == (first["tasks"], first["next"], first["looked_at"])
+    second = (await caller.call("GET", "/tasks?group=rare&after=3")).json
+    assert ([5], "6", 3) == (
+        [task["id"] for task in second["tasks"]], second["next"], second["looked_at"],
+    )  # fmt: skip
+    third = (await caller.call("GET", "/tasks?group=rare&after=6")).json
+    assert ([], None, None) == (third["tasks"], third["next"], third["looked_at"])
+    everything = (await caller.call("GET", "/tasks")).json
+    assert (7, None) == (len(everything["tasks"]), everything["looked_at"])
 
 
 async def test_task_is_stopped_and_planned_again(caller: Caller) -> None:

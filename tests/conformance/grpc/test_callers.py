@@ -22,7 +22,9 @@ from gnomon.gateways.grpc.server import GrpcServer
 from gnomon.model.errors import ConfigurationError, Forbidden
 from gnomon.model.spec import Python, Spec, Sql
 from gnomon.scheduler import Request
+from gnomon.v1 import entity_pb2
 from gnomon.v1 import scheduler_pb2 as pb
+from gnomon.v1.entity_pb2_grpc import EntityServiceStub
 from gnomon.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from tests.conformance.grpc.conftest import Served, spec_of
 from tests.conformance.grpc.test_refusals import Refusal, refusal_of
@@ -396,3 +398,31 @@ async def test_hidden_values_are_for_admin_alone(served: Served) -> None:
         refused = await refusal_of(stub.List(probe, metadata=reader))
         assert grpc.StatusCode.PERMISSION_DENIED == refused.code
         assert 1 == len((await stub.List(probe, metadata=admin)).actions)
+
+
+async def test_hidden_values_of_entities_are_for_admin_alone(served: Served) -> None:
+    """In every answer that shows one; a test of one, and the marker, are refused."""
+    await served.app.entities.put("ad", "ad-1", {"email": "s3cret", "city": "Omsk"})
+    writer = bearing(await token_for(served, "writer", "read", "write"))
+    admin = bearing(await token_for(served, "root", "admin"))
+    async with (
+        serving(served.app, ServerConfig(grpc_port=0, redact=("document.email",))) as address,
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        stub: Any = EntityServiceStub(channel)
+        asked = entity_pb2.GetEntityRequest(kind="ad", id="ad-1")
+        assert "s3cret" in str(await stub.GetEntity(asked, metadata=admin))
+        found = await stub.GetEntity(asked, metadata=writer)
+        page = await stub.ListEntities(entity_pb2.ListEntitiesRequest(kind="ad"), metadata=writer)
+        merge = entity_pb2.PatchEntityRequest(kind="ad", id="ad-1", merge_patch=b'{"city": "T"}')
+        patched = await stub.PatchEntity(merge, metadata=writer)
+        for answer in (found, page, patched):
+            assert "s3cret" not in str(answer)
+            assert "[redacted]" in str(answer)
+        for patch, code in (
+            (b'[{"op":"test","path":"/email","value":"s3cret"}]', "PERMISSION_DENIED"),
+            (b'[{"op":"add","path":"/email","value":"[redacted]"}]', "INVALID_ARGUMENT"),
+        ):
+            request = entity_pb2.PatchEntityRequest(kind="ad", id="ad-1", json_patch=patch)
+            refused = await refusal_of(stub.PatchEntity(request, metadata=writer))
+            assert code == refused.code.name

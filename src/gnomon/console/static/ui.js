@@ -146,11 +146,12 @@ export function Facts({ rows, wide }) {
   return html`<dl class=${wide ? "facts wide" : "facts"}>${given.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
-/** columns: [{name, cell(row), className}] */
+/** columns: [{name, cell(row), className}]; `extra` ones are left out where the window is narrow. On a phone each row is
+ * a card and each cell says its name: the roles tell that it is a table still. */
 export function Table({ columns, rows, label }) {
-  return html`<div class="table" tabindex="0" role="region" aria-label=${label}><table>
-    <thead><tr>${columns.map((column) => html`<th scope="col" class=${column.className}>${column.name}</th>`)}</tr></thead>
-    <tbody>${rows.map((row) => html`<tr>${columns.map((column) => html`<td class=${column.className}>${column.cell(row)}</td>`)}</tr>`)}</tbody>
+  return html`<div class="table" tabindex="0" role="region" aria-label=${label}><table role="table">
+    <thead role="rowgroup"><tr role="row">${columns.map((column) => html`<th role="columnheader" scope="col" class=${column.className}>${column.name}</th>`)}</tr></thead>
+    <tbody role="rowgroup">${rows.map((row) => html`<tr role="row">${columns.map((column) => html`<td role="cell" class=${column.className} data-name=${column.name}>${column.cell(row)}</td>`)}</tr>`)}</tbody>
   </table></div>`;
 }
 
@@ -162,7 +163,7 @@ export function Figure({ name, value, note, tone, href }) {
 
 /** Pages by keyset: to the next, and back to the first. */
 export const Pager = ({ count, first, next, what }) => html`<nav class="row pager" aria-label="Pages">
-  <span class="dim">${count} ${what} on this page</span>
+  <span class="dim">${count} ${count === 1 ? what.replace(/ies$/, "y").replace(/s$/, "") : what} on this page</span>
   <span class="grow"></span>
   ${first && html`<a class="button" href=${first}>First page</a>`}
   ${next && html`<a class="button" href=${next} rel="next">Next page</a>`}

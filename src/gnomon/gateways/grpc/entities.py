@@ -20,6 +20,7 @@ from gnomon.gateways.entities import (
 )
 from gnomon.gateways.grpc.boundary import Caller
 from gnomon.gateways.grpc.conversion import read_text, write_fields
+from gnomon.gateways.redaction import Sight
 from gnomon.model.errors import InvalidSpec
 from gnomon.model.ids import entity_key
 from gnomon.model.stage.patch import Patch
@@ -43,10 +44,11 @@ class EntityRpcs:
         self, request: pb.PutEntityRequest, caller: Caller
     ) -> pb.PutEntityResponse:
         document = read_document(request.document)
+        caller.sight.check_document(document)
         entity = await self._entities.put(
             request.kind, request.id, document, **_expected(request), by=caller.name
         )
-        return pb.PutEntityResponse(entity=write_entity(entity))
+        return pb.PutEntityResponse(entity=write_entity(entity, caller.sight))
 
     async def put_entities(
         self, request: pb.PutEntitiesRequest, caller: Caller
@@ -56,6 +58,7 @@ class EntityRpcs:
             if item.id in documents:
                 raise InvalidSpec("entities", "has an id twice", got=item.id)
             documents[item.id] = read_document(item.document)
+            caller.sight.check_document(documents[item.id])
         changed = await self._entities.put_many(
             request.kind, check_documents(documents), by=caller.name
         )
@@ -64,10 +67,12 @@ class EntityRpcs:
     async def patch_entity(
         self, request: pb.PatchEntityRequest, caller: Caller
     ) -> pb.PatchEntityResponse:
+        patch = read_patch(request)
+        caller.sight.check_patch(patch)
         entity = await self._entities.patch(
-            request.kind, request.id, read_patch(request), **_expected(request), by=caller.name
+            request.kind, request.id, patch, **_expected(request), by=caller.name
         )
-        return pb.PatchEntityResponse(entity=write_entity(entity))
+        return pb.PatchEntityResponse(entity=write_entity(entity, caller.sight))
 
     async def delete_entity(
         self, request: pb.DeleteEntityRequest, caller: Caller
@@ -97,13 +102,13 @@ class EntityRpcs:
     # -- look -------------------------------------------------------------------------------------
 
     async def get_entity(
-        self, request: pb.GetEntityRequest, _caller: Caller
+        self, request: pb.GetEntityRequest, caller: Caller
     ) -> pb.GetEntityResponse:
         entity = await self._entities.get(request.kind, request.id)
-        return pb.GetEntityResponse(entity=write_entity(entity))
+        return pb.GetEntityResponse(entity=write_entity(entity, caller.sight))
 
     async def list_entities(
-        self, request: pb.ListEntitiesRequest, _caller: Caller
+        self, request: pb.ListEntitiesRequest, caller: Caller
     ) -> pb.ListEntitiesResponse:
         page = await self._entities.page(
             request.kind,
@@ -111,19 +116,20 @@ class EntityRpcs:
             prefix=_text_or_none(request, "id_prefix") or "",
             limit=_limit(request),
         )
-        entities = [write_entity(entity) for entity in page.entities]
+        entities = [write_entity(entity, caller.sight) for entity in page.entities]
         return pb.ListEntitiesResponse(entities=entities, next=page.next)
 
     async def explain_entity(
-        self, request: pb.ExplainEntityRequest, _caller: Caller
+        self, request: pb.ExplainEntityRequest, caller: Caller
     ) -> pb.ExplainEntityResponse:
         answer = pb.ExplainEntityResponse()
-        explanation = await self._entities.explain(request.kind, request.id)
+        found = await self._entities.explain(request.kind, request.id)
+        explanation = caller.sight.see_explanation(found)
         write_fields(answer.explanation, msgspec.structs.asdict(explanation))
         return answer
 
     async def list_parked(
-        self, request: pb.ListParkedRequest, _caller: Caller
+        self, request: pb.ListParkedRequest, caller: Caller
     ) -> pb.ListParkedResponse:
         stage = _text_or_none(request, "stage")
         rows, next_page = await page_of_parked(
@@ -134,7 +140,7 @@ class EntityRpcs:
             limit=_limit(request),
         )
         answer = pb.ListParkedResponse(next=next_page)
-        write_fields(answer, {"rows": list(rows)})
+        write_fields(answer, {"rows": list(caller.sight.see_parked(rows))})
         return answer
 
     async def list_stages(
@@ -152,10 +158,11 @@ class StateRpcs:
     def __init__(self, entities: Entities) -> None:
         self._entities = entities
 
-    async def read(self, request: pb.ReadRequest, _caller: Caller) -> pb.ReadResponse:
+    async def read(self, request: pb.ReadRequest, caller: Caller) -> pb.ReadResponse:
         entity, state = await self._entities.state(
             request.kind, request.entity_id, stage_name(request.stage)
         )
+        state = caller.sight.see_state(state)
         return pb.ReadResponse(
             entity_epoch=entity.epoch,
             entity_version=entity.version,
@@ -175,7 +182,9 @@ class StateRpcs:
             epoch=request.entity_epoch if request.HasField("entity_epoch") else None,
             wake=not request.leave_asleep,
         )
+        caller.sight.check_state(swap.write.body)
         _, current, is_stored = await swap_state(self._entities, swap, by=caller.name)
+        current = caller.sight.see_state(current)
         return pb.CompareAndSetResponse(
             stored=is_stored, current=None if current is None else write_state(current)
         )
@@ -184,9 +193,9 @@ class StateRpcs:
 # -- messages -------------------------------------------------------------------------------------
 
 
-def write_entity(entity: Entity) -> stage_pb2.Entity:
+def write_entity(entity: Entity, sight: Sight) -> stage_pb2.Entity:
     message = stage_pb2.Entity()
-    write_fields(message, msgspec.structs.asdict(show_entity(entity)))
+    write_fields(message, msgspec.structs.asdict(sight.see_entity(show_entity(entity))))
     return message
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gnomon.contracts.store.entities import Entity
 from gnomon.contracts.store.register import StageRecord
 from gnomon.gateways.bodies import read_struct
 from gnomon.gateways.entities import (
@@ -144,38 +145,42 @@ async def list_entities(call: Call, kind: str) -> EntityList:
         prefix=query.one("id_prefix") or "",
         limit=query.number("limit", 100),
     )
-    return EntityList([show_entity(entity) for entity in page.entities], page.next)
+    return EntityList([_seen(call, entity) for entity in page.entities], page.next)
 
 
 async def put_entities(call: Call, kind: str) -> ChangedCount:
     """Create or replace many entities of one kind, all or none of them if one is not valid."""
     documents = read_documents(await call.body())
+    for document in documents.values():
+        call.sight.check_document(document)
     return ChangedCount(await call.services.entities.put_many(kind, documents, by=call.actor))
 
 
 async def get_entity(call: Call, kind: str, id: str) -> EntityAnswer:
     """The entity."""
-    return show_entity(await call.services.entities.get(kind, id))
+    return _seen(call, await call.services.entities.get(kind, id))
 
 
 async def put_entity(call: Call, kind: str, id: str) -> EntityAnswer:
     """Create it, or give it a new document."""
     if_epoch, if_version = read_tag(call)
     document = read_document(await call.body())
+    call.sight.check_document(document)
     entity = await call.services.entities.put(
         kind, id, document, if_version=if_version, if_epoch=if_epoch, by=call.actor
     )
-    return show_entity(entity)
+    return _seen(call, entity)
 
 
 async def patch_entity(call: Call, kind: str, id: str) -> EntityAnswer:
     """Change some of its document."""
     if_epoch, if_version = read_tag(call)
     patch = await read_patch(call)
+    call.sight.check_patch(patch)
     entity = await call.services.entities.patch(
         kind, id, patch, if_version=if_version, if_epoch=if_epoch, by=call.actor
     )
-    return show_entity(entity)
+    return _seen(call, entity)
 
 
 async def delete_entity(call: Call, kind: str, id: str) -> None:
@@ -188,7 +193,7 @@ async def delete_entity(call: Call, kind: str, id: str) -> None:
 
 async def explain_entity(call: Call, kind: str, id: str) -> Explanation:
     """Why it is in which queue, by what chain, waiting for what."""
-    return await call.services.entities.explain(kind, id)
+    return call.sight.see_explanation(await call.services.entities.explain(kind, id))
 
 
 async def release_entity(call: Call, kind: str, id: str) -> ReleasedCount:
@@ -206,7 +211,11 @@ async def list_parked(call: Call) -> ParkedList:
         after=call.query.one("after"),
         limit=call.query.number("limit", 100),
     )
-    return ParkedList(rows, next_page)
+    return ParkedList(call.sight.see_parked(rows), next_page)
+
+
+def _seen(call: Call, entity: Entity) -> EntityAnswer:
+    return call.sight.see_entity(show_entity(entity))
 
 
 def _stage_filter(call: Call) -> str | None:
@@ -220,16 +229,17 @@ def _stage_filter(call: Call) -> str | None:
 async def get_state(call: Call, kind: str, id: str, stage: str) -> StateAnswer:
     """What a stage remembers of it."""
     entity, state = await call.services.entities.state(kind, id, stage_name(stage))
-    return show_state(entity, stage, state)
+    return show_state(entity, stage, call.sight.see_state(state))
 
 
 async def put_state(call: Call, kind: str, id: str, stage: str) -> StateAnswer:
     """Compare and set what a stage remembers of it."""
     swap = read_swap(await call.body(), entity_key(kind, id), stage)
+    call.sight.check_state(swap.write.body)
     entity, state, is_stored = await swap_state(call.services.entities, swap, by=call.actor)
     if not is_stored:
         raise conflict_of(swap, entity, state)
-    return show_state(entity, stage, state)
+    return show_state(entity, stage, call.sight.see_state(state))
 
 
 # -- stages ---------------------------------------------------------------------------------------

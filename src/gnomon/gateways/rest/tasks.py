@@ -20,6 +20,7 @@ from gnomon.tasks import wait_reason
 
 INPUT_BYTES_MAX = 1024 * 1024
 ID_MAX = 2**63 - 1
+LOOKED_AT_MAX = 20_000  # rows for one page with a filter
 STATES = ("PLAN", "GONE", "TAKE", "WORK", "DONE", "FAIL", "STOP")
 
 
@@ -36,10 +37,12 @@ class TaskTableList(msgspec.Struct):
 
 
 class TaskList(msgspec.Struct):
-    """A page of rows in order of id."""
+    """A page of rows in order of id. `looked_at`: it ended before it was full, for so many rows
+    were looked at; `next` goes on."""
 
     tasks: Sequence[TaskSummary]
     next: str | None
+    looked_at: int | None = None
 
 
 async def list_task_tables(call: Call) -> TaskTableList:
@@ -53,18 +56,21 @@ async def list_tasks(call: Call, table: str) -> TaskList:
     limit = query.number("limit", 100)
     if not 1 <= limit <= PAGE_MAX:
         raise InvalidSpec("query.limit", f"must be between 1 and {PAGE_MAX}", got=limit)
-    tasks = await _rows(call, table).page(
-        states=[_state(text) for text in query.all("state")],
-        group=query.one("group"),
-        after=_task_id(query.one("after") or "0", "query.after"),
-        limit=limit,
-    )
-    return TaskList(tasks, str(tasks[-1].id) if len(tasks) == limit else None)
+    rows = _rows(call, table)
+    states, group = [_state(text) for text in query.all("state")], query.one("group")
+    after = _task_id(query.one("after") or "0", "query.after")
+    is_filtered = bool(states) or group is not None
+    end = await rows.look_end(after, looks=LOOKED_AT_MAX) if is_filtered else None
+    found = await rows.page(states=states, group=group, after=after, limit=limit, until=end)
+    tasks = [call.sight.see_task(task) for task in found]
+    if len(tasks) == limit:
+        return TaskList(tasks, str(tasks[-1].id))
+    return TaskList(tasks, None) if end is None else TaskList(tasks, str(end), LOOKED_AT_MAX)
 
 
 async def get_task(call: Call, table: str, task_id: str) -> TaskDetail:
     """A row with its result, and why it waits."""
-    return _existing(await _rows(call, table).get(_task_id(task_id)), task_id)
+    return call.sight.see_task(_existing(await _rows(call, table).get(_task_id(task_id)), task_id))
 
 
 async def explain_task(call: Call, table: str, task_id: str) -> Why:
@@ -77,9 +83,10 @@ async def insert_task(call: Call, table: str) -> Response:
     """Insert a row; needs the scope table:TABLE, too."""
     rows = _writable_rows(call, table)
     draft = read_draft(await call.body())
+    call.sight.check_task(draft)
     await _admit(call, rows)
     await _record(call, "insert task", table)
-    task = await rows.insert(draft)
+    task = call.sight.see_task(await rows.insert(draft))
     place = {"Location": f"/v1/task-tables/{table}/tasks/{task.id}"}
     return json_response(task, status=201, headers=place)
 
@@ -89,7 +96,7 @@ async def stop_task(call: Call, table: str, task_id: str) -> TaskDetail:
     rows, number = _writable_rows(call, table), _task_id(task_id)
     await _record(call, "stop task", f"{table}/{number}")
     task = _existing(await rows.stop(number), task_id)
-    return _in_state("STOP", task, wanted="PLAN, TAKE or WORK")
+    return _in_state("STOP", call.sight.see_task(task), wanted="PLAN, TAKE or WORK")
 
 
 async def plan_task(call: Call, table: str, task_id: str) -> TaskDetail:
@@ -99,7 +106,7 @@ async def plan_task(call: Call, table: str, task_id: str) -> TaskDetail:
     number = _task_id(task_id)
     await _record(call, "plan task", f"{table}/{number}")
     task = _existing(await rows.plan(number), task_id)
-    return _in_state("PLAN", task, wanted="STOP, DONE, FAIL or GONE")
+    return _in_state("PLAN", call.sight.see_task(task), wanted="STOP, DONE, FAIL or GONE")
 
 
 def _rows(call: Call, table: str) -> TaskRows:

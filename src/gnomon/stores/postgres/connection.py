@@ -87,7 +87,11 @@ _BY_INDEX = "; ".join(
     if name not in _COMMON_SETTINGS
 )
 WIDE_SETTINGS: Mapping[str, str] = MappingProxyType(
-    {**_COMMON_SETTINGS, "statement_timeout": str(WIDE_TIMEOUT_MS)}
+    {
+        **_COMMON_SETTINGS,
+        "statement_timeout": str(WIDE_TIMEOUT_MS),
+        "max_parallel_workers_per_gather": "0",  # they may take long, but not all processors
+    }
 )
 # A plan for any parameter cannot be sent to the node of one shard; and whoever looks for tables in
 # the catalogue is to find those of the shards too.

@@ -9,6 +9,7 @@ from gnomon.contracts.store import InstallationFigures
 from gnomon.contracts.store.figures import COUNT_LEAST, COUNTED_MAX, LANES_MAX
 from gnomon.stores._figures import FiguresTally, Presence, arrivals_looked_at
 from gnomon.stores.postgres.connection import Database, PoolSession, read_now
+from gnomon.stores.postgres.in_place import IN_PLACE
 
 
 async def read_figures(
@@ -46,7 +47,7 @@ async def _add_queues(
         tally.add_queue(
             row["queue"], waiting=row["waiting"], overdue=row["overdue"], since=row["since"]
         )
-    for row in await session.fetch("figures_arrived", shards, looked_at, *only):
+    for row in await session.fetch("figures_arrived", shards, looked_at, IN_PLACE, *only):
         tally.partial |= row["most"] >= looked_at
         tally.add_queue(
             row["queue"],

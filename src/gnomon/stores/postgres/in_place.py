@@ -8,13 +8,16 @@ one shard only (Citus), nothing is begun in place, so there is nothing to move.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from gnomon.stores.postgres.connection import Row, Session
 
 FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 ALL_ROWS = 2**31 - 1
+# How long an attempt may run in place, and be there until it is swept: the window and grace of a
+# worker's configuration, and some. Views look for none that has been there for longer.
+IN_PLACE = timedelta(seconds=120)
 
 
 async def move_begun(session: Session, guids: Sequence[UUID], only: tuple[int, ...]) -> None:

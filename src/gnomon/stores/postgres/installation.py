@@ -254,11 +254,13 @@ class PostgresInstallation:
     async def now(self) -> datetime:
         return await read_now(self._database)
 
-    async def doctor(self) -> Sequence[Finding]:
+    async def doctor(self, shards: Sequence[int] | None = None) -> Sequence[Finding]:
+        count = await self._database.shard_count()
         async with self._database.transaction(
             "doctor", wide=True, patience=DOCTOR_PATIENCE
         ) as session:
-            rows = await session.fetch("doctor", OVERRUN, FINDINGS_MAX)
+            some = range(count) if shards is None else shards
+            rows = await session.fetch("doctor", OVERRUN, FINDINGS_MAX, some, count)
             (counted,) = await session.fetch("doctor_locks")
         findings = [
             Finding(rule=row["rule"], subject=row["subject"], detail=row["detail"]) for row in rows

@@ -36,11 +36,12 @@ from gnomon.stores._pages import (
     write_cursor,
 )
 from gnomon.stores.postgres.connection import Database, Row
+from gnomon.stores.postgres.in_place import IN_PLACE
 from gnomon.stores.postgres.rows import Decoder
 
 FEW = 4  # of a shard at least, and so many times its even part
 
-_LIVE = """
+_LIVE_COLUMNS = """
 SELECT
     a.shard_id, a.id, a.guid, a.spec, a.state, a.created_at, a.updated_at,
     a.occurrence_no, a.occurrence_at, a.attempts, a.succeeded, a.failed, a.interrupted,
@@ -52,6 +53,10 @@ SELECT
     coalesce(q.began_at, i.began_at) AS began_at,
     coalesce(q.deadline_at, i.deadline_at) AS deadline_at, coalesce(q.owner, i.owner) AS owner,
     q.need, a.reason, a.paused_until
+"""
+_LIVE = (
+    _LIVE_COLUMNS
+    + """
 FROM /*schema*/scheduled_action AS a
 LEFT JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
 LEFT JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.created_at = a.updated_at
@@ -60,6 +65,32 @@ WHERE a.id > $1::text {conditions}
 {order}
 LIMIT least($2::int, $3::int)
 """
+)
+# The rows of a page are picked first, and only these are looked up in the queues. No plan may be
+# chosen there: see work.sql.
+_PICKED = """
+SELECT a.*
+FROM /*schema*/scheduled_action AS a
+WHERE a.id > $1::text {conditions}
+{order}
+LIMIT least($2::int, $3::int)
+"""
+_QUEUED = """
+FROM ({picked}) AS a
+LEFT JOIN LATERAL (
+    SELECT p.* FROM /*schema*/processing_queue AS p
+    WHERE p.guid = a.guid AND p.shard_id = a.shard_id
+    LIMIT 1
+) AS q ON true
+LEFT JOIN LATERAL (
+    SELECT n.* FROM /*schema*/incoming_queue AS n
+    WHERE n.shard_id = a.shard_id AND n.created_at = a.updated_at AND n.guid = a.guid
+      AND n.attempt_id IS NOT NULL
+    LIMIT 1
+) AS i ON true
+ORDER BY a.id
+"""
+_PICKED_QUEUED = _LIVE_COLUMNS + _QUEUED
 _FINISHED = """
 SELECT
     a.shard_id, a.id, a.guid, a.spec, a.state, a.created_at, a.updated_at,
@@ -118,6 +149,14 @@ _DUE = (
     "AND a.state = 'active' "
     "AND coalesce(q.scheduled_at, i.reserved_until, a.scheduled_at) < ${place}::timestamptz"
 )
+_PICKED_DUE = """AND a.state = 'active' AND coalesce(
+    (SELECT q.scheduled_at FROM /*schema*/processing_queue AS q
+     WHERE q.guid = a.guid AND q.shard_id = a.shard_id LIMIT 1),
+    (SELECT i.reserved_until FROM /*schema*/incoming_queue AS i
+     WHERE i.shard_id = a.shard_id AND i.created_at = a.updated_at AND i.guid = a.guid
+       AND i.attempt_id IS NOT NULL LIMIT 1),
+    a.scheduled_at
+) < ${place}::timestamptz"""
 _FUNCTION = "AND /*schema*/spec_json(a.spec) #>> '{{action,function}}' = ${place}::text"
 _ERROR = "AND strpos(/*schema*/spec_json(a.last_attempt) ->> 'error', ${place}::text) > 0"
 # Cheaper than reading JSON, and so looked at before.
@@ -148,8 +187,8 @@ async def list_page(
 ) -> ActionPage:
     """One page; one row more is read than shown, to know whether there is a next one."""
     begin = read_cursor(after)
-    conditions = _conditions(selection)
-    parts = _parts(selection)
+    conditions = _conditions(selection, database)
+    parts = _parts(selection, database)
     end = None
     if is_sought(selection):
         due = await _due_ids(database, selection)
@@ -203,7 +242,7 @@ async def _end(
     database: Database, parts: Sequence[ListPart], id_prefix: str | None, begin: str
 ) -> str | None:
     """The id up to which rows are looked at; None if that is all of them."""
-    prefix = _conditions(Selection(id_prefix=id_prefix))
+    prefix = _conditions(Selection(id_prefix=id_prefix), database)
     shards = await database.shard_count() if database.many_shards else 1
     values = [begin, max(1, LOOKED_AT_MAX // shards), *(condition.value for condition in prefix)]
     ends = []
@@ -233,7 +272,7 @@ async def _due_ids(database: Database, selection: Selection) -> list[str] | None
         if len(ids) > DUE_MAX or (rows and rows[0]["lanes"] >= DUE_LANES_MAX):
             return None
         arrived = max(1, DUE_MAX // len(some))
-        rows = await database.fetch("list_due_arrived", some, arrived, *only)
+        rows = await database.fetch("list_due_arrived", some, arrived, IN_PLACE, *only)
         if any(row["place"] >= arrived for row in rows):
             return None
         ids += [row["id"] for row in rows]
@@ -245,9 +284,9 @@ async def count_selected(
 ) -> SelectedCount:
     """How many there are among the next rows, up to the limit."""
     begin = read_cursor(after)
-    parts = _parts(selection)
+    parts = _parts(selection, database)
     end = await _end(database, parts, selection.id_prefix, begin)
-    conditions = _until(_conditions(selection), end)
+    conditions = _until(_conditions(selection, database), end)
     values = [begin, limit, limit, *(condition.value for condition in conditions)]
     count = 0
     for part in parts:
@@ -262,13 +301,14 @@ async def count_selected(
     return SelectedCount(count=min(count, limit), next=following)
 
 
-def _parts(selection: Selection) -> list[ListPart]:
+def _parts(selection: Selection, database: Database) -> list[ListPart]:
     """Live ones first: what ends meanwhile is shown as it was."""
     parts = []
     if wants_live(selection):
         paused = _PAUSED if wants_paused(selection) else ""
         recurring = _RECURRING if selection.recurring else ""
-        parts.append(ListPart(_LIVE, f"{paused} {recurring}", "scheduled_action"))
+        live = _PICKED if database.many_shards else _LIVE
+        parts.append(ListPart(live, f"{paused} {recurring}", "scheduled_action"))
     if wants_finished(selection):
         extra = _TROUBLE if wants_trouble(selection) else ""
         parts.append(ListPart(_FINISHED, extra, "finished_action"))
@@ -281,6 +321,8 @@ def _statement(database: Database, part: ListPart, conditions: list[Condition]) 
     sql = part.template.format(order=_ORDER, conditions=said)
     if database.many_shards:
         sql = _PER_SHARD.format(part=sql)
+    if part.template is _PICKED:
+        sql = _PICKED_QUEUED.format(picked=sql)
     return in_schema(sql, database.schema)
 
 
@@ -298,7 +340,7 @@ def _until(conditions: list[Condition], end: str | None) -> list[Condition]:
     return [*conditions, Condition("AND a.id <= ${place}::text", end)]
 
 
-def _conditions(selection: Selection) -> list[Condition]:
+def _conditions(selection: Selection, database: Database) -> list[Condition]:
     conditions = []
     if selection.states:
         states = [str(state) for state in selection.states]
@@ -309,7 +351,8 @@ def _conditions(selection: Selection) -> list[Condition]:
         conditions.append(Condition("AND a.id >= ${place}::text", selection.id_prefix))
         conditions.append(Condition("AND a.id < ${place}::text", selection.id_prefix + LAST_CHAR))
     if selection.due_before is not None:
-        conditions.append(Condition(_DUE, selection.due_before))
+        due = _PICKED_DUE if database.many_shards else _DUE
+        conditions.append(Condition(due, selection.due_before))
     if selection.function is not None:
         conditions += _has(_HAS_IN_SPEC, selection.function)
         conditions.append(Condition(_FUNCTION, selection.function))
@@ -343,15 +386,23 @@ def _argument(match: ArgumentFilter) -> list[Condition]:
     ]
     values = {"text": match.text, "plain": match.plain}
     return [
+        *_named(match),
         Condition(_ARGUMENT, f"strict $.action ? ({' || '.join(places)})"),
         Condition("${place}::text::jsonb, true)", msgspec.json.encode(values).decode()),
     ]
+
+
+def _named(match: ArgumentFilter) -> list[Condition]:
+    """A spec without the name need not be read as JSON; but an argument by place has none."""
+    names = {path[-1] for path in match.paths}
+    name = names.pop() if len(names) == 1 and not match.paths_by_function else 0
+    return _has(_HAS_IN_SPEC, name, '"{}"') if isinstance(name, str) else []
 
 
 def _steps(path: Path) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f'."{part}"' for part in path)
 
 
-def _has(fragment: str, text: str) -> list[Condition]:
+def _has(fragment: str, text: str, form: str = "{}") -> list[Condition]:
     plain = plain_text(text)
-    return [] if plain is None else [Condition(fragment, plain)]
+    return [] if plain is None else [Condition(fragment, form.format(plain))]

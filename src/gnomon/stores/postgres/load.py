@@ -61,11 +61,11 @@ async def _add_lanes(
     tally.is_estimated |= bool(rows) and rows[0]["looked_at"] >= lanes
     full = []
     for row in rows:
-        if len(row["times"]) < LOOK_ROWS:
+        if row["times"] is None:
+            full.append(row)
+        else:
             for at in row["times"]:
                 tally.add_second(at.replace(microsecond=0), 1)
-        else:
-            full.append(row)
     sample, scale = tally.sample(sorted(full, key=_by_queue))
     if not sample:
         return

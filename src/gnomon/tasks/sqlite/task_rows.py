@@ -42,19 +42,34 @@ class SqliteTaskRows:
         self._writer = OwnThread("gnomon-task-changes")
 
     async def page(
-        self, *, states: Sequence[str], group: str | None, after: int, limit: int
+        self,
+        *,
+        states: Sequence[str],
+        group: str | None,
+        after: int,
+        limit: int,
+        until: int | None = None,
     ) -> Sequence[TaskSummary]:
         values = {
             "states": ",".join(states) or None,
             "group": group,
             "after": after,
             "limit": limit,
+            "until": until,
             "chars": TEXT_CHARS_SHOWN,
         }
 
         def call(connection: sqlite3.Connection) -> list[TaskSummary]:
             rows = connection.execute(self._sql["task_page"], values).fetchall()
             return [msgspec.convert(_values(row), TaskSummary) for row in rows]
+
+        return await self._read(call)
+
+    async def look_end(self, after: int, *, looks: int) -> int | None:
+        def call(connection: sqlite3.Connection) -> int | None:
+            bounds = {"after": after, "looks": looks}
+            row = connection.execute(self._sql["task_look_end"], bounds).fetchone()
+            return None if row is None else int(row["id"])
 
         return await self._read(call)
 

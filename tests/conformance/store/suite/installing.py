@@ -232,5 +232,9 @@ class TestPurge:
 
 
 async def subjects(store: Store) -> set[str]:
-    """What the doctor names."""
-    return {finding.subject for finding in await store.installation.doctor()}
+    """What the doctor names: the same at once, and shard by shard."""
+    shards = range((await store.installation.open()).shard_count)
+    one_by_one = [await store.installation.doctor([shard]) for shard in shards]
+    found = {finding.subject for finding in await store.installation.doctor()}
+    assert found == {finding.subject for some in one_by_one for finding in some}
+    return found

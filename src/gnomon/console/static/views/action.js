@@ -88,9 +88,9 @@ const ATTEMPTS = [
   { name: "Occurrence", className: "number", cell: (item) => item.occurrence_no },
   { name: "Attempt", className: "number", cell: (item) => item.attempt_no },
   { name: "Outcome", cell: (item) => html`<${Badge} text=${item.outcome || "running"} />` },
-  { name: "Begun", className: "nowrap", cell: (item) => html`<${Time} at=${item.began_at} as="both" />` },
+  { name: "Begun", cell: (item) => html`<${Time} at=${item.began_at} as="both" />` },
   { name: "Took", className: "number", cell: duration },
-  { name: "Worker", className: "nowrap", cell: (item) => html`<code>${item.owner || ""}</code>` },
+  { name: "Worker", className: "nowrap extra", cell: (item) => html`<code>${item.owner || ""}</code>` },
   { name: "Answer or error", className: "long", cell: (item) => item.error ? html`<span class="bad-text">${item.error}</span>` : item.answer || "" },
 ];
 

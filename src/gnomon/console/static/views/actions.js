@@ -20,16 +20,22 @@ export const stateOf = (action) => action.status.state || "active";
 const outcome = ({ last_attempt: last }) => last
   && html`<${Badge} text=${last.outcome || "running"} title=${last.error} /> <span class="dim"><${Time} at=${last.ended_at || last.began_at} /></span>`;
 
+/** While it runs, the store's time is the end of its reservation: nothing is due then. */
+function due({ status }) {
+  if (status.state === "paused") return html`<${PausedFor} reason=${status.reason} until=${status.paused_until} />`;
+  if (status.current_attempt) return html`<span class="dim">began <${Time} at=${status.current_attempt.began_at} /></span>`;
+  return html`<${Time} at=${status.scheduled_at} />`;
+}
+
 export const COLUMNS = [
   { name: "Id", className: "id", cell: (item) => html`<a href=${link(["action", item.meta.id])} title=${item.meta.id}>${item.meta.id}</a>` },
   { name: "State", cell: (item) => html`<${Badge} text=${item.status.current_attempt ? "running" : stateOf(item)} title=${item.status.reason} />` },
   { name: "Does", className: "text", cell: (item) => html`<span class="dim">${item.spec.action.type}</span> ${effectWords(item.spec.action)}` },
-  { name: "When", className: "nowrap", cell: (item) => policyWords(item.spec.policy) },
-  { name: "Due", className: "nowrap", cell: (item) => stateOf(item) === "paused"
-    ? html`<${PausedFor} reason=${item.status.reason} until=${item.status.paused_until} />` : html`<${Time} at=${item.status.scheduled_at} />` },
-  { name: "Last attempt", className: "nowrap", cell: (item) => outcome(item.status) },
-  { name: "Succeeded", className: "number", cell: (item) => item.status.succeeded || "" },
-  { name: "Failed", className: "number", cell: (item) => item.status.failed ? html`<span class="bad-text">${item.status.failed}</span>` : "" },
+  { name: "When", cell: (item) => policyWords(item.spec.policy) },
+  { name: "Due", cell: due },
+  { name: "Last attempt", cell: (item) => outcome(item.status) },
+  { name: "Succeeded", className: "number extra", cell: (item) => item.status.succeeded || "" },
+  { name: "Failed", className: "number extra", cell: (item) => item.status.failed ? html`<span class="bad-text">${item.status.failed}</span>` : "" },
   { name: "Queue", className: "nowrap", cell: (item) => item.spec.queue || "default" },
 ];
 
@@ -45,8 +51,9 @@ function ways(query) {
   ];
 }
 
-/** A page that ended before it was full: how far it came, and the way on until something is found. */
-function LookOn({ text, ask, found, next, looked }) {
+/** A page that ended before it was full: how far it came, and the way on until something is found. `read` gives a page
+ * from a cursor on, `isFound` whether it has rows, `show` goes there. */
+export function LookOn({ read, isFound, show, found, next, looked }) {
   const [at, setAt] = useState(null);
   const [error, setError] = useState(null);
   const wish = useRef("");
@@ -58,13 +65,13 @@ function LookOn({ text, ask, found, next, looked }) {
     try {
       for (let step = 0; step < LOOK_ON_MAX && !wish.current; step++) {
         setAt(seen);
-        const page = await get("v1/actions", { ...ask, after });
+        const page = await read(after);
         if (wish.current) break;
-        if (page.actions.length || !page.next) return go(["actions"], { q: text, after, looked: seen });
+        if (isFound(page) || !page.next) return show(after, seen);
         seen += page.looked_at || 0;
         after = page.next;
       }
-      if (wish.current !== "leave") go(["actions"], { q: text, after, looked: seen });
+      if (wish.current !== "leave") show(after, seen);
     } catch (refusal) { setError(refusal); } finally { setAt(null); }
   };
   return html`<div class="row" role="status"><span>Looked at ${number(at ?? looked)} rows so far${found ? "" : ", and none matches"}; there are more.</span>
@@ -98,9 +105,10 @@ export function Actions({ server, query: place }) {
     ${filter.problems.map((problem) => html`<${Failure} error=${{ message: problem }} />`)}
     ${page.isOld && page.data !== undefined && html`<p class="dim" role="status" aria-busy="true">Looking …</p>`}
     <${Loaded} from=${page}>${({ actions, next, looked_at: looked }) => page.isOld ? "" : html`
-      ${looked && html`<${LookOn} key=${next} text=${text} ask=${ask} found=${actions.length} next=${next} looked=${before + looked} />`}
+      ${looked && html`<${LookOn} key=${next} found=${actions.length} next=${next} looked=${before + looked} read=${(from) => get("v1/actions", { ...ask, after: from })}
+        isFound=${(some) => some.actions.length} show=${(from, seen) => go(["actions"], { q: text, after: from, looked: seen })} />`}
       ${actions.length ? html`<${ActionTable} actions=${actions} label="Actions" />
-        <${Pager} count=${actions.length} what=${actions.length === 1 ? "action" : "actions"} first=${after && link(["actions"], { q: text })}
+        <${Pager} count=${actions.length} what="actions" first=${after && link(["actions"], { q: text })}
           next=${next && link(["actions"], { q: text, after: next, looked: looked ? before + looked : "" })} />
         ${server.can("write") && text && html`<${Bulk} query=${filter.query} filter=${text} onDone=${page.reload} />`}
         <${CopyAs} ways=${ways(filter.query)} />`

@@ -20,7 +20,7 @@ function EntityList({ kind, query }) {
       { name: "Id", className: "id", cell: (row) => html`<a href=${link(["entities", kind, row.id])}>${row.id}</a>` },
       { name: "Version", className: "number", cell: (row) => row.version },
       { name: "Changed", className: "nowrap", cell: (row) => html`<${Time} at=${row.changed_at} />` },
-      { name: "Document", className: "text", cell: (row) => html`<code>${JSON.stringify(row.document)}</code>` },
+      { name: "Document", className: "rest", cell: (row) => html`<code>${JSON.stringify(row.document)}</code>` },
     ]} /><${Pager} count=${entities.length} what="entities" first=${after && link(["entities", kind], { id: prefix })} next=${next && link(["entities", kind], { id: prefix, after: next })} />`
       : html`<${Empty} label=${`No entity of the kind ${kind} is here.`}><p><code>gnomon entity put ${kind} some-id '{"status": "new"}'</code></p><//>`}<//>`;
 }
@@ -30,9 +30,9 @@ const stageColumns = (server, release) => [
   { name: "", cell: (row) => html`<${Badge} text=${row.status} />` },
   { name: "Waits for", className: "long", cell: (row) => row.waits_for },
   { name: "Since", className: "nowrap", cell: (row) => html`<${Time} at=${row.since} />` },
-  { name: "Timer", className: "nowrap", cell: (row) => html`<${Time} at=${row.timer_at} />` },
-  { name: "Reasons", className: "long", cell: (row) => row.reasons.join(", ") },
-  { name: "Chain", className: "long", cell: (row) => row.chain.map(author).join(" → ") },
+  { name: "Timer", className: "nowrap extra", cell: (row) => html`<${Time} at=${row.timer_at} />` },
+  { name: "Reasons", className: "long extra", cell: (row) => row.reasons.join(", ") },
+  { name: "Chain", className: "long extra", cell: (row) => row.chain.map(author).join(" → ") },
   { name: "Attempts", className: "number", cell: (row) => row.attempts },
   { name: "Last error or note", className: "long", cell: (row) => row.last_error ? html`<span class="bad-text">${row.last_error}</span>` : row.last_note },
   ...(server.can("write") ? [{ name: "", cell: (row) => PARKED.includes(row.status) && html`<button type="button" class="quiet" onClick=${() => release(row.stage)}>Release</button>` }] : []),

@@ -70,5 +70,5 @@ export function PauseDialog({ id, status, error, onPause, onClose }) {
 /** Of something paused: why, and until when, in a few words. */
 export function PausedFor({ reason, until }) {
   if (!reason && !until) return null;
-  return html`<span class="dim paused-for">${reason}${reason && until ? ", " : ""}${until && html`until <${Time} at=${until} as="both" />`}</span>`;
+  return html`<span class="dim">${reason}${reason && until ? ", " : ""}${until && html`goes on <${Time} at=${until} />`}</span>`;
 }

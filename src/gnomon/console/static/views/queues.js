@@ -23,7 +23,7 @@ const count = (name, tone) => (row) => {
   return value && tone ? html`<span class=${tone}>${told}</span>` : told;
 };
 const inFlight = ({ limit }) => limit && limit.parallel !== null
-  && html`<span class="meter" aria-hidden="true"><span style=${{ width: `${limit.parallel ? Math.min(100, (100 * limit.granted) / limit.parallel) : 0}%` }}></span></span> ${number(limit.granted)} of ${number(limit.parallel)}`;
+  && html`<span class="of-limit"><span class="meter" aria-hidden="true"><span style=${{ width: `${limit.parallel ? Math.min(100, (100 * limit.granted) / limit.parallel) : 0}%` }}></span></span><span>${number(limit.granted)} of ${number(limit.parallel)}</span></span>`;
 
 function LimitDialog({ row, onClose, onSaved }) {
   const [kind, setKind] = useState(row.kind || "queue");
@@ -63,15 +63,15 @@ export function Queues({ server }) {
   }, [], { every: EVERY_MS });
   const [edited, setEdited] = useState(null);
   const columns = [
-    { name: "Queue, stage or target", cell: (row) => row.kind === "queue" ? html`<a href=${link(["actions"], { q: `queue:${row.name}` })}>${row.name}</a>` : html`<span class="dim">${row.kind}</span> ${row.name}` },
+    { name: "Name", cell: (row) => row.kind === "queue" ? html`<a href=${link(["actions"], { q: `queue:${row.name}` })}>${row.name}</a>` : html`<span class="dim">${row.kind}</span> ${row.name}` },
     { name: "Waiting", className: "number", cell: count("waiting") },
     { name: "Overdue", className: "number", cell: count("overdue", "warn-text") },
     { name: "Oldest overdue", className: "number", cell: (row) => row.figures?.overdue ? spell(secondsOf(row.figures.overdue_for)) : "" },
     { name: "Running", className: "number", cell: count("running") },
     { name: "Dead", className: "number", cell: count("dead", "bad-text") },
-    { name: "In use of at once", className: "number", cell: inFlight },
+    { name: "In use, of at once", className: "number", cell: inFlight },
     { name: "A second", className: "number", cell: ({ limit }) => number(limit?.rate) },
-    { name: "Wanted", className: "number", cell: ({ limit }) => number(limit?.wanted) },
+    { name: "Wanted", className: "number extra", cell: ({ limit }) => number(limit?.wanted) },
     ...(server.canOperate ? [{ name: "", className: "number", cell: (row) => html`<button type="button" class="quiet" onClick=${() => setEdited(row)}>${row.limit ? "Change" : "Limit"}</button>` }] : []),
   ];
   return html`

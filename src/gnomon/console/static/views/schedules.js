@@ -14,14 +14,14 @@ const COLUMNS = [
   { name: "Id", className: "id", cell: (row) => html`<a href=${link(["action", row.id])} title=${row.id}>${row.id}</a>` },
   { name: "State", cell: (row) => html`<${Badge} text=${row.state} />` },
   { name: "Fires", className: "long", cell: (row) => row.words },
-  { name: "Next", className: "nowrap", cell: (row) => row.state === "paused"
+  { name: "Next", cell: (row) => row.state === "paused"
     ? html`<${PausedFor} reason=${row.reason} until=${row.paused_until} />` : html`<${Time} at=${row.firings[0]} as="both" />` },
-  { name: "Then", className: "nowrap", cell: (row) => row.firings.slice(1).map((at, index) => html`${index > 0 && ", "}<${Time} at=${at} />`) },
-  { name: "Last attempt", className: "nowrap", cell: (row) => row.last_outcome && html`<${Badge} text=${row.last_outcome} /> <span class="dim"><${Time} at=${row.last_ended_at} /></span>` },
-  { name: "Succeeded", className: "number", cell: (row) => number(row.succeeded) },
-  { name: "Failed", className: "number", cell: (row) => row.failed ? html`<span class="bad-text">${number(row.failed)}</span>` : 0 },
-  { name: "Failed in a row", className: "number", cell: (row) => row.consecutive_failures ? html`<span class="bad-text">${number(row.consecutive_failures)}</span>` : "" },
-  { name: "Queue", className: "nowrap", cell: (row) => row.queue },
+  { name: "Then", className: "extra", cell: (row) => row.firings.slice(1).map((at, index) => html`${index > 0 && ", "}<${Time} at=${at} />`) },
+  { name: "Last attempt", cell: (row) => row.last_outcome && html`<${Badge} text=${row.last_outcome} /> <span class="dim"><${Time} at=${row.last_ended_at} /></span>` },
+  { name: "Succeeded", className: "number extra", cell: (row) => number(row.succeeded) },
+  { name: "Failed", className: "number", cell: (row) => row.failed ? html`<span class="bad-text" title=${`${number(row.consecutive_failures)} in a row`}>${number(row.failed)}</span>` : 0 },
+  { name: "In a row", className: "number extra", cell: (row) => row.consecutive_failures ? html`<span class="bad-text">${number(row.consecutive_failures)}</span>` : "" },
+  { name: "Queue", className: "nowrap extra", cell: (row) => row.queue },
 ];
 
 /** The maintenance switch: pause all schedules that match, and let those go on that it paused. */

@@ -22,7 +22,7 @@ function Graph({ stages }) {
     const side = Math.max(one.x, other.x) + WIDTH;
     return `M${x1} ${y1} C${side + GAP_X * 0.7} ${y1} ${side + GAP_X * 0.7} ${y2} ${other.x + WIDTH} ${y2}`;
   };
-  return html`<div class="table" tabindex="0" role="region" aria-label="Graph of stages"><svg width=${width} height=${height} role="img" aria-label=${edges.map((edge) => `${edge.from} wakes ${edge.to}`).join(", ")}>
+  return html`<div class="graph" tabindex="0" role="region" aria-label="Graph of stages"><svg width=${width} height=${height} role="img" aria-label=${edges.map((edge) => `${edge.from} wakes ${edge.to}`).join(", ")}>
     <defs>${["", "loop"].map((kind) => html`<marker id=${`arrow${kind}`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path class=${`graph-arrow ${kind}`} d="M0 0 8 4 0 8z" /></marker>`)}</defs>
     ${edges.map((edge) => html`<path class=${`graph-edge ${edge.loop ? "loop" : ""}`} d=${curve(edge)} marker-end=${`url(#arrow${edge.loop ? "loop" : ""})`}><title>${edge.from} wakes ${edge.to}${edge.loop ? ": a loop" : ""}</title></path>`)}
     ${stages.map((stage) => { const { x, y } = places.get(stage.name); return html`<g class="graph-node chart" transform=${`translate(${x} ${y})`}>
@@ -45,14 +45,14 @@ function StageButtons({ stage, server, reload }) {
 const columns = (server, reload) => [
   { name: "Stage", className: "nowrap", cell: (row) => html`<strong>${row.name}</strong>` },
   { name: "Kind", cell: (row) => html`<a href=${link(["entities", row.kind])}>${row.kind}</a>` },
-  { name: "Revision", className: "number", cell: (row) => row.revision },
+  { name: "Revision", className: "number extra", cell: (row) => row.revision },
   { name: "Ready", className: "number", cell: (row) => number(row.waiting) },
-  { name: "Backfill", className: "number", cell: (row) => number(row.background) },
+  { name: "Backfill", className: "number extra", cell: (row) => number(row.background) },
   { name: "Timers", className: "number", cell: (row) => number(row.sleeping) },
   { name: "Parked", className: "number", cell: (row) => row.parked ? html`<a class="bad-text" href=${link(["stages"], { parked: row.name })}>${number(row.parked)}</a>` : 0 },
   { name: "Watches", className: "long", cell: (row) => row.watch.join(", ") || html`<span class="dim">everything</span>` },
   { name: "Writes", className: "long", cell: (row) => row.writes.join(", ") || html`<span class="dim">nothing</span>` },
-  { name: "Debounce", className: "number", cell: (row) => (secondsOf(row.debounce) ? spell(secondsOf(row.debounce)) : "") },
+  { name: "Debounce", className: "number extra", cell: (row) => (secondsOf(row.debounce) ? spell(secondsOf(row.debounce)) : "") },
   { name: "Served", className: "nowrap", cell: (row) => html`<${Time} at=${row.last_seen_at} />` },
   { name: "", className: "number", cell: (row) => html`<${StageButtons} stage=${row} server=${server} reload=${reload} />` },
 ];

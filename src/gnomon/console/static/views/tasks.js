@@ -3,11 +3,15 @@
 import { call, get } from "../api.js";
 import { go, link } from "../routing.js";
 import { Badge, Empty, Facts, Failure, html, Loaded, Pager, Table, Time, useLoad, useState } from "../ui.js";
+import { LookOn } from "./actions.js";
 
 const PAGE = 50;
 const EVERY_MS = 5000;
 const STATES = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const rows = (table) => `v1/task-tables/${encodeURIComponent(table)}/tasks`;
+
+/** No length of time: the column's default, which says nothing. */
+const set = (interval) => (/[1-9]/.test(interval || "") ? interval : "");
 
 const columns = (table) => [
   { name: "Id", className: "number", cell: (row) => html`<a href=${link(["tasks", table, String(row.id)])}>${row.id}</a>` },
@@ -16,7 +20,7 @@ const columns = (table) => [
   { name: "Max", className: "number", cell: (row) => row.max },
   { name: "Plan", className: "nowrap", cell: (row) => html`<${Time} at=${row.plan} />` },
   { name: "Began", className: "nowrap", cell: (row) => html`<${Time} at=${row.start} />` },
-  { name: "Input", className: "text", cell: (row) => html`<code>${row.input}</code>` },
+  { name: "Input", className: "rest", cell: (row) => html`<code>${row.input}</code>` },
   { name: "Error", className: "text", cell: (row) => row.error && html`<span class="bad-text">${row.error}</span>` },
 ];
 
@@ -37,7 +41,7 @@ function TaskPage({ server, table, id }) {
     <section class="card"><${Facts} rows=${[
       ["Plan", html`<${Time} at=${row.plan} as="both" />`], ["Began", row.start && html`<${Time} at=${row.start} as="both" />`],
       ["Ended", row.stop && html`<${Time} at=${row.stop} as="both" />`], ["Group", row.group], ["Max", String(row.max)], ["Remote", row.remote],
-      ["Backend", row.pid && String(row.pid)], ["Timeout", row.timeout], ["Active", row.active], ["Live", row.live], ["Repeat", row.repeat],
+      ["Backend", row.pid && String(row.pid)], ["Timeout", set(row.timeout)], ["Active", row.active], ["Live", set(row.live)], ["Repeat", set(row.repeat)],
       ["Cron", row.cron], ["Retries", row.retry ? `${row.retried} of ${row.retry} used` : ""], ["Parent", row.parent && String(row.parent)], ["Data", row.data],
     ]} /></section>
     ${text("Input", row.input)}${text("Output", row.output)}${text("Error", row.error, "bad-text")}`}<//>`;
@@ -45,14 +49,18 @@ function TaskPage({ server, table, id }) {
 
 function TableRows({ table, place }) {
   const state = place.get("state") || "", group = place.get("group") || "", after = place.get("after") || "";
+  const before = Number(place.get("looked")) || 0;
   const list = useLoad((signal) => get(rows(table), { state, group, after, limit: PAGE }, signal), [table, state, group, after], { every: EVERY_MS });
   return html`<div class="head"><h1>${table}</h1>
       <label class="check">State <select value=${state} onChange=${(event) => go(["tasks", table], { state: event.target.value, group })}>
         <option value="">all</option>${STATES.map((name) => html`<option value=${name} selected=${name === state}>${name}</option>`)}</select></label>
       ${group && html`<span>group <strong>${group}</strong> <a href=${link(["tasks", table], { state })}>all groups</a></span>`}</div>
-    <${Loaded} from=${list}>${({ tasks, next }) => tasks.length ? html`<${Table} columns=${columns(table)} rows=${tasks} label="Tasks" />
+    <${Loaded} from=${list}>${({ tasks, next, looked_at: looked }) => html`
+      ${looked && html`<${LookOn} key=${next} found=${tasks.length} next=${next} looked=${before + looked} read=${(from) => get(rows(table), { state, group, after: from, limit: PAGE })}
+        isFound=${(some) => some.tasks.length} show=${(from, seen) => go(["tasks", table], { state, group, after: from, looked: seen })} />`}
+      ${tasks.length ? html`<${Table} columns=${columns(table)} rows=${tasks} label="Tasks" />
       <${Pager} count=${tasks.length} what="tasks" first=${after && link(["tasks", table], { state, group })} next=${next && link(["tasks", table], { state, group, after: next })} />`
-      : html`<${Empty} label="No task is here."><p>Insert one: <code>${"INSERT INTO task (input) VALUES ('SELECT now()')"}</code></p><//>`}<//>`;
+      : !looked && html`<${Empty} label=${state || group || after ? "No more task matches." : "No task is here."}><p>Insert one: <code>${"INSERT INTO task (input) VALUES ('SELECT now()')"}</code></p><//>`}`}<//>`;
 }
 
 export function Tasks({ server, parts, query }) {

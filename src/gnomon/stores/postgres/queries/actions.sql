@@ -328,16 +328,23 @@ CROSS JOIN LATERAL (
 LIMIT $4::int;
 
 -- name: list_due_arrived shard-local
--- What stands in the incoming queue, due or not: the oldest rows of each shard, numbered.
--- $1 shards, $2 rows of each shard
+-- What stands in the incoming queue, due or not: the oldest rows of each shard, numbered. About where
+-- it begins, see `figures_arrived`.
+-- $1 shards, $2 rows of each shard, $3 how long an attempt may run in place
 SELECT a.id, f.place::int AS place
 FROM unnest($1::int[]) AS h (shard_id)
+CROSS JOIN LATERAL (
+    SELECT coalesce(l.incoming_mark - $3::interval, '-infinity') AS since
+    FROM /*schema*/shard_lock AS l
+    WHERE l.shard_id = h.shard_id /*one-shard: AND l.shard_id = $4*/
+    LIMIT 1
+) AS m
 CROSS JOIN LATERAL (
     SELECT o.guid, row_number() OVER () AS place
     FROM (
         SELECT q.guid
         FROM /*schema*/incoming_queue AS q
-        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $3*/
+        WHERE q.shard_id = h.shard_id AND q.created_at >= m.since /*one-shard: AND q.shard_id = $4*/
         ORDER BY q.created_at, q.guid
         LIMIT $2::int
     ) AS o
@@ -345,7 +352,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT s.id
     FROM /*schema*/scheduled_action AS s
-    WHERE s.guid = f.guid /*one-shard: AND s.shard_id = $3*/
+    WHERE s.guid = f.guid /*one-shard: AND s.shard_id = $4*/
     LIMIT 1
 ) AS a;
 

@@ -101,8 +101,9 @@ CROSS JOIN LATERAL (
 
 -- name: figures_arrived shard-local
 -- What stands in the incoming queue, by queue: the oldest rows of each shard. Those that run there
--- came first.
--- $1 shards, $2 rows of each shard
+-- came first. It begins at the mark, less so long as an attempt may run in place: before it are the
+-- rows of what has ended, which vacuum cannot remove while somebody's old snapshot may see them.
+-- $1 shards, $2 rows of each shard, $3 how long an attempt may run in place
 SELECT a.queue, max(a.place)::int AS most,
        (count(*) FILTER (WHERE a.attempt_id IS NOT NULL))::int AS running,
        (count(*) FILTER (
@@ -116,11 +117,17 @@ SELECT a.queue, max(a.place)::int AS most,
        ) AS since
 FROM unnest($1::int[]) AS h (shard_id)
 CROSS JOIN LATERAL (
+    SELECT coalesce(l.incoming_mark - $3::interval, '-infinity') AS since
+    FROM /*schema*/shard_lock AS l
+    WHERE l.shard_id = h.shard_id /*one-shard: AND l.shard_id = $4*/
+    LIMIT 1
+) AS m
+CROSS JOIN LATERAL (
     SELECT f.queue, f.attempt_id, f.scheduled_at, row_number() OVER () AS place
     FROM (
         SELECT q.queue, q.attempt_id, q.scheduled_at
         FROM /*schema*/incoming_queue AS q
-        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $3*/
+        WHERE q.shard_id = h.shard_id AND q.created_at >= m.since /*one-shard: AND q.shard_id = $4*/
         ORDER BY q.created_at, q.guid
         LIMIT $2::int
     ) AS f

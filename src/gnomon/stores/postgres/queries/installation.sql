@@ -172,8 +172,10 @@ DELETE FROM /*schema*/attempt_progress AS p WHERE p.at < statement_timestamp() -
 DELETE FROM /*schema*/worker AS w WHERE w.heartbeat_at < statement_timestamp() - $1::interval;
 
 -- name: doctor global
--- Everything that must never be true, in one statement and so on one state of the database.
--- $1 how long after its deadline an attempt may still be unswept, $2 findings at most
+-- Everything that must never be true of some shards, in one statement and so on one state of the
+-- database. While it lasts, vacuum removes nothing that ended meanwhile.
+-- $1 how long after its deadline an attempt may still be unswept, $2 findings at most, $3 shards, $4 how many
+-- shards there are
 SELECT found.rule, found.subject, found.detail
 FROM (
     SELECT 'counters' AS rule, a.id AS subject,
@@ -181,89 +183,102 @@ FROM (
                   q.attempts, a.succeeded, a.failed, a.interrupted, q.running::int) AS detail
     FROM /*schema*/scheduled_action AS a
     JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
-    WHERE q.attempts <> a.succeeded + a.failed + a.interrupted + q.running::int
+    WHERE a.shard_id = ANY ($3::int[]) AND q.shard_id = ANY ($3::int[])
+      AND q.attempts <> a.succeeded + a.failed + a.interrupted + q.running::int
     UNION ALL
     SELECT 'counters', a.id,
            format('%s attempts recorded, but %s succeeded + %s failed + %s interrupted',
                   a.attempts, a.succeeded, a.failed, a.interrupted)
     FROM /*schema*/scheduled_action AS a
-    WHERE a.attempts <> a.succeeded + a.failed + a.interrupted
+    WHERE a.shard_id = ANY ($3::int[]) AND a.attempts <> a.succeeded + a.failed + a.interrupted
     UNION ALL
     SELECT 'finished_counters', f.id,
            format('%s attempts, but %s succeeded + %s failed + %s interrupted',
                   f.attempts, f.succeeded, f.failed, f.interrupted)
     FROM /*schema*/finished_action AS f
-    WHERE f.attempts <> f.succeeded + f.failed + f.interrupted
+    WHERE f.shard_id = ANY ($3::int[]) AND f.attempts <> f.succeeded + f.failed + f.interrupted
     UNION ALL
     SELECT 'one_row', a.id, format('%s with %s queue rows', a.state, count(r.guid))
     FROM /*schema*/scheduled_action AS a
     LEFT JOIN (
         SELECT i.shard_id, i.guid FROM /*schema*/incoming_queue AS i
+        WHERE i.shard_id = ANY ($3::int[])
         UNION ALL
         SELECT q.shard_id, q.guid FROM /*schema*/processing_queue AS q
+        WHERE q.shard_id = ANY ($3::int[])
     ) AS r ON r.shard_id = a.shard_id AND r.guid = a.guid
+    WHERE a.shard_id = ANY ($3::int[])
     GROUP BY a.shard_id, a.id, a.state
     HAVING count(r.guid) <> CASE a.state WHEN 'active' THEN 1 ELSE 0 END
     UNION ALL
     SELECT 'scheduled', a.id, 'active without a due time'
     FROM /*schema*/scheduled_action AS a
-    WHERE a.state = 'active' AND a.scheduled_at IS NULL
+    WHERE a.shard_id = ANY ($3::int[]) AND a.state = 'active' AND a.scheduled_at IS NULL
     UNION ALL
     SELECT 'one_life', a.id, 'the same generation is live and finished'
     FROM /*schema*/scheduled_action AS a
     JOIN /*schema*/finished_action AS f ON f.shard_id = a.shard_id AND f.guid = a.guid
+    WHERE a.shard_id = ANY ($3::int[]) AND f.shard_id = ANY ($3::int[])
     UNION ALL
     SELECT 'lock_rows', format('shard %s', a.shard_id),
            format('%s actions live in a shard without a lock', count(*))
     FROM /*schema*/scheduled_action AS a
     LEFT JOIN /*schema*/shard_lock AS l ON l.shard_id = a.shard_id
-    WHERE l.shard_id IS NULL
+    WHERE a.shard_id = ANY ($3::int[]) AND l.shard_id IS NULL
+    GROUP BY a.shard_id
+    UNION ALL
+    SELECT 'lock_rows', format('shard %s', a.shard_id),
+           format('%s actions live in a shard that does not exist', count(*))
+    FROM /*schema*/scheduled_action AS a
+    WHERE a.shard_id >= $4::int
     GROUP BY a.shard_id
     UNION ALL
     SELECT 'running', a.id, format('still running, its deadline was %s', q.deadline_at)
     FROM /*schema*/processing_queue AS q
     JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
-    WHERE q.running AND q.deadline_at < statement_timestamp() - $1::interval
+    WHERE q.shard_id = ANY ($3::int[])
+      AND q.running AND q.deadline_at < statement_timestamp() - $1::interval
     UNION ALL
     SELECT 'running', coalesce(a.id, format('shard %s', i.shard_id)),
            format('still running in place, its deadline was %s', i.deadline_at)
     FROM /*schema*/incoming_queue AS i
     LEFT JOIN /*schema*/scheduled_action AS a ON a.shard_id = i.shard_id AND a.guid = i.guid
-    WHERE i.deadline_at < statement_timestamp() - $1::interval
+    WHERE i.shard_id = ANY ($3::int[]) AND i.deadline_at < statement_timestamp() - $1::interval
     UNION ALL
     SELECT 'counters', a.id,
            format('a first attempt runs, but %s attempts are recorded', a.attempts)
     FROM /*schema*/scheduled_action AS a
     JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.guid = a.guid
-    WHERE i.attempt_id IS NOT NULL AND a.attempts <> 0
+    WHERE i.shard_id = ANY ($3::int[]) AND i.attempt_id IS NOT NULL AND a.attempts <> 0
     UNION ALL
     SELECT 'one_row', a.id, format('runs in a row of %s, but is of %s', i.created_at, a.updated_at)
     FROM /*schema*/scheduled_action AS a
     JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.guid = a.guid
-    WHERE i.attempt_id IS NOT NULL AND i.created_at <> a.updated_at
+    WHERE i.shard_id = ANY ($3::int[]) AND i.attempt_id IS NOT NULL AND i.created_at <> a.updated_at
     UNION ALL
     SELECT 'stale_rows', format('shard %s', q.shard_id),
            format('%s due rows of generations that are gone', count(*))
     FROM /*schema*/processing_queue AS q
     JOIN /*schema*/shard_lock AS l ON l.shard_id = q.shard_id AND l.lease_guid IS NOT NULL
     LEFT JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
-    WHERE a.guid IS NULL AND q.scheduled_at < statement_timestamp() - $1::interval
+    WHERE q.shard_id = ANY ($3::int[])
+      AND a.guid IS NULL AND q.scheduled_at < statement_timestamp() - $1::interval
     GROUP BY q.shard_id
     UNION ALL
     SELECT 'entity_row', q.entity_key,
            format('in the queue of %s, but the entity does not live', q.stage)
     FROM /*schema*/stage_queue AS q
     LEFT JOIN /*schema*/entity AS e ON e.shard_id = q.shard_id AND e.entity_key = q.entity_key
-    WHERE e.doc IS NULL
+    WHERE q.shard_id = ANY ($3::int[]) AND e.doc IS NULL
     UNION ALL
     SELECT 'entity_row', f.entity_key, 'to be asked about, but the entity does not live'
     FROM /*schema*/changed_entity AS f
     LEFT JOIN /*schema*/entity AS e ON e.shard_id = f.shard_id AND e.entity_key = f.entity_key
-    WHERE e.doc IS NULL
+    WHERE f.shard_id = ANY ($3::int[]) AND e.doc IS NULL
     UNION ALL
     SELECT 'entity_time', q.entity_key, format('%s for %s without a time', q.status, q.stage)
     FROM /*schema*/stage_queue AS q
-    WHERE CASE q.status WHEN 'ready' THEN q.ready_at IS NULL
+    WHERE q.shard_id = ANY ($3::int[]) AND CASE q.status WHEN 'ready' THEN q.ready_at IS NULL
         WHEN 'sleeping' THEN q.timer_at IS NULL END
 ) AS found
 LIMIT $2::int;

@@ -72,8 +72,9 @@ ORDER BY a.shard_id, a.id
 LIMIT $1::int;
 
 -- name: load_lanes shard-local
--- The lanes that have something due within a time, and their first rows in it. Lanes are found as in
--- `figures_lanes`. `looked_at` is how many there are, up to the limit.
+-- The lanes that have something due within a time, and their rows in it: none (NULL) where there are
+-- as many as may be read, or more. Lanes are found as in `figures_lanes`. `looked_at` is how many
+-- there are, up to the limit.
 -- $1 shards, $2 lanes looked at, $3 since, $4 until, $5 rows of a lane
 WITH RECURSIVE lane AS (
     SELECT h.shard_id, f.queue, f.priority, f.need
@@ -103,7 +104,7 @@ few AS (
 SELECT l.shard_id, l.queue, l.priority, l.need, r.times, (SELECT count(*)::int FROM few) AS looked_at
 FROM few AS l
 CROSS JOIN LATERAL (
-    SELECT array_agg(d.scheduled_at) AS times
+    SELECT count(*) AS count, CASE WHEN count(*) < $5::int THEN array_agg(d.scheduled_at) END AS times
     FROM (
         SELECT q.scheduled_at
         FROM /*schema*/processing_queue AS q
@@ -115,7 +116,7 @@ CROSS JOIN LATERAL (
         LIMIT $5::int
     ) AS d
 ) AS r
-WHERE r.times IS NOT NULL;
+WHERE r.count > 0;
 
 -- name: load_due shard-local
 -- The first rows of lanes in each bucket: how many, up to when, and their fullest second.
@@ -148,15 +149,23 @@ CROSS JOIN LATERAL (
 
 -- name: load_arrived shard-local
 -- What stands in the incoming queue, by the second in which it is due: the oldest rows of each shard.
+-- What waits is not before the mark; see `figures_arrived`.
 -- $1 shards, $2 rows of each shard
 SELECT date_trunc('second', a.scheduled_at) AS at, count(*)::int AS count, max(a.place)::int AS most
 FROM unnest($1::int[]) AS h (shard_id)
+CROSS JOIN LATERAL (
+    SELECT coalesce(l.incoming_mark, '-infinity') AS since
+    FROM /*schema*/shard_lock AS l
+    WHERE l.shard_id = h.shard_id /*one-shard: AND l.shard_id = $3*/
+    LIMIT 1
+) AS m
 CROSS JOIN LATERAL (
     SELECT f.scheduled_at, row_number() OVER () AS place
     FROM (
         SELECT q.scheduled_at
         FROM /*schema*/incoming_queue AS q
-        WHERE q.shard_id = h.shard_id AND q.attempt_id IS NULL /*one-shard: AND q.shard_id = $3*/
+        WHERE q.shard_id = h.shard_id AND q.created_at >= m.since AND q.attempt_id IS NULL
+          /*one-shard: AND q.shard_id = $3*/
         ORDER BY q.created_at, q.guid
         LIMIT $2::int
     ) AS f

@@ -13,11 +13,14 @@ SELECT json_build_object(
     'input', left(t.input, $5::integer), 'error', left(t.error, $5::integer)
 )
 FROM /*task*/task AS t
-WHERE t.id > $1::bigint
+WHERE t.id > $1::bigint AND t.id <= coalesce($7::bigint, 9223372036854775807)
     AND ($2::text IS NULL OR t.state::text = ANY (string_to_array($2::text, ',')))
     AND ($3::text IS NULL OR t."group" = $3::text)
 ORDER BY t.id
 LIMIT $4::integer
+
+-- name: task_look_end
+SELECT t.id FROM /*task*/task AS t WHERE t.id > $1::bigint ORDER BY t.id OFFSET $2::bigint - 1 LIMIT 1
 
 -- name: task_detail
 -- One row; without an id the one that this session has inserted last.

@@ -4,11 +4,14 @@
 SELECT id, parent, substr("group", 1, :chars) AS "group", remote, state, plan, start, stop, pid, "max",
     substr(input, 1, :chars) AS input, substr(error, 1, :chars) AS error
 FROM /*table*/task
-WHERE id > :after
+WHERE id > :after AND id <= coalesce(:until, 9223372036854775807)
     AND (:states IS NULL OR instr(:states, state) > 0)
     AND (:group IS NULL OR "group" = :group)
 ORDER BY id
 LIMIT :limit;
+
+-- name: task_look_end
+SELECT id FROM /*table*/task WHERE id > :after ORDER BY id LIMIT 1 OFFSET :looks - 1;
 
 -- name: task_detail
 -- The view is asked for this one only: joined, it would be made of the whole table.

@@ -1,0 +1,29 @@
+"""How the pages look, as far as a test can see it: nothing is wider than its place, and cards on a
+phone are as good for everybody as tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.acceptance.console.conftest import serious_findings
+from tests.acceptance.console.images import places_of, show, stocked, too_wide
+from tests.fixtures.browser import open_page
+
+PHONE = 390
+
+
+@pytest.mark.parametrize("stock", ["empty", "some"])
+async def test_nothing_is_wider_than_its_place(browser: str, stock: str) -> None:
+    """No page scrolls sideways, nor a table, on a screen of 1,024 pixels or more; on a phone each
+    row is a card, its page does not scroll either, and axe-core finds nothing serious.
+    `make console-images` shows them."""
+    wrong: dict[tuple[str, int], list[str]] = {}
+    async with stocked(stock) as up, open_page(browser) as page:
+        for place in places_of(stock):
+            for width in (1280, 1024, PHONE):
+                found = too_wide(await show(page, up, place, width=width, dark=False), width)
+                if width == PHONE:
+                    found += await serious_findings(page)
+                if found:
+                    wrong[place, width] = found
+    assert {} == wrong
