@@ -81,11 +81,6 @@ NARROW_SETTINGS: Mapping[str, str] = MappingProxyType(
         "plan_cache_mode": "force_generic_plan",
     }
 )
-_BY_INDEX = "; ".join(
-    f"SET LOCAL {name} = {value}"
-    for name, value in NARROW_SETTINGS.items()
-    if name not in _COMMON_SETTINGS
-)
 WIDE_SETTINGS: Mapping[str, str] = MappingProxyType(
     {**_COMMON_SETTINGS, "statement_timeout": str(WIDE_TIMEOUT_MS)}
 )
@@ -203,6 +198,9 @@ class Database:
         }
         self._pools = pools
         self._settings = settings
+        self._by_index = {
+            name: value for name, value in settings.narrow.items() if name not in _COMMON_SETTINGS
+        }
         self._narrow = pools.verbs
         self._waiting = asyncio.Semaphore(max(1, pool_size // WAITING_PART))
         self._prepared = prepared
@@ -266,7 +264,7 @@ class Database:
         """A statement that was put together: listings. They go through an index in its order, as
         far as they must; a planner that has the choice may read all of it and sort."""
         async with self._session(self._pools.wide, operation, whole=True) as session:
-            await session.connection.execute(_BY_INDEX)
+            await session.connection.execute(_said_locally(self._by_index))
             rows: Sequence[Row] = await session.connection.fetch(sql, *args)
             return rows
 

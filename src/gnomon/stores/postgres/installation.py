@@ -116,14 +116,17 @@ class PostgresInstallation:
         async with self._database.transaction(
             "migrate", wide=True, patience=MIGRATE_PATIENCE
         ) as session:
-            await session.fetch("migrate_lock", zlib.crc32(f"gnomon {schema}".encode()))
+            is_citus = (await session.fetch("has_citus"))[0]["found"]
+            # There two at once would wait for each other's catalogue on different nodes.
+            alone = "gnomon" if is_citus else f"gnomon {schema}"
+            await session.fetch("migrate_lock", zlib.crc32(alone.encode()))
             version = await self._version(session)
             if version > VERSION:
                 raise SchemaMismatch(found=version, expected=VERSION)
             missing = [step for step in migrations() if step.version > version]
             for step in missing:
                 await self._apply(session, step)
-            if missing and (await session.fetch("has_citus"))[0]["found"]:
+            if missing and is_citus:
                 await self._distribute(session, [step.version for step in missing])
             if version == 0:
                 await self._install(session, shard_count)
