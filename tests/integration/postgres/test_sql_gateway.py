@@ -25,7 +25,7 @@ from gnomon.model.codec import decode_spec
 from gnomon.model.ids import shard_of
 from gnomon.model.spec import Http, Kafka, Python, Rabbitmq, Retry, Spec
 from gnomon.scheduler import Request, Scheduler
-from tests.fixtures.postgres import PostgresSchema
+from tests.fixtures.postgres import PostgresSchema, is_citus
 
 CALL: dict[str, Any] = {"method": "POST", "url": "http://127.0.0.1:9/ok", "json": {"a": 1}}
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sql.md"
@@ -310,7 +310,10 @@ def test_a_role_can_do_this_and_nothing_else(
             connection.execute(sql.SQL("SET ROLE {}").format(role))
             value_of(connection, "SELECT schedule('http', %s, id => 'one')", Jsonb(CALL))
             assert 0 == value_of(connection, "SELECT count(*) FROM schedule_many('http', '{}')")
-            assert "http" == value_of(connection, "SELECT task_type FROM tasks")
+            if is_citus(connection):  # its nodes ask for rights of the session's own role
+                denied(connection, role, "SELECT task_type FROM tasks")
+            else:
+                assert "http" == value_of(connection, "SELECT task_type FROM tasks")
             assert value_of(connection, "SELECT cancel('one')") is True
             for statement in (
                 "SELECT * FROM scheduled_action", "DELETE FROM incoming_queue",

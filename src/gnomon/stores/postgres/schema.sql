@@ -598,12 +598,24 @@ DECLARE
     task jsonb;
     no int;
     name text;
+    names text[] := ARRAY(
+        SELECT e.task ->> 'id' FROM unnest(tasks) AS e (task) WHERE e.task ->> 'id' IS NOT NULL
+    );
+    shards int[] := ARRAY(
+        SELECT ("gnomon".shard_hash(u.name) % i.shard_count)::int
+        FROM unnest(names) AS u (name) CROSS JOIN "gnomon".installation AS i
+    );
+    living text[];
 BEGIN
     FOR task, no IN
         SELECT e.task, e.no - 1 FROM unnest(tasks) WITH ORDINALITY AS e (task, no)
     LOOP
         PERFORM "gnomon".check_task(format('tasks[%s].', no), task);
     END LOOP;
+    living := ARRAY(
+        SELECT a.id FROM "gnomon".scheduled_action AS a
+        WHERE a.shard_id = ANY (shards) AND a.id = ANY (names)
+    );
     SELECT u.no, u.id INTO no, name
     FROM (
         SELECT
@@ -612,11 +624,7 @@ BEGIN
         FROM unnest(tasks) WITH ORDINALITY AS e (task, no)
         WHERE e.task ->> 'id' IS NOT NULL
     ) AS u
-    CROSS JOIN "gnomon".installation AS i
-    WHERE u.nth > 1 OR EXISTS (
-        SELECT 1 FROM "gnomon".scheduled_action AS a
-        WHERE a.shard_id = ("gnomon".shard_hash(u.id) % i.shard_count)::int AND a.id = u.id
-    )
+    WHERE u.nth > 1 OR u.id = ANY (living)
     ORDER BY u.no
     LIMIT 1;
     IF FOUND THEN
