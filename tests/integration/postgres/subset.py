@@ -29,6 +29,9 @@ _MOVED_COLUMN = re.compile(rf"\b[a-z_]\w*\.[a-z_]\w* *[+-] *{_INTERVAL}")
 _OPENING = frozenset({"(", "[", "CASE"})
 _CLOSING = frozenset({")", "]", "END"})
 _END_OF_LIST = frozenset({"FROM", "WHERE", "RETURNING", ";"})
+_READERS = re.compile(
+    r"/\*schema\*/(check_snapshot|schedule|schedule_many|cancel|finish_ok|effect_done)\("
+)
 _SHARD_PARAMETER = re.compile(r"\bshard_id = \$\d+")
 # A lock of the coordinator; a hint; a bound that is only missed where it does not hold.
 _ALLOWED = {
@@ -100,6 +103,8 @@ def says_what_it_selects(query: Query) -> list[str]:
     problems = []
     if re.search(r"\bSELECT\s+FROM\b", text):
         problems.append("selects nothing from a table")
+    readers = _READERS.findall(query.sql) if re.search(r"\bFROM\b", text) else []
+    problems += [f"calls {reader}, which reads tables, for rows of a table" for reader in readers]
     if query.mark == "global" and re.search(r"\bctid\b", text):
         problems.append("names rows by ctid in all shards")
     returned = re.search(r"\bUPDATE\b.*\bRETURNING\b(.*)", text, re.DOTALL)

@@ -35,7 +35,7 @@ import asyncpg
 
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import StoreUnavailable, check
-from gnomon.queries import Query, in_schema, load
+from gnomon.queries import Query, in_schema, load, statements_of
 from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
@@ -371,8 +371,10 @@ class PoolSession:
         return rows
 
     async def execute(self, script: str) -> None:
-        """A script without parameters: DDL."""
-        await self.connection.execute(script, timeout=self._timeout_s)
+        """A script without parameters: DDL. Statement by statement, for Citus sends each to its
+        nodes with the whole of the text that it came in."""
+        for statement in statements_of(script):
+            await self.connection.execute(statement, timeout=self._timeout_s)
 
     async def limit(self, patience: timedelta) -> None:
         """How long each further statement of this transaction may take, here and on the server."""
