@@ -107,6 +107,8 @@ def says_what_it_selects(query: Query) -> list[str]:
     problems += [f"calls {reader}, which reads tables, for rows of a table" for reader in readers]
     if query.mark == "global" and re.search(r"\bctid\b", text):
         problems.append("names rows by ctid in all shards")
+    if query.mark == "global" and re.search(r"\bJOIN \([^()]*\bUNION\b", text):
+        problems.append("joins a UNION, which is read at another moment")
     returned = re.search(r"\bUPDATE\b.*\bRETURNING\b(.*)", text, re.DOTALL)
     if returned and query.mark == "global" and _CLOCK.search(returned[1]):
         problems.append("returns the time from an UPDATE")

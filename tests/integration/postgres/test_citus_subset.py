@@ -193,6 +193,12 @@ BAD = {
         "INSERT INTO t SELECT l.a FROM l AS l WHERE l.shard_id = $1 "
         "RETURNING a, EXISTS (SELECT 1 FROM u) AS b",
     ),
+    "joins a UNION": Query(
+        "x",
+        "global",
+        "SELECT 1 FROM t AS a LEFT JOIN (SELECT b FROM u UNION ALL SELECT c FROM v) "
+        "AS d ON d.b = a.b",
+    ),
     "returns the time": Query("x", "global", "UPDATE t SET a = 1 RETURNING statement_timestamp()"),
     "uses lock_timeout": Query("x", "global", "SELECT set_config('lock_timeout', '1', true)"),
     "uses pg_advisory": Query("x", "global", "SELECT pg_advisory_lock(1)"),

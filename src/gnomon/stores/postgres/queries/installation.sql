@@ -200,15 +200,13 @@ FROM (
     FROM /*schema*/finished_action AS f
     WHERE f.attempts <> f.succeeded + f.failed + f.interrupted
     UNION ALL
-    SELECT 'one_row', a.id, format('%s with %s queue rows', a.state, count(r.guid))
+    SELECT 'one_row', a.id,
+           format('%s with %s queue rows', a.state, count(i.guid) + least(count(q.guid), 1))
     FROM /*schema*/scheduled_action AS a
-    LEFT JOIN (
-        SELECT i.shard_id, i.guid FROM /*schema*/incoming_queue AS i
-        UNION ALL
-        SELECT q.shard_id, q.guid FROM /*schema*/processing_queue AS q
-    ) AS r ON r.shard_id = a.shard_id AND r.guid = a.guid
+    LEFT JOIN /*schema*/incoming_queue AS i ON i.shard_id = a.shard_id AND i.guid = a.guid
+    LEFT JOIN /*schema*/processing_queue AS q ON q.shard_id = a.shard_id AND q.guid = a.guid
     GROUP BY a.shard_id, a.id, a.state
-    HAVING count(r.guid) <> CASE a.state WHEN 'active' THEN 1 ELSE 0 END
+    HAVING count(i.guid) + least(count(q.guid), 1) <> CASE a.state WHEN 'active' THEN 1 ELSE 0 END
     UNION ALL
     SELECT 'scheduled', a.id, 'active without a due time'
     FROM /*schema*/scheduled_action AS a
