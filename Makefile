@@ -148,6 +148,10 @@ fault: test-setup ## Real processes and servers, killed, frozen and cut off
 test-postgres: test-setup ## The tests on PostgreSQL 14, 16, 17 and 18 (VERSIONS=18: one of them; needs npm)
 	@scripts/test-postgres $(VERSIONS)
 
+.PHONY: test-citus
+test-citus: $(SETUP_STAMP) ## The tests of the engine on a Citus cluster of yours (GNOMON_TEST_CITUS=dsn of its coordinator)
+	@scripts/test-citus
+
 .PHONY: fault-full
 fault-full: test-setup ## 20 kills timed; stages with 10,000 entities, a broker away for 60 s, a walk over 100,000
 	@GNOMON_FAULT_FULL=1 $(BIN)/python -m pytest -v -s tests/fault/test_recovery.py tests/fault/test_stages.py

@@ -24,6 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 pytest_plugins = [
     "tests.fixtures.asyncpg_types",
     "tests.fixtures.postgres",
+    "tests.fixtures.citus",
     "tests.fixtures.pgbouncer",
     "tests.fixtures.installed",
     "tests.fixtures.processes",
@@ -48,6 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if POSTGRES_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.postgres)
+        if "citus" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.citus)
         if HERE / "fault" in item.path.parents:
             item.add_marker(pytest.mark.fault)
         if HERE / "acceptance" in item.path.parents:

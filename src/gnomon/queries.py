@@ -14,6 +14,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 _HEAD = re.compile(r"^-- name: (?P<name>\w+)(?: +(?P<mark>[\w-]+))? *$", re.MULTILINE)
+# What may hold a semicolon that separates nothing; the bodies of functions are between `$$`.
+_TOKEN = re.compile(
+    r"""--[^\n]*|/\*.*?\*/|\$\$.*?\$\$|'(?:[^']|'')*'|"(?:[^"]|"")*"|;|[^-/$'";]+|.""", re.DOTALL
+)
 
 
 class Query(NamedTuple):
@@ -47,6 +51,18 @@ def _split(file: str, text: str) -> list[Query]:
             raise ValueError(f"{file}: the query {head['name']} is empty")
         queries.append(Query(head["name"], head["mark"] or "", sql))
     return queries
+
+
+def statements_of(script: str) -> list[str]:
+    """The statements of a script, each without what separates it from the next."""
+    statements, current = [], ""
+    for part in _TOKEN.findall(script):
+        if part == ";":
+            statements.append(current.strip())
+            current = ""
+        elif not part.startswith("--"):
+            current += part
+    return [*filter(None, [*statements, current.strip()])]
 
 
 def quoted(name: str) -> str:

@@ -37,7 +37,7 @@ ROLES: Mapping[str, tuple[type, tuple[str, ...]]] = {
 # Files that belong to no role above, and why.
 OTHER_FILES: Mapping[str, frozenset[str]] = {
     "sqlite": frozenset({"connection"}),  # what connections themselves need
-    "postgres": frozenset({"connection"}),
+    "postgres": frozenset({"connection", "cluster"}),  # and what several machines need
 }
 # What several verbs of a role use.
 SHARED = {
@@ -79,6 +79,7 @@ SERVED = {
     "queues.claim": "load",
     "queues.commit": "save, row, enqueue",
     "queues.give_back": "row",
+    "installation.placement": "cluster.py asks the catalogue of Citus; SQLite is one file",
     "installation.now": "SQLite shares the process's clock",
     "installation.verify_identity": "open",
 }

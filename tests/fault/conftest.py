@@ -10,13 +10,22 @@ from pathlib import Path
 import pytest
 
 from tests.fault.stage import Stage
-from tests.fixtures.postgres import PostgresMissing, PostgresServer, drop_schema
+from tests.fixtures.citus import CITUS_VARIABLE
+from tests.fixtures.postgres import (
+    ExternalPostgres,
+    PostgresMissing,
+    PostgresServer,
+    drop_schema,
+)
 from tests.fixtures.processes import Processes
 
 
 @pytest.fixture(scope="session")
-def syncing_postgres() -> Iterator[PostgresServer]:
-    """A server that really syncs, shared by the tests that leave it alone."""
+def syncing_postgres() -> Iterator[PostgresServer | ExternalPostgres]:
+    """A server that really syncs, shared by the tests that leave it alone; or somebody's Citus."""
+    if dsn := os.environ.get(CITUS_VARIABLE):
+        yield ExternalPostgres(dsn)
+        return
     try:
         server = PostgresServer(durable=True)
     except PostgresMissing as exc:
@@ -35,7 +44,7 @@ def sqlite_stage(tmp_path: Path, processes: Processes) -> Stage:
 
 @pytest.fixture
 def postgres_stage(
-    syncing_postgres: PostgresServer, tmp_path: Path, processes: Processes
+    syncing_postgres: PostgresServer | ExternalPostgres, tmp_path: Path, processes: Processes
 ) -> Iterator[Stage]:
     schema = f"fault_{uuid.uuid4().hex[:12]}"
     yield Stage(syncing_postgres.dsn, schema, folder=tmp_path, processes=processes)

@@ -33,20 +33,24 @@ def migrate(
 ) -> None:
     """Create the schema, or upgrade it. Safe to repeat."""
     url = shared.settings.database.url_shown
-    version = run(_migrate(shared.settings, grant_sql or []))
-    shared.tell(
-        {"schema_version": version, "database": url}, f"{url} is at schema version {version}"
-    )
+    version, placement = run(_migrate(shared.settings, grant_sql or []))
+    told = {"schema_version": version, "database": url}
+    text = f"{url} is at schema version {version}"
+    if placement is not None:
+        told["placement"] = placement
+        text += f"\n{placement}"
+    shared.tell(told, text)
 
 
-async def _migrate(settings: Settings, roles: list[str]) -> int:
+async def _migrate(settings: Settings, roles: list[str]) -> tuple[int, str | None]:
     if roles and settings.database.engine == "sqlite":
         raise NotSupported("--grant-sql", engine="sqlite")
     say_installation(settings)
     async with App(settings=settings, migrate=True) as app:
         version = app.installation.schema_version
+        placement = await app.store.installation.placement()
     if roles:
         from gnomon.stores.postgres.logins import grant_sql
 
         await grant_sql(settings.database.url, settings.database.schema, roles)
-    return version
+    return version, placement

@@ -29,6 +29,9 @@ _MOVED_COLUMN = re.compile(rf"\b[a-z_]\w*\.[a-z_]\w* *[+-] *{_INTERVAL}")
 _OPENING = frozenset({"(", "[", "CASE"})
 _CLOSING = frozenset({")", "]", "END"})
 _END_OF_LIST = frozenset({"FROM", "WHERE", "RETURNING", ";"})
+_READERS = re.compile(
+    r"/\*schema\*/(check_snapshot|schedule|schedule_many|cancel|finish_ok|effect_done)\("
+)
 _SHARD_PARAMETER = re.compile(r"\bshard_id = \$\d+")
 # A lock of the coordinator; a hint; a bound that is only missed where it does not hold.
 _ALLOWED = {
@@ -100,11 +103,18 @@ def says_what_it_selects(query: Query) -> list[str]:
     problems = []
     if re.search(r"\bSELECT\s+FROM\b", text):
         problems.append("selects nothing from a table")
+    readers = _READERS.findall(query.sql) if re.search(r"\bFROM\b", text) else []
+    problems += [f"calls {reader}, which reads tables, for rows of a table" for reader in readers]
     if query.mark == "global" and re.search(r"\bctid\b", text):
         problems.append("names rows by ctid in all shards")
+    if query.mark == "global" and re.search(r"\bJOIN \([^()]*\bUNION\b", text):
+        problems.append("joins a UNION, which is read at another moment")
     returned = re.search(r"\bUPDATE\b.*\bRETURNING\b(.*)", text, re.DOTALL)
     if returned and query.mark == "global" and _CLOCK.search(returned[1]):
         problems.append("returns the time from an UPDATE")
+    inserted = re.search(r"\bINSERT\b.*\bSELECT\b.*\bRETURNING\b(.*)", text, re.DOTALL)
+    if inserted and re.match(r"[^()]*\([^()]*\bSELECT\b", inserted[1]):
+        problems.append("asks another table in its RETURNING")
     return problems
 
 
@@ -156,6 +166,39 @@ def no_foreign_locks(query: Query) -> list[str]:
     text = text_of(query)
     words = ("lock_timeout", "pg_advisory", "pg_notify", "NOTIFY")
     return [f"uses {word}" for word in words if word in text and _ALLOWED.get(query.name) != word]
+
+
+def functions_of(script: str) -> Iterator[tuple[str, str]]:
+    """The functions of a migration: each one's head, and its body."""
+    plain = _COMMENT.sub("", script)
+    for found in re.finditer(r"CREATE FUNCTION (.*?)\bAS \$\$(.*?)\$\$;", plain, re.DOTALL):
+        yield found[1], found[2]
+
+
+def function_problems(head: str, body: str) -> list[str]:
+    """What Citus cannot do inside a function. Rows are locked, and named by ctid, in one shard; and
+    a function in SQL that reads a table has parameters that no node can be chosen by."""
+    name = head.partition("(")[0].removeprefix("/*schema*/")
+    problems = []
+    if "plan_cache_mode" in head:
+        problems.append("chooses a kind of plan")
+    if "LANGUAGE sql" in head and re.search(r"\bFROM /\*schema\*/", body):
+        problems.append("reads a table in SQL")
+    for statement in body.split(";"):
+        if re.search(r"\b(?:SELECT|PERFORM) FROM /\*schema\*/", statement):
+            problems.append("selects nothing from a table")
+        is_bound = _LOCKING.search(statement) or re.search(r"\bctid\b", statement)
+        if is_bound and not re.search(r"\bshard_id = \w*shard\b", statement):
+            problems.append("locks rows, or names them by ctid, without their shard")
+        if re.search(r"\bGET DIAGNOSTICS\b", statement) and _follows_insert(body, statement):
+            problems.append("counts what it inserted")
+    return [f"{name} {problem}" for problem in problems]
+
+
+def _follows_insert(body: str, statement: str) -> bool:
+    """The number of rows of an INSERT … SELECT differs there; that of a query does not."""
+    before = body.partition(statement)[0].rstrip().removesuffix(";").rpartition(";")[2]
+    return "INSERT INTO" in before and "RETURN QUERY" not in before
 
 
 RULES: tuple[Rule, ...] = (

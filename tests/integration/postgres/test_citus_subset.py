@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,12 +16,23 @@ import asyncpg
 import pytest
 
 import gnomon.stores.postgres
+from gnomon.contracts.observer import SilentObserver
+from gnomon.contracts.store import Selection
+from gnomon.model.action import State
 from gnomon.queries import Query, in_schema
-from gnomon.stores.postgres.connection import settings_for
+from gnomon.stores.postgres import connection as engine
+from gnomon.stores.postgres.connection import Database, Row, settings_for
+from gnomon.stores.postgres.list_query import count_selected, list_page
 from gnomon.stores.postgres.migrations import migrations
+from gnomon.stores.postgres.rows import Decoder
 from tests.fixtures.postgres import PostgresSchema
-from tests.integration.postgres.statements import LOCAL, STATEMENTS, connect, explain
-from tests.integration.postgres.subset import problems_of, runs_on_citus
+from tests.integration.postgres.statements import LOCAL, MOMENT, STATEMENTS, connect, explain
+from tests.integration.postgres.subset import (
+    function_problems,
+    functions_of,
+    problems_of,
+    runs_on_citus,
+)
 
 PARTITIONS = 8
 TABLES = (
@@ -169,9 +180,24 @@ BAD = {
         "INSERT INTO t AS a VALUES (1) ON CONFLICT (b) DO UPDATE SET c = 2 "
         "WHERE a.d < excluded.d - $1::interval",
     ),
+    "calls cancel, which reads tables": Query(
+        "x", "global", "SELECT /*schema*/cancel(a.id) FROM /*schema*/t AS a"
+    ),
     "selects nothing": Query("x", "global", "SELECT EXISTS (SELECT FROM t)"),
     "names rows by ctid": Query(
         "x", "global", "DELETE FROM t AS a WHERE a.ctid = ANY (ARRAY(SELECT b.ctid FROM t AS b))"
+    ),
+    "asks another table in its RETURNING": Query(
+        "x",
+        "shard-local",
+        "INSERT INTO t SELECT l.a FROM l AS l WHERE l.shard_id = $1 "
+        "RETURNING a, EXISTS (SELECT 1 FROM u) AS b",
+    ),
+    "joins a UNION": Query(
+        "x",
+        "global",
+        "SELECT 1 FROM t AS a LEFT JOIN (SELECT b FROM u UNION ALL SELECT c FROM v) "
+        "AS d ON d.b = a.b",
     ),
     "returns the time": Query("x", "global", "UPDATE t SET a = 1 RETURNING statement_timestamp()"),
     "uses lock_timeout": Query("x", "global", "SELECT set_config('lock_timeout', '1', true)"),
@@ -198,6 +224,101 @@ FINE = (
 def test_what_citus_runs_is_let_through(text: str) -> None:
     """As it was seen on a cluster."""
     assert [] == problems_of(Query("x", "global", text))
+
+
+BAD_FUNCTIONS = {
+    "chooses a kind of plan": ("f() LANGUAGE plpgsql SET plan_cache_mode = x", "BEGIN END"),
+    "reads a table in SQL": ("f(a int) LANGUAGE sql", "SELECT 1 FROM /*schema*/t WHERE b = a"),
+    "selects nothing": ("f() LANGUAGE plpgsql", "PERFORM FROM /*schema*/t AS a"),
+    "without their shard": ("f() LANGUAGE plpgsql", "SELECT 1 FROM /*schema*/t AS a FOR UPDATE"),
+    "counts what it inserted": (
+        "f() LANGUAGE plpgsql",
+        "INSERT INTO /*schema*/t SELECT 1; GET DIAGNOSTICS n = ROW_COUNT;",
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", sorted(BAD_FUNCTIONS))
+def test_each_rule_catches_a_bad_function(problem: str) -> None:
+    """As above."""
+    assert any(problem in found for found in function_problems(*BAD_FUNCTIONS[problem]))
+
+
+def test_the_functions_keep_the_rules() -> None:
+    """The SQL way in works through every node."""
+    functions = [found for step in migrations() for found in functions_of(step.script)]
+
+    assert [] == [problem for found in functions for problem in function_problems(*found)]
+    assert len(functions) > 20
+
+
+class Asked(Database):
+    """Takes note of the listings that are put together, and finds nothing."""
+
+    def __init__(self) -> None:
+        self.schema = "s"
+        self.many_shards = False
+        self.texts: list[str] = []
+
+    async def fetch_text(self, operation: str, sql: str, *args: object) -> Sequence[Row]:
+        del operation, args
+        self.texts.append(sql)
+        return [{"count": 0}] if "count(*)" in sql else []
+
+    async def shard_count(self, session: object = None) -> int:
+        del session
+        return 1
+
+    async def fetch(self, name: str, *args: object) -> Sequence[Row]:
+        del name, args
+        return []
+
+
+SELECTIONS = (
+    Selection(),
+    Selection(states=(State.PAUSED,), queue="mail", id_prefix="a", labels={"a": "b"}),
+    Selection(due_before=MOMENT, function="f", error_contains="e", search="s"),
+    Selection(arguments={"a.b": "7"}, recurring=True, paused_for="r"),
+)
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+async def test_listings_that_are_put_together_keep_the_rules(selection: Selection) -> None:
+    """They are in no catalogue, but Citus has to run them all the same."""
+    asked = Asked()
+    await list_page(asked, Decoder(), selection, after=None, limit=10)
+    await count_selected(asked, selection, after=None, limit=10)
+
+    found = [problems_of(Query("list", "global", text)) for text in asked.texts]
+    assert [[]] * len(asked.texts) == found
+    assert len(asked.texts) >= 2
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+async def test_no_session_on_citus_forces_a_generic_plan(
+    installed_schema: PostgresSchema, prepared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is for: it cannot be sent to the node of one shard."""
+
+    async def yes(_dsn: str) -> bool:
+        return True
+
+    monkeypatch.setattr(engine, "_is_citus", yes)
+    database = await engine.open_database(
+        installed_schema.dsn, schema=installed_schema.schema, pool_size=2, prepared=prepared,
+        many_shards=None, observer=SilentObserver(),
+    )  # fmt: skip
+    database.queries["told"] = "SELECT current_setting('plan_cache_mode') AS mode"
+    asked = [
+        await database.fetch("told"),
+        await database.for_work().fetch("told"),
+        await database.for_leases().fetch("told"),
+        await database.fetch_wide("told"),
+        await database.fetch_text("list", database.queries["told"]),
+    ]
+    await database.close()
+
+    assert ["auto"] * len(asked) == [rows[0]["mode"] for rows in asked]
 
 
 def test_on_citus_plans_are_made_for_their_shard() -> None:

@@ -35,7 +35,8 @@ HOUR = timedelta(hours=1)
 POLLS_MAX = 2_000
 
 
-pytestmark = pytest.mark.usefixtures("waiting_verbs")
+# Plain: who waits is seen in the locks of one machine.
+pytestmark = [pytest.mark.usefixtures("waiting_verbs"), pytest.mark.plain]
 
 
 class Situation:

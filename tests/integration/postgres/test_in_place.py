@@ -13,6 +13,8 @@ from gnomon.contracts.store import HeldShard, Store
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
 
+pytestmark = pytest.mark.plain  # nothing is begun in place on Citus
+
 BLOCKED = (
     "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND $1 = ANY (pg_blocking_pids(pid)))"
 )

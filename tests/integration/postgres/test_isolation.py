@@ -71,6 +71,7 @@ async def arrive(store: Store, given: Given) -> list[str]:
     return [begun.id for begun in arrived.begun]
 
 
+@pytest.mark.plain  # there each node has its snapshot, taken when it is first asked
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("place", ["processing", "incoming"])
 async def test_an_attempt_that_began_since_the_snapshot_fails_the_change(

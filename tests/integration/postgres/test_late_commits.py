@@ -25,7 +25,8 @@ from gnomon.worker import Worker, WorkerConfig
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
 
-pytestmark = pytest.mark.postgres
+# Plain: late commits are told by the snapshots of one machine.
+pytestmark = [pytest.mark.postgres, pytest.mark.plain]
 
 NEVER = timedelta(hours=1)
 WITHIN_S = 60.0  # a guard: the full look would come after an hour

@@ -14,6 +14,8 @@ from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import Drafter
 from tests.integration.postgres.statements import STATEMENTS, connect, explain
 
+pytestmark = pytest.mark.plain  # the plans of one machine
+
 ROWS = 10_000
 BULK = 2_500
 

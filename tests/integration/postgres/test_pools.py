@@ -93,6 +93,7 @@ async def test_leases_do_not_wait_behind_slow_reads(installed_schema: PostgresSc
         await database.close()
 
 
+@pytest.mark.plain  # lock_timeout does not reach the nodes of Citus
 @pytest.mark.usefixtures("waiting_verbs")
 async def test_work_and_leases_do_not_wait_behind_verbs_that_wait(
     small_store: Store, installed_schema: PostgresSchema, draft: Drafter
@@ -116,6 +117,7 @@ async def test_work_and_leases_do_not_wait_behind_verbs_that_wait(
         await holder.close()
 
 
+@pytest.mark.plain  # lock_timeout does not reach the nodes of Citus
 async def test_verbs_do_not_wait_behind_verbs_that_wait(
     small_store: Store, installed_schema: PostgresSchema, draft: Drafter
 ) -> None:

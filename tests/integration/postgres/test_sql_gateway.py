@@ -295,6 +295,7 @@ def test_an_attempt_that_runs_is_logged_as_superseded(connection: Connection) ->
     assert [("one", "superseded", 1, "w")] == logged
 
 
+@pytest.mark.plain  # see test_roles of integration/citus
 def test_a_role_can_do_this_and_nothing_else(
     connection: Connection, installed_schema: PostgresSchema
 ) -> None:

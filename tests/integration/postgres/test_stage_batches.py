@@ -21,6 +21,8 @@ from gnomon.stores.postgres.connection import PoolSession, Row
 from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.conftest import SHARD_COUNT
 
+pytestmark = pytest.mark.plain  # statements are counted as one machine takes them
+
 FEW, MANY = 3, 60
 ROOT = UUID(int=7)
 DOC = '{"price": 1}'

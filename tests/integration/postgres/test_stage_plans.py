@@ -14,6 +14,8 @@ from tests.fixtures.postgres import PostgresSchema
 from tests.integration.postgres.statements import STATEMENTS, connect, explain
 from tests.integration.postgres.test_plans import problems_of
 
+pytestmark = pytest.mark.plain  # the plans of one machine
+
 # What each statement must find its rows by.
 WANTED = {
     "save_lock": ["entity_pkey"],

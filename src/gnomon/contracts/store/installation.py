@@ -37,8 +37,13 @@ class InstallationStore(Protocol):
         """Bring the schema to this program's version, or create it; the names of what was applied.
 
         Safe to repeat and to call from several processes at once. `shard_count` counts at the
-        first time only. Errors: SchemaMismatch if the schema is newer than the program.
+        first time only. Errors: SchemaMismatch if the schema is newer than the program;
+        InvalidRequest if a part of its tables is distributed over several machines and a part not.
         """
+        ...
+
+    async def placement(self) -> str | None:
+        """How the tables are spread over several machines, in words; None: there is one."""
         ...
 
     async def open(self) -> Installation:

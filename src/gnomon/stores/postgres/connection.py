@@ -35,7 +35,7 @@ import asyncpg
 
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import StoreUnavailable, check
-from gnomon.queries import Query, in_schema, load
+from gnomon.queries import Query, in_schema, load, statements_of
 from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
@@ -80,11 +80,6 @@ NARROW_SETTINGS: Mapping[str, str] = MappingProxyType(
         "enable_memoize": "off",  # every key is looked up once
         "plan_cache_mode": "force_generic_plan",
     }
-)
-_BY_INDEX = "; ".join(
-    f"SET LOCAL {name} = {value}"
-    for name, value in NARROW_SETTINGS.items()
-    if name not in _COMMON_SETTINGS
 )
 WIDE_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -207,6 +202,9 @@ class Database:
         }
         self._pools = pools
         self._settings = settings
+        self._by_index = {
+            name: value for name, value in settings.narrow.items() if name not in _COMMON_SETTINGS
+        }
         self._narrow = pools.verbs
         self._waiting = asyncio.Semaphore(max(1, pool_size // WAITING_PART))
         self._prepared = prepared
@@ -270,7 +268,7 @@ class Database:
         """A statement that was put together: listings. They go through an index in its order, as
         far as they must; a planner that has the choice may read all of it and sort."""
         async with self._session(self._pools.wide, operation, whole=True) as session:
-            await session.connection.execute(_BY_INDEX)
+            await session.connection.execute(_said_locally(self._by_index))
             rows: Sequence[Row] = await session.connection.fetch(sql, *args)
             return rows
 
@@ -377,8 +375,10 @@ class PoolSession:
         return rows
 
     async def execute(self, script: str) -> None:
-        """A script without parameters: DDL."""
-        await self.connection.execute(script, timeout=self._timeout_s)
+        """A script without parameters: DDL. Statement by statement, for Citus sends each to its
+        nodes with the whole of the text that it came in."""
+        for statement in statements_of(script):
+            await self.connection.execute(statement, timeout=self._timeout_s)
 
     async def limit(self, patience: timedelta) -> None:
         """How long each further statement of this transaction may take, here and on the server."""

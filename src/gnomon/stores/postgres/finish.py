@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import TypeAlias
 from uuid import UUID
 
 from gnomon.contracts.store import FinishRequest, Recorded
 from gnomon.model.action import State
+from gnomon.model.errors import StoreUnavailable
 from gnomon.stores._attempts import UNSERVED, finished_attempt
-from gnomon.stores.postgres.connection import Row, Session, read_now
+from gnomon.stores.postgres.connection import Database, Row, Session, read_now
 from gnomon.stores.postgres.in_place import move_begun
 from gnomon.stores.postgres.results import (
     ResultRow,
@@ -19,8 +21,46 @@ from gnomon.stores.postgres.results import (
     log_attempts,
 )
 from gnomon.stores.postgres.rows import encode_attempt
+from gnomon.stores.postgres.several import each
+
+_RecordedById: TypeAlias = dict[UUID, Recorded]
+_Part: TypeAlias = tuple[
+    list[FinishRequest], tuple[int, ...]
+]  # and the last arguments of its statements
 
 HELD_FOR = timedelta(seconds=30)  # several times the recorder's longest pause
+
+
+async def finish_all(
+    database: Database, finishes: Sequence[FinishRequest], owner: str
+) -> list[Recorded]:
+    """Record results, in one transaction or one a shard. Where a shard's node is away its results
+    are held, and the others need not wait for it. Errors: StoreUnavailable, if none was recorded.
+    """
+
+    async def record(part: _Part) -> _RecordedById:
+        chosen, only = part
+        unique = {finish.attempt_id: finish for finish in chosen}
+        found: _RecordedById = {}
+        async with database.transaction("finish") as session:
+            finisher = AttemptFinisher(session, owner, only)
+            for batch in one_per_guid(unique.values()):
+                found |= await finisher.record(batch)
+        return found
+
+    parts = list(database.split(finishes, lambda finish: finish.shard))
+    answers = await each(parts, record)
+    failures = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
+    if failures and len(failures) == len(answers):
+        raise failures[0]
+    recorded: _RecordedById = {}
+    for (chosen, _), answer in zip(parts, answers, strict=True):
+        recorded |= (
+            dict.fromkeys((one.attempt_id for one in chosen), Recorded.HELD)
+            if isinstance(answer, StoreUnavailable)
+            else answer
+        )
+    return in_order(finishes, recorded)
 
 
 def one_per_guid(finishes: Iterable[FinishRequest]) -> Iterator[list[FinishRequest]]:

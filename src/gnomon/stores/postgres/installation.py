@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -18,6 +18,15 @@ from gnomon.contracts.store import (
 from gnomon.model.errors import SchemaMismatch, StoreUnavailable, check
 from gnomon.queries import in_schema
 from gnomon.stores._upkeep import OVERRUN, Migration, check_past_due, skip_of
+from gnomon.stores.postgres.cluster import (
+    COLOCATION_RULE,
+    NODE_RULE,
+    check_coordinator,
+    check_whole,
+    cluster_findings,
+    distribute,
+    read_placement,
+)
 from gnomon.stores.postgres.connection import Database, PoolSession, read_now
 from gnomon.stores.postgres.figures import read_figures
 from gnomon.stores.postgres.in_place import FOREVER, move_begun_in
@@ -33,46 +42,6 @@ FINDINGS_MAX = 1_000
 ADOPT_BATCH = 500
 ADOPTER = "adopt"
 
-# Which tables each migration made: those by shard, and those that every node has whole.
-DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
-    1: (
-        "shard_lock",
-        "scheduled_action",
-        "incoming_queue",
-        "processing_queue",
-        "finished_action",
-        "attempt_log",
-        "audit",
-        "sql_success",
-        "declared_action",
-        "attempt_progress",
-    ),
-    2: (
-        "entity",
-        "entity_change",
-        "stage_state",
-        "stage_queue",
-        "changed_entity",
-        "stage_outbox",
-        "stage_backfill",
-    ),
-}
-REFERENCE: Mapping[int, tuple[str, ...]] = {
-    1: (
-        "migration",
-        "installation",
-        "worker",
-        "token",
-        "work_limit",
-        "limit_grant",
-        "program",
-        "function_set",
-        "target_login",
-        "history",
-    ),
-    2: ("stage", "stage_server", "stage_owner"),
-}
-BESIDE = "shard_lock"  # the table that the others live beside
 SURE_COMMITS = ("on", "remote_apply")
 LOCAL_COMMITS = ("on", "local", "remote_write", "remote_apply")
 
@@ -116,15 +85,21 @@ class PostgresInstallation:
         async with self._database.transaction(
             "migrate", wide=True, patience=MIGRATE_PATIENCE
         ) as session:
-            await session.fetch("migrate_lock", zlib.crc32(f"gnomon {schema}".encode()))
-            version = await self._version(session)
+            is_citus = (await session.fetch("has_citus"))[0]["found"]
+            # There two at once would wait for each other's catalogue on different nodes.
+            alone = "gnomon" if is_citus else f"gnomon {schema}"
+            await session.fetch("migrate_lock", zlib.crc32(alone.encode()))
+            version = await self._version(session, is_citus=is_citus)
             if version > VERSION:
                 raise SchemaMismatch(found=version, expected=VERSION)
             missing = [step for step in migrations() if step.version > version]
+            undistributed = [step.version for step in missing]
+            if is_citus:
+                undistributed += await self._undistributed(session, version, missing)
             for step in missing:
                 await self._apply(session, step)
-            if missing and (await session.fetch("has_citus"))[0]["found"]:
-                await self._distribute(session, [step.version for step in missing])
+            if is_citus:
+                await distribute(session, schema, sorted(undistributed))
             if version == 0:
                 await self._install(session, shard_count)
             elif missing:
@@ -132,9 +107,11 @@ class PostgresInstallation:
         await self._janitor.make_room()
         return [step.name for step in missing]
 
-    async def _version(self, session: PoolSession) -> int:
+    async def _version(self, session: PoolSession, *, is_citus: bool) -> int:
         schema = self._database.schema
         if not (await session.fetch("migrate_has_schema", schema))[0]["found"]:
+            if is_citus:
+                await check_coordinator(session)
             await session.fetch("migrate_create_schema")
         if not (await session.fetch("migrate_has_tables", schema))[0]["found"]:
             return 0
@@ -151,16 +128,27 @@ class PostgresInstallation:
         await session.fetch("migrate_install", token, shard_count, VERSION, FLOOR)
         await session.fetch("migrate_install_locks", shard_count)
 
-    async def _distribute(self, session: PoolSession, versions: Sequence[int]) -> None:
-        """All tables beside each other by shard, so that one shard is one node's business."""
-        schema = self._database.schema
-        for table in (name for version in versions for name in DISTRIBUTED.get(version, ())):
-            beside = "default" if table == BESIDE else in_schema(f"/*schema*/{BESIDE}", schema)
-            await session.fetch(
-                "migrate_distribute", in_schema(f"/*schema*/{table}", schema), beside
-            )
-        for table in (name for version in versions for name in REFERENCE.get(version, ())):
-            await session.fetch("migrate_reference", in_schema(f"/*schema*/{table}", schema))
+    async def _undistributed(
+        self, session: PoolSession, version: int, missing: Sequence[Migration]
+    ) -> list[int]:
+        """The steps before these whose tables Citus does not know: all, or none of them."""
+        if missing:
+            await check_coordinator(session)
+            await session.fetch("migrate_in_order")
+        if version == 0:
+            return []
+        placement = await read_placement(session, self._database.schema, version)
+        check_whole(placement, self._database.schema)
+        if not placement.nowhere:
+            return []
+        await check_coordinator(session)
+        return list(range(1, version + 1))
+
+    async def placement(self) -> str | None:
+        async with self._database.transaction("placement", wide=True) as session:
+            if not (await session.fetch("has_citus"))[0]["found"]:
+                return None
+            return str(await read_placement(session, self._database.schema, VERSION))
 
     async def open(self) -> Installation:
         rows = await self._database.fetch("open")
@@ -212,10 +200,22 @@ class PostgresInstallation:
         rows = await self._database.fetch("verify_identity")
         check(len(rows) == 1, "the installation has not exactly one row", rows=len(rows))
         (row,) = rows
+        present = Identity(row["present_system"], row["present_timeline"], row["present_oid"])
         return (
             Identity(row["system_identifier"], row["timeline"], row["database_oid"]),
-            Identity(row["present_system"], row["present_timeline"], row["present_oid"]),
+            await self._coordinator() or present,
         )
+
+    async def _coordinator(self) -> Identity | None:
+        """Whom another node of a Citus cluster belongs to; None if this one speaks for itself."""
+        if not (await self._database.fetch("has_citus"))[0]["found"]:
+            return None
+        if (await self._database.fetch("cluster_entry"))[0]["is_coordinator"]:
+            return None
+        (told,) = await self._database.fetch("cluster_identity")
+        if not told["success"]:
+            raise StoreUnavailable(f"the coordinator does not tell who it is: {told['result']}")
+        return Identity(*map(int, told["result"].split()))
 
     async def adopt(self, *, past_due: str) -> int:
         check_past_due(past_due)
@@ -259,10 +259,15 @@ class PostgresInstallation:
         async with self._database.transaction(
             "doctor", wide=True, patience=DOCTOR_PATIENCE
         ) as session:
+            findings: list[Finding] = []
+            if (await session.fetch("has_citus"))[0]["found"]:
+                findings += await cluster_findings(session, self._database.schema, VERSION)
+                if any(finding.rule in (NODE_RULE, COLOCATION_RULE) for finding in findings):
+                    return findings  # what is away, or apart, cannot be looked at
             some = range(count) if shards is None else shards
             rows = await session.fetch("doctor", OVERRUN, FINDINGS_MAX, some, count)
             (counted,) = await session.fetch("doctor_locks")
-        findings = [
+        findings += [
             Finding(rule=row["rule"], subject=row["subject"], detail=row["detail"]) for row in rows
         ]
         if counted["locks"] != counted["shard_count"]:

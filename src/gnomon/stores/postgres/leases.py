@@ -7,8 +7,10 @@ from datetime import timedelta
 from uuid import UUID
 
 from gnomon.contracts.store import HeartbeatResult, HeldShard, ShardLock, WorkerRow
+from gnomon.model.errors import StoreUnavailable
 from gnomon.model.offer import ALL_QUEUES, Offer, encode_offer, read_offer
 from gnomon.stores.postgres.connection import Database, Group, Row, read_now
+from gnomon.stores.postgres.several import every, those_at_hand
 
 
 class PostgresLeases:
@@ -41,20 +43,25 @@ class PostgresLeases:
         process: str | None = None,
         offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
-        held: set[int] = set()
-        for group in self._database.groups(holding.shard for holding in holdings):
-            rows = await self._database.fetch(
+        prolonged = await those_at_hand(
+            self._database.groups(holding.shard for holding in holdings),
+            lambda group: self._database.fetch(
                 "heartbeat", *holding_columns(holdings, group), *group.shards
-            )
-            held.update(row["shard_id"] for row in rows)
-        async with self._database.transaction("heartbeat") as session:
-            now = await read_now(session)
-            await session.fetch(
+            ),
+        )
+        held = frozenset(row["shard_id"] for rows in prolonged for row in rows)
+        now = await read_now(self._database)
+        try:
+            await self._database.fetch(
                 "heartbeat_worker", worker, owner, now, len(held), process, encode_offer(offer)
             )
-            (alive,) = await session.fetch("heartbeat_alive", alive_for, silent)
+        except StoreUnavailable:
+            # Every node of Citus has that row, and one of them may be away: what is held stays so.
+            if self._database.many_shards or not held:
+                raise
+        (alive,) = await self._database.fetch("heartbeat_alive", alive_for, silent)
         return HeartbeatResult(
-            held=frozenset(held),
+            held=held,
             workers_alive=alive["workers"],
             shards_held=alive["shards"],
             shards_fresh=alive["shards_fresh"],
@@ -63,8 +70,12 @@ class PostgresLeases:
         )
 
     async def release(self, holdings: Sequence[HeldShard]) -> None:
-        for group in self._database.groups(holding.shard for holding in holdings):
-            await self._database.fetch("release", *holding_columns(holdings, group), *group.shards)
+        await every(
+            self._database.groups(holding.shard for holding in holdings),
+            lambda group: self._database.fetch(
+                "release", *holding_columns(holdings, group), *group.shards
+            ),
+        )
 
     async def remove_worker(self, worker: UUID) -> None:
         await self._database.fetch("remove_worker", worker)

@@ -100,10 +100,10 @@ SELECT
 FROM /*schema*/finished_action AS a
 WHERE a.id > $1::text AND a.purge_at > statement_timestamp()
   AND NOT EXISTS (
-      SELECT FROM /*schema*/scheduled_action AS s WHERE s.shard_id = a.shard_id AND s.id = a.id
+      SELECT 1 FROM /*schema*/scheduled_action AS s WHERE s.shard_id = a.shard_id AND s.id = a.id
   )
   AND NOT EXISTS (
-      SELECT FROM /*schema*/finished_action AS f
+      SELECT 1 FROM /*schema*/finished_action AS f
       WHERE f.shard_id = a.shard_id AND f.id = a.id AND f.purge_at > statement_timestamp()
         AND (f.finished_at, f.guid) > (a.finished_at, a.guid)
   )

@@ -20,7 +20,7 @@ from gnomon.model.errors import BugError, StoreUnavailable
 from gnomon.queries import in_schema
 from gnomon.stores._upkeep import PROGRESS_KEPT_FOR, WORKERS_KEPT_FOR
 from gnomon.stores.config import ATTEMPTS_KEPT_FOR, AUDIT_KEPT_FOR
-from gnomon.stores.postgres.connection import Database
+from gnomon.stores.postgres.connection import Database, Session
 
 BLINK_MS = 50  # for a lock that others need meanwhile
 TRIES_MAX = 10
@@ -64,6 +64,7 @@ class PartitionJanitor:
         self._entropy = entropy
         self._attempts_kept_for = attempts_kept_for
         self._audit_kept_for = audit_kept_for
+        self._elsewhere: bool | None = None  # not known yet
 
     async def make_room(self) -> None:
         """Partitions for today and the days to come."""
@@ -150,8 +151,23 @@ class PartitionJanitor:
 
     async def _perform(self, sql: str) -> None:
         async with self._database.transaction("purge", wide=True, patience=PATIENCE) as session:
+            if await self._is_elsewhere(session):
+                blink = f"PERFORM set_config('lock_timeout', '{BLINK_MS}', true)"
+                script = f"BEGIN {blink}; {sql.rstrip().removesuffix(';')}; END"
+                (told,) = await session.fetch("cluster_perform", f"DO $script${script}$script$")
+                if not told["success"]:
+                    raise StoreUnavailable(f"purge: the coordinator says {told['result']}")
+                return
             await session.fetch("limit_lock", str(BLINK_MS))
             await session.execute(sql)
+
+    async def _is_elsewhere(self, session: Session) -> bool:
+        """Whether tables are changed on another node than the one we speak to."""
+        if self._elsewhere is None:
+            is_citus = (await session.fetch("has_citus"))[0]["found"]
+            here = not is_citus or (await session.fetch("cluster_entry"))[0]["is_coordinator"]
+            self._elsewhere = not here
+        return self._elsewhere
 
     def _postponed(self, exc: Exception) -> bool:
         self._database.observer.event("store_partition_postponed", cause=str(exc))

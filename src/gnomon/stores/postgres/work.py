@@ -39,7 +39,7 @@ from gnomon.stores._pauses import PauseEnding
 from gnomon.stores.postgres.arrivals import take_and_put
 from gnomon.stores.postgres.cancellations import list_cancelling
 from gnomon.stores.postgres.connection import Database, Row, read_now
-from gnomon.stores.postgres.finish import AttemptFinisher, in_order, one_per_guid
+from gnomon.stores.postgres.finish import finish_all
 from gnomon.stores.postgres.in_place import FOREVER, move_begun, move_begun_in
 from gnomon.stores.postgres.lanes import (
     LONG_AGO,
@@ -58,6 +58,7 @@ from gnomon.stores.postgres.needs import count_due, list_need_lanes, list_needs
 from gnomon.stores.postgres.pauses import end_pauses
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.settle import settle_rows
+from gnomon.stores.postgres.several import every, those_at_hand
 
 LEAST_AGE = timedelta(seconds=1)  # a helper leaves younger rows to the owner
 NOBODY = UUID(int=0)
@@ -86,10 +87,11 @@ class PostgresWork:
             stop = start + (row["next_32"] - start) % 2**32
             open_ones = OpenTransactions(ids=row["open_ids"], start=start, stop=stop)
             return PollResult(shards=row["shards"], now=row["now"], open=open_ones)
-        filled: list[int] = []
-        for shard, mark in zip(shards, marks, strict=True):
-            rows = await self._database.fetch("poll_shard", shard, mark, MARK_SLACK)
-            filled += [row["shard_id"] for row in rows]
+        found = await those_at_hand(
+            zip(shards, marks, strict=True),
+            lambda place: self._database.fetch("poll_shard", *place, MARK_SLACK),
+        )
+        filled = [row["shard_id"] for rows in found for row in rows]
         return PollResult(shards=filled, now=await read_now(self._database), open=None)
 
     async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
@@ -115,8 +117,7 @@ class PostgresWork:
     ) -> MoveResult:
         """`newest_in`: only what is due of the newest rows, as far as there is this room."""
         tally = MoveTally(holdings, limit)
-        for holding in holdings:
-            await self._move_shard(holding, tally, limit, newest_in)
+        await every(holdings, lambda holding: self._move_shard(holding, tally, limit, newest_in))
         return tally.moved(await read_now(self._database))
 
     async def move_silent(
@@ -313,13 +314,14 @@ class PostgresWork:
                 [_looked_at(demand) for demand in demands],
                 [demand.is_guest for demand in demands],
             )
-        rows: list[Row] = []
-        for demand in demands:
-            rows += await self._database.fetch(
+        answers = await every(
+            demands,
+            lambda demand: self._database.fetch(
                 "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
                 newest, _looked_at(demand), demand.is_guest,
-            )  # fmt: skip
-        return rows
+            ),
+        )  # fmt: skip
+        return [row for rows in answers for row in rows]
 
     async def _reached(
         self, blocked: Sequence[BeginRequest], left: LaneLeft
@@ -366,10 +368,13 @@ class PostgresWork:
         if len(demands) > 1 and self._database.many_shards:
             sinces = [demand.since for demand in demands]
             return await self._database.fetch(query, *lane_columns(demands), sinces, many)
-        rows: list[Row] = []
-        for demand, value in zip(demands, by_lane, strict=True):
-            rows += await self._database.fetch(f"{query}_lane", *demand.lane, demand.since, value)
-        return rows
+        answers = await every(
+            zip(demands, by_lane, strict=True),
+            lambda place: self._database.fetch(
+                f"{query}_lane", *place[0].lane, place[0].since, place[1]
+            ),
+        )
+        return [row for rows in answers for row in rows]
 
     async def find_begun(self, shards: Collection[int], *, batch: UUID) -> Sequence[BegunAttempt]:
         begun: list[BegunAttempt] = []
@@ -394,11 +399,11 @@ class PostgresWork:
         return kept
 
     async def list_lanes(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:
-        lanes: dict[Lane, datetime] = {}
-        for shards, only in self._split_shards(holdings):
-            for row in await self._database.fetch("list_lanes", shards, *only):
-                lanes[lane_of(row)] = row["scheduled_at"]
-        return lanes
+        answers = await every(
+            self._split_shards(holdings),
+            lambda part: self._database.fetch("list_lanes", part[0], *part[1]),
+        )
+        return {lane_of(row): row["scheduled_at"] for rows in answers for row in rows}
 
     async def list_needs(self, *, limit: int) -> Sequence[str]:
         return await list_needs(self._database, limit)
@@ -423,14 +428,7 @@ class PostgresWork:
     # -- record -----------------------------------------------------------------------------------
 
     async def finish(self, finishes: Sequence[FinishRequest], *, owner: str) -> Sequence[Recorded]:
-        recorded: dict[UUID, Recorded] = {}
-        for chosen, only in self._database.split(finishes, lambda finish: finish.shard):
-            unique = {finish.attempt_id: finish for finish in chosen}
-            async with self._database.transaction("finish") as session:
-                finisher = AttemptFinisher(session, owner, only)
-                for batch in one_per_guid(unique.values()):
-                    recorded |= await finisher.record(batch)
-        return in_order(finishes, recorded)
+        return await finish_all(self._database, finishes, owner)
 
     async def list_lapsed(
         self, holdings: Sequence[HeldShard], *, limit: int

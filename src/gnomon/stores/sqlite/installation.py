@@ -121,6 +121,9 @@ class SqliteInstallation(SqliteVerbs):
             engine="sqlite",
         )
 
+    async def placement(self) -> str | None:
+        return None
+
     # -- identity ---------------------------------------------------------------------------------
 
     @read

@@ -177,8 +177,8 @@ class TestDoctor:
         await given.begun("forgotten", due_in=-HOUR)
         queue = "incoming_queue" if given.arrives else "processing_queue"
         await given.execute_raw(
-            f"UPDATE {queue} SET deadline_at = (SELECT occurrence_at "
-            "FROM scheduled_action WHERE id = 'forgotten')"
+            f"UPDATE {queue} AS q SET deadline_at = a.occurrence_at FROM scheduled_action AS a "
+            "WHERE a.shard_id = q.shard_id AND a.guid = q.guid"
         )
 
         assert {"forgotten"} == await subjects(store)

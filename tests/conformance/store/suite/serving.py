@@ -35,7 +35,7 @@ class TestServing:
     async def test_two_releases_are_served_side_by_side(self, store: Store, given: Given) -> None:
         """The newer one describes what both have."""
         await store.programs.serve_functions("shop", "1", written("a", "b"), kept_for=HOUR)
-        await given.execute_raw(_aged(store.capabilities.engine, "began_at"))
+        await given.aged("function_set", "began_at", 10 * MINUTE)
         newer = written("b", "c", summary="new")
         await store.programs.serve_functions("shop", "2", newer, kept_for=HOUR)
 
@@ -48,7 +48,7 @@ class TestServing:
     ) -> None:
         """First it is not listed, later its row is gone."""
         await store.programs.serve_functions("shop", "1", written("a"), kept_for=HOUR)
-        await given.execute_raw(_aged(store.capabilities.engine, "seen_at"))
+        await given.aged("function_set", "seen_at", 10 * MINUTE)
         assert [] == list(await store.programs.list_functions(alive_for=MINUTE))
         assert 1 == len(await store.programs.list_functions(alive_for=HOUR))
 
@@ -62,8 +62,3 @@ class TestServing:
         await store.programs.serve_functions("odd", "1", '[{"name": 7}]', kept_for=HOUR)
         (found,) = await store.programs.list_functions(alive_for=MINUTE)
         assert () == found.functions
-
-
-def _aged(engine: str, column: str) -> str:
-    by = "600000000" if engine == "sqlite" else "interval '10 minutes'"
-    return f"UPDATE function_set SET {column} = {column} - {by}"

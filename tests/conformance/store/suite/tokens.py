@@ -321,7 +321,8 @@ class TestAudit:
         """As the actor says; one who does not is a program. It is no part of his name."""
         ann = Actor("ann", "console")
         await store.actions.create([await given.draft("a")], actor=ann)
-        await store.actions.create([await given.draft("b"), await given.draft("c")], actor=ann)
+        beside = [await given.draft(given.name_in(1)) for _ in range(2)]
+        await store.actions.create(beside, actor=ann)
         await store.actions.replace(await given.draft("a"), if_match=None, actor=ann)
         await store.actions.pause("a", given.entropy.guid(), if_match=None, actor=ann)
         await store.actions.delete("a", if_match=None, actor=Actor("ann", "cli"))
@@ -344,20 +345,13 @@ class TestAudit:
         """After their retention; younger ones stay."""
         await given.created("old")
         old = (await entries(store))[0]
-        age = timedelta(days=91)
-        await given.execute_raw(_aged(store.capabilities.engine, age))
+        await given.aged("audit", "at", timedelta(days=91))
         await given.created("young")
 
         assert 1 <= await store.installation.purge(limit=1_000)
 
         assert ["young"] == [item.id for item in await entries(store)]
         assert "old" == old.id
-
-
-def _aged(engine: str, age: timedelta) -> str:
-    if engine == "sqlite":
-        return f"UPDATE audit SET at = at - {age // timedelta(microseconds=1)}"
-    return f"UPDATE audit SET at = at - interval '{age.days} days'"
 
 
 def _soon(_action: object, now: Any) -> tuple[Any, Any, None]:

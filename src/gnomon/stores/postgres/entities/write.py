@@ -57,7 +57,6 @@ class CompletedWrite(NamedTuple):
 
     put: AdmittedWrite
     at: datetime
-    has_relay: bool  # whether the register knows one
 
 
 async def write(database: Database, writes: Sequence[EntityWrite]) -> list[Entity | None]:
@@ -132,10 +131,10 @@ async def _create(
         return []
     docs = [put.write.doc for put in puts]
     rows = await session.fetch("write_create", *columns([put.key for put in puts]), docs, *only)
-    made = {key: (at, has_relay) for key, at, has_relay in rows}
+    made = {row["entity_key"]: row["changed_at"] for row in rows}
     # Without those that somebody made just now.
     return [
-        CompletedWrite(put, *made[put.key.entity_key]) for put in puts if put.key.entity_key in made
+        CompletedWrite(put, made[put.key.entity_key]) for put in puts if put.key.entity_key in made
     ]
 
 
@@ -152,18 +151,21 @@ async def _change(
         [put.write.doc for put in puts],
         *only,
     )
-    made = {key: (at, has_relay) for key, at, has_relay in rows}
-    return [CompletedWrite(put, *made[put.key.entity_key]) for put in puts]
+    made = {row["entity_key"]: row["changed_at"] for row in rows}
+    return [CompletedWrite(put, made[put.key.entity_key]) for put in puts]
 
 
 async def _follow(
     session: Session, stored: Sequence[CompletedWrite], only: tuple[int, ...]
 ) -> None:
     """All that comes with a new version: its note, rows that go, who is to be asked and told."""
+    if not stored:
+        return
     notes = [_note(done) for done in stored]
     await write_notes(session, notes, only)
     gone = [done for done in stored if done.put.write.doc is None]
-    publications = [_publication(done, RELAY) for done in stored if done.has_relay]
+    ((has_relay,),) = await session.fetch("save_has_relay")
+    publications = [_publication(done, RELAY) for done in stored if has_relay]
     if gone:
         publications += await _clear(session, gone, only)
     revived = [done.put.key for done in stored if done.put.epoch > 1 and done.put.version == 1]

@@ -862,8 +862,7 @@ CREATE FUNCTION /*schema*/schedule(
     task_type text, payload jsonb, execute_at timestamptz DEFAULT NULL, id text DEFAULT NULL,
     max_attempts int DEFAULT 3, options jsonb DEFAULT '{}'
 ) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     present timestamptz := clock_timestamp();
@@ -873,7 +872,11 @@ DECLARE
     starts timestamptz := coalesce(schedule.execute_at, present);
     payload_text text := schedule.payload::text;
     o record;
-    shard int;
+    shard int := (
+        SELECT (/*schema*/shard_hash(coalesce(schedule.id, made::text)) % i.shard_count)::int
+        FROM /*schema*/installation AS i
+    );
+    stored int;
 BEGIN
     o := /*schema*/options_of('', coalesce(schedule.options, '{}'));
     IF /*schema*/task_fits(
@@ -892,15 +895,15 @@ BEGIN
         attempts, succeeded, failed, interrupted,
         consecutive_failures, consecutive_interruptions, occurrence_failures, creator
     )
-    SELECT
-        (/*schema*/shard_hash(name) % i.shard_count)::int, name, made, /*schema*/spec_text(
+    VALUES (
+        shard, name, made, /*schema*/spec_text(
             schedule.task_type, payload_text, starts, schedule.max_attempts, o.retry_tail, o.tail),
         'active', o.queue, o.priority, o.timeout_us, o.retention_us, false, present, present,
         starts, 1, starts, o.ends, 0, 0, 0, 0, 0, 0, 0, NULL
-    FROM /*schema*/installation AS i
+    )
     ON CONFLICT (shard_id, id) DO NOTHING
-    RETURNING shard_id INTO shard;
-    IF shard IS NULL THEN
+    RETURNING shard_id INTO stored;
+    IF stored IS NULL THEN
         RAISE EXCEPTION 'id: an action with this id exists already (got %)', name
             USING ERRCODE = '23505';
     END IF;
@@ -920,12 +923,24 @@ DECLARE
     task jsonb;
     no int;
     name text;
+    names text[] := ARRAY(
+        SELECT e.task ->> 'id' FROM unnest(tasks) AS e (task) WHERE e.task ->> 'id' IS NOT NULL
+    );
+    shards int[] := ARRAY(
+        SELECT (/*schema*/shard_hash(u.name) % i.shard_count)::int
+        FROM unnest(names) AS u (name) CROSS JOIN /*schema*/installation AS i
+    );
+    living text[];
 BEGIN
     FOR task, no IN
         SELECT e.task, e.no - 1 FROM unnest(tasks) WITH ORDINALITY AS e (task, no)
     LOOP
         PERFORM /*schema*/check_task(format('tasks[%s].', no), task);
     END LOOP;
+    living := ARRAY(
+        SELECT a.id FROM /*schema*/scheduled_action AS a
+        WHERE a.shard_id = ANY (shards) AND a.id = ANY (names)
+    );
     SELECT u.no, u.id INTO no, name
     FROM (
         SELECT
@@ -934,11 +949,7 @@ BEGIN
         FROM unnest(tasks) WITH ORDINALITY AS e (task, no)
         WHERE e.task ->> 'id' IS NOT NULL
     ) AS u
-    CROSS JOIN /*schema*/installation AS i
-    WHERE u.nth > 1 OR EXISTS (
-        SELECT FROM /*schema*/scheduled_action AS a
-        WHERE a.shard_id = (/*schema*/shard_hash(u.id) % i.shard_count)::int AND a.id = u.id
-    )
+    WHERE u.nth > 1 OR u.id = ANY (living)
     ORDER BY u.no
     LIMIT 1;
     IF FOUND THEN
@@ -1063,7 +1074,7 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        PERFORM FROM /*schema*/incoming_queue AS i
+        PERFORM 1 FROM /*schema*/incoming_queue AS i
         JOIN /*schema*/scheduled_action AS a ON a.shard_id = i.shard_id AND a.guid = i.guid
         WHERE i.shard_id = p_shard AND i.guid = p_guid AND i.created_at = a.updated_at
         FOR UPDATE OF i SKIP LOCKED;
@@ -1112,14 +1123,15 @@ BEGIN
           AND i.attempt_id IS NOT NULL
     ) AS q
     WHERE a.shard_id = shard AND a.id = cancel.id
-    ON CONFLICT DO NOTHING;
-    GET DIAGNOSTICS flight = ROW_COUNT;
+    ON CONFLICT DO NOTHING
+    RETURNING 1 INTO flight;
+    flight := coalesce(flight, 0);
     PERFORM /*schema*/check_snapshot(shard, made);
     -- The same as change_drop_row in queries/actions.sql.
     DELETE FROM /*schema*/processing_queue AS q
-    WHERE q.ctid = ANY (ARRAY(
+    WHERE q.shard_id = shard AND q.ctid = ANY (ARRAY(
         SELECT p.ctid FROM /*schema*/processing_queue AS p
-        WHERE p.guid = made AND NOT p.running
+        WHERE p.guid = made AND p.shard_id = shard AND NOT p.running
         FOR UPDATE SKIP LOCKED
     ));
     INSERT INTO /*schema*/finished_action (
@@ -1234,31 +1246,32 @@ DECLARE
     v_series uuid;
     v_spec jsonb;
 BEGIN
-    SELECT /*schema*/spec_json(a.spec) INTO v_spec
+    SELECT a.shard_id, /*schema*/spec_json(a.spec) INTO v_shard, v_spec
     FROM /*schema*/scheduled_action AS a
     WHERE a.guid = p_guid AND a.occurrence_no = p_occurrence;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'stale attempt' USING ERRCODE = 'GN001';
     END IF;
     IF v_spec #>> '{action,type}' IS DISTINCT FROM 'sql' OR NOT EXISTS (
-        SELECT FROM /*schema*/target_login AS t
+        SELECT 1 FROM /*schema*/target_login AS t
         WHERE t.target = v_spec #>> '{action,target}' AND t.role = session_user
     ) THEN
         RAISE EXCEPTION 'this login is not that of the action''s target: gnomon target setup'
             USING ERRCODE = '42501';
     END IF;
     -- First where it may have been begun: from there it may be moved on, never back.
-    SELECT i.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
+    SELECT coalesce(a.series, a.guid) INTO v_series
     FROM /*schema*/scheduled_action AS a
     JOIN /*schema*/incoming_queue AS i
         ON i.shard_id = a.shard_id AND i.created_at = a.updated_at AND i.guid = a.guid
-    WHERE a.guid = p_guid AND i.attempt_id = p_attempt
+    WHERE a.shard_id = v_shard AND a.guid = p_guid AND i.attempt_id = p_attempt
     FOR UPDATE OF i;
     IF NOT FOUND THEN
-        SELECT q.shard_id, coalesce(a.series, a.guid) INTO v_shard, v_series
+        SELECT coalesce(a.series, a.guid) INTO v_series
         FROM /*schema*/processing_queue AS q
-        JOIN /*schema*/scheduled_action AS a ON a.guid = q.guid
-        WHERE q.guid = p_guid AND q.attempt_id = p_attempt AND (q.running OR q.swept)
+        JOIN /*schema*/scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
+        WHERE q.shard_id = v_shard AND q.guid = p_guid AND q.attempt_id = p_attempt
+          AND (q.running OR q.swept)
         FOR UPDATE OF q;
     END IF;
     IF NOT FOUND THEN
@@ -1272,12 +1285,15 @@ END
 $$;
 
 CREATE FUNCTION /*schema*/effect_done(p_guid uuid, p_occurrence bigint) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT EXISTS (
-        SELECT FROM /*schema*/scheduled_action AS a
-        JOIN /*schema*/sql_success AS s ON s.guid = coalesce(a.series, a.guid)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT 1 FROM /*schema*/scheduled_action AS a
+        JOIN /*schema*/sql_success AS s
+            ON s.shard_id = a.shard_id AND s.guid = coalesce(a.series, a.guid)
         WHERE a.guid = p_guid AND s.occurrence_no = p_occurrence
-    )
+    );
+END
 $$;
 
 REVOKE ALL ON FUNCTION /*schema*/finish_ok(uuid, uuid, bigint) FROM PUBLIC;

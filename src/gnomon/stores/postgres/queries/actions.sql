@@ -130,12 +130,10 @@ DELETE FROM /*schema*/processing_queue AS q
 USING idle AS i
 WHERE q.ctid = i.row_id /*one-shard: AND q.shard_id = $2*/;
 
--- name: change_check_snapshot shard-local
+-- name: change_check_snapshot global
 -- Fail, if an attempt may have begun that this transaction cannot see: see the function.
 -- $1 shard, $2 guid
-SELECT /*schema*/check_snapshot(l.shard_id, $2::uuid)
-FROM /*schema*/shard_lock AS l
-WHERE l.shard_id = $1::int;
+SELECT /*schema*/check_snapshot($1::int, $2::uuid);
 
 -- name: get_live shard-local
 -- Active and paused actions with their processing rows, or the incoming rows they run in. The columns are those of `Decoder.action_of`,

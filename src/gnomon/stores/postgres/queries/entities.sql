@@ -45,8 +45,7 @@ FROM unnest($1::int[], $2::text[], $3::text[]) AS u (shard_id, entity_key, doc)
 JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id
 WHERE true /*one-shard: AND l.shard_id = $4*/
 ON CONFLICT (shard_id, entity_key) DO NOTHING
-RETURNING entity_key, changed_at,
-    EXISTS (SELECT 1 FROM /*schema*/stage AS r WHERE r.name = '') AS has_relay;
+RETURNING entity_key, changed_at;
 
 -- name: write_change shard-local
 -- Change, delete (no document) or make anew what is locked.
@@ -56,8 +55,10 @@ SET epoch = u.epoch, version = u.version, doc = u.doc, changed_at = statement_ti
     saves = e.saves + 1, keeps_states = u.doc IS NULL
 FROM unnest($1::tid[], $2::bigint[], $3::bigint[], $4::text[]) AS u (row_id, epoch, version, doc)
 WHERE e.ctid = u.row_id /*one-shard: AND e.shard_id = $5*/
-RETURNING e.entity_key, e.changed_at,
-    EXISTS (SELECT 1 FROM /*schema*/stage AS r WHERE r.name = '') AS has_relay;
+RETURNING e.entity_key, e.changed_at;
+
+-- name: save_has_relay global
+SELECT EXISTS (SELECT 1 FROM /*schema*/stage AS r WHERE r.name = '') AS is_known;
 
 -- name: save_touch shard-local
 -- A state of what is locked changes from outside: see claim_lock.

@@ -29,6 +29,11 @@ SELECT create_distributed_table($1::text::regclass, 'shard_id', colocate_with =>
 -- $1 the table's qualified name
 SELECT create_reference_table($1::text::regclass);
 
+-- name: migrate_in_order global
+-- Citus only: what changes tables and what distributes others in one transaction goes over one
+-- connection to each node, or the second would not see the first.
+SELECT set_config('citus.multi_shard_modify_mode', 'sequential', true);
+
 -- name: migrate_record global
 -- $1 version, $2 name
 INSERT INTO /*schema*/migration (version, name, applied_at)
@@ -198,18 +203,16 @@ FROM (
     FROM /*schema*/finished_action AS f
     WHERE f.shard_id = ANY ($3::int[]) AND f.attempts <> f.succeeded + f.failed + f.interrupted
     UNION ALL
-    SELECT 'one_row', a.id, format('%s with %s queue rows', a.state, count(r.guid))
+    SELECT 'one_row', a.id,
+           format('%s with %s queue rows', a.state, count(i.guid) + least(count(q.guid), 1))
     FROM /*schema*/scheduled_action AS a
-    LEFT JOIN (
-        SELECT i.shard_id, i.guid FROM /*schema*/incoming_queue AS i
-        WHERE i.shard_id = ANY ($3::int[])
-        UNION ALL
-        SELECT q.shard_id, q.guid FROM /*schema*/processing_queue AS q
-        WHERE q.shard_id = ANY ($3::int[])
-    ) AS r ON r.shard_id = a.shard_id AND r.guid = a.guid
+    LEFT JOIN /*schema*/incoming_queue AS i
+        ON i.shard_id = a.shard_id AND i.guid = a.guid AND i.shard_id = ANY ($3::int[])
+    LEFT JOIN /*schema*/processing_queue AS q
+        ON q.shard_id = a.shard_id AND q.guid = a.guid AND q.shard_id = ANY ($3::int[])
     WHERE a.shard_id = ANY ($3::int[])
     GROUP BY a.shard_id, a.id, a.state
-    HAVING count(r.guid) <> CASE a.state WHEN 'active' THEN 1 ELSE 0 END
+    HAVING count(i.guid) + least(count(q.guid), 1) <> CASE a.state WHEN 'active' THEN 1 ELSE 0 END
     UNION ALL
     SELECT 'scheduled', a.id, 'active without a due time'
     FROM /*schema*/scheduled_action AS a

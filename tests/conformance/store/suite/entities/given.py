@@ -330,9 +330,9 @@ class GivenEntities:
     async def age(self, table: str, column: str, by: timedelta) -> None:
         """Make what is stored look old, on any engine: the time comes out of an action's row."""
         action = await self.given.created(due_in=-by)
-        await self.given.execute_raw(
-            f"UPDATE {table} SET {column} = (SELECT occurrence_at FROM scheduled_action"
-            f" WHERE id = '{action.meta.id}')"
+        ((at,),) = await self.given.execute_raw(
+            f"SELECT occurrence_at FROM scheduled_action WHERE id = '{action.meta.id}'"
         )
+        await self.given.execute_raw(f"UPDATE {table} SET {column} = '{at}'")
         await self.given.execute_raw("DELETE FROM incoming_queue")
         await self.given.execute_raw(f"DELETE FROM scheduled_action WHERE id = '{action.meta.id}'")

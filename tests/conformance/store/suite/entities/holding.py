@@ -182,10 +182,13 @@ async def _holding(store: Store, given: Given, *names: str) -> AsyncIterator[boo
     if not store.capabilities.parallel_writers:
         yield False
         return
-    listed = ", ".join(f"'{name}'" for name in names)
     await given.execute_raw("BEGIN")
     try:
-        await given.execute_raw(f"SELECT FROM entity WHERE entity_key IN ({listed}) FOR UPDATE")
+        for name in names:
+            await given.execute_raw(
+                f"SELECT 1 FROM entity WHERE shard_id = {given.shard_of(name)} "
+                f"AND entity_key = '{name}' FOR UPDATE"
+            )
         yield True
     finally:
         await given.execute_raw("ROLLBACK")

@@ -1,0 +1,189 @@
+"""A Citus cluster while nodes are away, parts are moved and the coordinator restarts.
+
+Needs a cluster (`make test-citus`), and to stop nodes a command: see `tests.fixtures.citus`.
+`GNOMON_FAULT_FULL=1` keeps a node away for a minute instead of ten seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gnomon.app import App
+from gnomon.model.errors import Unavailable
+from gnomon.model.ids import shard_of
+from tests.fault.program import SHARD_COUNT, note
+from tests.fault.stage import Stage, all_done, create_all, request, stop_all
+from tests.fixtures.citus import CitusCluster, CitusNode
+from tests.fixtures.postgres import drop_schema
+from tests.fixtures.processes import Processes
+
+AWAY_S = 60.0 if os.environ.get("GNOMON_FAULT_FULL") else 10.0
+RATE = 50  # a second; 500 by GNOMON_FAULT_FULL, on a machine that can
+BATCH_S = 0.2
+DONE_WITHIN_S = 240.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.postgres]
+
+
+@pytest.fixture
+def citus_stage(citus: CitusCluster, tmp_path: Path, processes: Processes) -> Iterator[Stage]:
+    schema = f"fault_{uuid.uuid4().hex[:12]}"
+    yield Stage(citus.dsn, schema, folder=tmp_path, processes=processes)
+    processes.close()
+    drop_schema(citus.dsn, schema)
+
+
+class Flow:
+    """Creates actions at a rate, and knows which were acknowledged."""
+
+    def __init__(self, app: App, *, rate: int = RATE) -> None:
+        self._app = app
+        self._per_batch = max(1, int(rate * BATCH_S))
+        self._count = 0
+        self.acknowledged: list[str] = []
+        self.refused = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Flow:
+        self._task = asyncio.create_task(self._keep_creating())
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if not self._task.cancelled() and (failure := self._task.exception()):
+            raise failure
+
+    async def _keep_creating(self) -> None:
+        """One by one within a batch: each is acknowledged, or refused, by itself."""
+        while True:
+            first, self._count = self._count, self._count + self._per_batch
+            names = [f"a-{number}" for number in range(first, self._count)]
+            await asyncio.gather(*map(self._create, names), asyncio.sleep(BATCH_S))
+
+    async def _create(self, name: str) -> None:
+        number = int(name.removeprefix("a-"))
+        wanted = request(name, note(number, 0.0), key=name, start_at=datetime.now(UTC))
+        try:
+            await self._app.scheduler.create(wanted)
+        except Unavailable:
+            self.refused += 1  # it may be stored all the same
+        else:
+            self.acknowledged.append(name)
+
+    @property
+    def doubtful(self) -> list[str]:
+        known = set(self.acknowledged)
+        return [name for name in (f"a-{n}" for n in range(self._count)) if name not in known]
+
+
+async def settled(stage: Stage, app: App, flow: Flow, workers: int) -> None:
+    """All that was acknowledged is done; nothing was lost, and what came twice is explained."""
+    await all_done(app, len(flow.acknowledged), timeout_s=DONE_WITHIN_S)
+    history = await stage.assert_kept(app, flow.acknowledged, unknown=flow.doubtful)
+    print(f"  {workers} workers, {len(flow.acknowledged)} acknowledged, {flow.refused} refused")
+    assert history.runs
+
+
+def longest_wait(stage: Stage, shards: set[int], since: float, until: float) -> float:
+    """How long, at most, no attempt began in these shards between two moments."""
+    begun = sorted(
+        run.started_at.timestamp()
+        for run in stage.runs()
+        if shard_of(run.id, SHARD_COUNT) in shards
+    )
+    moments = [since, *(moment for moment in begun if since <= moment <= until), until]
+    return max(later - sooner for sooner, later in itertools.pairwise(moments))
+
+
+async def test_a_node_that_is_away_stops_nobody_else(
+    citus: CitusCluster, citus_stage: Stage
+) -> None:
+    """It is stopped at once and comes back: nothing is lost, and the shards of the others go on."""
+    gone: CitusNode = citus.workers[-1]
+    async with citus_stage.app() as app:
+        workers = [await citus_stage.worker() for _ in range(2)]
+        away = citus.shards_on(gone, citus_stage.schema, SHARD_COUNT)
+        healthy = set(range(SHARD_COUNT)) - away
+        async with Flow(app) as flow:
+            await citus_stage.started(RATE)
+            await asyncio.to_thread(citus.control, "stop", gone)
+            began = time.time()
+            await asyncio.sleep(AWAY_S)
+            ended = time.time()
+            await asyncio.to_thread(citus.control, "start", gone)
+            waited_s = longest_wait(citus_stage, healthy, began, ended)
+            print(f"\n  healthy shards: nothing began for {waited_s:.1f} s at most")
+            before = citus_stage.start_count()
+            await citus_stage.started(before + RATE)
+        await settled(citus_stage, app, flow, len(workers))
+        assert waited_s < AWAY_S, "healthy shards stood still for as long as the node was away"
+        await stop_all(*workers)
+
+
+async def test_the_coordinator_restarts(citus: CitusCluster, citus_stage: Stage) -> None:
+    """Everybody comes in through it, so everybody waits; and goes on."""
+    async with citus_stage.app() as app:
+        workers = [await citus_stage.worker() for _ in range(2)]
+        async with Flow(app) as flow:
+            await citus_stage.started(RATE)
+            coordinator = citus.nodes[0]
+            await asyncio.to_thread(citus.control, "stop", coordinator)
+            await asyncio.to_thread(citus.control, "start", coordinator)
+            before = citus_stage.start_count()
+            await citus_stage.started(before + RATE)
+        await settled(citus_stage, app, flow, len(workers))
+        await stop_all(*workers)
+
+
+async def test_parts_are_moved_while_everybody_works(
+    citus: CitusCluster, citus_stage: Stage
+) -> None:
+    """To the other node and back, as a rebalance does it."""
+    first, second = citus.workers[:2]
+    async with citus_stage.app() as app:
+        workers = [await citus_stage.worker() for _ in range(2)]
+        async with Flow(app) as flow:
+            await citus_stage.started(RATE)
+            ((part,),) = citus.ask(
+                "SELECT min(p.shardid) FROM pg_dist_shard_placement AS p "
+                "JOIN pg_dist_shard AS s USING (shardid) "
+                "WHERE s.logicalrelid = %s::regclass AND p.nodename = %s AND p.nodeport = %s",
+                f'"{citus_stage.schema}".shard_lock', first.host, first.port,
+            )  # fmt: skip
+            for source, target in ((first, second), (second, first)):
+                await asyncio.to_thread(
+                    citus.ask,
+                    "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'block_writes')",
+                    part, source.host, source.port, target.host, target.port,
+                )  # fmt: skip
+            before = citus_stage.start_count()
+            await citus_stage.started(before + RATE)
+        await settled(citus_stage, app, flow, len(workers))
+        await stop_all(*workers)
+
+
+async def test_a_worker_is_killed(citus: CitusCluster, citus_stage: Stage) -> None:
+    """As on one machine: its attempts are interrupted and tried again."""
+    del citus
+    async with citus_stage.app() as app:
+        names = await create_all(
+            app, [request(f"a-{n}", note(n, n % 7 / 200)) for n in range(1_000)]
+        )
+        workers = [await citus_stage.worker() for _ in range(2)]
+        await citus_stage.started(300)
+        citus_stage.kill(workers.pop(0))
+        workers.append(citus_stage.launch())
+        await all_done(app, len(names), timeout_s=DONE_WITHIN_S)
+        await citus_stage.assert_kept(app, names)
+        await stop_all(*workers)
