@@ -177,11 +177,16 @@ class Arming:
         """Begin rows of the burst ahead of their time."""
         assert self._until is not None
         # They may wait for a slot for so long, and then have all of their time.
-        call = self._begins.arm(demands, until=self._until, wait=PATIENCE, put=self._put)
+        call = self._begins.arm(demands, until=self._until, wait=PATIENCE, put=self._put_new)
         result = await call
         if not result.begun:  # somebody holds them: leave them to their time
             self._look_later()
         return result
+
+    def _put_new(self, armed: Sequence[BegunAttempt]) -> None:
+        self._put(armed)
+        for queue, count in Counter(begun.spec.queue for begun in armed).items():
+            self._observer.count("attempts_armed", count, queue=queue)
 
     def _put(self, armed: Iterable[BegunAttempt]) -> None:
         for begun in armed:
