@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
+from uuid import UUID
 
 import msgspec
 
@@ -15,10 +16,10 @@ from gnomon.contracts.store import (
     ConfirmResult,
     Lane,
 )
+from gnomon.stores._attempts import confirmed
 from gnomon.stores.postgres.connection import Database, Row, read_now
 from gnomon.stores.postgres.lanes import (
     MOMENT,
-    ArmedTally,
     BeginParameters,
     LaneLeft,
     lane_columns,
@@ -168,17 +169,19 @@ class LaneBeginner:
         return rows
 
     async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
-        result = ArmedTally()
+        """The time is that of the first look: what had come by then has come for all of them."""
+        now: datetime | None = None
+        gone, expired = set[UUID](), set[UUID]()
         for chosen, only in self._database.split(attempts, lambda attempt: attempt.shard):
-            rows = await self._database.fetch(
-                "confirm",
-                [attempt.guid for attempt in chosen],
-                [attempt.attempt_id for attempt in chosen],
-                [attempt.began_at for attempt in chosen],
-                *only,
-            )
-            result.add(rows)
-        return result.confirmed(result.now or await read_now(self._database))
+            guids = [attempt.guid for attempt in chosen]
+            attempt_ids = [attempt.attempt_id for attempt in chosen]
+            for row in await self._database.fetch("confirm", guids, attempt_ids, *only):
+                if row["attempt_id"] is None:
+                    now = now or row["now"]
+                else:
+                    (gone if row["is_gone"] else expired).add(row["attempt_id"])
+        now = now or await read_now(self._database)
+        return confirmed(attempts, now, gone=gone, expired=expired)
 
 
 def _looked_at(demand: BeginRequest) -> int:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from gnomon.contracts.store import BeginRequest, ConfirmResult, HeldShard, Lane, MoveResult
+from gnomon.contracts.store import BeginRequest, HeldShard, Lane, MoveResult
 from gnomon.stores.postgres.connection import Row
 
 MARK_SLACK = timedelta(seconds=2)
@@ -89,29 +89,6 @@ class MoveTally:
         return MoveResult(
             count=self.count, lanes=self.lanes, marks=self.marks, more=self.more, now=now
         )
-
-
-class ArmedTally:
-    """Adds up which armed attempts must not be performed now."""
-
-    def __init__(self) -> None:
-        self.now: datetime | None = None
-        self._early: set[UUID] = set()
-        self._gone: set[UUID] = set()
-        self._expired: set[UUID] = set()
-
-    def add(self, rows: Iterable[Row]) -> None:
-        """The rows of `confirm`."""
-        for row in rows:
-            if row["attempt_id"] is None:
-                self.now = row["now"] if self.now is None else min(self.now, row["now"])
-            elif row["is_gone"]:
-                self._gone.add(row["attempt_id"])
-            else:
-                (self._early if row["is_early"] else self._expired).add(row["attempt_id"])
-
-    def confirmed(self, now: datetime) -> ConfirmResult:
-        return ConfirmResult(now=now, early=self._early, gone=self._gone, expired=self._expired)
 
 
 def mark_of(holding: HeldShard) -> datetime:

@@ -26,6 +26,7 @@ from gnomon.contracts.store import (
 from gnomon.model.action import Status
 from gnomon.model.codec import read_attempt, read_spec
 from gnomon.model.errors import check
+from gnomon.stores._attempts import confirmed
 from gnomon.stores.sqlite.move import OVERDUE_US, move_held, move_newest
 from gnomon.stores.sqlite.queries import SQL, fetch_one
 from gnomon.stores.sqlite.results import Parameters
@@ -297,15 +298,14 @@ def confirm_attempts(
 ) -> ConfirmResult:
     """Which armed attempts must not be performed now."""
     wanted = {
-        "began_at": json.dumps([micros(attempt.began_at) for attempt in attempts]),
+        "shards": json.dumps([attempt.shard for attempt in attempts]),
         "packed": b"".join(attempt.guid.bytes + attempt.attempt_id.bytes for attempt in attempts),
         "now": micros(now),
     }
-    early, gone, expired = set[UUID](), set[UUID](), set[UUID]()
-    for place, is_early, is_gone in connection.execute(SQL["confirm"], wanted):
-        kind = gone if is_gone else early if is_early else expired
-        kind.add(attempts[place].attempt_id)
-    return ConfirmResult(now=now, early=early, gone=gone, expired=expired)
+    gone, expired = set[UUID](), set[UUID]()
+    for place, is_gone in connection.execute(SQL["confirm"], wanted):
+        (gone if is_gone else expired).add(attempts[place].attempt_id)
+    return confirmed(attempts, now, gone=gone, expired=expired)
 
 
 def find_begun_in(connection: Connection, shard: int, batch: str) -> Iterator[BegunAttempt]:

@@ -475,28 +475,27 @@ RETURNING
     p.last_attempt, q.queue, q.priority, p.series, q.need;
 
 -- name: confirm shard-local
--- Of armed attempts those that must not be performed now: their time has not come, the row or the
--- action knows them no more, or they expired. First a row without an attempt, which tells the time.
--- OFFSET 0 has each looked up: no table is read as a whole.
--- $1 guids, $2 attempt ids, $3 began_at
-SELECT NULL::uuid AS attempt_id, false AS is_early, false AS is_gone, statement_timestamp() AS now
+-- Of armed attempts those that do not stand: the row or the action knows them no more, or they
+-- expired. First a row without an attempt, which tells the time.
+-- $1 guids, $2 attempt ids
+SELECT NULL::uuid AS attempt_id, false AS is_gone, statement_timestamp() AS now
 UNION ALL
-SELECT u.attempt_id, u.began_at > statement_timestamp(), a.expired IS NULL OR q.one IS NULL, NULL
-FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS u (guid, attempt_id, began_at)
+SELECT u.attempt_id, a.expired IS NULL OR q.one IS NULL, NULL
+FROM unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
 LEFT JOIN LATERAL (
     SELECT s.expires_at <= statement_timestamp() IS TRUE AS expired
     FROM /*schema*/scheduled_action AS s
-    WHERE s.guid = u.guid AND s.state = 'active' /*one-shard: AND s.shard_id = $4*/
+    WHERE s.guid = u.guid AND s.state = 'active' /*one-shard: AND s.shard_id = $3*/
     LIMIT 1
 ) AS a ON true
 LEFT JOIN LATERAL (
     SELECT 1 AS one
     FROM /*schema*/processing_queue AS n
     WHERE n.guid = u.guid AND n.attempt_id = u.attempt_id AND n.running
-      /*one-shard: AND n.shard_id = $4*/
+      /*one-shard: AND n.shard_id = $3*/
     LIMIT 1
 ) AS q ON true
-WHERE u.began_at > statement_timestamp() OR a.expired IS NOT FALSE OR q.one IS NULL;
+WHERE a.expired IS NOT FALSE OR q.one IS NULL;
 
 -- name: begin_next_due many-shards
 -- The earliest row of each lane, running or not; if it was due a moment ago, also the earliest one

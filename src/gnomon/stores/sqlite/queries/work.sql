@@ -160,19 +160,18 @@ JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
 WHERE q.shard_id = :shard AND q.running = 1;
 
 -- name: confirm
--- Of armed attempts those that must not be performed now: their time has not come, the row or the
--- action knows them no more, or they expired. `packed` has the guid and the attempt id of each.
-SELECT key, is_early, is_gone FROM (
+-- Of armed attempts those that do not stand: the row or the action knows them no more, or they
+-- expired. `shards` has the shard of each, `packed` its guid and its attempt id.
+SELECT key, is_gone FROM (
     SELECT
-        s.key, s.value > :now AS is_early, q.guid IS NULL OR a.guid IS NULL AS is_gone,
-        a.expires_at <= :now AS is_expired
-    FROM json_each(:began_at) AS s
+        s.key, q.guid IS NULL OR a.guid IS NULL AS is_gone, a.expires_at <= :now AS is_expired
+    FROM json_each(:shards) AS s
     LEFT JOIN processing_queue AS q ON q.guid = substr(:packed, s.key * 32 + 1, 16)
         AND +q.attempt_id = substr(:packed, s.key * 32 + 17, 16) AND +q.running = 1
     LEFT JOIN scheduled_action AS a ON a.guid = substr(:packed, s.key * 32 + 1, 16)
         AND +a.state = 'active'
 )
-WHERE is_early OR is_gone OR is_expired;
+WHERE is_gone OR is_expired;
 
 -- name: extend
 UPDATE processing_queue SET scheduled_at = :reserved_until
