@@ -32,6 +32,7 @@ from gnomon.worker.slots import Slots
 from gnomon.worker.timeline import Timeline
 
 AHEAD = timedelta(seconds=5)  # about the time that it takes to arm as many as may be
+LEAST_AHEAD = timedelta(milliseconds=100)  # then be ready: what is due must not wait for this
 SPAN = timedelta(milliseconds=50)  # what is due within it is one burst
 ARMED_MAX = 100_000  # by one process: some 60 MB
 PERFORMED_WITHIN_S = 1.5  # arm what the slots are likely to perform in this time
@@ -117,11 +118,11 @@ class Arming:
         now = self._time.now()
         waits = []
         for name, queue in self._queues.items():
-            if queue.earliest is not None:
-                is_full = is_shut or self._slots.is_full(name)
+            if queue.earliest is not None and not is_shut:
+                is_full = self._slots.is_full(name)
                 at = queue.earliest + PATIENCE if is_full else queue.earliest
                 waits.append((at - now).total_seconds())
-        ahead = self._timeline.ahead(now, now + AHEAD + RESTED_MAX)
+        ahead = self._timeline.ahead(now + LEAST_AHEAD, now + AHEAD + RESTED_MAX)
         if ahead:  # or nobody would look before the burst is due
             wait_s = (min(ahead.values()) - AHEAD - now).total_seconds()
             waits.append(max(wait_s, self._look_at - self._clock.monotonic()))
@@ -136,7 +137,7 @@ class Arming:
             return {}
         ahead = {
             lane: at
-            for lane, at in self._timeline.ahead(now, now + AHEAD).items()
+            for lane, at in self._timeline.ahead(now + LEAST_AHEAD, now + AHEAD).items()
             if not lane.need and is_held(lane) and self._room(lane.queue) > 0
         }
         first = min(ahead.values(), default=now)
