@@ -365,7 +365,8 @@ class Rules:
         self._check(begun.began_at == began_at, "worker_clock", made, begun.began_at)
         self._check(not is_ahead or demand.lease_guid, "armed_without_lease", who, made)
         if until is not None:
-            self._check(begun.scheduled_at <= until, "armed_too_early", who, made)
+            latest = max(until, self._now())
+            self._check(begun.scheduled_at <= latest, "armed_too_early", who, made)
             self.unconfirmed.add(begun.attempt_id)
         self._check(begun.scheduled_at <= begun.began_at, "early", who, made, begun.scheduled_at)
         self._check(begun.scheduled_at == made.due_at, "not_due", who, made, begun.scheduled_at)

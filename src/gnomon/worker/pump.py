@@ -25,9 +25,9 @@ from gnomon.contracts.store import (
     WorkStore,
 )
 from gnomon.model.errors import Unavailable
-from gnomon.worker.arming import Arming
 from gnomon.worker.attempt_tally import AttemptTally
 from gnomon.worker.begin_calls import BeginCalls
+from gnomon.worker.burst import Arming
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.flood import Flood
 from gnomon.worker.late_commits import EARLIEST, LateCommits, ShardsToRescan

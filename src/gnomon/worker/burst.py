@@ -65,15 +65,15 @@ class ArmedQueue:
 
     def pop(self, until: datetime, limit: int) -> list[BegunAttempt]:
         """The first ones whose time is up to then."""
-        found: list[BegunAttempt] = []
-        while self._times and self._times[0] <= until and len(found) < limit:
+        first: list[BegunAttempt] = []
+        while self._times and self._times[0] <= until and len(first) < limit:
             waiting = self._at[self._times[0]]
-            while waiting and len(found) < limit:
-                found.append(waiting.popleft())
+            while waiting and len(first) < limit:
+                first.append(waiting.popleft())
             if not waiting:
                 del self._at[heappop(self._times)]
-        self.count -= len(found)
-        return found
+        self.count -= len(first)
+        return first
 
 
 class Arming:
@@ -202,14 +202,14 @@ class Arming:
         due = [
             name for name, queue in self._queues.items() if queue.earliest and queue.earliest <= now
         ]
-        found: list[BegunAttempt] = []
+        armed: list[BegunAttempt] = []
         for name, free in self._slots.share(due, self._slots.ask).items():
-            found += self._queues[name].pop(now, min(self._part(free, spared), CONFIRMED_MAX))
+            armed += self._queues[name].pop(now, min(self._part(free, spared), CONFIRMED_MAX))
         if due:
             self._give_up(now)
-        if found:
-            await self._confirm(found)
-        return len(found)
+        if armed:
+            await self._confirm(armed)
+        return len(armed)
 
     def _part(self, free: int, spared: int) -> int:
         """What is not left to others; of few slots they get all, every other time."""
