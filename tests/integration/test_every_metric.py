@@ -45,6 +45,8 @@ HERE = frozenset(
 # What needs a situation of its own, and the tests in which it comes about.
 ELSEWHERE = {
     "attempts_abandoned": "tests/simulation/test_counting.py",
+    "attempts_armed": "tests/simulation/test_bursts.py",
+    "attempts_disarmed": "tests/simulation/test_bursts.py",
     **dict.fromkeys(
         (
             "actions_waiting",

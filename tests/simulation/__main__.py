@@ -89,6 +89,9 @@ FLOORS = {
     "outcome unserved": 400,
     "long read": 200,
     "read waited for a connection": 150,
+    "armed": 400,
+    "armed and confirmed": 400,
+    "armed and changed": 80,
 }
 
 

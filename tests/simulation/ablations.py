@@ -23,6 +23,7 @@ from gnomon.contracts.store import (
     BeginResult,
     BegunAttempt,
     ChangeResult,
+    ConfirmResult,
     FinishRequest,
     HeartbeatResult,
     HeldShard,
@@ -133,8 +134,19 @@ class AroundWork(Around):
     """The work role; the short way of arrivals is made of the verbs that may be replaced."""
 
     async def move_and_begin(
-        self, holdings: Sequence[HeldShard], *, limit: int, room: Mapping[str, int], **named: Any
+        self,
+        holdings: Sequence[HeldShard],
+        *,
+        limit: int,
+        room: Mapping[str, int],
+        newest: bool,
+        **named: Any,
     ) -> ArrivalResult:
+        if newest:  # a look that moves nothing but what it begins
+            found: ArrivalResult = await self._inner.move_and_begin(
+                holdings, limit=limit, room=room, newest=True, **named
+            )
+            return found
         moved: MoveResult = await self.move(holdings, limit=limit)
         leases = {held.shard: held.lease_guid for held in holdings}
         demands = [
@@ -264,6 +276,22 @@ class Starving(AroundWork):
         result: BeginResult = await self._inner.begin(demands, **named)
         next_due = dict(result.next_due) | dict(result.refused)
         return msgspec.structs.replace(result, next_due=next_due, refused={})
+
+
+class BlindConfirm(AroundWork):
+    """What was armed is performed at its time, whatever has become of it."""
+
+    async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
+        result: ConfirmResult = await self._inner.confirm(attempts)
+        return ConfirmResult(now=result.now, early=result.early)
+
+
+class HastyConfirm(AroundWork):
+    """What was armed is performed by the clock of its worker."""
+
+    async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
+        result: ConfirmResult = await self._inner.confirm(attempts)
+        return msgspec.structs.replace(result, early=())
 
 
 class WaitingFinish(AroundWork):
@@ -485,6 +513,8 @@ ABLATIONS: dict[str, Ablation] = {
         Without("short-reservation", "work", ShortReservation),
         Without("blind-settle", "work", BlindSettle),
         Without("begin-without-lease", "work", BeginWithoutLease),
+        Without("blind-confirm", "work", BlindConfirm),
+        Without("hasty-confirm", "work", HastyConfirm),
         Without("waiting-finish", "work", WaitingFinish),
         Without("forgotten-series", "work", ForgottenSeries),
         Without("leaving-rows", "actions", LeavingRows),

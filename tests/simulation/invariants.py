@@ -20,6 +20,7 @@ from gnomon.contracts.store import (
     BeginResult,
     BegunAttempt,
     ChangeResult,
+    ConfirmResult,
     FinishRequest,
     HeartbeatResult,
     HeldShard,
@@ -92,6 +93,7 @@ class Rules:
         self.late: set[UUID] = set()
         self.swept: set[UUID] = set()
         self._first_of_occurrence: set[UUID] = set()  # attempts
+        self.unconfirmed: set[UUID] = set()  # armed: no right to execute yet
         self.forgotten: set[UUID] = set()  # begun, and the worker does not know
         self.leases: dict[int, UUID | None] = dict.fromkeys(range(shard_count))
         self._beat_at: dict[int, datetime] = {}
@@ -308,8 +310,35 @@ class Rules:
 
     def on_begin(self, who: str, arguments: Arguments, result: BeginResult) -> None:
         demands = {demand.lane: demand for demand in arguments.args[0]}
+        until = arguments.named.get("until")
         for begun in result.begun:
-            self._begun(who, demands[begun.lane], begun)
+            self._begun(who, demands[begun.lane], begun, until)
+        self.history.reach("armed", until is not None and bool(result.begun))
+
+    def on_confirm(self, who: str, arguments: Arguments, result: ConfirmResult) -> None:
+        """What may be performed from now on is current, its own, and due."""
+        now = self._now()
+        for begun in arguments.args[0]:
+            made = self.generations[begun.guid]
+            is_current = self.current.get(begun.id) is made
+            is_its = made.running and made.attempt_id == begun.attempt_id
+            if begun.attempt_id in result.gone:
+                self._check(not (is_current and is_its), "disarmed_for_nothing", who, made)
+                self.history.reach("armed and changed", not is_current)
+            elif begun.attempt_id in (*result.early, *result.expired):
+                continue
+            else:
+                self._check(is_current, "stale_begin", who, made)
+                self._check(is_its, "begun_while_running", who, made)
+                self._check(begun.began_at <= now, "early", who, made, begun.began_at)
+                expiry = begun.status.expires_at
+                self._check(expiry is None or expiry > now, "begun_expired", made, expiry)
+                lateness = now - made.ready_at
+                is_excused = self.was_held(made.id, made.ready_at) or lateness <= self.lateness_max
+                self._check(is_excused, "late", who, made, lateness)
+                self.unconfirmed.discard(begun.attempt_id)
+                self.began_s[begun.attempt_id] = self._second()
+                self.history.reach("armed and confirmed")
 
     def on_move_and_begin(self, who: str, arguments: Arguments, result: ArrivalResult) -> None:
         leases = {held.shard: held.lease_guid for held in arguments.args[0]}
@@ -319,7 +348,9 @@ class Rules:
             self._begun(who, demand, begun)
         self.history.reach("begun on arrival", bool(result.begun))
 
-    def _begun(self, who: str, demand: BeginRequest, begun: BegunAttempt) -> None:
+    def _begun(
+        self, who: str, demand: BeginRequest, begun: BegunAttempt, until: datetime | None = None
+    ) -> None:
         made = self.generations.get(begun.guid)
         if made is None:
             self.history.violate("phantom", who, begun.id, begun.guid)
@@ -329,7 +360,14 @@ class Rules:
             who, "begun", made, f"no {status.attempts}", f"occurrence {status.occurrence_no}"
         )
         self._check(self.current.get(begun.id) is made, "stale_begin", who, made)
-        self._check(begun.began_at == self._now(), "worker_clock", made, begun.began_at)
+        is_ahead = until is not None and begun.scheduled_at > self._now()
+        began_at = begun.scheduled_at if is_ahead else self._now()
+        self._check(begun.began_at == began_at, "worker_clock", made, begun.began_at)
+        self._check(not is_ahead or demand.lease_guid, "armed_without_lease", who, made)
+        if until is not None:
+            latest = max(until, self._now())
+            self._check(begun.scheduled_at <= latest, "armed_too_early", who, made)
+            self.unconfirmed.add(begun.attempt_id)
         self._check(begun.scheduled_at <= begun.began_at, "early", who, made, begun.scheduled_at)
         self._check(begun.scheduled_at == made.due_at, "not_due", who, made, begun.scheduled_at)
         self._check(not made.running, "begun_while_running", who, made)
@@ -350,7 +388,7 @@ class Rules:
         made.attempts, made.attempt_id, made.began_at = (
             status.attempts,
             begun.attempt_id,
-            self._now(),
+            begun.began_at,
         )
         made.running, made.swept = True, False
         if number not in made.begun_occurrences:

@@ -137,6 +137,8 @@ class Receiver:
         if begun is None or begun.guid != order.guid:
             violate("sent_without_begin", order.id)
             return
+        if order.attempt_id in self.rules.unconfirmed:
+            violate("sent_unconfirmed", order.id)
         if delivery.process.dead:
             violate("sent_by_the_dead", order.id)
         if order.guid in self.sealed:

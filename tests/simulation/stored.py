@@ -22,16 +22,18 @@ AHEAD_MAX = timedelta(seconds=170)  # nothing is planned farther ahead: less tha
 PAST_COLUMNS = {
     "scheduled_action": ("created_at", "updated_at"),
     "incoming_queue": ("created_at",),
-    "processing_queue": ("began_at",),
-    "finished_action": ("created_at", "updated_at", "began_at", "finished_at"),
-    "attempt_log": ("began_at", "ended_at"),
+    "finished_action": ("created_at", "updated_at", "finished_at"),
+    "attempt_log": ("ended_at",),
     "shard_lock": ("heartbeat_at", "last_processing_start_at", "incoming_mark"),
     "worker": ("started_at", "heartbeat_at"),
 }
 PLANNED_COLUMNS = {
     "scheduled_action": ("scheduled_at", "occurrence_at", "expires_at", "paused_until"),
     "incoming_queue": ("scheduled_at",),
-    "processing_queue": ("scheduled_at", "deadline_at"),
+    # What is armed begins a little later.
+    "processing_queue": ("scheduled_at", "deadline_at", "began_at"),
+    "finished_action": ("began_at",),
+    "attempt_log": ("began_at",),
 }
 
 

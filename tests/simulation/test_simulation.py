@@ -51,6 +51,8 @@ def test_seed_that_failed_once_stays_green(seed: int) -> None:
         ("short-reservation", 0),
         ("blind-settle", 200),
         ("begin-without-lease", 160),
+        ("blind-confirm", 0),
+        ("hasty-confirm", 20),
         ("waiting-finish", 160),
         ("forgotten-series", 0),
         ("leaving-rows", 0),

@@ -46,6 +46,7 @@ from tests.simulation.zones import without_zone
 SELDOM_S = 2.0  # between two looks at others: seldom enough not to be most of what happens
 FRESH_FOR = pump_module.FRESH_FOR
 HELD_WORLDS = 0.3  # in so many of them a user's transactions hold actions
+ARMED_WORLDS = 0.4  # in so many of them whatever is due soon is begun ahead
 TROUBLE_S = (25.0, 60.0)  # how long faults go on
 REST_MAX_S = 120.0  # then the world must come to rest within this
 CHECK_EVERY_S = 1.0
@@ -54,6 +55,7 @@ ROUNDS_MAX = 1_000  # of the loop in a virtual second: more is a process that ne
 FACTORS = {
     "move_and_begin": 1.0,
     "begin": 1.0,
+    "confirm": 1.0,
     "finish": 1.0,
     "move": 1.0,
     "settle": 1.0,
@@ -232,6 +234,8 @@ class World(Watcher):
         self.is_crowded = self.crowd_dice.random() < 0.5 or self.weather.is_calm
         if self.is_crowded and self.weather.store.delay_s < 0.1 and self.crowd_dice.random() < 0.6:
             promised = replace(promised, begin_batch=1)
+        if random.Random(f"armed {seed}").random() < ARMED_WORLDS:
+            promised = replace(promised, burst_least=1)
         self.config = ablation.config(promised)
         self.entropy = SeededEntropy(random.Random(self.dice.random()))
         self.history = History(loop.time)

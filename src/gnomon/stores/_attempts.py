@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
 
-from gnomon.contracts.store import FinishRequest, SettleRequest
+from gnomon.contracts.store import BegunAttempt, ConfirmResult, FinishRequest, SettleRequest
 from gnomon.model.action import Attempt
 
 INTERRUPTED = "interrupted"
@@ -54,3 +56,11 @@ def interrupted_attempt(settlement: SettleRequest, now: datetime) -> Attempt | N
         error=settlement.reason,
         owner=attempt.owner,
     )
+
+
+def confirmed(
+    attempts: Sequence[BegunAttempt], now: datetime, *, gone: set[UUID], expired: set[UUID]
+) -> ConfirmResult:
+    """What is said of armed attempts, when it is known which of them do not stand."""
+    early = {attempt.attempt_id for attempt in attempts if attempt.began_at > now} - gone
+    return ConfirmResult(now=now, early=early, gone=gone, expired=expired - early)

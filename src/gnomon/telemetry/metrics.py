@@ -55,6 +55,13 @@ METRICS: tuple[Metric, ...] = (
         "attempts_abandoned", "counter", "Attempts begun but not sent: it was too late to dare it."
     ),
     Metric(
+        "attempts_armed", "counter", "Attempts of bursts begun ahead of their time.", ("queue",)
+    ),
+    Metric(
+        "attempts_disarmed", "counter",
+        "Of those, handed back: the action was changed, or no slot was free in time.", ("queue",),
+    ),
+    Metric(
         "results",
         "counter",
         "Results: applied, repeated, late; or held, because a user's transaction is in the way.",

@@ -148,7 +148,8 @@ class AttemptRunner:
         order = order_of(begun, self._installation, timeout_s - waited_s)
         queue = begun.spec.queue
         # It was asked for before it began: so this is a little more than the truth, never less.
-        lateness_s = (begun.began_at - begun.scheduled_at).total_seconds() + waited_s
+        late = begun.began_at - begun.scheduled_at + begun.waited
+        lateness_s = late.total_seconds() + waited_s
         self._observer.observe("lateness_seconds", lateness_s, queue=queue)
         guard.watch(order.timeout_s, order.raised)
         started = self._clock.monotonic()
@@ -312,7 +313,7 @@ def order_of(begun: BegunAttempt, installation: UUID, timeout_s: float) -> Attem
 
 def finish_of(begun: BegunAttempt, outcome: Outcome, *, ended_after: timedelta) -> FinishRequest:
     """What is to be recorded. The end is reckoned on the database's clock: begin + duration."""
-    now = begun.began_at + ended_after
+    now = begun.began_at + begun.waited + ended_after
     verdict = decide(begun.spec, begun.status, outcome, guid=begun.guid, now=now)
     name, error, answer = _told(outcome)
     return FinishRequest(

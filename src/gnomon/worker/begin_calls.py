@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -28,6 +29,8 @@ from gnomon.worker.config import WorkerConfig
 from gnomon.worker.slots import SlotHold, Slots
 
 T = TypeVar("T")
+
+PutArmed = Callable[[Sequence[BegunAttempt]], None]
 
 
 class BeginCalls:
@@ -62,6 +65,44 @@ class BeginCalls:
             return await self._seen_through(self._begin(demands, promise))
         finally:
             promise.close()
+
+    async def arm(
+        self,
+        demands: Sequence[BeginRequest],
+        *,
+        until: datetime,
+        wait: timedelta,
+        put: PutArmed,
+    ) -> BeginResult:
+        """Begin ahead what is due in lanes by then; they need no slot yet, and are reserved for so
+        much longer."""
+        return await self._seen_through(self._arm(demands, until, wait, put))
+
+    async def _arm(
+        self, demands: Sequence[BeginRequest], until: datetime, wait: timedelta, put: PutArmed
+    ) -> BeginResult:
+        batch = self._entropy.token()
+        try:
+            result = await self._store.begin(
+                demands,
+                batch=batch,
+                owner=self._owner,
+                grace=self._config.grace + wait,
+                window=self._config.window,
+                silent=self._config.silent,
+                until=until,
+            )
+        except Unavailable:
+            with suppress(Unavailable):
+                shards = {demand.lane.shard for demand in demands}
+                self._put_armed(await self._store.find_begun(shards, batch=batch), put)
+            raise
+        self._put_armed(result.begun, put)
+        return result
+
+    def _put_armed(self, begun: Sequence[BegunAttempt], put: PutArmed) -> None:
+        put(begun)
+        self._tell_begun(Counter(attempt.spec.queue for attempt in begun))
 
     async def move_and_begin(
         self,
@@ -163,9 +204,11 @@ class BeginCalls:
     def _take(self, begun: Sequence[BegunAttempt], asked_at: float, promise: SlotHold) -> None:
         """Hand begun attempts to the slots that were promised to them."""
         promise.close()
-        counts = self._slots.take(begun, asked_at, first=promise.first)
+        self._tell_begun(self._slots.take(begun, asked_at, first=promise.first))
+
+    def _tell_begun(self, counts: Mapping[str, int]) -> None:
         self._tally.begun(counts)
         for queue, count in counts.items():
             self._observer.count("attempts_begun", count, queue=queue)
-        if begun:
-            self._observer.observe("begin_batch", len(begun))
+        if counts:
+            self._observer.observe("begin_batch", sum(counts.values()))

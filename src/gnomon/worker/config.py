@@ -48,6 +48,8 @@ class WorkerConfig:
     begin_batch: int = field(default=2_000, metadata=CONSTANT)
     move_batch: int = field(default=2_000, metadata=CONSTANT)
     finish_batch: int = field(default=1_000, metadata=CONSTANT)
+    # So many rows due at one instant are a burst, and armed: what one begin cannot take.
+    burst_least: int = field(default=2_000, metadata=CONSTANT)
 
     def __post_init__(self) -> None:
         _at_least("worker.concurrency", self.concurrency, 1)

@@ -178,6 +178,10 @@ def _owner_of(orphan: LapsedRow) -> str:
 
 
 def _settlement(orphan: LapsedRow) -> SettleRequest:
-    event = Interrupted(reason=REASON, reserved_until=orphan.scheduled_at)
-    verdict = decide(orphan.spec, orphan.status, event, guid=orphan.guid, now=orphan.now)
+    assert orphan.attempt is not None
+    # What was armed, and whose time has not come, was not performed; and it is not due before.
+    is_armed = orphan.attempt.began_at > orphan.now
+    event = Interrupted(reason=REASON, reserved_until=orphan.scheduled_at, planned=is_armed)
+    now = max(orphan.now, orphan.attempt.began_at)
+    verdict = decide(orphan.spec, orphan.status, event, guid=orphan.guid, now=now)
     return SettleRequest(lapsed=orphan, verdict=verdict, reason=REASON)

@@ -25,22 +25,20 @@ from gnomon.contracts.store import (
     WorkStore,
 )
 from gnomon.model.errors import Unavailable
-from gnomon.worker.attempt import tell_settled
 from gnomon.worker.attempt_tally import AttemptTally
 from gnomon.worker.begin_calls import BeginCalls
+from gnomon.worker.burst import Arming
 from gnomon.worker.config import WorkerConfig
 from gnomon.worker.flood import Flood
 from gnomon.worker.late_commits import EARLIEST, LateCommits, ShardsToRescan
 from gnomon.worker.leases import WorkerLeases
 from gnomon.worker.recorder import ResultRecorder
 from gnomon.worker.reservations import Reservations
-from gnomon.worker.settlement import settlement_of
+from gnomon.worker.settlement import Settler
 from gnomon.worker.slots import Slots
 from gnomon.worker.timeline import Timeline
 
 BACKLOG_MAX = 20_000  # unrecorded results beyond which nothing more is begun
-LAPSED_MAX = 1_000
-STALE_MAX = 10_000
 ADMITTED_PART = 12  # of the free slots one in so many is for arrivals, while a backlog is due
 QUEUE_DEFAULT = "default"
 NAP_S = 0.001  # between two looks at something that should have been due
@@ -82,6 +80,11 @@ class Pump:
         )
         self.timeline = Timeline(serves)
         self.time = DatabaseClock(env.clock)
+        self.arming = Arming(
+            store, self.begins, slots, self.timeline,
+            time=self.time, config=config, env=env,
+        )  # fmt: skip
+        self._settler = Settler(store, reservations, self.timeline, tally=tally, env=env)
         self._late_commits = LateCommits()
         self._rescans = ShardsToRescan()
         self._arrivals: set[int] = set()
@@ -155,8 +158,10 @@ class Pump:
         try:
             await self._admit()
             await self._admit_newest()
-            begun = await self._begin()  # before the rest: what waits longer is older
+            begun = await self._fire()
+            begun = await self._begin() or begun  # before the rest: what waits longer is older
             more = await self._move()
+            more = await self._arm() or more
         except Unavailable:
             await self._settle()  # what stands in the way may be just what is to be settled
             raise
@@ -178,6 +183,9 @@ class Pump:
             rest_s = min(rest_s, look_s - now)
         if self._slots.is_limited:
             rest_s = min(rest_s, self._slots.reopens_s())
+        armed_s = self.arming.rest_s(is_shut=self._recorder.backlog >= BACKLOG_MAX)
+        if armed_s is not None:
+            rest_s = min(rest_s, armed_s)
         return max(rest_s, NAP_S)
 
     def _full_queues(self) -> frozenset[str]:
@@ -255,7 +263,7 @@ class Pump:
         """While a backlog is due, arrivals get a part of the free slots before it, and the next
         turn in them: order is not promised, and a burst must not hold up what comes meanwhile."""
         holdings = [held for held in self._leases.trusted() if held.shard in self._arrivals]
-        if not holdings or not self.timeline.due(self.time.now(), self._clock.monotonic()):
+        if not holdings or not self._has_backlog():
             return
         room = {queue: -(-free // ADMITTED_PART) for queue, free in self._room().items()}
         if not room or self._is_admitting:
@@ -265,6 +273,10 @@ class Pump:
         holdings = holdings[: sum(room.values())]
         self._arrivals.difference_update(held.shard for held in holdings)
         self._note_moved(await self._moved(holdings, room, first=True), holdings)
+
+    def _has_backlog(self) -> bool:
+        now = self.time.now()
+        return self.arming.is_due(now) or bool(self.timeline.due(now, self._clock.monotonic()))
 
     async def _admit_newest(self) -> None:
         """While more waits than one step moves, look at what came last, too: an import of a million
@@ -334,6 +346,28 @@ class Pump:
         except Unavailable:
             self._arrivals.update(held.shard for held in holdings)
             raise
+
+    # -- bursts -----------------------------------------------------------------------------------
+
+    async def _fire(self) -> bool:
+        """Perform what was armed. What is due besides gets its part of the slots, too."""
+        if self._recorder.backlog >= BACKLOG_MAX:
+            return False
+        is_more = bool(self.timeline.due(self.time.now(), self._clock.monotonic()))
+        count = await self.arming.fire(spared=ADMITTED_PART if is_more else 0)
+        self._flood.note_begun(count)
+        return count > 0
+
+    async def _arm(self) -> bool:
+        """Begin some of a burst ahead of its time; whether there was any."""
+        limits = await self.arming.lanes_ahead(self._is_held)
+        if not limits:
+            return False
+        demands = [self._demand(lane, limit) for lane, limit in limits.items()]
+        asked = self.timeline.asked()
+        result = await self.arming.arm(demands)
+        self._note(demands, result, asked)
+        return bool(result.begun)
 
     # -- beginning --------------------------------------------------------------------------------
 
@@ -446,7 +480,7 @@ class Pump:
         self._lapsing.clear()
         if not holdings:
             return False
-        more = await self._settle_lapsed(holdings) or await self._drop_stale(holdings)
+        more = await self._settler.settle(holdings) or await self._settler.drop_stale(holdings)
         await self._survey(holdings)
         if more:
             self._lapsing.update(held.shard for held in holdings)
@@ -458,29 +492,5 @@ class Pump:
         shards = self._unserved - self._lapsing
         self._unserved.clear()
         holdings = [held for held in self._leases.trusted() if held.shard in shards]
-        if holdings and await self._settle_lapsed(holdings):
+        if holdings and await self._settler.settle(holdings):
             self.note_unserved({held.shard for held in holdings})
-
-    async def _settle_lapsed(self, holdings: Sequence[HeldShard]) -> bool:
-        lapsed_rows = await self._store.list_lapsed(holdings, limit=LAPSED_MAX)
-        others = await self._reservations.keep_own(lapsed_rows)
-        settlements = [settlement_of(lapsed) for lapsed in others]
-        for settle in settlements:
-            tell_settled(self._observer, settle)
-        if not settlements:
-            return False
-        applied = await self._store.settle(settlements)
-        self.tally.settled(settlements[:applied])
-        self._observer.event("settled", found=len(lapsed_rows), applied=applied)
-        if applied:
-            shards = {settlement.lapsed.shard for settlement in settlements}
-            self.timeline.rechecks.hurry(shards, self._clock.monotonic())
-        return len(lapsed_rows) >= LAPSED_MAX and applied > 0
-
-    async def _drop_stale(self, holdings: Sequence[HeldShard]) -> bool:
-        """Until nothing is left: only the heads of the lanes are looked at."""
-        dropped = await self._store.delete_stale(holdings, limit=STALE_MAX)
-        if dropped:
-            self._observer.event("stale_dropped", count=dropped)
-            self.timeline.rechecks.hurry({held.shard for held in holdings}, self._clock.monotonic())
-        return dropped > 0

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from gnomon.contracts.store import LapsedRow, SettleRequest
+from collections.abc import Sequence
+
+from gnomon.contracts.env import Env
+from gnomon.contracts.store import HeldShard, LapsedRow, SettleRequest, WorkStore
 from gnomon.model.outcome import Interrupted
 from gnomon.model.transition import MissedOccurrences, decide
+from gnomon.worker.attempt import tell_settled
+from gnomon.worker.attempt_tally import AttemptTally
+from gnomon.worker.reservations import Reservations
+from gnomon.worker.timeline import Timeline
+
+LAPSED_MAX = 1_000
+STALE_MAX = 10_000
 
 
 def settlement_of(lapsed: LapsedRow) -> SettleRequest:
@@ -13,3 +23,50 @@ def settlement_of(lapsed: LapsedRow) -> SettleRequest:
     verdict = decide(lapsed.spec, lapsed.status, event, guid=lapsed.guid, now=lapsed.now)
     reason = "the worker disappeared" if lapsed.running else "not begun in time"
     return SettleRequest(lapsed=lapsed, verdict=verdict, reason=reason)
+
+
+class Settler:
+    """Settles what nobody finished in held shards."""
+
+    def __init__(
+        self,
+        store: WorkStore,
+        reservations: Reservations,
+        timeline: Timeline,
+        *,
+        tally: AttemptTally,
+        env: Env,
+    ) -> None:
+        self._store = store
+        self._reservations = reservations
+        self._timeline = timeline
+        self._tally = tally
+        self._clock = env.clock
+        self._observer = env.observer
+
+    async def settle(self, holdings: Sequence[HeldShard]) -> bool:
+        """Close interrupted attempts, pass over what expired; whether there may be more."""
+        lapsed_rows = await self._store.list_lapsed(holdings, limit=LAPSED_MAX)
+        others = await self._reservations.keep_own(lapsed_rows)
+        settlements = [settlement_of(lapsed) for lapsed in others]
+        for settle in settlements:
+            tell_settled(self._observer, settle)
+        if not settlements:
+            return False
+        applied = await self._store.settle(settlements)
+        self._tally.settled(settlements[:applied])
+        self._observer.event("settled", found=len(lapsed_rows), applied=applied)
+        if applied:
+            shards = {settlement.lapsed.shard for settlement in settlements}
+            self._timeline.rechecks.hurry(shards, self._clock.monotonic())
+        return len(lapsed_rows) >= LAPSED_MAX and applied > 0
+
+    async def drop_stale(self, holdings: Sequence[HeldShard]) -> bool:
+        """Until nothing is left: only the heads of the lanes are looked at."""
+        dropped = await self._store.delete_stale(holdings, limit=STALE_MAX)
+        if dropped:
+            self._observer.event("stale_dropped", count=dropped)
+            self._timeline.rechecks.hurry(
+                {held.shard for held in holdings}, self._clock.monotonic()
+            )
+        return dropped > 0

@@ -32,6 +32,7 @@ PACE_OVER_S = 0.1
 TOOK_WEIGHT = 0.05  # of the latest attempt in the smoothed duration
 TOOK_MIN_S = 1e-6
 SHUT_DOWN = "the worker was shut down"
+PACES_MAX = 1_000  # queues whose pace is remembered
 BREATH_EVERY = 64  # attempts that never waited, before the loop gets its turn
 UNSENT = ("abandoned", "unserved")
 NO_GATES: Mapping[str, QueueGate] = MappingProxyType({})
@@ -63,6 +64,7 @@ class QueueSlots:
         self._used = 0  # of the total
         self._pace = 0.0  # attempts performed a second, smoothed
         self._took_s = 0.0  # one attempt, smoothed
+        self.each_s = 0.0  # the same, as a part of the time that all of them take; 0: not known
         self._ended = 0
         self._counted_at = 0.0
 
@@ -106,10 +108,14 @@ class QueueSlots:
         elapsed = now - self._counted_at
         return pace if elapsed <= PACE_OVER_S else min(pace, (self._ended + 1) / elapsed)
 
-    def count_end(self, started: float, now: float) -> None:
-        """An attempt was performed. One that was handed back unsent says nothing about the pace."""
+    def count_end(self, started: float, now: float, *, is_alone: bool) -> None:
+        """An attempt was performed; `is_alone`: it never waited, so no other could start. One that
+        was handed back unsent says nothing about the pace."""
         self._ended += 1
-        self._took_s += TOOK_WEIGHT * (now - started - self._took_s)
+        took_s = now - started
+        self._took_s += TOOK_WEIGHT * (took_s - self._took_s)
+        each_s = took_s if is_alone else took_s / self.limit
+        self.each_s += (TOOK_WEIGHT if self.each_s else 1.0) * (each_s - self.each_s)
         elapsed = now - self._counted_at
         if elapsed >= PACE_OVER_S:
             weight = 0.5 ** (elapsed / PACE_OVER_S)  # of what was: the less, the longer ago
@@ -162,6 +168,8 @@ class Slots:
         self._total = TotalSlots(attempts_max)
         self._served = ""  # the last queue for which there was room, when there was too little
         self._queues: dict[str, QueueSlots] = {}
+        self._paces: dict[str, float] = {}  # `each_s` of queues that were idle for a while
+        self._starts = 0
         self._guards: dict[asyncio.Task[None], DeadlineGuard] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a simulated life is replayed
         self._freed = asyncio.Event()
@@ -190,6 +198,19 @@ class Slots:
         free = slots.free(self._clock.monotonic())
         gate = self._gates.get(queue)
         return free if gate is None else min(free, gate.room(slots.promised))
+
+    def has_limit(self, queue: str) -> bool:
+        """Whether its attempts are limited over all workers."""
+        return queue in self._gates
+
+    def capacity(self, queue: str, within_s: float) -> int:
+        """How many attempts of a queue are likely to be performed within this time, by what they
+        took before; without any, as many as there are slots."""
+        slots = self._queue(queue)
+        each_s = slots.each_s or self._paces.get(queue, 0.0)
+        if not self.is_open or slots.limit <= 0 or not each_s:
+            return slots.limit if self.is_open else 0
+        return max(slots.limit, int(within_s / each_s))
 
     def share(self, queues: Collection[str], free_of: Callable[[str], int]) -> dict[str, int]:
         """How many more attempts of each of these queues may be begun, within the total.
@@ -288,6 +309,10 @@ class Slots:
         if error is not None:  # nobody waits for a slot: it must not end unheard
             tell_bug(self._observer, "slots", error)
 
+    def hand_back(self, begun: BegunAttempt, outcome: Outcome) -> None:
+        """An attempt that was begun ahead ends without a slot."""
+        self._ended(begun, finish_of(begun, outcome, ended_after=timedelta(0)), 0.0)
+
     def lose(self, lost: Collection[UUID]) -> None:
         """Newer attempts took the place of these: cut them short."""
         for queue in self._queues.values():
@@ -316,7 +341,14 @@ class Slots:
                 self._cut_short(queue, *queue.waiting.popleft(), Abandoned())
             if queue.is_idle and queue.pace(now) < 1:
                 del self._queues[queue.name]
+                self._remember(queue)
         return running
+
+    def _remember(self, queue: QueueSlots) -> None:
+        if queue.each_s:
+            if len(self._paces) >= PACES_MAX:
+                self._paces.clear()
+            self._paces[queue.name] = queue.each_s
 
     async def freed(self) -> None:
         """Wait until an attempt ends."""
@@ -351,11 +383,13 @@ class Slots:
             while queue.waiting:
                 begun, asked_at = queue.performing[task] = queue.waiting.popleft()
                 started = self._clock.monotonic()
+                self._starts = place = self._starts + 1
                 finish = await self._performer.perform(begun, asked_at, guard)
                 del queue.performing[task]
                 guard.clear()
                 if finish.outcome not in UNSENT:
-                    queue.count_end(started, self._clock.monotonic())
+                    is_alone = self._starts == place
+                    queue.count_end(started, self._clock.monotonic(), is_alone=is_alone)
                 self._end(queue, begun, finish, started - asked_at)
                 performed += 1
                 if performed % BREATH_EVERY == 0:

@@ -113,6 +113,10 @@ class Timeline:
         lanes |= {lane: now for lane in self.rechecks if self.rechecks.is_due(lane, now_s)}
         return sorted(lanes, key=lambda lane: (lane.priority, lanes[lane], lane))
 
+    def ahead(self, after: datetime, until: datetime) -> dict[Lane, datetime]:
+        """Lanes whose first row is due between these moments."""
+        return {lane: at for lane, at in self._due.items() if after < at <= until}
+
     def earliest(
         self, *, closed: frozenset[str] = frozenset(), shards: Collection[int] | None = None
     ) -> datetime | None:

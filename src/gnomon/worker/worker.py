@@ -188,7 +188,7 @@ class Worker:
     @property
     def in_hand(self) -> int:
         """Attempts begun whose end is not recorded yet."""
-        return self._slots.in_hand + self._recorder.backlog
+        return self._slots.in_hand + self.pump.arming.count + self._recorder.backlog
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -272,6 +272,7 @@ class Worker:
     async def _drain(self) -> None:
         """Leave the living first, so that the others take the shards and begin what it will not."""
         await self._leave()
+        self.pump.arming.disarm()
         await self._slots.drain(self._config.drain)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.drain.total_seconds()):

@@ -1,5 +1,6 @@
 """Every engine keeps the contract of `WorkStore`."""
 
+from tests.conformance.store.suite.arming import TestArm, TestConfirm, TestDisarm
 from tests.conformance.store.suite.arriving import TestArrive, TestArrived, TestNewest
 from tests.conformance.store.suite.beginning import (
     TestBegin,
@@ -30,11 +31,14 @@ from tests.conformance.store.suite.recording import TestFinish, TestRepeats, Tes
 from tests.conformance.store.suite.superseding import TestBlockedHead, TestSeries, TestSuperseded
 
 __all__ = [
+    "TestArm",
     "TestArrive",
     "TestArrived",
     "TestBegin",
     "TestBlockedHead",
     "TestClockSetBack",
+    "TestConfirm",
+    "TestDisarm",
     "TestEndPauses",
     "TestExtend",
     "TestFinish",

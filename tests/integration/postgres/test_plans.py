@@ -38,6 +38,7 @@ WANTED = {
     ],
     "begin_next_due": ["processing_queue_lane_idx"],
     "begin_next_due_lane": ["processing_queue_lane_idx"],
+    "confirm": ["scheduled_action_guid_idx", "processing_queue_pkey"],
     "find_begun": ["scheduled_action_guid_idx"],
     "extend": ["processing_queue_pkey", "scheduled_action_guid_idx"],
     "finish_plain": [

@@ -103,6 +103,7 @@ class BegunAttempt(msgspec.Struct, frozen=True, gc=False):
     deadline: datetime  # began_at + timeout
     series: UUID | None = None  # what keys are made of, if the guid changed: see `delivery_key`
     need: str = ""  # of its lane
+    waited: timedelta = timedelta(0)  # an armed one: from its begin to its confirmation
 
     @property
     def lane(self) -> Lane:
@@ -135,6 +136,15 @@ class BeginResult(Value, frozen=True):
     now: datetime
     refused: Mapping[Lane, datetime] = MappingProxyType({})
     reached: Mapping[Lane, datetime] = MappingProxyType({})
+
+
+class ConfirmResult(Value, frozen=True):
+    """Which armed attempts must not be performed now; all others may."""
+
+    now: datetime
+    early: Collection[UUID] = ()  # their time has not come: ask again
+    gone: Collection[UUID] = ()  # the action was changed, or somebody else has the row: never
+    expired: Collection[UUID] = ()  # they stand, but are too late: to be taken back
 
 
 class LapsedRow(Value, frozen=True):
@@ -271,6 +281,7 @@ class WorkStore(Protocol):
         grace: timedelta,
         window: timedelta,
         silent: timedelta,
+        until: datetime | None = None,
     ) -> BeginResult:
         """Begin due attempts: the only way to obtain the right to execute.
 
@@ -290,6 +301,19 @@ class WorkStore(Protocol):
         (expired, held, left behind) is looked at in a bounded number only; where it fills the head
         of a lane, the newest due rows of that lane are begun instead, and the rows between are
         found by going on from where the look ended (`reached`), demand by demand.
+
+        With `until`, which only the owner of a shard gives, rows that will be due by that moment
+        are *armed*: begun as of their due time, from which their deadline and their reservation
+        count. An armed attempt is no right to execute: `confirm` makes it one.
+        """
+        ...
+
+    async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
+        """Whether armed attempts may be performed now: their time has come by the database's clock,
+        the row carries them, they run, their generation is current, active and not expired.
+
+        Reads only. A change that commits later finds the attempt begun, as it finds any other; one
+        that was committed before is seen here. What is not performed is handed back by `finish`.
         """
         ...
 
@@ -409,9 +433,11 @@ class WorkStore(Protocol):
         """Every lane with one of these needs, in any shard, and its earliest time."""
         ...
 
-    async def count_due(self, lanes: Sequence[Lane], *, limit: int) -> int:
-        """How many rows of these lanes are due and do not run: for people, counted up to `limit`
-        only. Whoever holds their shards."""
+    async def count_due(
+        self, lanes: Sequence[Lane], *, limit: int, until: datetime | None = None
+    ) -> int:
+        """How many rows of these lanes are due, or will be by `until`, and do not run; counted up
+        to `limit` only. Whoever holds their shards."""
         ...
 
     async def list_lanes(self, holdings: Sequence[HeldShard]) -> Mapping[Lane, datetime]:

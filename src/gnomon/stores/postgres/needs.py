@@ -26,12 +26,14 @@ async def list_need_lanes(database: Database, needs: Sequence[str]) -> dict[Lane
     return {lane_of(row): row["scheduled_at"] for row in rows}
 
 
-async def count_due(database: Database, lanes: Sequence[Lane], limit: int) -> int:
+async def count_due(
+    database: Database, lanes: Sequence[Lane], limit: int, until: datetime | None
+) -> int:
     """Up to the limit, whatever the number of statements."""
     count = 0
     for chosen, only in database.split(lanes, lambda lane: lane.shard):
         columns = [list(column) for column in zip(*chosen, strict=True)]
-        (row,) = await database.fetch("count_due", *columns, limit, *only)
+        (row,) = await database.fetch("count_due", *columns, limit, until, *only)
         count += row["count"]
     return min(count, limit)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from operator import itemgetter
 from uuid import UUID
 
 import msgspec
@@ -21,6 +20,7 @@ from gnomon.contracts.store import (
     BeginRequest,
     BeginResult,
     BegunAttempt,
+    ConfirmResult,
     DecideResume,
     FinishRequest,
     HeldShard,
@@ -37,6 +37,7 @@ from gnomon.contracts.store import (
 )
 from gnomon.stores._pauses import PauseEnding
 from gnomon.stores.postgres.arrivals import take_and_put
+from gnomon.stores.postgres.begin import LaneBeginner
 from gnomon.stores.postgres.cancellations import list_cancelling
 from gnomon.stores.postgres.connection import Database, Row, read_now
 from gnomon.stores.postgres.finish import finish_all
@@ -44,15 +45,10 @@ from gnomon.stores.postgres.in_place import FOREVER, move_begun, move_begun_in
 from gnomon.stores.postgres.lanes import (
     LONG_AGO,
     MARK_SLACK,
-    MOMENT,
     BeginParameters,
-    LaneLeft,
     MoveTally,
-    lane_columns,
     lane_of,
-    last_due,
     mark_of,
-    rows_per_lane,
 )
 from gnomon.stores.postgres.needs import count_due, list_need_lanes, list_needs
 from gnomon.stores.postgres.pauses import end_pauses
@@ -62,11 +58,8 @@ from gnomon.stores.postgres.several import every, those_at_hand
 
 LEAST_AGE = timedelta(seconds=1)  # a helper leaves younger rows to the owner
 NOBODY = UUID(int=0)
-LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked in haste
-CLOSELY_LOOKED_AT = 250  # the same for a look at what was passed over before
 LAPSED_LOOKED_AT = 2_000  # rows of a shard, to find those that nobody holds
 STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
-TICK = timedelta(microseconds=1)
 
 
 class PostgresWork:
@@ -75,6 +68,7 @@ class PostgresWork:
     def __init__(self, database: Database, decoder: Decoder) -> None:
         self._database = database
         self._decoder = decoder
+        self._beginner = LaneBeginner(database, decoder)
 
     # -- move -------------------------------------------------------------------------------------
 
@@ -241,7 +235,7 @@ class PostgresWork:
             if earliest <= moved.now and left.get(lane.queue, 0) > 0:
                 lease, room_left = leases[lane.shard], left[lane.queue]
                 demand = BeginRequest(lane=lane, lease_guid=lease, limit=room_left)
-                result = await self._begin([demand], terms)
+                result = await self._beginner.begin([demand], terms)
                 begun += result.begun
                 left[lane.queue] -= len(result.begun)
         return ArrivalResult(moved=moved, begun=begun)
@@ -257,124 +251,13 @@ class PostgresWork:
         grace: timedelta,
         window: timedelta,
         silent: timedelta,
+        until: datetime | None = None,
     ) -> BeginResult:
-        return await self._begin(demands, BeginParameters(batch, owner, grace, window, silent))
+        terms = BeginParameters(batch, owner, grace, window, silent)
+        return await self._beginner.begin(demands, terms, until)
 
-    async def _begin(self, demands: Sequence[BeginRequest], terms: BeginParameters) -> BeginResult:
-        """Begin the first due rows of the lanes. Where rows at the head cannot be begun, look
-        behind them too; what came due there must not wait for them."""
-        rows = list(await self._begin_rows(demands, terms, newest=False))
-        left = await self._left(demands, rows)
-        reached: dict[Lane, datetime] = {}
-        if left.refused:
-            blocked = [demand for demand in demands if demand.lane in left.refused]
-            rows += await self._begin_behind(blocked, terms, rows, left)
-            reached = await self._reached(blocked, left)
-        # They come in this order by themselves, unless a planner without our settings is at work.
-        rows.sort(key=itemgetter("due_at"))
-        begun = [self._decoder.begun_of(row) for row in rows]
-        now = rows[0]["began_at"] if rows else left.looked_at or await read_now(self._database)
-        return BeginResult(
-            begun=begun, next_due=left.next_due, now=now, refused=left.refused, reached=reached
-        )
-
-    async def _begin_behind(
-        self,
-        demands: Sequence[BeginRequest],
-        terms: BeginParameters,
-        rows: Sequence[Row],
-        left: LaneLeft,
-    ) -> Sequence[Row]:
-        """What stands at the head of these lanes cannot be begun; what has just come due behind it
-        must not wait for that. A lane that gives all that was asked may have more at once."""
-        given = rows_per_lane(rows)
-        blocked = [
-            msgspec.structs.replace(demand, limit=demand.limit - given[demand.lane])
-            for demand in demands
-        ]
-        newest = await self._begin_rows(blocked, terms, newest=True)
-        given = rows_per_lane(newest)
-        for demand in blocked:
-            if given[demand.lane] >= demand.limit:
-                left.next_due[demand.lane] = left.refused[demand.lane]
-        return newest
-
-    async def _begin_rows(
-        self, demands: Sequence[BeginRequest], terms: BeginParameters, *, newest: bool
-    ) -> Sequence[Row]:
-        if len(demands) > 1 and self._database.many_shards:
-            return await self._database.fetch(
-                "begin",
-                *lane_columns(demands),
-                [demand.lease_guid for demand in demands],
-                [demand.limit for demand in demands],
-                [demand.since for demand in demands],
-                *terms,
-                newest,
-                [_looked_at(demand) for demand in demands],
-                [demand.is_guest for demand in demands],
-            )
-        answers = await every(
-            demands,
-            lambda demand: self._database.fetch(
-                "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
-                newest, _looked_at(demand), demand.is_guest,
-            ),
-        )  # fmt: skip
-        return [row for rows in answers for row in rows]
-
-    async def _reached(
-        self, blocked: Sequence[BeginRequest], left: LaneLeft
-    ) -> dict[Lane, datetime]:
-        """Where the next look goes on; behind rows of one moment, if they are all it looked at."""
-        counts = [demand.limit + _looked_at(demand) for demand in blocked]
-        rows = await self._per_lane("begin_reached", blocked, many=counts, by_lane=counts)
-        return {
-            demand.lane: max(row["reached_at"], (demand.since or left.refused[demand.lane]) + TICK)
-            for demand, row in zip(blocked, rows, strict=True)
-            if row["reached_at"] is not None
-        }
-
-    async def _left(self, demands: Sequence[BeginRequest], rows: Sequence[Row]) -> LaneLeft:
-        """When each lane has its next row. A hasty one that gave all that was asked may have more
-        at once: for it the time of the last row begun is good enough, and spares a look."""
-        given = rows_per_lane(rows)
-        last = last_due(rows)
-        left = LaneLeft({}, {}, None)
-        asked: list[BeginRequest] = []
-        for demand in demands:
-            if demand.hasty and given[demand.lane] >= demand.limit > 0:
-                left.next_due[demand.lane] = last[demand.lane]
-            else:
-                asked.append(demand)
-        if not asked:
-            return left
-        moments = [MOMENT] * len(asked)
-        next_rows = await self._per_lane("begin_next_due", asked, many=MOMENT, by_lane=moments)
-        for demand, row in zip(asked, next_rows, strict=True):
-            left.add(demand.lane, row, is_short=given[demand.lane] < demand.limit)
-        return left._replace(looked_at=next_rows[0]["now"])
-
-    async def _per_lane(
-        self,
-        query: str,
-        demands: Sequence[BeginRequest],
-        *,
-        many: object,
-        by_lane: Sequence[object],
-    ) -> Sequence[Row]:
-        """One row for each lane, about what lies in it from `since` on. The last parameter is
-        `many` for all lanes at once, or its part of `by_lane` for one after the other."""
-        if len(demands) > 1 and self._database.many_shards:
-            sinces = [demand.since for demand in demands]
-            return await self._database.fetch(query, *lane_columns(demands), sinces, many)
-        answers = await every(
-            zip(demands, by_lane, strict=True),
-            lambda place: self._database.fetch(
-                f"{query}_lane", *place[0].lane, place[0].since, place[1]
-            ),
-        )
-        return [row for rows in answers for row in rows]
+    async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
+        return await self._beginner.confirm(attempts)
 
     async def find_begun(self, shards: Collection[int], *, batch: UUID) -> Sequence[BegunAttempt]:
         begun: list[BegunAttempt] = []
@@ -416,8 +299,10 @@ class PostgresWork:
     async def list_need_lanes(self, needs: Sequence[str]) -> Mapping[Lane, datetime]:
         return await list_need_lanes(self._database, needs)
 
-    async def count_due(self, lanes: Sequence[Lane], *, limit: int) -> int:
-        return await count_due(self._database, lanes, limit)
+    async def count_due(
+        self, lanes: Sequence[Lane], *, limit: int, until: datetime | None = None
+    ) -> int:
+        return await count_due(self._database, lanes, limit, until)
 
     def _split_shards(
         self, holdings: Sequence[HeldShard]
@@ -485,10 +370,6 @@ class PostgresWork:
             async with self._database.transaction("settle") as session:
                 count += await settle_rows(session, chosen, only)
         return count
-
-
-def _looked_at(demand: BeginRequest) -> int:
-    return LOOKED_AT if demand.hasty else CLOSELY_LOOKED_AT
 
 
 def _without_marks(arrived: ArrivalResult) -> ArrivalResult:

@@ -19,12 +19,14 @@ from gnomon.contracts.store import (
     BeginRequest,
     BeginResult,
     BegunAttempt,
+    ConfirmResult,
     HeldShard,
     Lane,
 )
 from gnomon.model.action import Status
 from gnomon.model.codec import read_attempt, read_spec
 from gnomon.model.errors import check
+from gnomon.stores._attempts import confirmed
 from gnomon.stores.sqlite.move import OVERDUE_US, move_held, move_newest
 from gnomon.stores.sqlite.queries import SQL, fetch_one
 from gnomon.stores.sqlite.results import Parameters
@@ -82,6 +84,7 @@ class BeginTerms(NamedTuple):
     window_us: int
     grace_us: int
     silent_us: int
+    until_us: int  # what is due by then is begun ahead
 
 
 def begin_terms(
@@ -92,10 +95,11 @@ def begin_terms(
     grace: timedelta,
     window: timedelta,
     silent: timedelta = timedelta(0),
+    until: datetime | None = None,
 ) -> BeginTerms:
     return BeginTerms(
         str(batch), owner, now, micros(now), duration_us(window), duration_us(grace),
-        duration_us(silent),
+        duration_us(silent), micros(now if until is None else max(now, until)),
     )  # fmt: skip
 
 
@@ -178,7 +182,7 @@ def _due(
     wanted["is_guest"] = demand.is_guest
     wanted["lease_guid"] = None if demand.lease_guid is None else demand.lease_guid.bytes
     is_helper = demand.lease_guid is None and not demand.is_guest
-    wanted["due_until"] = terms.now_us - (OVERDUE_US + 1 if is_helper else 0)
+    wanted["due_until"] = terms.until_us - (OVERDUE_US + 1 if is_helper else 0)
     return _due_rows(connection, query, wanted)
 
 
@@ -187,7 +191,13 @@ def _stamp(
 ) -> list[BegunAttempt]:
     """Give each row its attempt and its reservation."""
     begun = [
-        begun_of(lane.shard, row, derive_attempt_id(terms.batch, row.guid), terms.now, lane.need)
+        begun_of(
+            lane.shard,
+            row,
+            derive_attempt_id(terms.batch, row.guid),
+            terms.now if row.scheduled_at <= terms.now_us else moment(row.scheduled_at),
+            lane.need,
+        )
         for lane, row in due
     ]
     stamp = {
@@ -281,6 +291,21 @@ def begun_of(
         series=row.series,
         need=need,
     )
+
+
+def confirm_attempts(
+    connection: Connection, attempts: Sequence[BegunAttempt], now: datetime
+) -> ConfirmResult:
+    """Which armed attempts must not be performed now."""
+    wanted = {
+        "shards": json.dumps([attempt.shard for attempt in attempts]),
+        "packed": b"".join(attempt.guid.bytes + attempt.attempt_id.bytes for attempt in attempts),
+        "now": micros(now),
+    }
+    gone, expired = set[UUID](), set[UUID]()
+    for place, is_gone in connection.execute(SQL["confirm"], wanted):
+        (gone if is_gone else expired).add(attempts[place].attempt_id)
+    return confirmed(attempts, now, gone=gone, expired=expired)
 
 
 def find_begun_in(connection: Connection, shard: int, batch: str) -> Iterator[BegunAttempt]:

@@ -16,6 +16,7 @@ from gnomon.contracts.store import (
     BeginRequest,
     BeginResult,
     BegunAttempt,
+    ConfirmResult,
     DecideResume,
     FinishRequest,
     HeldShard,
@@ -35,6 +36,7 @@ from gnomon.stores._pauses import PauseEnding
 from gnomon.stores.sqlite.begin import (
     begin_lanes,
     begin_terms,
+    confirm_attempts,
     find_begun_in,
     lane_row,
     move_and_begin,
@@ -98,10 +100,17 @@ class SqliteWork(SqliteVerbs):
         grace: timedelta,
         window: timedelta,
         silent: timedelta,
+        until: datetime | None = None,
     ) -> BeginResult:
         now = self._clock.now()
-        terms = begin_terms(batch, owner, now, grace=grace, window=window, silent=silent)
+        terms = begin_terms(
+            batch, owner, now, grace=grace, window=window, silent=silent, until=until
+        )
         return begin_lanes(connection, demands, terms)
+
+    @read
+    def confirm(self, connection: Connection, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
+        return confirm_attempts(connection, attempts, self._clock.now())
 
     @write
     def move_and_begin(  # noqa: PLR0913 - those of the contract, and the connection
@@ -268,10 +277,18 @@ class SqliteWork(SqliteVerbs):
         }
 
     @read
-    def count_due(self, connection: Connection, lanes: Sequence[Lane], *, limit: int) -> int:
+    def count_due(
+        self,
+        connection: Connection,
+        lanes: Sequence[Lane],
+        *,
+        limit: int,
+        until: datetime | None = None,
+    ) -> int:
         count, now_us = 0, self._now_us()
+        until_us = now_us if until is None else max(now_us, micros(until))
         for lane in lanes:
-            wanted = lane_row(lane) | {"now": now_us, "limit": limit - count}
+            wanted = lane_row(lane) | {"now": until_us, "limit": limit - count}
             (row,) = fetch(connection, "count_due", wanted)
             count += row["count"]
         return count

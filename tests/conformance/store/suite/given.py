@@ -213,6 +213,7 @@ class Given:
         silent: timedelta = HOUR,
         limit: int = 100,
         owner: str = OWNER,
+        until: datetime | None = None,
     ) -> BeginResult:
         """Begin what is due: everywhere, unless demands are given."""
         return await self.store.work.begin(
@@ -222,6 +223,7 @@ class Given:
             grace=grace,
             window=window,
             silent=silent,
+            until=until,
         )
 
     async def begun(self, name: str | None = None, **fields: Any) -> BegunAttempt:

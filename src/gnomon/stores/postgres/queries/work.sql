@@ -328,7 +328,7 @@ RETURNING guid;
 -- The result is in the order of the demands, then of time; columns of `Decoder.begun_of`.
 -- $1 shards, $2 queues, $3 priorities, $4 needs, $5 lease guids (NULL: helper), $6 limits, $7 since,
 -- $8 batch, $9 owner, $10 grace, $11 window, $12 silent, $13 newest first, $14 looked at in vain,
--- $15 as guests, who do not mind the owner
+-- $15 as guests, who do not mind the owner, $16 also what is due until then: it begins at its time
 WITH picked AS (
     SELECT due.*
     FROM unnest(
@@ -354,7 +354,7 @@ WITH picked AS (
             FROM /*schema*/processing_queue AS q
             WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
               AND q.need = d.need AND q.scheduled_at >= coalesce(d.since, '-infinity')
-              AND q.scheduled_at <= statement_timestamp()
+              AND q.scheduled_at <= greatest(statement_timestamp(), $16::timestamptz)
                   - CASE WHEN d.lease_guid IS NULL AND NOT d.is_guest THEN interval '1 second' ELSE interval '0' END
               AND NOT q.running AND NOT $13::boolean
             ORDER BY q.scheduled_at
@@ -373,7 +373,7 @@ WITH picked AS (
             SELECT s.*
             FROM /*schema*/scheduled_action AS s
             WHERE s.guid = head.guid AND s.state = 'active'
-              AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
+              AND (s.expires_at IS NULL OR s.expires_at > greatest(statement_timestamp(), head.due_at))
             LIMIT 1
             FOR SHARE SKIP LOCKED
         ) AS a
@@ -388,9 +388,9 @@ WITH picked AS (
 )
 UPDATE /*schema*/processing_queue AS q
 SET attempt_id = md5($8::uuid::text || q.guid::text)::uuid, attempts = q.attempts + 1,
-    running = true, swept = false, began_at = statement_timestamp(),
-    deadline_at = statement_timestamp() + p.timeout_us * interval '1 microsecond',
-    scheduled_at = statement_timestamp()
+    running = true, swept = false, began_at = greatest(statement_timestamp(), p.due_at),
+    deadline_at = greatest(statement_timestamp(), p.due_at) + p.timeout_us * interval '1 microsecond',
+    scheduled_at = greatest(statement_timestamp(), p.due_at)
         + least(p.timeout_us * interval '1 microsecond', $11::interval) + $10::interval,
     owner = $9::text
 FROM picked AS p
@@ -405,22 +405,24 @@ RETURNING
 -- The same for one lane.
 -- $1 shard, $2 queue, $3 priority, $4 need, $5 lease guid (NULL: helper), $6 limit, $7 since,
 -- $8 batch, $9 owner, $10 grace, $11 window, $12 silent, $13 newest first, $14 looked at in vain,
--- $15 as a guest
+-- $15 as a guest, $16 also what is due until then
 WITH picked AS (
     SELECT
         head.row_id, head.due_at, a.id, a.spec, a.timeout_us,
         a.occurrence_no, a.occurrence_at, a.expires_at, a.succeeded, a.failed, a.interrupted,
         a.consecutive_failures, a.consecutive_interruptions, a.occurrence_failures,
-        a.last_attempt, a.series, statement_timestamp() AS began_at,
-        statement_timestamp() + a.timeout_us * interval '1 microsecond' AS deadline_at,
-        statement_timestamp() + least(a.timeout_us * interval '1 microsecond', $11::interval)
+        a.last_attempt, a.series, greatest(statement_timestamp(), head.due_at) AS began_at,
+        greatest(statement_timestamp(), head.due_at)
+            + a.timeout_us * interval '1 microsecond' AS deadline_at,
+        greatest(statement_timestamp(), head.due_at)
+            + least(a.timeout_us * interval '1 microsecond', $11::interval)
             + $10::interval AS reserved_until
     FROM (
         (SELECT q.ctid AS row_id, q.guid, q.scheduled_at AS due_at
         FROM /*schema*/processing_queue AS q
         WHERE q.shard_id = $1::int AND q.queue = $2::text AND q.priority = $3::smallint
           AND q.need = $4::text AND q.scheduled_at >= coalesce($7::timestamptz, '-infinity')
-          AND q.scheduled_at <= statement_timestamp()
+          AND q.scheduled_at <= greatest(statement_timestamp(), $16::timestamptz)
               - CASE WHEN $5::uuid IS NULL AND NOT $15::boolean THEN interval '1 second' ELSE interval '0' END
           AND NOT q.running AND NOT $13::boolean
         ORDER BY q.scheduled_at
@@ -439,7 +441,7 @@ WITH picked AS (
         SELECT s.*
         FROM /*schema*/scheduled_action AS s
         WHERE s.guid = head.guid AND s.state = 'active' /*one-shard: AND s.shard_id = $1*/
-          AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
+          AND (s.expires_at IS NULL OR s.expires_at > greatest(statement_timestamp(), head.due_at))
         LIMIT 1
         FOR SHARE SKIP LOCKED
     ) AS a
@@ -471,6 +473,29 @@ RETURNING
     q.attempts, p.occurrence_no, p.occurrence_at, p.expires_at, p.succeeded, p.failed,
     p.interrupted, p.consecutive_failures, p.consecutive_interruptions, p.occurrence_failures,
     p.last_attempt, q.queue, q.priority, p.series, q.need;
+
+-- name: confirm shard-local
+-- Of armed attempts those that do not stand: the row or the action knows them no more, or they
+-- expired. First a row without an attempt, which tells the time.
+-- $1 guids, $2 attempt ids
+SELECT NULL::uuid AS attempt_id, false AS is_gone, statement_timestamp() AS now
+UNION ALL
+SELECT u.attempt_id, a.expired IS NULL OR q.one IS NULL, NULL
+FROM unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
+LEFT JOIN LATERAL (
+    SELECT s.expires_at <= statement_timestamp() IS TRUE AS expired
+    FROM /*schema*/scheduled_action AS s
+    WHERE s.guid = u.guid AND s.state = 'active' /*one-shard: AND s.shard_id = $3*/
+    LIMIT 1
+) AS a ON true
+LEFT JOIN LATERAL (
+    SELECT 1 AS one
+    FROM /*schema*/processing_queue AS n
+    WHERE n.guid = u.guid AND n.attempt_id = u.attempt_id AND n.running
+      /*one-shard: AND n.shard_id = $3*/
+    LIMIT 1
+) AS q ON true
+WHERE a.expired IS NOT FALSE OR q.one IS NULL;
 
 -- name: begin_next_due many-shards
 -- The earliest row of each lane, running or not; if it was due a moment ago, also the earliest one
@@ -707,8 +732,8 @@ WITH RECURSIVE lane AS (
 SELECT l.need, l.shard_id, l.queue, l.priority, l.scheduled_at FROM lane AS l;
 
 -- name: count_due shard-local
--- Rows of some lanes that are due and do not run, counted up to a number.
--- $1 shards, $2 queues, $3 priorities, $4 needs, $5 count
+-- Rows of some lanes that are due, or will be by a moment, and do not run, counted up to a number.
+-- $1 shards, $2 queues, $3 priorities, $4 needs, $5 count, $6 the moment, or NULL
 SELECT count(*) AS count
 FROM (
     SELECT 1
@@ -718,8 +743,9 @@ FROM (
         SELECT 1
         FROM /*schema*/processing_queue AS q
         WHERE q.shard_id = d.shard_id AND q.queue = d.queue AND q.priority = d.priority
-          AND q.need = d.need AND q.scheduled_at <= statement_timestamp() AND NOT q.running
-          /*one-shard: AND q.shard_id = $6*/
+          AND q.need = d.need AND NOT q.running
+          AND q.scheduled_at <= greatest(statement_timestamp(), $6::timestamptz)
+          /*one-shard: AND q.shard_id = $7*/
         ORDER BY q.scheduled_at
         LIMIT $5::int
     ) AS r

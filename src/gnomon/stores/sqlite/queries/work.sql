@@ -115,7 +115,7 @@ FROM (
         AND CASE WHEN :lease_guid IS NOT NULL THEN l.lease_guid = :lease_guid
             ELSE :is_guest OR l.lease_guid IS NULL OR l.heartbeat_at < :silent_since END
         AND a.shard_id = head.shard_id AND a.guid = head.guid AND a.state = 'active'
-        AND (a.expires_at IS NULL OR a.expires_at > :now)
+        AND (a.expires_at IS NULL OR a.expires_at > max(:now, head.scheduled_at))
     LIMIT :limit
 );
 
@@ -125,8 +125,8 @@ FROM (
 -- plus signs keep the planner from walking the queue instead of looking each guid up.
 UPDATE processing_queue AS q SET
     attempt_id = substr(:packed, s.key * 32 + 17, 16), attempts = q.attempts + 1, running = 1,
-    swept = 0, began_at = :now, deadline_at = :now + a.timeout_us,
-    scheduled_at = :now + min(a.timeout_us, :window_us) + :grace_us, owner = :owner
+    swept = 0, began_at = max(:now, s.value), deadline_at = max(:now, s.value) + a.timeout_us,
+    scheduled_at = max(:now, s.value) + min(a.timeout_us, :window_us) + :grace_us, owner = :owner
 FROM json_each(:seen) AS s
 CROSS JOIN scheduled_action AS a
 WHERE q.guid = substr(:packed, s.key * 32 + 1, 16)
@@ -158,6 +158,20 @@ SELECT json_group_array(json_array(
 FROM processing_queue AS q
 JOIN scheduled_action AS a ON a.shard_id = q.shard_id AND a.guid = q.guid
 WHERE q.shard_id = :shard AND q.running = 1;
+
+-- name: confirm
+-- Of armed attempts those that do not stand: the row or the action knows them no more, or they
+-- expired. `shards` has the shard of each, `packed` its guid and its attempt id.
+SELECT key, is_gone FROM (
+    SELECT
+        s.key, q.guid IS NULL OR a.guid IS NULL AS is_gone, a.expires_at <= :now AS is_expired
+    FROM json_each(:shards) AS s
+    LEFT JOIN processing_queue AS q ON q.guid = substr(:packed, s.key * 32 + 1, 16)
+        AND +q.attempt_id = substr(:packed, s.key * 32 + 17, 16) AND +q.running = 1
+    LEFT JOIN scheduled_action AS a ON a.guid = substr(:packed, s.key * 32 + 1, 16)
+        AND +a.state = 'active'
+)
+WHERE is_gone OR is_expired;
 
 -- name: extend
 UPDATE processing_queue SET scheduled_at = :reserved_until

@@ -1,0 +1,193 @@
+"""Beginning what is due in lanes, and confirming what was begun ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from operator import itemgetter
+from uuid import UUID
+
+import msgspec
+
+from gnomon.contracts.store import (
+    BeginRequest,
+    BeginResult,
+    BegunAttempt,
+    ConfirmResult,
+    Lane,
+)
+from gnomon.stores._attempts import confirmed
+from gnomon.stores.postgres.connection import Database, Row, read_now
+from gnomon.stores.postgres.lanes import (
+    MOMENT,
+    BeginParameters,
+    LaneLeft,
+    lane_columns,
+    last_due,
+    rows_per_lane,
+)
+from gnomon.stores.postgres.rows import Decoder
+from gnomon.stores.postgres.several import every
+
+LOOKED_AT = 50  # rows of a lane that may be looked at in vain, each time it is asked in haste
+CLOSELY_LOOKED_AT = 250  # the same for a look at what was passed over before
+TICK = timedelta(microseconds=1)
+
+
+class LaneBeginner:
+    """`begin` and `confirm` of this engine."""
+
+    def __init__(self, database: Database, decoder: Decoder) -> None:
+        self._database = database
+        self._decoder = decoder
+
+    async def begin(
+        self,
+        demands: Sequence[BeginRequest],
+        terms: BeginParameters,
+        until: datetime | None = None,
+    ) -> BeginResult:
+        """Begin the first due rows of the lanes. Where rows at the head cannot be begun, look
+        behind them too; what came due there must not wait for them."""
+        rows = list(await self._begin_rows(demands, terms, newest=False, until=until))
+        left = await self._left(demands, rows)
+        reached: dict[Lane, datetime] = {}
+        if left.refused:
+            blocked = [demand for demand in demands if demand.lane in left.refused]
+            rows += await self._begin_behind(blocked, terms, rows, left)
+            reached = await self._reached(blocked, left)
+        # They come in this order by themselves, unless a planner without our settings is at work.
+        rows.sort(key=itemgetter("due_at"))
+        begun = [self._decoder.begun_of(row) for row in rows]
+        now = await self._time_of(rows if until is None else [], left)
+        return BeginResult(
+            begun=begun, next_due=left.next_due, now=now, refused=left.refused, reached=reached
+        )
+
+    async def _time_of(self, rows: Sequence[Row], left: LaneLeft) -> datetime:
+        """The present, from what is at hand: rows that were not begun ahead tell it."""
+        now: datetime | None = rows[0]["began_at"] if rows else left.looked_at
+        return now or await read_now(self._database)
+
+    async def _begin_behind(
+        self,
+        demands: Sequence[BeginRequest],
+        terms: BeginParameters,
+        rows: Sequence[Row],
+        left: LaneLeft,
+    ) -> Sequence[Row]:
+        """What stands at the head of these lanes cannot be begun; what has just come due behind it
+        must not wait for that. A lane that gives all that was asked may have more at once."""
+        given = rows_per_lane(rows)
+        blocked = [
+            msgspec.structs.replace(demand, limit=demand.limit - given[demand.lane])
+            for demand in demands
+        ]
+        newest = await self._begin_rows(blocked, terms, newest=True)
+        given = rows_per_lane(newest)
+        for demand in blocked:
+            if given[demand.lane] >= demand.limit:
+                left.next_due[demand.lane] = left.refused[demand.lane]
+        return newest
+
+    async def _begin_rows(
+        self,
+        demands: Sequence[BeginRequest],
+        terms: BeginParameters,
+        *,
+        newest: bool,
+        until: datetime | None = None,
+    ) -> Sequence[Row]:
+        if len(demands) > 1 and self._database.many_shards:
+            return await self._database.fetch(
+                "begin",
+                *lane_columns(demands),
+                [demand.lease_guid for demand in demands],
+                [demand.limit for demand in demands],
+                [demand.since for demand in demands],
+                *terms,
+                newest,
+                [_looked_at(demand) for demand in demands],
+                [demand.is_guest for demand in demands],
+                until,
+            )
+        answers = await every(
+            demands,
+            lambda demand: self._database.fetch(
+                "begin_lane", *demand.lane, demand.lease_guid, demand.limit, demand.since, *terms,
+                newest, _looked_at(demand), demand.is_guest, until,
+            ),
+        )  # fmt: skip
+        return [row for rows in answers for row in rows]
+
+    async def _reached(
+        self, blocked: Sequence[BeginRequest], left: LaneLeft
+    ) -> dict[Lane, datetime]:
+        """Where the next look goes on; behind rows of one moment, if they are all it looked at."""
+        counts = [demand.limit + _looked_at(demand) for demand in blocked]
+        rows = await self._per_lane("begin_reached", blocked, many=counts, by_lane=counts)
+        return {
+            demand.lane: max(row["reached_at"], (demand.since or left.refused[demand.lane]) + TICK)
+            for demand, row in zip(blocked, rows, strict=True)
+            if row["reached_at"] is not None
+        }
+
+    async def _left(self, demands: Sequence[BeginRequest], rows: Sequence[Row]) -> LaneLeft:
+        """When each lane has its next row. A hasty one that gave all that was asked may have more
+        at once: for it the time of the last row begun is good enough, and spares a look."""
+        given = rows_per_lane(rows)
+        last = last_due(rows)
+        left = LaneLeft({}, {}, None)
+        asked: list[BeginRequest] = []
+        for demand in demands:
+            if demand.hasty and given[demand.lane] >= demand.limit > 0:
+                left.next_due[demand.lane] = last[demand.lane]
+            else:
+                asked.append(demand)
+        if not asked:
+            return left
+        moments = [MOMENT] * len(asked)
+        next_rows = await self._per_lane("begin_next_due", asked, many=MOMENT, by_lane=moments)
+        for demand, row in zip(asked, next_rows, strict=True):
+            left.add(demand.lane, row, is_short=given[demand.lane] < demand.limit)
+        return left._replace(looked_at=next_rows[0]["now"])
+
+    async def _per_lane(
+        self,
+        query: str,
+        demands: Sequence[BeginRequest],
+        *,
+        many: object,
+        by_lane: Sequence[object],
+    ) -> Sequence[Row]:
+        """One row for each lane, about what lies in it from `since` on. The last parameter is
+        `many` for all lanes at once, or its part of `by_lane` for one after the other."""
+        if len(demands) > 1 and self._database.many_shards:
+            sinces = [demand.since for demand in demands]
+            return await self._database.fetch(query, *lane_columns(demands), sinces, many)
+        answers = await every(
+            zip(demands, by_lane, strict=True),
+            lambda place: self._database.fetch(
+                f"{query}_lane", *place[0].lane, place[0].since, place[1]
+            ),
+        )
+        return [row for rows in answers for row in rows]
+
+    async def confirm(self, attempts: Sequence[BegunAttempt]) -> ConfirmResult:
+        """The time is that of the first look: what had come by then has come for all of them."""
+        now: datetime | None = None
+        gone, expired = set[UUID](), set[UUID]()
+        for chosen, only in self._database.split(attempts, lambda attempt: attempt.shard):
+            guids = [attempt.guid for attempt in chosen]
+            attempt_ids = [attempt.attempt_id for attempt in chosen]
+            for row in await self._database.fetch("confirm", guids, attempt_ids, *only):
+                if row["attempt_id"] is None:
+                    now = now or row["now"]
+                else:
+                    (gone if row["is_gone"] else expired).add(row["attempt_id"])
+        now = now or await read_now(self._database)
+        return confirmed(attempts, now, gone=gone, expired=expired)
+
+
+def _looked_at(demand: BeginRequest) -> int:
+    return LOOKED_AT if demand.hasty else CLOSELY_LOOKED_AT
