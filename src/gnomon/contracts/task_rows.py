@@ -109,7 +109,7 @@ class TaskRows(Protocol):
         states: all."""
         ...
 
-    async def look_end(self, after: int, *, looks: int) -> int | None:
+    async def page_end(self, after: int, *, looks: int) -> int | None:
         """The id up to which so many rows behind `after` reach; None if there are no more. No index
         knows states and groups: who filters looks at these only, and goes on from there."""
         ...

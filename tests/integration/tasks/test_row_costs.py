@@ -37,7 +37,7 @@ def steps(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         connection.set_progress_handler(step, 1)
         (end,) = connection.execute(
-            queries["task_look_end"], {"after": 0, "looks": LOOKS}
+            queries["task_page_end"], {"after": 0, "looks": LOOKS}
         ).fetchone()
         wanted = {
             "states": "FAIL",
@@ -59,7 +59,7 @@ def blocks(place: TaskPlace) -> int:
         user.autocommit = True
         user.execute("VACUUM ANALYZE task")
         for verb, values in (
-            ("task_look_end", f"0, {LOOKS}"),
+            ("task_page_end", f"0, {LOOKS}"),
             ("task_page", f"0, 'FAIL', NULL, 50, 9, 9, {LOOKS}"),
         ):
             user.execute(f"PREPARE {verb} AS {render(QUERIES[verb].sql, names)}".encode())
@@ -95,7 +95,7 @@ async def test_looking_ends_with_the_table(task_rows: TaskRows, task_place: Task
     state = "'DONE'" if task_place.is_sqlite else "CAST('DONE' AS state)"
     task_place.execute(ROWS.format(count=5, state=state))
     assert [None, 5, 4] == [
-        await task_rows.look_end(0, looks=6),
-        await task_rows.look_end(0, looks=5),
-        await task_rows.look_end(2, looks=2),
+        await task_rows.page_end(0, looks=6),
+        await task_rows.page_end(0, looks=5),
+        await task_rows.page_end(2, looks=2),
     ]

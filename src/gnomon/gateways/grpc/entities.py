@@ -123,8 +123,8 @@ class EntityRpcs:
         self, request: pb.ExplainEntityRequest, caller: Caller
     ) -> pb.ExplainEntityResponse:
         answer = pb.ExplainEntityResponse()
-        found = await self._entities.explain(request.kind, request.id)
-        explanation = caller.sight.see_explanation(found)
+        explanation = await self._entities.explain(request.kind, request.id)
+        explanation = caller.sight.see_explanation(explanation)
         write_fields(answer.explanation, msgspec.structs.asdict(explanation))
         return answer
 

@@ -60,9 +60,9 @@ async def list_tasks(call: Call, table: str) -> TaskList:
     states, group = [_state(text) for text in query.all("state")], query.one("group")
     after = _task_id(query.one("after") or "0", "query.after")
     is_filtered = bool(states) or group is not None
-    end = await rows.look_end(after, looks=LOOKED_AT_MAX) if is_filtered else None
-    found = await rows.page(states=states, group=group, after=after, limit=limit, until=end)
-    tasks = [call.sight.see_task(task) for task in found]
+    end = await rows.page_end(after, looks=LOOKED_AT_MAX) if is_filtered else None
+    whole = await rows.page(states=states, group=group, after=after, limit=limit, until=end)
+    tasks = [call.sight.see_task(task) for task in whole]
     if len(tasks) == limit:
         return TaskList(tasks, str(tasks[-1].id))
     return TaskList(tasks, None) if end is None else TaskList(tasks, str(end), LOOKED_AT_MAX)

@@ -28,7 +28,7 @@ REMOTE_CHARS = CHARS_MAX + 1  # what is longer than it may be is seen to be so, 
 # Of what a value, a type or a rule of the table refuses; all else is not the caller's doing.
 _CALLERS = ("22", "23", "42804", "42846")
 _VERBS = (
-    "task_page", "task_look_end", "task_detail", "live_tasks", "insert_task", "fill_task",
+    "task_page", "task_page_end", "task_detail", "live_tasks", "insert_task", "fill_task",
     "hold_task", "stop_task", "plan_task",
 )  # fmt: skip
 
@@ -60,8 +60,8 @@ class PostgresTaskRows:
         [texts] = await self._together(("task_page", *wanted))
         return [_shown(_read(text, TaskSummary)) for text in texts]
 
-    async def look_end(self, after: int, *, looks: int) -> int | None:
-        [texts] = await self._together(("task_look_end", after, looks))
+    async def page_end(self, after: int, *, looks: int) -> int | None:
+        [texts] = await self._together(("task_page_end", after, looks))
         return int(texts[0]) if texts else None
 
     async def get(self, task_id: int) -> TaskDetail | None:

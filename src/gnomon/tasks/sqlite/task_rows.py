@@ -65,10 +65,10 @@ class SqliteTaskRows:
 
         return await self._read(call)
 
-    async def look_end(self, after: int, *, looks: int) -> int | None:
+    async def page_end(self, after: int, *, looks: int) -> int | None:
         def call(connection: sqlite3.Connection) -> int | None:
             bounds = {"after": after, "looks": looks}
-            row = connection.execute(self._sql["task_look_end"], bounds).fetchone()
+            row = connection.execute(self._sql["task_page_end"], bounds).fetchone()
             return None if row is None else int(row["id"])
 
         return await self._read(call)

@@ -19,7 +19,7 @@ WHERE t.id > $1::bigint AND t.id <= coalesce($7::bigint, 9223372036854775807)
 ORDER BY t.id
 LIMIT $4::integer
 
--- name: task_look_end
+-- name: task_page_end
 SELECT t.id FROM /*task*/task AS t WHERE t.id > $1::bigint ORDER BY t.id OFFSET $2::bigint - 1 LIMIT 1
 
 -- name: task_detail

@@ -10,7 +10,7 @@ WHERE id > :after AND id <= coalesce(:until, 9223372036854775807)
 ORDER BY id
 LIMIT :limit;
 
--- name: task_look_end
+-- name: task_page_end
 SELECT id FROM /*table*/task WHERE id > :after ORDER BY id LIMIT 1 OFFSET :looks - 1;
 
 -- name: task_detail
