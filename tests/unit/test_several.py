@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gnomon.model.errors import BugError, StoreUnavailable
-from gnomon.stores.postgres.several import AT_ONCE, each, every, those_at_hand
+from gnomon.stores.postgres.several import AT_ONCE, at_once, every, those_at_hand
 
 
 class Parts:
@@ -41,7 +41,7 @@ async def test_answers_come_in_order_and_few_are_at_it_at_once() -> None:
 async def test_a_part_that_is_away_fails_alone() -> None:
     """Where it is needed it fails all; where it is not, the others count."""
     away = StoreUnavailable("gone")
-    assert [0, away, 20] == await each(range(3), Parts({1: away}).perform)
+    assert [0, away, 20] == await at_once(range(3), Parts({1: away}).perform)
     assert [0, 20] == await those_at_hand(range(3), Parts({1: away}).perform)
     with pytest.raises(StoreUnavailable, match="gone"):
         await every(range(3), Parts({1: away}).perform)
@@ -51,7 +51,7 @@ async def test_another_error_is_raised_when_all_have_ended() -> None:
     """Nothing goes on unseen."""
     parts = Parts({0: BugError("ours")})
     with pytest.raises(BugError, match="ours"):
-        await each(range(6), parts.perform)
+        await at_once(range(6), parts.perform)
     assert list(range(6)) == sorted(parts.ended)
 
 

@@ -95,16 +95,16 @@ async def read_placement(session: Session, schema: str, version: int) -> Placeme
 
 def placement_of(rows: Iterable[Row], *, nodes: int) -> Placement:
     """Out of the rows of `cluster_tables`."""
-    found = {row["name"]: row for row in rows}
-    first = found.get(BESIDE)
-    by_shard = [name for name, row in found.items() if row["method"] == "h"]
+    tables = {row["name"]: row for row in rows}
+    first = tables.get(BESIDE)
+    by_shard = [name for name, row in tables.items() if row["method"] == "h"]
     home = None if first is None else (first["colocation"], first["parts"])
     return Placement(
         by_shard=tuple(by_shard),
-        everywhere=tuple(name for name, row in found.items() if row["method"] == "n"),
-        nowhere=tuple(name for name, row in found.items() if row["method"] is None),
+        everywhere=tuple(name for name, row in tables.items() if row["method"] == "n"),
+        nowhere=tuple(name for name, row in tables.items() if row["method"] is None),
         misplaced=tuple(
-            name for name in by_shard if home != (found[name]["colocation"], found[name]["parts"])
+            name for name in by_shard if home != (tables[name]["colocation"], tables[name]["parts"])
         ),
         parts=0 if first is None else first["parts"],
         nodes=nodes,
@@ -183,9 +183,9 @@ async def cluster_findings(session: Session, schema: str, version: int) -> list[
 def placement_findings(placement: Placement) -> list[Finding]:
     apart = f"not in the same {placement.parts} parts as {BESIDE}: one shard is on two nodes"
     unknown = "Citus does not know it: see `gnomon migrate`"
-    found = [(name, apart) for name in placement.misplaced]
-    found += [(name, unknown) for name in placement.nowhere]
-    return [Finding(rule=COLOCATION_RULE, subject=name, detail=detail) for name, detail in found]
+    details = [(name, apart) for name in placement.misplaced]
+    details += [(name, unknown) for name in placement.nowhere]
+    return [Finding(rule=COLOCATION_RULE, subject=name, detail=detail) for name, detail in details]
 
 
 def node_findings(nodes: Sequence[Row]) -> list[Finding]:

@@ -21,7 +21,7 @@ from gnomon.stores.postgres.results import (
     log_attempts,
 )
 from gnomon.stores.postgres.rows import encode_attempt
-from gnomon.stores.postgres.several import each
+from gnomon.stores.postgres.several import at_once
 
 _RecordedById: TypeAlias = dict[UUID, Recorded]
 _Part: TypeAlias = tuple[
@@ -38,18 +38,18 @@ async def finish_all(
     are held, and the others need not wait for it. Errors: StoreUnavailable, if none was recorded.
     """
 
-    async def record(part: _Part) -> _RecordedById:
+    async def record_part(part: _Part) -> _RecordedById:
         chosen, only = part
         unique = {finish.attempt_id: finish for finish in chosen}
-        found: _RecordedById = {}
+        recorded: _RecordedById = {}
         async with database.transaction("finish") as session:
             finisher = AttemptFinisher(session, owner, only)
             for batch in one_per_guid(unique.values()):
-                found |= await finisher.record(batch)
-        return found
+                recorded |= await finisher.record(batch)
+        return recorded
 
     parts = list(database.split(finishes, lambda finish: finish.shard))
-    answers = await each(parts, record)
+    answers = await at_once(parts, record_part)
     failures = [answer for answer in answers if isinstance(answer, StoreUnavailable)]
     if failures and len(failures) == len(answers):
         raise failures[0]

@@ -15,7 +15,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-async def each(
+async def at_once(
     parts: Iterable[T], perform: Callable[[T], Awaitable[R]]
 ) -> list[R | StoreUnavailable]:
     """Perform every part; what came of each, in order. A part may be at a node that is away: that
@@ -39,12 +39,12 @@ async def each(
 
 async def every(parts: Iterable[T], perform: Callable[[T], Awaitable[R]]) -> list[R]:
     """The same, where all parts are needed. Errors: StoreUnavailable."""
-    return [_needed(answer) for answer in await each(parts, perform)]
+    return [_needed(answer) for answer in await at_once(parts, perform)]
 
 
 async def those_at_hand(parts: Iterable[T], perform: Callable[[T], Awaitable[R]]) -> list[R]:
     """The same, where what came of some parts is good for something by itself."""
-    answers = await each(parts, perform)
+    answers = await at_once(parts, perform)
     return [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
 
 

@@ -81,11 +81,11 @@ class PostgresWork:
             stop = start + (row["next_32"] - start) % 2**32
             open_ones = OpenTransactions(ids=row["open_ids"], start=start, stop=stop)
             return PollResult(shards=row["shards"], now=row["now"], open=open_ones)
-        found = await those_at_hand(
+        answers = await those_at_hand(
             zip(shards, marks, strict=True),
             lambda place: self._database.fetch("poll_shard", *place, MARK_SLACK),
         )
-        filled = [row["shard_id"] for rows in found for row in rows]
+        filled = [row["shard_id"] for rows in answers for row in rows]
         return PollResult(shards=filled, now=await read_now(self._database), open=None)
 
     async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
