@@ -97,7 +97,8 @@ COLLECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "documents, by their characters": ("LoadedDocuments._loaded",),
     "queues in use, and some that were": (
-        "AttemptTally._of", "Slots._queues", "Worker._ended_counts",
+        "Arming._queues", "AttemptTally._of", "Slots._paces", "Slots._queues",
+        "Worker._ended_counts",
     ),
     "minutes that are not stored yet, up to a number": ("TallyKeeper._unwritten",),
     "what is counted of attempts: as long as it was made": ("AttemptTally._of_others",),

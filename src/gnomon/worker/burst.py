@@ -35,9 +35,7 @@ AHEAD = timedelta(seconds=5)  # about the time that it takes to arm as many as m
 LEAST_AHEAD = timedelta(milliseconds=100)  # then be ready: what is due must not wait for this
 SPAN = timedelta(milliseconds=50)  # what is due within it is one burst
 ARMED_MAX = 100_000  # by one process: some 60 MB
-PERFORMED_WITHIN_S = (
-    4.0  # arm what the slots are likely to perform in this time: well within PATIENCE
-)
+PERFORMED_WITHIN_S = 4.0  # arm what the slots are likely to perform in this: well within PATIENCE
 CONFIRMED_MAX = 2_000  # by one look
 LOOK_EVERY_S = 0.5
 RESTED_MAX = timedelta(seconds=30)  # a pump rests for less
