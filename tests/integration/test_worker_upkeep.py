@@ -76,7 +76,7 @@ async def test_upkeep_that_fails_says_so(verb: str) -> None:
     """A doctor that the database has no time for must not look like one who finds nothing."""
     watching = Watching()
 
-    async def fail(**_terms: object) -> None:
+    async def fail(*_args: object, **_terms: object) -> None:
         raise StoreUnavailable("statement timeout")
 
     await work_until(
@@ -114,7 +114,7 @@ async def test_a_worker_waits_for_a_database_that_is_away_when_it_starts() -> No
         if tries < 3:
             raise StoreUnavailable("connection was closed")
 
-    async def fail(**_terms: object) -> None:
+    async def fail(*_args: object, **_terms: object) -> None:
         raise StoreUnavailable("at work")
 
     await work_until(

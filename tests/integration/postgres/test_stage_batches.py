@@ -29,7 +29,7 @@ DOC = '{"price": 1}'
 # The statements of each verb, without BEGIN and COMMIT.
 # The last statement of a write is the audit.
 ALLOWED = {
-    "write": 6, "changed_entities": 2, "route": 4, "lane_head": 2, "commit": 3, "due_saves": 1,
+    "write": 7, "changed_entities": 2, "route": 4, "lane_head": 2, "commit": 3, "due_saves": 1,
     "waiting_sinks": 1, "remove": 1,
 }  # fmt: skip
 

@@ -476,11 +476,12 @@ RETURNING
 
 -- name: confirm shard-local
 -- Of armed attempts those that do not stand: the row or the action knows them no more, or they
--- expired. First a row without an attempt, which tells the time.
+-- expired. First a row without an attempt, which tells the time. Rows are found by their guid alone:
+-- a condition on `running` would let a planner go through all that run, once for each.
 -- $1 guids, $2 attempt ids
 SELECT NULL::uuid AS attempt_id, false AS is_gone, statement_timestamp() AS now
 UNION ALL
-SELECT u.attempt_id, a.expired IS NULL OR q.one IS NULL, NULL
+SELECT u.attempt_id, a.expired IS NULL OR q.stands IS NOT TRUE, NULL
 FROM unnest($1::uuid[], $2::uuid[]) AS u (guid, attempt_id)
 LEFT JOIN LATERAL (
     SELECT s.expires_at <= statement_timestamp() IS TRUE AS expired
@@ -489,13 +490,12 @@ LEFT JOIN LATERAL (
     LIMIT 1
 ) AS a ON true
 LEFT JOIN LATERAL (
-    SELECT 1 AS one
+    SELECT n.running AND n.attempt_id = u.attempt_id AS stands
     FROM /*schema*/processing_queue AS n
-    WHERE n.guid = u.guid AND n.attempt_id = u.attempt_id AND n.running
-      /*one-shard: AND n.shard_id = $3*/
+    WHERE n.guid = u.guid /*one-shard: AND n.shard_id = $3*/
     LIMIT 1
 ) AS q ON true
-WHERE a.expired IS NOT FALSE OR q.one IS NULL;
+WHERE a.expired IS NOT FALSE OR q.stands IS NOT TRUE;
 
 -- name: begin_next_due many-shards
 -- The earliest row of each lane, running or not; if it was due a moment ago, also the earliest one
