@@ -506,6 +506,8 @@ class Rules:
             made.begun_occurrences.discard(finish.occurrence_no)
 
     def on_settle(self, who: str, arguments: Arguments, result: int) -> None:
+        if not result:  # two may come to the same verdict, and its row then looks as both wanted
+            return
         for settle in arguments.args[0]:
             if self.is_settled(settle):
                 self._settled(who, settle)

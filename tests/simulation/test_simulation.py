@@ -26,6 +26,7 @@ REGRESSIONS: dict[int, str] = {
     3140: "after the clock was set back a late commit was left to the full look",
     1414: "what was missed was followed by what was missed too, and guests came too late for each",
     3330: "a look at a locked row made the worker forget an earlier row of the lane",
+    1845: "two workers came to the same settlement of a dead one's attempt: one of them settled it",
 }
 
 
