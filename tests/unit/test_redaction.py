@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from gnomon.contracts.store.entities import StageState
 from gnomon.gateways.config import ServerConfig
 from gnomon.gateways.redaction import WHOLE, Sight
 from gnomon.model.action import Action, Attempt, Meta, Status
@@ -150,3 +151,27 @@ def test_why_it_ended_does_not_tell_it() -> None:
     assert "It ended as dead: [redacted]." == sight.see_why(why, action).sentence
     assert MARKER == sight.see_why(why, None).sentence
     assert why is WHOLE.see_why(why, action)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind", "shown"),
+    [
+        ("state.card", b'{"card":"4111","n":1}', None, f'{{"card":"{MARKER}","n":1}}'),
+        ("state", b'{"card":"4111"}', None, f'{{"card":"{MARKER}"}}'),
+        ("state", b"4111", None, f'"{MARKER}"'),
+        ("state.card", b"not JSON 4111", None, f'"{MARKER}"'),
+        ("state.card", b"\x0a\x044111", "shop.Card", f'"{MARKER}"'),
+        ("document.card", b'{"card":"4111"}', None, '{"card":"4111"}'),
+    ],
+)
+def test_a_state_is_hidden_as_its_path_says(
+    path: str, body: bytes, kind: str | None, shown: str
+) -> None:
+    """By path where it is JSON. What nobody here can look into, a message or what is no JSON, is
+    hidden whole."""
+    state = StageState(version=1, revision=1, body=body, type=kind)
+    seen = Sight(Redaction([path]), places_of([])).see_state(state)
+    assert seen is not None
+    assert shown == seen.body.decode()
+    assert None is seen.type
+    assert state is WHOLE.see_state(state)
