@@ -148,7 +148,10 @@ class Redaction:
     def check_json(self, root: str, value: object) -> None:
         """The same as `check`, for a document or a state. Errors: InvalidSpec."""
         for parts in self._paths.get(root, ()):
-            if isinstance(value, dict | list) and MARKER in _leaves(value, parts):
+            # What cannot be read is shown as the marker alone, whatever the path is.
+            if value == MARKER or (
+                isinstance(value, dict | list) and MARKER in _leaves(value, parts)
+            ):
                 raise InvalidSpec(
                     ".".join((root, *parts)),
                     f"is {MARKER}, which stands for a value that is not shown: write the value",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gnomon.contracts.store.register import StageDeclaration
 from gnomon.contracts.task_rows import TaskRows
 from gnomon.gateways.config import ServerConfig
+from gnomon.model.stage.graph import Reach
 from tests.conformance.gateway.guarded import Guarded, guarded_server
 
 REDACT = ("document.card.*", "document.email", "state", "task.input")
@@ -99,6 +102,39 @@ async def test_the_marker_is_never_stored(guarded: Guarded) -> None:
         ):
             assert 400 == await patched(guarded, token, [operation])
     assert DOCUMENT == (await guarded.ask(admin, "GET", AD)).json["document"]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"state": {"pin": SECRET}}, {"pin": "[redacted]"}),
+        ({"state": SECRET}, "[redacted]"),
+        (
+            {"type": "shop.v1.Pin", "message": base64.b64encode(SECRET.encode()).decode()},
+            "[redacted]",
+        ),
+    ],
+    ids=["object", "text", "message"],
+)
+async def test_states_show_what_they_may(
+    guarded: Guarded, given: dict[str, Any], shown: object
+) -> None:
+    """Also in the answer to who wrote one; the marker is never stored as one."""
+    admin, writer = await callers(guarded)
+    declaration = StageDeclaration(name="pins", revision=1, reach=Reach("ad", (), ()))
+    await guarded.app.store.register.declare([declaration])
+    path = f"{AD}/states/pins"
+    made = await guarded.ask(writer, "PUT", path, {"version": 0, **given})
+    assert (200, 1, shown) == (made.status, made.json["version"], made.json["state"])
+    seen = await guarded.ask(writer, "GET", path)
+    assert made.json == seen.json
+    assert not {"type", "message"} & seen.json.keys()
+    copied = {"version": 1, "state": shown}
+    assert [400, 400] == [
+        (await guarded.ask(token, "PUT", path, copied)).status for token in (admin, writer)
+    ]
+    whole = (await guarded.ask(admin, "GET", path)).json
+    assert given == {name: whole[name] for name in given}
 
 
 async def test_columns_of_tasks_show_what_they_may(guarded: Guarded) -> None:
