@@ -345,7 +345,7 @@ HOT = (
     "finish_plain_remove", "finish_fence", "settle_fence", "continue_action", "finish_reschedule",
     "extend", "list_lanes_after", "delete_stale", "list_lapsed_running", "list_lapsed_expired",
     "list_cancelling",
-    "load_lanes", "load_due", "list_due", "list_due_arrived",
+    "load_few", "load_due", "list_due", "list_due_arrived",
     "get_live", "get_finished", "list_attempts", "create", "create_bulk", "find_begun",
     "purge_finished",
     # entities and their stages

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import json
 import multiprocessing
 import sys
@@ -135,7 +136,10 @@ def live_all(seeds: range, ablation: str | None, processes: int) -> Iterator[Rep
     if processes <= 1:
         yield from map(task, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(processes) as pool:
+    # A process lives through one chunk: a world leaves its crashed workers behind in memory, and
+    # the collector would look at all of them again and again.
+    gc.freeze()
+    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(task, seeds, chunksize=CHUNK)
 
 

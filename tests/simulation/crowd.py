@@ -32,7 +32,6 @@ from gnomon.model.errors import GnomonError
 from gnomon.model.spec import Mock, Spec
 from gnomon.scheduler import Request, Scheduler
 from gnomon.stores.sqlite.rows import micros, moment
-from gnomon.testing.virtual import EPOCH
 from tests.simulation.history import History
 from tests.simulation.invariants import Rules
 
@@ -147,14 +146,11 @@ class CrowdedWork:
         }
 
     def _marks(self, moved: MoveResult, before: dict[int, list[int]]) -> dict[int, datetime]:
-        """Two seconds behind: the present, or the last row of a full move."""
-        present = max(micros(moved.now) - LAG_US, micros(EPOCH))
+        """Two seconds behind: the present, or the last row of a full move. Also before the world
+        began: its clock may be set back."""
+        present = micros(moved.now) - LAG_US
         return {
-            shard: moment(
-                max(min(present, before[shard][-1] - LAG_US), micros(EPOCH))
-                if moved.more
-                else present
-            )
+            shard: moment(min(present, before[shard][-1] - LAG_US) if moved.more else present)
             for shard in moved.marks
         }
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from gnomon.stores._load import HERD_SEEN_MIN, LOOK_ROWS, LOOKS_MAX, LoadTally, Look
+from gnomon.contracts.store import Lane
+from gnomon.stores._load import (
+    HERD_SEEN_MIN,
+    LANES_FIRST,
+    LOOK_ROWS,
+    LOOKS_MAX,
+    LanesAhead,
+    LoadTally,
+    Look,
+)
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -68,3 +77,47 @@ def test_a_sample_is_bounded_and_told() -> None:
     assert 10_000 == round(len(chosen) * scale)
     assert (False, True) == (before, tally.is_estimated)
     assert ([], 1.0) == tally.sample([])
+
+
+def lanes_of(queue: str, count: int) -> list[Lane]:
+    return [Lane(shard, queue, 5) for shard in range(count)]
+
+
+def looked_into(lanes: list[Lane], full: set[str]) -> tuple[int, LanesAhead]:
+    """All that is to be looked into, where these queues are full; how many lanes that were."""
+    ahead = LanesAhead(lanes)
+    for lane in ahead.first:
+        ahead.add(lane, is_full=lane.queue in full)
+    others = ahead.others()
+    for lane in others:
+        ahead.add(lane, is_full=lane.queue in full)
+    return len(ahead.first) + len(others), ahead
+
+
+def test_a_full_queue_is_not_looked_into_lane_by_lane() -> None:
+    """Some of its lanes stand for the others; of the queues beside it each lane is looked into."""
+    much, little = lanes_of("much", 3 * LANES_FIRST), lanes_of("little", 30)
+    count, ahead = looked_into(little + much, {"much"})
+    assert count < LANES_FIRST + len(little) + 1
+    assert much == ahead.full()
+
+
+def test_a_queue_that_is_not_full_everywhere_is_looked_into_whole() -> None:
+    """Few lanes are all looked into at once; of many the rest, if one of the first is not full."""
+    few = lanes_of("q", LANES_FIRST)
+    assert few == LanesAhead(few).first
+    many = lanes_of("q", 3 * LANES_FIRST)
+    ahead = LanesAhead(many)
+    for lane in ahead.first:
+        ahead.add(lane, is_full=lane.shard > 0)
+    assert sorted([*ahead.first, *ahead.others()]) == many
+    assert len(ahead.first) - 1 == len(ahead.full())
+
+
+def test_a_queue_that_is_not_among_the_first_is_looked_into() -> None:
+    """Nobody knows anything of it."""
+    lanes = lanes_of("a", 3 * LANES_FIRST - 1) + lanes_of("b", 1)
+    ahead = LanesAhead(lanes)
+    for lane in ahead.first:
+        ahead.add(lane, is_full=True)
+    assert lanes_of("b", 1) == ahead.others()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
+from itertools import chain, islice
 
 import msgspec
 
@@ -52,10 +54,15 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Firings(msgspec.Struct):
-    """How many fire within a second, and some of them."""
+    """What fires within a second: of each rule the first so many of its actions."""
 
     count: int = 0
-    ids: list[str] = msgspec.field(default_factory=list)
+    parts: list[tuple[Sequence[tuple[datetime, str]], int]] = msgspec.field(default_factory=list)
+
+    def ids(self) -> list[str]:
+        """Some of them: most seconds are never asked."""
+        firing = (actions[:count] for actions, count in self.parts)
+        return [id for _, id in islice(chain.from_iterable(firing), IDS_MAX)]
 
 
 class Unrolled(msgspec.Struct):
@@ -69,8 +76,9 @@ class Unrolled(msgspec.Struct):
 async def read_load(store: ReportStore, since: datetime, unit: LoadUnit, count: int) -> LoadReport:
     """Errors: InvalidRequest."""
     times = bucket_times(since, unit, count)
-    load = await store.load(times, lanes=LANES_MAX)
-    recurring = await store.list_recurring(limit=RECURRING_MAX)
+    load, recurring = await asyncio.gather(
+        store.load(times, lanes=LANES_MAX), store.list_recurring(limit=RECURRING_MAX)
+    )
     unrolled = unroll(recurring, times, unit, now=load.at)
     herds = [
         Herd(at=at, count=size, ids=await _ids(store, at, unrolled))
@@ -90,7 +98,7 @@ async def read_load(store: ReportStore, since: datetime, unit: LoadUnit, count: 
 
 async def _ids(store: ReportStore, at: datetime, unrolled: Unrolled) -> list[str]:
     until = at + LoadUnit.SECOND.length
-    ids = unrolled.seconds.get(at, Firings()).ids
+    ids = unrolled.seconds.get(at, Firings()).ids()
     if len(ids) < IDS_MAX:
         ids = [*await store.herd(at, until, lanes=LANES_MAX, limit=IDS_MAX), *ids]
     return list(dict.fromkeys(ids))[:IDS_MAX]
@@ -142,14 +150,14 @@ def _unroll_rule(
     example = min(actions, key=lambda action: action.occurrence_at)
     first = ordered[0][0]
     firings = list(firings_between(example.spec, first, times[0], times[-1], most=most))
-    begun = 0
+    begun, begins_at, length = 0, times[0], unit.length
     for at in firings:
         while begun < len(ordered) and ordered[begun][0] < at:
             begun += 1
-        unrolled.counts[(at - times[0]) // unit.length] += begun
+        unrolled.counts[(at - begins_at) // length] += begun
         second = unrolled.seconds.setdefault(at.replace(microsecond=0), Firings())
         second.count += begun
-        second.ids += [id for _, id in ordered[: min(begun, IDS_MAX - len(second.ids))]]
+        second.parts.append((ordered, begun))
     unrolled.is_cut |= len(firings) >= most
 
 

@@ -8,12 +8,13 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from gnomon.contracts.store import DueBucket, DueLoad, RecurringAction
+from gnomon.contracts.store import DueBucket, DueLoad, Lane, RecurringAction
 from gnomon.model.codec import read_spec
 from gnomon.model.spec import Once, Unreadable
 
 LOOK_ROWS = 20  # read at each look into a lane
-LOOKS_MAX = 400  # into buckets of lanes that hold more than that
+LOOKS_MAX = 200  # into buckets of lanes that hold more than that
+LANES_FIRST = 100  # looked into before the others
 LOAD_ARRIVALS = 10_000  # looked at in all
 HERD_SEEN_MIN = 10  # in one second, before they stand for more
 MOST_TIMES = 1_000  # a look is never taken for more than so many times what it saw
@@ -42,6 +43,41 @@ class Second(NamedTuple):
     def herd(self) -> float:
         """A few that were seen together by chance stand for no herd."""
         return self.all if self.seen >= HERD_SEEN_MIN else self.seen
+
+
+class LanesAhead:
+    """Which lanes hold much within the whole time, and which little. A queue whose first lanes are
+    all full is taken for full: a look costs a page of the index, whatever it finds. A lane that is
+    taken for full is counted bucket by bucket, so that it does no harm if it is not."""
+
+    def __init__(self, lanes: Sequence[Lane]) -> None:
+        ordered = sorted(lanes, key=_by_queue)
+        step = max(1, -(-len(ordered) // LANES_FIRST))
+        self.first = ordered[::step]
+        self._others = [lane for place, lane in enumerate(ordered) if place % step]
+        self._full: list[Lane] = []
+        self._unfilled: set[str] = set()
+
+    def add(self, lane: Lane, *, is_full: bool) -> None:
+        """It was looked into."""
+        if is_full:
+            self._full.append(lane)
+        else:
+            self._unfilled.add(lane.queue)
+
+    def others(self) -> list[Lane]:
+        """Those that are to be looked into after the first."""
+        full = {lane.queue for lane in self._full} - self._unfilled
+        self._full += [lane for lane in self._others if lane.queue in full]
+        return [lane for lane in self._others if lane.queue not in full]
+
+    def full(self) -> list[Lane]:
+        """In such an order that a part of them has a part of every queue."""
+        return sorted(self._full, key=_by_queue)
+
+
+def _by_queue(lane: Lane) -> tuple[object, ...]:
+    return lane.queue, lane.priority, lane.need, lane.shard
 
 
 class LoadTally:

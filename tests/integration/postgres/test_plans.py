@@ -80,6 +80,7 @@ WANTED = {
     "thin_history_take": ["history_span_idx"],
     "thin_history_own": ["history_pkey"],
     "load_lanes": ["processing_queue_lane_idx"],
+    "load_few": ["processing_queue_lane_idx"],
     "load_due": ["processing_queue_lane_idx"],
     "list_due": ["processing_queue_lane_idx", "scheduled_action_guid_idx"],
     "list_due_arrived": ["incoming_queue_pkey", "scheduled_action_guid_idx"],

@@ -18,6 +18,7 @@ from gnomon.scheduler.load_report import (
     FIRINGS_MAX,
     HERD_MIN,
     HERDS_MAX,
+    IDS_MAX,
     RECURRING_MAX,
     Firings,
     Unrolled,
@@ -82,7 +83,8 @@ def test_firings_are_added_up_in_their_buckets() -> None:
         now=NOW,
     )
     assert [0, 3, 3] == unrolled.counts
-    assert Firings(2, ["a", "b"]) == unrolled.seconds[NOW + HOUR]
+    second = unrolled.seconds[NOW + HOUR]
+    assert (2, ["a", "b"]) == (second.count, second.ids())
     assert not unrolled.is_cut
 
 
@@ -108,7 +110,8 @@ def test_actions_of_one_rule_are_unrolled_together() -> None:
     alone = [unroll([one], times, LoadUnit.HOUR, now=NOW).counts for one in group]
     together = unroll(group, times, LoadUnit.HOUR, now=NOW)
     assert [sum(column) for column in zip(*alone, strict=True)] == together.counts
-    assert Firings(2, ["a0", "a1"]) == together.seconds[NOW + 2 * HOUR]
+    second = together.seconds[NOW + 2 * HOUR]
+    assert (2, ["a0", "a1"]) == (second.count, second.ids())
     shifted = replace(hourly, spec=replace(hourly.spec, start_at=NOW + MINUTE))
     both = unroll([hourly, shifted], times, LoadUnit.HOUR, now=NOW)
     assert 1 == both.seconds[NOW + 2 * HOUR].count
@@ -120,6 +123,7 @@ def test_many_of_one_rule_cost_no_more_than_one() -> None:
     many = [recurring(Periodic(period=MINUTE), f"a{n}") for n in range(RECURRING_MAX - 1)]
     unrolled = unroll(many, times, LoadUnit.HOUR, now=NOW)
     assert 60 * (RECURRING_MAX - 1) == unrolled.counts[1]
+    assert IDS_MAX == len(unrolled.seconds[NOW + HOUR].ids())
     assert not unrolled.is_cut
 
 

@@ -11,7 +11,7 @@ from gnomon.contracts.store.value import Value
 COUNT_MAX = 10_000  # enough to see that something piles up; counting on would cost and tell no more
 ALIVE_FOR = timedelta(seconds=30)  # after its last sign of life: who is silent for longer is gone
 COUNT_LEAST = 1_000  # also of many queues
-COUNTED_MAX = 40_000  # of all queues together, so that many of them cost no more than one
+COUNTED_MAX = 20_000  # of all queues together, so that many of them cost no more than one
 LANES_MAX = 20_000  # looked at in all; each is one step in an index
 
 

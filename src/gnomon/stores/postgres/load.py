@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from gnomon.contracts.store import DueLoad, RecurringAction
+from gnomon.contracts.store import DueLoad, Lane, RecurringAction
 from gnomon.stores._figures import arrivals_looked_at
-from gnomon.stores._load import LOAD_ARRIVALS, LOOK_ROWS, LoadTally, Look, recurring_actions
-from gnomon.stores.postgres.connection import Database, PoolSession, Row, read_now
+from gnomon.stores._load import (
+    LOAD_ARRIVALS,
+    LOOK_ROWS,
+    LanesAhead,
+    LoadTally,
+    Look,
+    recurring_actions,
+)
+from gnomon.stores.postgres.connection import Database, PoolSession, read_now
+from gnomon.stores.postgres.lanes import lane_of
 
 
 class PostgresLoad:
@@ -57,20 +65,17 @@ async def _add_lanes(
 ) -> None:
     """All of what lanes hold that hold little; of the others a part is looked at."""
     times = tally.times
-    rows = await session.fetch("load_lanes", shards, lanes, times[0], times[-1], LOOK_ROWS, *only)
-    tally.is_estimated |= bool(rows) and rows[0]["looked_at"] >= lanes
-    full = []
-    for row in rows:
-        if row["times"] is None:
-            full.append(row)
-        else:
-            for at in row["times"]:
-                tally.add_second(at.replace(microsecond=0), 1)
-    sample, scale = tally.sample(sorted(full, key=_by_queue))
+    rows = await session.fetch("load_lanes", shards, lanes, *only)
+    tally.is_estimated |= len(rows) >= lanes
+    ahead = LanesAhead([lane_of(row) for row in rows])
+    await _add_few(session, tally, ahead, ahead.first, only)
+    await _add_few(session, tally, ahead, ahead.others(), only)
+    sample, scale = tally.sample(ahead.full())
     if not sample:
         return
-    columns = [[row[name] for row in sample] for name in ("shard_id", "queue", "priority", "need")]
-    looks = await session.fetch("load_due", *columns, times[:-1], times[1:], LOOK_ROWS, *only)
+    looks = await session.fetch(
+        "load_due", *_columns(sample), times[:-1], times[1:], LOOK_ROWS, *only
+    )
     for look in looks:
         seen = Look(
             seen=look["seen"], last_at=look["last_at"], herd_at=look["herd_at"], herd=look["herd"]
@@ -78,6 +83,24 @@ async def _add_lanes(
         tally.add_look(look["place"] - 1, seen, scale)
 
 
-def _by_queue(row: Row) -> tuple[object, ...]:
-    """So that a sample has a part of every queue."""
-    return row["queue"], row["priority"], row["need"], row["shard_id"]
+async def _add_few(
+    session: PoolSession,
+    tally: LoadTally,
+    ahead: LanesAhead,
+    lanes: Sequence[Lane],
+    only: tuple[int, ...],
+) -> None:
+    """Look into some lanes: what is little is added, and which are full is noted."""
+    if not lanes:
+        return
+    bounds = (tally.times[0], tally.times[-1], LOOK_ROWS)
+    rows = await session.fetch("load_few", *_columns(lanes), *bounds, *only)
+    for lane, row in zip(lanes, rows, strict=True):
+        ahead.add(lane, is_full=row["times"] is None)
+        for at in row["times"] or ():
+            tally.add_second(at.replace(microsecond=0), 1)
+
+
+def _columns(lanes: Sequence[Lane]) -> Iterator[list[object]]:
+    """Shards, queues, priorities and needs as arrays."""
+    return map(list, zip(*lanes, strict=True))

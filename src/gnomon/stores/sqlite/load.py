@@ -7,7 +7,14 @@ from datetime import datetime
 
 from gnomon.contracts.store import DueLoad, Lane, RecurringAction
 from gnomon.stores._figures import arrivals_looked_at
-from gnomon.stores._load import LOAD_ARRIVALS, LOOK_ROWS, LoadTally, Look, recurring_actions
+from gnomon.stores._load import (
+    LOAD_ARRIVALS,
+    LOOK_ROWS,
+    LanesAhead,
+    LoadTally,
+    Look,
+    recurring_actions,
+)
 from gnomon.stores.sqlite.begin import lane_row
 from gnomon.stores.sqlite.queries import fetch
 from gnomon.stores.sqlite.rows import micros, moment
@@ -69,16 +76,10 @@ def _lanes(connection: Connection, shards: range, most: int) -> list[Lane]:
 def _add_lanes(connection: Connection, tally: LoadTally, lanes: Sequence[Lane]) -> None:
     """All of what lanes hold that hold little; of the others a part is looked at."""
     bounds = [micros(at) for at in tally.times]
-    full: list[Lane] = []
-    for lane in lanes:
-        within = lane_row(lane) | {"since": bounds[0], "until": bounds[-1], "limit": LOOK_ROWS}
-        rows = fetch(connection, "load_lanes", within)
-        if sum(row["count"] for row in rows) < LOOK_ROWS:
-            for row in rows:
-                tally.add_second(moment(row["at"]), row["count"])
-        else:
-            full.append(lane)
-    sample, scale = tally.sample(sorted(full, key=_by_queue))
+    ahead = LanesAhead(lanes)
+    _add_few(connection, tally, ahead, ahead.first)
+    _add_few(connection, tally, ahead, ahead.others())
+    sample, scale = tally.sample(ahead.full())
     for lane in sample:
         within = lane_row(lane) | {"limit": LOOK_ROWS}
         for place in range(len(bounds) - 1):
@@ -91,6 +92,14 @@ def _add_lanes(connection: Connection, tally: LoadTally, lanes: Sequence[Lane]) 
                 tally.add_look(place, seen, scale)
 
 
-def _by_queue(lane: Lane) -> tuple[object, ...]:
-    """So that a sample has a part of every queue."""
-    return lane.queue, lane.priority, lane.need, lane.shard
+def _add_few(
+    connection: Connection, tally: LoadTally, ahead: LanesAhead, lanes: Sequence[Lane]
+) -> None:
+    """Look into some lanes: what is little is added, and which are full is noted."""
+    bounds = {"since": micros(tally.times[0]), "until": micros(tally.times[-1])}
+    for lane in lanes:
+        rows = fetch(connection, "load_few", lane_row(lane) | bounds | {"limit": LOOK_ROWS})
+        is_full = sum(row["count"] for row in rows) >= LOOK_ROWS
+        ahead.add(lane, is_full=is_full)
+        for row in () if is_full else rows:
+            tally.add_second(moment(row["at"]), row["count"])

@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from gnomon.contracts.store import DueLoad, Store
 from gnomon.model.spec import Cron, Mock, Periodic
+from gnomon.stores import _load
 from gnomon.stores._load import LOOK_ROWS
 from tests.conformance.store.suite.given import HOUR, SECOND, Given
 
@@ -94,6 +97,21 @@ class TestLoad:
         before, count, after = counts(found)
         assert (0, 0) == (before, after)
         assert 4 * LOOK_ROWS <= count <= 6 * LOOK_ROWS
+
+    async def test_a_lane_that_is_taken_for_full_is_counted_as_it_is(
+        self, store: Store, given: Given, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One of its queue is full and was looked into: the others, which were not, are not."""
+        monkeypatch.setattr(_load, "LANES_FIRST", 1)
+        buckets = await times(given)
+        for number in range(LOOK_ROWS):
+            await due_at(given, buckets[1] + number * SECOND, name=given.name_in(0))
+        for shard in (1, 2):
+            await due_at(given, buckets[0] + shard * SECOND, name=given.name_in(shard))
+            await due_at(given, buckets[2], name=given.name_in(shard), queue="other")
+        await given.move()
+        first, _, last = counts(await load(store, buckets))
+        assert (2, 2) == (first, last)
 
     async def test_lanes_have_an_end(self, store: Store, given: Given) -> None:
         """And it is told that there are more."""

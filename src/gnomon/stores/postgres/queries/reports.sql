@@ -72,17 +72,15 @@ ORDER BY a.shard_id, a.id
 LIMIT $1::int;
 
 -- name: load_lanes shard-local
--- The lanes that have something due within a time, and their rows in it: none (NULL) where there are
--- as many as may be read, or more. Lanes are found as in `figures_lanes`. `looked_at` is how many
--- there are, up to the limit.
--- $1 shards, $2 lanes looked at, $3 since, $4 until, $5 rows of a lane
+-- Lanes, found as in `figures_lanes`.
+-- $1 shards, $2 lanes at most
 WITH RECURSIVE lane AS (
     SELECT h.shard_id, f.queue, f.priority, f.need
     FROM unnest($1::int[]) AS h (shard_id)
     CROSS JOIN LATERAL (
         SELECT q.queue, q.priority, q.need
         FROM /*schema*/processing_queue AS q
-        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $6*/
+        WHERE q.shard_id = h.shard_id /*one-shard: AND q.shard_id = $3*/
         ORDER BY q.queue, q.priority, q.need, q.scheduled_at
         LIMIT 1
     ) AS f
@@ -93,30 +91,34 @@ WITH RECURSIVE lane AS (
         SELECT q.queue, q.priority, q.need
         FROM /*schema*/processing_queue AS q
         WHERE q.shard_id = p.shard_id AND (q.queue, q.priority, q.need) > (p.queue, p.priority, p.need)
-          /*one-shard: AND q.shard_id = $6*/
+          /*one-shard: AND q.shard_id = $3*/
         ORDER BY q.queue, q.priority, q.need, q.scheduled_at
         LIMIT 1
     ) AS n
-),
-few AS (
-    SELECT l.shard_id, l.queue, l.priority, l.need FROM lane AS l LIMIT $2::int
 )
-SELECT l.shard_id, l.queue, l.priority, l.need, r.times, (SELECT count(*)::int FROM few) AS looked_at
-FROM few AS l
+SELECT l.shard_id, l.queue, l.priority, l.need FROM lane AS l LIMIT $2::int;
+
+-- name: load_few shard-local
+-- When the rows of lanes are due that have few within a time: NULL where there are as many as may be
+-- read, or more. One row for each lane, in order.
+-- $1 shards, $2 queues, $3 priorities, $4 needs, $5 since, $6 until, $7 rows of a lane
+SELECT r.times
+FROM unnest($1::int[], $2::text[], $3::smallint[], $4::text[]) WITH ORDINALITY
+    AS l (shard_id, queue, priority, need, place)
 CROSS JOIN LATERAL (
-    SELECT count(*) AS count, CASE WHEN count(*) < $5::int THEN array_agg(d.scheduled_at) END AS times
+    SELECT CASE WHEN count(*) < $7::int THEN coalesce(array_agg(d.scheduled_at), '{}') END AS times
     FROM (
         SELECT q.scheduled_at
         FROM /*schema*/processing_queue AS q
         WHERE q.shard_id = l.shard_id AND q.queue = l.queue AND q.priority = l.priority
           AND q.need = l.need AND NOT q.running
-          AND q.scheduled_at >= $3::timestamptz AND q.scheduled_at < $4::timestamptz
-          /*one-shard: AND q.shard_id = $6*/
+          AND q.scheduled_at >= $5::timestamptz AND q.scheduled_at < $6::timestamptz
+          /*one-shard: AND q.shard_id = $8*/
         ORDER BY q.scheduled_at
-        LIMIT $5::int
+        LIMIT $7::int
     ) AS d
 ) AS r
-WHERE r.count > 0;
+ORDER BY l.place;
 
 -- name: load_due shard-local
 -- The first rows of lanes in each bucket: how many, up to when, and their fullest second.

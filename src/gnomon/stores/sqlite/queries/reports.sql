@@ -54,7 +54,7 @@ WHERE occurrence_failures > 0
 ORDER BY id
 LIMIT :limit;
 
--- name: load_lanes
+-- name: load_few
 -- The first rows of a lane within a time, by second.
 SELECT second * 1000000 AS at, count(*) AS count
 FROM (
