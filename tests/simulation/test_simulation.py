@@ -27,6 +27,7 @@ REGRESSIONS: dict[int, str] = {
     1414: "what was missed was followed by what was missed too, and guests came too late for each",
     3330: "a look at a locked row made the worker forget an earlier row of the lane",
     4196: "the harness: marks stood still at the world's beginning when the clock was before it",
+    3242: "with a slow store a look for pauses that end was followed by ten times its rest",
     1845: "two workers came to the same settlement of a dead one's attempt: one of them settled it",
 }
 

@@ -20,7 +20,7 @@ from gnomon.worker.unserved import NOBODY
 LOOK_EVERY_S = 0.5
 PART = 500  # actions of one transaction
 REST_MIN_S = 0.01  # between two parts; or as long as the one before took
-SELDOM = 10  # a look at nothing takes at most one part in so many of the time,
+SELDOM = 3  # a look at nothing is followed by a rest of so many times what it took,
 REST_MAX_S = 5.0  # unless it was the process that stood still
 
 
