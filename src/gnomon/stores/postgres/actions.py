@@ -33,6 +33,7 @@ from gnomon.stores.postgres.creation import (
     in_key_order,
 )
 from gnomon.stores.postgres.list_query import count_selected, list_page
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder, logged_attempt, plain_success
 
 Fetch = Callable[..., Awaitable[Sequence[Row]]]
@@ -94,7 +95,7 @@ class PostgresActions:
 
     @insisting
     async def _create(
-        self, drafts: Sequence[ActionDraft], shards: tuple[int, ...], actor: str, verb: str
+        self, drafts: Sequence[ActionDraft], shards: Only, actor: str, verb: str
     ) -> list[ChangeResult | None]:
         async with self._database.transaction("create") as session:
             return await create_drafts(

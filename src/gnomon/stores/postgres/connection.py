@@ -34,11 +34,12 @@ from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 import asyncpg
 
 from gnomon.contracts.observer import Observer
-from gnomon.model.errors import StoreUnavailable, check
+from gnomon.model.errors import BugError, StoreUnavailable, check
 from gnomon.queries import Query, in_schema, load, statements_of
 from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
+from gnomon.stores.postgres.parts import Only, Parts, PartShards, only_these
 
 STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
 WIDE_TIMEOUT_MS = 60_000
@@ -52,6 +53,7 @@ STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once pe
 LEASE_POOL_SIZE = 2
 WIDE_POOL_SIZE = 3
 CLOSE_TIMEOUT_S = 2.0
+PARTED_LIKE = "shard_lock"  # all tables by shard are cut into parts as this one is
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,6 +62,7 @@ T = TypeVar("T")
 _patience_ms: ContextVar[int] = ContextVar("patience_ms", default=0)
 
 _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
+_ITS_SHARD = re.compile(r"shard_id = \$(\d+)$")
 
 _COMMON_SETTINGS = {
     "application_name": "gnomon",
@@ -122,7 +125,7 @@ async def read_now(session: Session) -> datetime:
 class Group(NamedTuple):
     """Things that may be written in one transaction, and the parameter that says so to Citus."""
 
-    shards: tuple[int, ...]  # empty, or the one shard: the last argument of a shard-local statement
+    shards: Only  # the last argument of a shard-local statement
     places: Sequence[int]  # where the things stand in the caller's list
 
 
@@ -132,9 +135,42 @@ def catalogue() -> Mapping[str, Query]:
     return load("gnomon.stores.postgres.queries")
 
 
-def prepared_text(query: Query, schema: str, *, one_shard: bool) -> str:
-    """The statement for a schema, with or without what keeps it in one shard."""
-    text = _ONE_SHARD.sub(r"\1" if one_shard else "", query.sql)
+class Texts(dict[str, str]):
+    """The statements by name, as they are sent."""
+
+    of_part: Mapping[str, str] = MappingProxyType({})  # the same for several shards of one part
+
+    def text(self, name: str, args: Sequence[object]) -> str:
+        """As the last argument asks for it."""
+        if args and isinstance(args[-1], PartShards):
+            return self.of_part[name]
+        return self[name]
+
+
+def texts_of(schema: str, *, many_shards: bool) -> Texts:
+    """All statements for a schema."""
+    texts = Texts(
+        (name, prepared_text(query, schema, one_shard=not many_shards))
+        for name, query in catalogue().items()
+    )
+    if not many_shards:
+        texts.of_part = {
+            name: prepared_text(query, schema, one_shard=True, one_part=True)
+            for name, query in catalogue().items()
+            if query.mark == "shard-local"
+        }
+    return texts
+
+
+def prepared_text(query: Query, schema: str, *, one_shard: bool, one_part: bool = False) -> str:
+    """The statement for a schema, with or without what keeps it in one shard, or in one part."""
+
+    def kept(found: re.Match[str]) -> str:
+        if not one_shard:
+            return ""
+        return _ITS_SHARD.sub(r"shard_id = ANY ($\1::int[])", found[1]) if one_part else found[1]
+
+    text = _ONE_SHARD.sub(kept, query.sql)
     name = in_schema("/*schema*/", schema).removesuffix(".")
     return in_schema(text.replace("/*schema_name*/", name), schema).removesuffix(";")
 
@@ -191,15 +227,15 @@ class Database:
         pool_size: int,
         prepared: bool,
         many_shards: bool,
+        is_citus: bool,
         observer: Observer,
     ) -> None:
         self.schema = schema
+        self.is_citus = is_citus
         self.many_shards = many_shards
         self.observer = observer
-        self.queries = {
-            name: prepared_text(query, schema, one_shard=not many_shards)
-            for name, query in catalogue().items()
-        }
+        self.queries = texts_of(schema, many_shards=many_shards)
+        self.parts = Parts()
         self._pools = pools
         self._settings = settings
         self._by_index = {
@@ -301,6 +337,10 @@ class Database:
                             yield PoolSession(connection, self.queries)
         except RowHeld:
             raise
+        except BugError as exc:
+            if isinstance(exc.__cause__, asyncpg.FeatureNotSupportedError) and self.parts.forget():
+                raise StoreUnavailable(f"{operation}: parts were cut anew; safe to repeat") from exc
+            raise
         except StoreUnavailable:
             _stay_cancelled()
             self.observer.count("store_unavailable", 1, op=operation)
@@ -334,23 +374,35 @@ class Database:
             self._shard_count = int(rows[0]["shard_count"])
         return self._shard_count
 
+    async def learn_parts(self) -> None:
+        """Ask Citus which shards live together, unless that is known."""
+        if self.is_citus and not self.many_shards and not self.parts.is_known:
+            table = in_schema(f"/*schema*/{PARTED_LIKE}", self.schema)
+            rows = await self.fetch("cluster_parts", table, await self.shard_count())
+            self.parts.learn({row["shard_id"]: row["part"] for row in rows})
+
     def groups(self, shards: Iterable[int]) -> Iterator[Group]:
-        """How to split work over transactions: all in one, or on Citus one shard in each."""
+        """How to split work over transactions: all in one, or on Citus one part in each."""
+        named = list(shards)
+        if self.many_shards:
+            if named:
+                yield Group((), range(len(named)))
+            return
         places: dict[int, list[int]] = {}
-        for place, shard in enumerate(shards):
-            places.setdefault(0 if self.many_shards else shard, []).append(place)
-        for shard, of_shard in places.items():
-            yield Group(self.only(shard), of_shard)
+        for place, shard in enumerate(named):
+            places.setdefault(self.parts.of(shard), []).append(place)
+        for of_part in places.values():
+            yield Group(only_these(named[place] for place in of_part), of_part)
 
     def split(
         self, items: Sequence[T], shard_of: Callable[[T], int]
-    ) -> Iterator[tuple[list[T], tuple[int, ...]]]:
+    ) -> Iterator[tuple[list[T], Only]]:
         """As `groups`, for things that know their shard: the things of each transaction, and the
         last arguments of its shard-local statements."""
         for group in self.groups(map(shard_of, items)):
             yield [items[place] for place in group.places], group.shards
 
-    def only(self, shard: int) -> tuple[int, ...]:
+    def only(self, shard: int) -> Only:
         """The last argument of a shard-local statement about one shard."""
         return () if self.many_shards else (shard,)
 
@@ -362,7 +414,7 @@ class Database:
 class PoolSession:
     """Statements on one connection of a pool."""
 
-    def __init__(self, connection: Connection, queries: Mapping[str, str]) -> None:
+    def __init__(self, connection: Connection, queries: Texts) -> None:
         self.connection = connection
         self._queries = queries
         self._timeout_s: float | None = None  # None: as the pool says
@@ -370,7 +422,7 @@ class PoolSession:
     async def fetch(self, name: str, *args: object) -> Sequence[Row]:
         with _ended_if_cancelled(self.connection):  # before its transaction is rolled back
             rows: Sequence[Row] = await self.connection.fetch(
-                self._queries[name], *args, timeout=self._timeout_s
+                self._queries.text(name, args), *args, timeout=self._timeout_s
             )
         return rows
 
@@ -439,6 +491,7 @@ async def open_database(
         pool_size=pool_size,
         prepared=prepared,
         many_shards=not is_citus if many_shards is None else many_shards,
+        is_citus=is_citus,
         observer=observer,
     )
 

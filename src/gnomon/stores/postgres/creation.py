@@ -12,6 +12,7 @@ from gnomon.model.action import Action
 from gnomon.model.codec import encode_spec
 from gnomon.stores._actions import creator_of, drafted_action
 from gnomon.stores.postgres.connection import Row, Session
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.rows import Decoder
 
 MICROSECOND = timedelta(microseconds=1)
@@ -65,7 +66,7 @@ async def create_drafts(
     session: Session,
     decoder: Decoder,
     drafts: Sequence[ActionDraft],
-    shards: tuple[int, ...],
+    shards: Only,
     *,
     actor: str,
     verb: str,
@@ -121,7 +122,7 @@ async def create_drafts(
 
 
 async def find_repeat(
-    session: Session, decoder: Decoder, draft: ActionDraft, shards: tuple[int, ...]
+    session: Session, decoder: Decoder, draft: ActionDraft, shards: Only
 ) -> ChangeResult | None:
     """The answer to a keyed change that was made before, else None."""
     repeats = await _finished_repeats(session, decoder, [draft], shards)
@@ -131,7 +132,7 @@ async def find_repeat(
 
 
 async def _finished_repeats(
-    session: Session, decoder: Decoder, drafts: Sequence[ActionDraft], shards: tuple[int, ...]
+    session: Session, decoder: Decoder, drafts: Sequence[ActionDraft], shards: Only
 ) -> dict[UUID, Action]:
     touched = await session.fetch("repeat_finished", _guids(drafts), *shards)
     if not touched:
@@ -144,7 +145,7 @@ async def live_repeats(
     session: Session,
     decoder: Decoder,
     drafts: Sequence[ActionDraft],
-    shards: tuple[int, ...],
+    shards: Only,
     finished: dict[UUID, Action],
 ) -> dict[UUID, Action]:
     """Repeats whose id is alive: shown as it is now, even if a later change replaced the guid."""
@@ -165,7 +166,7 @@ async def _announce(
     session: Session,
     drafts: Sequence[ActionDraft],
     stored: dict[UUID, datetime],
-    shards: tuple[int, ...],
+    shards: Only,
 ) -> None:
     unique = {draft.guid: draft for draft in reversed(drafts)}
     if not unique:

@@ -13,6 +13,7 @@ from gnomon.model.errors import StoreUnavailable
 from gnomon.stores._attempts import UNSERVED, finished_attempt
 from gnomon.stores.postgres.connection import Database, Row, Session, read_now
 from gnomon.stores.postgres.in_place import move_begun
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.results import (
     ResultRow,
     continue_actions,
@@ -24,9 +25,7 @@ from gnomon.stores.postgres.rows import encode_attempt
 from gnomon.stores.postgres.several import at_once
 
 _RecordedById: TypeAlias = dict[UUID, Recorded]
-_Part: TypeAlias = tuple[
-    list[FinishRequest], tuple[int, ...]
-]  # and the last arguments of its statements
+_Part: TypeAlias = tuple[list[FinishRequest], Only]  # and the last arguments of its statements
 
 HELD_FOR = timedelta(seconds=30)  # several times the recorder's longest pause
 
@@ -108,7 +107,7 @@ def is_plain(one: FinishRequest) -> bool:
 class AttemptFinisher:
     """Records results in one transaction, each by the statement that fits it."""
 
-    def __init__(self, session: Session, owner: str, shards: tuple[int, ...]) -> None:
+    def __init__(self, session: Session, owner: str, shards: Only) -> None:
         self._session = session
         self._owner = owner
         self._shards = shards  # not empty: one shard only, by statements that Citus can run
@@ -130,10 +129,13 @@ class AttemptFinisher:
             else:
                 ending.append(one)
         applied = await self._finish_plain(plain) if plain else set()
-        others = [one.guid for one in (*ending, *continuing, *unserved)]
+        others = [one.guid for one in (*continuing, *unserved)]
+        if not self._shards:  # where a statement is dear, one locks endings and takes their rows
+            others += [one.guid for one in ending]
         await move_begun(self._session, others, self._shards)
         free = await hold(self._session, others, self._shards)
-        ending = [one for one in ending if one.guid in free]
+        if not self._shards:
+            ending = [one for one in ending if one.guid in free]
         continuing = [one for one in continuing if one.guid in free]
         if ending:
             applied |= await self._finish_ending(ending)
@@ -177,7 +179,10 @@ class AttemptFinisher:
     async def _finish_ending(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         """Record results that end their actions: the queue row goes, and the action moves to the
         finished ones; what was applied."""
-        rows = await self._session.fetch("finish_take", *_keys(finishes), *self._shards)
+        take = "finish_end" if self._shards else "finish_take"
+        rows = await self._session.fetch(take, *_keys(finishes), *self._shards)
+        if self._shards and rows:
+            self._now = self._now or rows[0]["now"]
         results, now = await self._accepted(finishes, _swept_by_attempt(rows))
         await end_actions(self._session, results, now, self._shards)
         logged = [result for result in results if not _is_told_by_its_row(result)]

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from gnomon.stores.postgres.connection import Row, Session
+from gnomon.stores.postgres.parts import Only
 
 FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 ALL_ROWS = 2**31 - 1
@@ -20,7 +21,7 @@ ALL_ROWS = 2**31 - 1
 IN_PLACE = timedelta(seconds=120)
 
 
-async def move_begun(session: Session, guids: Sequence[UUID], only: tuple[int, ...]) -> None:
+async def move_begun(session: Session, guids: Sequence[UUID], only: Only) -> None:
     """Those of certain generations, in a transaction."""
     if guids and not only:
         await _move(session, await session.fetch("lock_begun", guids))
@@ -29,7 +30,7 @@ async def move_begun(session: Session, guids: Sequence[UUID], only: tuple[int, .
 async def move_begun_in(
     session: Session,
     shards: Sequence[int],
-    only: tuple[int, ...],
+    only: Only,
     *,
     owners: Collection[str] | None = None,
     until: datetime | None = None,

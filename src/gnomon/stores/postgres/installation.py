@@ -160,6 +160,7 @@ class PostgresInstallation:
         if row["floor"] > VERSION:
             raise SchemaMismatch(found=row["floor"], expected=VERSION)
         self._database.installation_id = row["id"]
+        await self._database.learn_parts()
         return Installation(
             id=row["id"],
             shard_count=row["shard_count"],

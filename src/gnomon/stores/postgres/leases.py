@@ -43,6 +43,7 @@ class PostgresLeases:
         process: str | None = None,
         offer: Offer = ALL_QUEUES,
     ) -> HeartbeatResult:
+        await self._database.learn_parts()
         prolonged = await those_at_hand(
             self._database.groups(holding.shard for holding in holdings),
             lambda group: self._database.fetch(

@@ -9,6 +9,7 @@ from gnomon.contracts.store import DueLoad, RecurringAction
 from gnomon.stores._figures import arrivals_looked_at
 from gnomon.stores._load import LOAD_ARRIVALS, LOOK_ROWS, LoadTally, Look, recurring_actions
 from gnomon.stores.postgres.connection import Database, PoolSession, Row, read_now
+from gnomon.stores.postgres.parts import Only
 
 
 class PostgresLoad:
@@ -52,7 +53,7 @@ async def _add_lanes(
     session: PoolSession,
     tally: LoadTally,
     shards: Sequence[int],
-    only: tuple[int, ...],
+    only: Only,
     lanes: int,
 ) -> None:
     """All of what lanes hold that hold little; of the others a part is looked at."""

@@ -36,7 +36,7 @@ from gnomon.contracts.store import (
     SettleRequest,
 )
 from gnomon.stores._pauses import PauseEnding
-from gnomon.stores.postgres.arrivals import take_and_put
+from gnomon.stores.postgres.arrivals import PartMover
 from gnomon.stores.postgres.begin import LaneBeginner
 from gnomon.stores.postgres.cancellations import list_cancelling
 from gnomon.stores.postgres.connection import Database, Row, read_now
@@ -51,12 +51,12 @@ from gnomon.stores.postgres.lanes import (
     mark_of,
 )
 from gnomon.stores.postgres.needs import count_due, list_need_lanes, list_needs
+from gnomon.stores.postgres.parts import Only
 from gnomon.stores.postgres.pauses import end_pauses
 from gnomon.stores.postgres.rows import Decoder
 from gnomon.stores.postgres.settle import settle_rows
 from gnomon.stores.postgres.several import every, those_at_hand
 
-LEAST_AGE = timedelta(seconds=1)  # a helper leaves younger rows to the owner
 NOBODY = UUID(int=0)
 LAPSED_LOOKED_AT = 2_000  # rows of a shard, to find those that nobody holds
 STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
@@ -82,15 +82,22 @@ class PostgresWork:
             open_ones = OpenTransactions(ids=row["open_ids"], start=start, stop=stop)
             return PollResult(shards=row["shards"], now=row["now"], open=open_ones)
         answers = await those_at_hand(
-            zip(shards, marks, strict=True),
-            lambda place: self._database.fetch("poll_shard", *place, MARK_SLACK),
+            self._database.groups(shards),
+            lambda group: self._database.fetch(
+                "poll_part",
+                [shards[place] for place in group.places],
+                [marks[place] for place in group.places],
+                MARK_SLACK,
+                *group.shards,
+            ),
         )
         filled = [row["shard_id"] for rows in answers for row in rows]
         return PollResult(shards=filled, now=await read_now(self._database), open=None)
 
     async def move(self, holdings: Sequence[HeldShard], *, limit: int) -> MoveResult:
         if not self._database.many_shards or not holdings:
-            return await self._move_shards(holdings, limit)
+            tally = await self._move_parts(holdings, limit)
+            return tally.moved(tally.now)
         rows = await self._database.fetch(
             "move",
             [holding.shard for holding in holdings],
@@ -102,66 +109,41 @@ class PostgresWork:
         )
         return await self._moved(rows, MoveTally(holdings, limit))
 
-    async def _move_shards(
+    async def _move_parts(
         self,
         holdings: Sequence[HeldShard],
         limit: int,
         *,
         newest_in: Mapping[str, int] | None = None,
-    ) -> MoveResult:
-        """`newest_in`: only what is due of the newest rows, as far as there is this room."""
+        silent: timedelta | None = None,
+    ) -> MoveTally:
         tally = MoveTally(holdings, limit)
-        await every(holdings, lambda holding: self._move_shard(holding, tally, limit, newest_in))
-        return tally.moved(await read_now(self._database))
+        mover = PartMover(self._database, tally, limit, newest_in=newest_in, silent=silent)
+        parts = self._database.split(holdings, lambda holding: holding.shard)
+        await every(parts, mover.move)
+        if tally.now == LONG_AGO:  # none of the shards is held any more
+            tally.now = await read_now(self._database)
+        return tally
 
     async def move_silent(
         self, shards: Sequence[int], *, limit: int, silent: timedelta
     ) -> MoveResult:
-        tally = MoveTally([HeldShard(shard=shard, lease_guid=NOBODY) for shard in shards], limit)
+        holdings = [HeldShard(shard=shard, lease_guid=NOBODY) for shard in shards]
         if self._database.many_shards and shards:
             nothing = [None] * len(shards)
             rows = await self._database.fetch(
                 "move", shards, nothing, nothing, limit, MARK_SLACK, silent
             )
-            moved = await self._moved(rows, tally)
+            moved = await self._moved(rows, MoveTally(holdings, limit))
         else:
-            for shard in shards:
-                await self._move_silent_shard(shard, tally, limit, silent)
-            moved = tally.moved(await read_now(self._database))
+            tally = await self._move_parts(holdings, limit, silent=silent)
+            moved = tally.moved(tally.now)
         return msgspec.structs.replace(moved, marks={})
 
     async def _moved(self, rows: Sequence[Row], tally: MoveTally) -> MoveResult:
         tally.add_totals(rows)
         # Without a row, none of the shards is held any more.
         return tally.moved(rows[0]["now"] if rows else await read_now(self._database))
-
-    async def _move_shard(
-        self,
-        holding: HeldShard,
-        tally: MoveTally,
-        limit: int,
-        newest_in: Mapping[str, int] | None = None,
-    ) -> None:
-        shard = holding.shard
-        async with self._database.transaction("move") as session:
-            held = await session.fetch("move_held", shard, holding.lease_guid)
-            if not held:
-                return
-            taken, put = await take_and_put(
-                session, shard, mark_of(holding), limit, newest_in=newest_in
-            )
-        tally.add_taken(shard, taken, put, held[0]["now"])
-
-    async def _move_silent_shard(
-        self, shard: int, tally: MoveTally, limit: int, silent: timedelta
-    ) -> None:
-        async with self._database.transaction("move") as session:
-            unheld = await session.fetch("move_unheld", shard, silent)
-            if not unheld:
-                return
-            start = unheld[0]["incoming_mark"] or LONG_AGO
-            taken, put = await take_and_put(session, shard, start, limit, least_age=LEAST_AGE)
-        tally.add_taken(shard, taken, put, unheld[0]["now"])
 
     async def move_and_begin(
         self,
@@ -177,8 +159,8 @@ class PostgresWork:
     ) -> ArrivalResult:
         terms = BeginParameters(batch, owner, grace, window, timedelta(0))
         if not self._database.many_shards or not holdings:
-            moved = await self._move_shards(holdings, limit, newest_in=room if newest else None)
-            arrived = await self._begin_moved(moved, holdings, room, terms)
+            tally = await self._move_parts(holdings, limit, newest_in=room if newest else None)
+            arrived = await self._begin_moved(tally, holdings, room, terms)
         else:
             arrived = await self._begin_in_place(holdings, limit, room, terms, newest=newest)
         return _without_marks(arrived) if newest else arrived
@@ -222,22 +204,23 @@ class PostgresWork:
 
     async def _begin_moved(
         self,
-        moved: MoveResult,
+        tally: MoveTally,
         holdings: Sequence[HeldShard],
         room: Mapping[str, int],
         terms: BeginParameters,
     ) -> ArrivalResult:
-        """Where one statement may touch one shard only, the short way is no shorter."""
+        """Where an INSERT stands alone, the short way is no shorter."""
+        moved = tally.moved(tally.now)
         leases = {holding.shard: holding.lease_guid for holding in holdings}
         left = dict(room)
-        begun: list[BegunAttempt] = []
+        demands: list[BeginRequest] = []
         for lane, earliest in sorted(moved.lanes.items(), key=lambda item: item[0].priority):
-            if earliest <= moved.now and left.get(lane.queue, 0) > 0:
-                lease, room_left = leases[lane.shard], left[lane.queue]
-                demand = BeginRequest(lane=lane, lease_guid=lease, limit=room_left)
-                result = await self._beginner.begin([demand], terms)
-                begun += result.begun
-                left[lane.queue] -= len(result.begun)
+            limit = min(left.get(lane.queue, 0), tally.arrived[lane])
+            if earliest <= moved.now and limit > 0:
+                left[lane.queue] -= limit
+                lease = leases[lane.shard]
+                demands.append(BeginRequest(lane=lane, lease_guid=lease, limit=limit))
+        begun = (await self._beginner.begin(demands, terms)).begun if demands else []
         return ArrivalResult(moved=moved, begun=begun)
 
     # -- begin ------------------------------------------------------------------------------------
@@ -304,9 +287,7 @@ class PostgresWork:
     ) -> int:
         return await count_due(self._database, lanes, limit, until)
 
-    def _split_shards(
-        self, holdings: Sequence[HeldShard]
-    ) -> list[tuple[list[int], tuple[int, ...]]]:
+    def _split_shards(self, holdings: Sequence[HeldShard]) -> list[tuple[list[int], Only]]:
         shards = [holding.shard for holding in holdings]
         return list(self._database.split(shards, lambda shard: shard))
 

@@ -12,6 +12,7 @@ from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.entities.rows import outgoing_of
 from gnomon.stores.postgres.entities.versions import ShardedKey, touch_free
 from gnomon.stores.postgres.entities.views import fence, first_rows
+from gnomon.stores.postgres.parts import Only
 
 
 class PostgresOutbox:
@@ -41,7 +42,7 @@ class PostgresOutbox:
         skipped = list(skip)
 
         async def look(
-            chosen: Sequence[HeldShard], most: int, share: int, only: tuple[int, ...]
+            chosen: Sequence[HeldShard], most: int, share: int, only: Only
         ) -> Sequence[Row]:
             room = BATCH_BYTES_MAX * len(chosen) // len(holdings)
             wanted = (*fence(chosen), most, share, sink, room, skipped)

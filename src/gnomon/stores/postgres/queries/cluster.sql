@@ -35,6 +35,13 @@ LEFT JOIN pg_dist_partition AS p ON p.logicalrelid = c.oid
 WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[])
 ORDER BY c.relname;
 
+-- name: cluster_parts global
+-- In which part each shard of an installation lives.
+-- $1 the table, $2 how many shards
+SELECT s.number AS shard_id,
+    get_shard_id_for_distribution_column($1::text::regclass, s.number) AS part
+FROM generate_series(0, $2::int - 1) AS s (number);
+
 -- name: cluster_size global
 -- how many nodes may have parts of tables.
 SELECT count(*) AS nodes

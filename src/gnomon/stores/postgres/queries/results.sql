@@ -94,6 +94,29 @@ WHERE q.guid = ANY ($1::uuid[])
   AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $3*/
 RETURNING q.attempt_id, q.swept;
 
+-- name: finish_end shard-local
+-- lock_generation and finish_take in one, for results that end their actions: what nobody else holds
+-- is locked, and its processing row goes.
+-- $1 guids (sorted), $2 attempt ids
+WITH free AS MATERIALIZED (
+    SELECT q.ctid AS row_id, q.shard_id, statement_timestamp() AS now
+    FROM /*schema*/processing_queue AS q
+    CROSS JOIN LATERAL (
+        SELECT 1 FROM /*schema*/scheduled_action AS a
+        WHERE a.guid = q.guid /*one-shard: AND a.shard_id = $3*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS a
+    WHERE q.guid = ANY ($1::uuid[])
+      AND q.attempt_id = ($2::uuid[])[width_bucket(q.guid, $1::uuid[])]
+      AND (q.running OR q.swept) /*one-shard: AND q.shard_id = $3*/
+    FOR UPDATE OF q SKIP LOCKED
+)
+DELETE FROM /*schema*/processing_queue AS q
+USING free AS f
+WHERE q.ctid = f.row_id AND q.shard_id = f.shard_id /*one-shard: AND q.shard_id = $3*/
+RETURNING q.attempt_id, q.swept, f.now;
+
 -- name: finish_keep shard-local
 -- The fence of results after which the action goes on; the attempt id stays, to know a repeat by.
 -- `swept` stays as well for a moment, for RETURNING knows the new row only: see finish_clear_swept.
