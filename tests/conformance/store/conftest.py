@@ -51,6 +51,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "postgres": {},
     "postgres-unprepared": {"prepared": False},  # as behind a pooler
     "postgres-one-shard": {"many_shards": False},  # the statements that Citus gets
+    "postgres-one-part": {"many_shards": False, "parts": 2},  # and those about several shards
     "postgres-in-place": {},  # first attempts run in their incoming rows, see ADR 0020
 }
 
@@ -68,7 +69,7 @@ def configurations(*names: str) -> list[Any]:
 # transaction, and with the leases, which are single statements; the rest runs behind a pooler in
 # tests/integration/postgres/test_pooler.py. What belongs to no shard is the same on Citus, and only
 # actions have attempts that run in place.
-STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-shard")
+STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-part")
 SHARED_STATEMENTS = [*STATEMENTS, "sqlite-file"]  # several processes' worth of stores
 ATTEMPT_STATEMENTS = [*SHARED_STATEMENTS, *configurations("postgres-in-place")]
 ALL_WAYS = configurations("sqlite-memory", "sqlite-file", *POSTGRES)

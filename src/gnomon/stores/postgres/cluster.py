@@ -54,6 +54,7 @@ REFERENCE: Mapping[int, tuple[str, ...]] = {
     2: ("stage", "stage_server", "stage_owner"),
 }
 BESIDE = "shard_lock"  # the table that the others live beside
+PARTS_PER_NODE = 2  # unless `citus.shard_count` is set
 LEFT_BEHIND = "5 minutes"  # as in `cluster_prepared`
 
 COLOCATION_RULE = "cluster_colocation"
@@ -146,11 +147,22 @@ async def distribute(session: PoolSession, schema: str, versions: Iterable[int])
     """All tables of some migrations beside each other by shard, so that one shard is one node's
     business; in one transaction with what made or changed them, and so one part after the other."""
     steps = list(versions)
-    for table in (name for version in steps for name in DISTRIBUTED.get(version, ())):
-        beside = "default" if table == BESIDE else in_schema(f"/*schema*/{BESIDE}", schema)
-        await session.fetch("migrate_distribute", in_schema(f"/*schema*/{table}", schema), beside)
+    beside = in_schema(f"/*schema*/{BESIDE}", schema)
+    for name in (name for version in steps for name in DISTRIBUTED.get(version, ())):
+        table = in_schema(f"/*schema*/{name}", schema)
+        if name == BESIDE:
+            await session.fetch("migrate_cut", table, await _parts_wanted(session))
+        else:
+            await session.fetch("migrate_distribute", table, beside)
     for table in (name for version in steps for name in REFERENCE.get(version, ())):
         await session.fetch("migrate_reference", in_schema(f"/*schema*/{table}", schema))
+
+
+async def _parts_wanted(session: Session) -> int:
+    """As `citus.shard_count` says, if somebody set it; else few, for a statement that is planned
+    for each part costs more than what it finds there."""
+    (row,) = await session.fetch("migrate_parts")
+    return int(row["wanted"] or PARTS_PER_NODE * max(1, row["nodes"]))
 
 
 async def check_coordinator(session: Session) -> None:

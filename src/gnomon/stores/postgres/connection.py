@@ -62,6 +62,8 @@ T = TypeVar("T")
 _patience_ms: ContextVar[int] = ContextVar("patience_ms", default=0)
 
 _ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
+# Citus sends a statement to the one part that has all shards of an array. It looks through the cast
+# to another kind of number; the planner of the node does not, and so reads no index once for each.
 _ITS_SHARD = re.compile(r"shard_id = \$(\d+)$")
 
 _COMMON_SETTINGS = {
@@ -168,7 +170,7 @@ def prepared_text(query: Query, schema: str, *, one_shard: bool, one_part: bool 
     def kept(found: re.Match[str]) -> str:
         if not one_shard:
             return ""
-        return _ITS_SHARD.sub(r"shard_id = ANY ($\1::int[])", found[1]) if one_part else found[1]
+        return _ITS_SHARD.sub(r"shard_id = ANY ($\1::oid[])", found[1]) if one_part else found[1]
 
     text = _ONE_SHARD.sub(kept, query.sql)
     name = in_schema("/*schema*/", schema).removesuffix(".")
@@ -227,15 +229,14 @@ class Database:
         pool_size: int,
         prepared: bool,
         many_shards: bool,
-        is_citus: bool,
+        parts: Parts,
         observer: Observer,
     ) -> None:
         self.schema = schema
-        self.is_citus = is_citus
         self.many_shards = many_shards
         self.observer = observer
         self.queries = texts_of(schema, many_shards=many_shards)
-        self.parts = Parts()
+        self.parts = parts
         self._pools = pools
         self._settings = settings
         self._by_index = {
@@ -376,7 +377,7 @@ class Database:
 
     async def learn_parts(self) -> None:
         """Ask Citus which shards live together, unless that is known."""
-        if self.is_citus and not self.many_shards and not self.parts.is_known:
+        if not self.many_shards and not self.parts.are_known:
             table = in_schema(f"/*schema*/{PARTED_LIKE}", self.schema)
             rows = await self.fetch("cluster_parts", table, await self.shard_count())
             self.parts.learn({row["shard_id"]: row["part"] for row in rows})
@@ -478,8 +479,10 @@ async def open_database(
     prepared: bool,
     many_shards: bool | None,
     observer: Observer,
+    parts: int = 0,
 ) -> Database:
-    """Connect, and ask whether this is Citus; `many_shards` says how to treat another database."""
+    """Connect, and ask whether this is Citus; `many_shards` says how to treat another database, and
+    `parts` how many parts it has then (0: each shard is one)."""
     with translated_errors("open", expected=VERSION):
         is_citus = await _is_citus(dsn)
         settings = settings_for(is_citus=is_citus)
@@ -491,7 +494,7 @@ async def open_database(
         pool_size=pool_size,
         prepared=prepared,
         many_shards=not is_citus if many_shards is None else many_shards,
-        is_citus=is_citus,
+        parts=Parts(is_citus=is_citus, count=parts),
         observer=observer,
     )
 

@@ -76,12 +76,8 @@ async def create_drafts(
     Whether a keyed guid is finished is asked after the insert: a finish that the insert had to wait
     for is visible only then, and would otherwise be executed a second time.
     """
-    ordered = in_key_order(drafts)
-    keyed = [draft.keyed for draft in ordered]
-    rows = await session.fetch(
-        "create_rows", *draft_columns(ordered), keyed, creator_of(actor), *shards
-    )
-    stored = created_by_guid(rows)
+    keyed = [draft.keyed for draft in drafts]
+    stored = created_by_guid(await _store_rows(session, drafts, creator_of(actor), shards))
     repeats: dict[UUID, Action] = {}
     if any(keyed):
         asked = [draft for draft in drafts if draft.keyed]
@@ -119,6 +115,18 @@ async def create_drafts(
         else answer
         for draft, answer in zip(drafts, created, strict=True)
     ]
+
+
+async def _store_rows(
+    session: Session, drafts: Sequence[ActionDraft], creator: str | None, shards: Only
+) -> Sequence[Row]:
+    """The action rows of those that were not there."""
+    ordered = in_key_order(drafts)
+    keyed: list[object] = [draft.keyed for draft in ordered]
+    columns = [*draft_columns(ordered), keyed]
+    if shards and len(drafts) == 1:
+        return await session.fetch("create_row", *(column[0] for column in columns), creator)
+    return await session.fetch("create_rows", *columns, creator, *shards)
 
 
 async def find_repeat(
@@ -171,16 +179,19 @@ async def _announce(
     unique = {draft.guid: draft for draft in reversed(drafts)}
     if not unique:
         return
-    await session.fetch(
-        "append_incoming",
+    columns: tuple[list[object], ...] = (
         [draft.shard for draft in unique.values()],
         list(unique),
         [draft.spec.queue for draft in unique.values()],
         [draft.spec.priority for draft in unique.values()],
         [draft.scheduled_at for draft in unique.values()],
-        stored[next(iter(unique))],
-        *shards,
     )
+    created_at = stored[next(iter(unique))]
+    if shards and len(unique) == 1:
+        row = (column[0] for column in columns)
+        await session.fetch("append_incoming_row", *row, created_at)
+    else:
+        await session.fetch("append_incoming", *columns, created_at, *shards)
 
 
 def _guids(drafts: Sequence[ActionDraft]) -> list[UUID]:

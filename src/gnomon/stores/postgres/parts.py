@@ -21,14 +21,18 @@ Only: TypeAlias = tuple[int | PartShards, ...]
 
 
 class Parts:
-    """What is known of them. While nothing is, every shard counts as a part of its own."""
+    """What is known of them. While nothing is, every shard counts as a part of its own; or with a
+    count, where there is no Citus to ask, all shards as so many parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_citus: bool, count: int = 0) -> None:
+        self._is_citus = is_citus
+        self._count = 0 if is_citus else count
         self._parts: dict[int, int] = {}
 
     @property
-    def is_known(self) -> bool:
-        return bool(self._parts)
+    def are_known(self) -> bool:
+        """Or there is nobody to ask."""
+        return bool(self._parts) or not self._is_citus
 
     def learn(self, parts: Mapping[int, int]) -> None:
         """By shard, any number that its part has alone, from 0."""
@@ -37,11 +41,13 @@ class Parts:
     def forget(self) -> bool:
         """Something was refused, perhaps because a part was cut in two; whether anything had been
         known that may have been the reason."""
-        was_known = self.is_known
+        was_known = bool(self._parts)
         self._parts = {}
         return was_known
 
     def of(self, shard: int) -> int:
+        if self._count:
+            return shard % self._count
         return self._parts.get(shard, ~shard)
 
 
