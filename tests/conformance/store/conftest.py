@@ -53,6 +53,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
     "postgres-one-shard": {"many_shards": False},  # the statements that Citus gets
     "postgres-one-part": {"many_shards": False, "parts": 2},  # and those about several shards
     "postgres-in-place": {},  # first attempts run in their incoming rows, see ADR 0020
+    "postgres-part-in-place": {"many_shards": False, "parts": 2},
 }
 
 
@@ -71,7 +72,10 @@ def configurations(*names: str) -> list[Any]:
 # actions have attempts that run in place.
 STATEMENTS = configurations("sqlite-memory", "postgres", "postgres-one-part")
 SHARED_STATEMENTS = [*STATEMENTS, "sqlite-file"]  # several processes' worth of stores
-ATTEMPT_STATEMENTS = [*SHARED_STATEMENTS, *configurations("postgres-in-place")]
+ATTEMPT_STATEMENTS = [
+    *SHARED_STATEMENTS,
+    *configurations("postgres-in-place", "postgres-part-in-place"),
+]
 ALL_WAYS = configurations("sqlite-memory", "sqlite-file", *POSTGRES)
 NO_SHARDS = configurations("sqlite-memory", "sqlite-file", "postgres")
 
@@ -273,7 +277,7 @@ def postgres(open_stores: OpenStores, place: PostgresSchema, configuration: str)
         open_stores.execute_raw,
         caller,
         kept=partial(open_stores.kept, place, configuration),
-        arrives=configuration == "postgres-in-place",
+        arrives=configuration.endswith("in-place"),
     )
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from gnomon.queries import Query
-from gnomon.stores.postgres.connection import prepared_text
+from gnomon.stores.postgres.texts import prepared_text
 
 Rule = Callable[[Query], list[str]]
 
@@ -109,9 +109,9 @@ def says_what_it_selects(query: Query) -> list[str]:
         problems.append("names rows by ctid in all shards")
     if query.mark == "global" and re.search(r"\bJOIN \([^()]*\bUNION\b", text):
         problems.append("joins a UNION, which is read at another moment")
-    returned = re.search(r"\bUPDATE\b.*\bRETURNING\b(.*)", text, re.DOTALL)
-    if returned and query.mark == "global" and _CLOCK.search(returned[1]):
-        problems.append("returns the time from an UPDATE")
+    for returned in re.findall(r"\bRETURNING\b([^;)]*(?:\([^()]*\)[^;)]*)*)", text):
+        if _CLOCK.search(returned):
+            problems.append("returns the time from a modification")
     inserted = re.search(r"\bINSERT\b.*\bSELECT\b.*\bRETURNING\b(.*)", text, re.DOTALL)
     if inserted and re.match(r"[^()]*\([^()]*\bSELECT\b", inserted[1]):
         problems.append("asks another table in its RETURNING")

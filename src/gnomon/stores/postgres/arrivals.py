@@ -5,10 +5,81 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from gnomon.contracts.store import HeldShard
+from gnomon.contracts.store import BegunAttempt, HeldShard, Lane
 from gnomon.stores.postgres.connection import Database, Row, Session
-from gnomon.stores.postgres.lanes import MARK_SLACK, MoveTally, mark_of
+from gnomon.stores.postgres.lanes import MARK_SLACK, BeginParameters, MoveTally, mark_of
 from gnomon.stores.postgres.parts import Only
+from gnomon.stores.postgres.rows import Decoder
+
+
+class PartArrival:
+    """`move_and_begin` for shards of one part. What is begun is committed before the rest is moved:
+    one statement alone is the cheapest transaction."""
+
+    def __init__(
+        self,
+        database: Database,
+        decoder: Decoder,
+        tally: MoveTally,
+        limit: int,
+        terms: BeginParameters,
+        *,
+        newest: bool,
+    ) -> None:
+        self._database = database
+        self._decoder = decoder
+        self._tally = tally
+        self._limit = limit
+        self._terms = terms
+        self._newest = newest
+
+    async def arrive(
+        self, holdings: Sequence[HeldShard], only: Only, room: Mapping[str, int]
+    ) -> list[BegunAttempt]:
+        rows = await self._database.fetch(
+            "arrive",
+            [holding.shard for holding in holdings],
+            [holding.lease_guid for holding in holdings],
+            [mark_of(holding) for holding in holdings],
+            self._limit,
+            list(room),
+            list(room.values()),
+            *self._terms[:4],
+            MARK_SLACK,
+            self._newest,
+            *only,
+        )
+        begun = [row for row in rows if row["id"] is not None]
+        shards = [row for row in rows if row["guid"] is None]
+        waiting = [row for row in rows if row["id"] is None and row["guid"] is not None]
+        if waiting:
+            await self._move(waiting, only)
+        self._tally.count += len(begun)
+        for row in shards:
+            self._tally.add_shard(row["shard_id"], row["count"], row["moment"], row["now"])
+            self._tally.now = max(self._tally.now, row["now"])
+        return self._decoder.first_attempts(begun, shards[0]["now"]) if begun else []
+
+    async def _move(self, waiting: Sequence[Row], only: Only) -> None:
+        columns = [[row[name] for row in waiting] for name in ("shard_id", "created_at", "guid")]
+        async with self._database.transaction("move") as session:
+            taken = {row["guid"] for row in await session.fetch("arrive_take", *columns, *only)}
+            current = [
+                row for row in waiting if row["guid"] in taken and row["attempts"] is not None
+            ]
+            put = await _put(session, current, only, due="moment")
+        for row in put:
+            self._tally.add_lane(
+                Lane(row["shard_id"], row["queue"], row["priority"]), row["moment"], 1
+            )
+
+
+def shares_of(room: Mapping[str, int], count: int) -> list[dict[str, int]]:
+    """Room for each of so many parts, none of which knows what the others begin."""
+    return [
+        {queue: free // count + (part < free % count) for queue, free in room.items()}
+        for part in range(count)
+    ]
 
 
 class PartMover:
@@ -20,15 +91,13 @@ class PartMover:
         tally: MoveTally,
         limit: int,
         *,
-        newest_in: Mapping[str, int] | None = None,
         silent: timedelta | None = None,
     ) -> None:
-        """`newest_in`: only what is due of the newest rows, as far as there is this room. `silent`:
-        as a helper, where nobody holds the shard, or its owner has been silent for so long."""
+        """`silent`: as a helper, where nobody holds the shard, or its owner has been silent for so
+        long."""
         self._database = database
         self._tally = tally
         self._limit = limit
-        self._newest_in = newest_in
         self._silent = silent
 
     async def move(self, part: tuple[Sequence[HeldShard], Only]) -> None:
@@ -43,7 +112,6 @@ class PartMover:
     async def _take(
         self, session: Session, holdings: Sequence[HeldShard], only: Only
     ) -> Sequence[Row]:
-        newest = self._newest_in
         is_helper = self._silent is not None
         return await session.fetch(
             "move_take",
@@ -53,17 +121,17 @@ class PartMover:
             self._limit,
             MARK_SLACK,
             self._silent,
-            None if newest is None else sum(newest.values()),
-            list(newest or ()),
             *only,
         )
 
 
-async def _put(session: Session, rows: Sequence[Row], only: Only) -> list[Row]:
-    """Those that were not there yet."""
+async def _put(
+    session: Session, rows: Sequence[Row], only: Only, *, due: str = "scheduled_at"
+) -> list[Row]:
+    """Those that were not there yet. `due`: in which column their time is."""
     if not rows:
         return []
-    names = ("shard_id", "guid", "queue", "priority", "scheduled_at", "attempts")
+    names = ("shard_id", "guid", "queue", "priority", due, "attempts")
     columns = [[row[name] for row in rows] for name in names]
     put = {row["guid"] for row in await session.fetch("move_put", *columns, *only)}
     return [row for row in rows if row["guid"] in put]

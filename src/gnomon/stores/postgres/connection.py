@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
-import re
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -35,11 +34,12 @@ import asyncpg
 
 from gnomon.contracts.observer import Observer
 from gnomon.model.errors import BugError, StoreUnavailable, check
-from gnomon.queries import Query, in_schema, load, statements_of
+from gnomon.queries import in_schema, statements_of
 from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
-from gnomon.stores.postgres.parts import Only, Parts, PartShards, only_these
+from gnomon.stores.postgres.parts import Only, Parts, only_these
+from gnomon.stores.postgres.texts import Texts, catalogue, texts_of
 
 STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
 WIDE_TIMEOUT_MS = 60_000
@@ -49,7 +49,7 @@ HELD_MS = 50  # how long a verb of a caller's waits for a row that somebody hold
 HELD_MS_MAX = 4_500  # and then in all: a little less than a statement may take
 WAITING_PART = 2  # of the connections for verbs, one in so many may be used for waiting
 ACQUIRE_TIMEOUT_S = 10.0
-STATEMENTS_CACHED = 256  # more than there are queries: each is prepared once per connection
+STATEMENTS_CACHED = 512  # more than there are texts: each is prepared once per connection
 LEASE_POOL_SIZE = 2
 WIDE_POOL_SIZE = 3
 CLOSE_TIMEOUT_S = 2.0
@@ -60,11 +60,6 @@ T = TypeVar("T")
 
 # How long the statements of the present call may wait for a row; 0: as their pool says.
 _patience_ms: ContextVar[int] = ContextVar("patience_ms", default=0)
-
-_ONE_SHARD = re.compile(r"/\*one-shard: (.*?)\*/")
-# Citus sends a statement to the one part that has all shards of an array. It looks through the cast
-# to another kind of number; the planner of the node does not, and so reads no index once for each.
-_ITS_SHARD = re.compile(r"shard_id = \$(\d+)$")
 
 _COMMON_SETTINGS = {
     "application_name": "gnomon",
@@ -129,52 +124,6 @@ class Group(NamedTuple):
 
     shards: Only  # the last argument of a shard-local statement
     places: Sequence[int]  # where the things stand in the caller's list
-
-
-@functools.cache
-def catalogue() -> Mapping[str, Query]:
-    """All statements as they stand in the files, which are read once."""
-    return load("gnomon.stores.postgres.queries")
-
-
-class Texts(dict[str, str]):
-    """The statements by name, as they are sent."""
-
-    of_part: Mapping[str, str] = MappingProxyType({})  # the same for several shards of one part
-
-    def text(self, name: str, args: Sequence[object]) -> str:
-        """As the last argument asks for it."""
-        if args and isinstance(args[-1], PartShards):
-            return self.of_part[name]
-        return self[name]
-
-
-def texts_of(schema: str, *, many_shards: bool) -> Texts:
-    """All statements for a schema."""
-    texts = Texts(
-        (name, prepared_text(query, schema, one_shard=not many_shards))
-        for name, query in catalogue().items()
-    )
-    if not many_shards:
-        texts.of_part = {
-            name: prepared_text(query, schema, one_shard=True, one_part=True)
-            for name, query in catalogue().items()
-            if query.mark == "shard-local"
-        }
-    return texts
-
-
-def prepared_text(query: Query, schema: str, *, one_shard: bool, one_part: bool = False) -> str:
-    """The statement for a schema, with or without what keeps it in one shard, or in one part."""
-
-    def kept(found: re.Match[str]) -> str:
-        if not one_shard:
-            return ""
-        return _ITS_SHARD.sub(r"shard_id = ANY ($\1::oid[])", found[1]) if one_part else found[1]
-
-    text = _ONE_SHARD.sub(kept, query.sql)
-    name = in_schema("/*schema*/", schema).removesuffix(".")
-    return in_schema(text.replace("/*schema_name*/", name), schema).removesuffix(";")
 
 
 class Pools(NamedTuple):

@@ -124,21 +124,24 @@ class AttemptFinisher:
                 unserved.append(one)
             elif not one.verdict.state.is_terminal:
                 continuing.append(one)
-            elif not self._shards and is_plain(one):
+            elif is_plain(one):
                 plain.append(one)
             else:
                 ending.append(one)
         applied = await self._finish_plain(plain) if plain else set()
+        await move_begun(
+            self._session, [one.guid for one in (*ending, *continuing, *unserved)], self._shards
+        )
         others = [one.guid for one in (*continuing, *unserved)]
-        if not self._shards:  # where a statement is dear, one locks endings and takes their rows
+        if not self._shards:  # there one statement locks what ends, and takes its row
             others += [one.guid for one in ending]
-        await move_begun(self._session, others, self._shards)
         free = await hold(self._session, others, self._shards)
         if not self._shards:
             ending = [one for one in ending if one.guid in free]
         continuing = [one for one in continuing if one.guid in free]
         if ending:
-            applied |= await self._finish_ending(ending)
+            take = "finish_end" if self._shards else "finish_take"
+            applied |= await self._finish_ending(ending, take)
         if continuing:
             applied |= await self._finish_continuing(continuing)
         recorded = await self._hand_back([one for one in unserved if one.guid in free])
@@ -151,6 +154,8 @@ class AttemptFinisher:
     async def _finish_plain(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
         """Record plain successes, each with the end of its action, in one statement; what was
         applied."""
+        if self._shards:  # where an INSERT stands alone, there is no such statement
+            return await self._finish_ending(finishes, "finish_end_plain")
         told: Sequence[str | None] = [None] * len(finishes)
         if any(one.answer is not None for one in finishes):
             now = await self._read_now()
@@ -176,10 +181,9 @@ class AttemptFinisher:
             return None
         return encode_attempt(finished_attempt(one, self._owner, now))
 
-    async def _finish_ending(self, finishes: Sequence[FinishRequest]) -> set[UUID]:
+    async def _finish_ending(self, finishes: Sequence[FinishRequest], take: str) -> set[UUID]:
         """Record results that end their actions: the queue row goes, and the action moves to the
         finished ones; what was applied."""
-        take = "finish_end" if self._shards else "finish_take"
         rows = await self._session.fetch(take, *_keys(finishes), *self._shards)
         if self._shards and rows:
             self._now = self._now or rows[0]["now"]
@@ -252,9 +256,9 @@ class AttemptFinisher:
             await self._session.fetch(
                 "finish_delete_stale", [one.guid for one in late], *self._shards
             )
-            if not self._shards:
-                shards = [one.shard for one in late]
-                await self._session.fetch("finish_delete_begun", shards, *_keys(late))
+            shards = [one.shard for one in late]
+            drop = "finish_drop_begun" if self._shards else "finish_delete_begun"
+            await self._session.fetch(drop, shards, *_keys(late), *self._shards)
         return {
             one.attempt_id: Recorded.REPEATED if one.attempt_id in repeated else Recorded.LATE
             for one in finishes

@@ -30,11 +30,12 @@ from gnomon.stores._callers import (
     kinds_of,
 )
 from gnomon.stores.postgres.changes import ActionAddress, ActionChanger
-from gnomon.stores.postgres.connection import Database, Row, Texts
+from gnomon.stores.postgres.connection import Database, Row
 from gnomon.stores.postgres.creation import create_drafts
 from gnomon.stores.postgres.errors import DRIVER_ERRORS, translated_errors
 from gnomon.stores.postgres.migrations import VERSION
 from gnomon.stores.postgres.rows import Decoder
+from gnomon.stores.postgres.texts import Texts
 
 ENGINE = "postgres"
 

@@ -54,8 +54,7 @@ class MoveTally:
         self.lanes: dict[Lane, datetime] = {}
         self.marks: dict[int, datetime] = {}
         self.more = False
-        self.arrived: Counter[Lane] = Counter()  # where rows were put one by one: how many
-        self.now = LONG_AGO  # and when
+        self.now = LONG_AGO  # where several statements tell the time: the latest
 
     def add_shard(self, shard: int, taken: int, last_at: datetime | None, now: datetime) -> None:
         """A held shard gave so many rows, the last one created then."""
@@ -93,7 +92,6 @@ class MoveTally:
         for row in put:
             lane = Lane(row["shard_id"], row["queue"], row["priority"])
             self.add_lane(lane, row["scheduled_at"], 1)
-            self.arrived[lane] += 1
 
     def moved(self, now: datetime) -> MoveResult:
         return MoveResult(

@@ -36,7 +36,7 @@ from gnomon.contracts.store import (
     SettleRequest,
 )
 from gnomon.stores._pauses import PauseEnding
-from gnomon.stores.postgres.arrivals import PartMover
+from gnomon.stores.postgres.arrivals import PartArrival, PartMover, shares_of
 from gnomon.stores.postgres.begin import LaneBeginner
 from gnomon.stores.postgres.cancellations import list_cancelling
 from gnomon.stores.postgres.connection import Database, Row, read_now
@@ -58,6 +58,7 @@ from gnomon.stores.postgres.settle import settle_rows
 from gnomon.stores.postgres.several import every, those_at_hand
 
 NOBODY = UUID(int=0)
+ROOM_TO_SHARE = 8  # free slots for each part; where there are fewer, none must be left out
 LAPSED_LOOKED_AT = 2_000  # rows of a shard, to find those that nobody holds
 STALE_LOOKED_AT = 200  # rows at the head of a lane; a backlog behind them is looked at later
 
@@ -114,11 +115,10 @@ class PostgresWork:
         holdings: Sequence[HeldShard],
         limit: int,
         *,
-        newest_in: Mapping[str, int] | None = None,
         silent: timedelta | None = None,
     ) -> MoveTally:
         tally = MoveTally(holdings, limit)
-        mover = PartMover(self._database, tally, limit, newest_in=newest_in, silent=silent)
+        mover = PartMover(self._database, tally, limit, silent=silent)
         parts = self._database.split(holdings, lambda holding: holding.shard)
         await every(parts, mover.move)
         if tally.now == LONG_AGO:  # none of the shards is held any more
@@ -159,8 +159,7 @@ class PostgresWork:
     ) -> ArrivalResult:
         terms = BeginParameters(batch, owner, grace, window, timedelta(0))
         if not self._database.many_shards or not holdings:
-            tally = await self._move_parts(holdings, limit, newest_in=room if newest else None)
-            arrived = await self._begin_moved(tally, holdings, room, terms)
+            arrived = await self._arrive_in_parts(holdings, limit, room, terms, newest=newest)
         else:
             arrived = await self._begin_in_place(holdings, limit, room, terms, newest=newest)
         return _without_marks(arrived) if newest else arrived
@@ -195,33 +194,42 @@ class PostgresWork:
         return ArrivalResult(moved=tally.moved(now), begun=self._decoder.first_attempts(begun, now))
 
     async def is_mixed(self, holdings: Sequence[HeldShard], *, limit: int) -> bool:
-        if not self._database.many_shards:
-            return True  # nothing is begun in place, so moving is on the way
-        shards = [holding.shard for holding in holdings]
-        marks = [mark_of(holding) for holding in holdings]
-        rows = await self._database.fetch("is_mixed", shards, marks, limit, MARK_SLACK)
-        return len(rows) > 1
+        kinds = set[tuple[str, int]]()
+        for chosen, only in self._database.split(holdings, lambda holding: holding.shard):
+            shards = [holding.shard for holding in chosen]
+            marks = [mark_of(holding) for holding in chosen]
+            rows = await self._database.fetch("is_mixed", shards, marks, limit, MARK_SLACK, *only)
+            kinds.update((row["queue"], row["priority"]) for row in rows)
+        return len(kinds) > 1
 
-    async def _begin_moved(
+    async def _arrive_in_parts(
         self,
-        tally: MoveTally,
         holdings: Sequence[HeldShard],
+        limit: int,
         room: Mapping[str, int],
         terms: BeginParameters,
+        *,
+        newest: bool,
     ) -> ArrivalResult:
-        """Where an INSERT stands alone, the short way is no shorter."""
-        moved = tally.moved(tally.now)
-        leases = {holding.shard: holding.lease_guid for holding in holdings}
-        left = dict(room)
-        demands: list[BeginRequest] = []
-        for lane, earliest in sorted(moved.lanes.items(), key=lambda item: item[0].priority):
-            limit = min(left.get(lane.queue, 0), tally.arrived[lane])
-            if earliest <= moved.now and limit > 0:
-                left[lane.queue] -= limit
-                lease = leases[lane.shard]
-                demands.append(BeginRequest(lane=lane, lease_guid=lease, limit=limit))
-        begun = (await self._beginner.begin(demands, terms)).begun if demands else []
-        return ArrivalResult(moved=moved, begun=begun)
+        """All parts at once if each can have its share of the room; else one after the other."""
+        tally = MoveTally(holdings, limit)
+        arrival = PartArrival(self._database, self._decoder, tally, limit, terms, newest=newest)
+        parts = list(self._database.split(holdings, lambda holding: holding.shard))
+        begun: list[BegunAttempt] = []
+        if min(room.values(), default=0) >= len(parts) * ROOM_TO_SHARE:
+            shared = zip(parts, shares_of(room, len(parts)), strict=True)
+            answers = await every(shared, lambda part: arrival.arrive(*part[0], part[1]))
+            begun = [attempt for answer in answers for attempt in answer]
+        else:
+            left = dict(room)
+            for part in parts:
+                attempts = await arrival.arrive(*part, left)
+                for attempt in attempts:
+                    left[attempt.spec.queue] -= 1
+                begun += attempts
+        if tally.now == LONG_AGO:  # none of the shards is held any more, or has rows
+            tally.now = await read_now(self._database)
+        return ArrivalResult(moved=tally.moved(tally.now), begun=begun)
 
     # -- begin ------------------------------------------------------------------------------------
 

@@ -169,7 +169,113 @@ SELECT
 FROM moved AS m
 GROUP BY m.shard_id, m.queue, m.priority;
 
--- name: is_mixed many-shards
+-- name: arrive shard-local
+-- First part of move_and_begin where an INSERT has to stand alone: what is due on arrival and finds
+-- room is begun in place. Gives three kinds of rows: one for each attempt begun (with an id); one for
+-- each shard looked at (without a guid): the last created_at and how many rows; one for each row that
+-- is to be moved, with the attempts of its action (NULL: the generation is gone).
+-- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 queues, $6 room in each,
+-- $7 batch, $8 owner, $9 grace, $10 window, $11 how far marks lag behind, $12 only what is due of
+-- the newest rows and may find room, not the oldest ones whatever they are
+WITH held AS MATERIALIZED (
+    SELECT l.shard_id, least(u.mark, statement_timestamp() - $11::interval) AS mark
+    FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS u (shard_id, lease_guid, mark)
+    JOIN /*schema*/shard_lock AS l ON l.shard_id = u.shard_id AND l.lease_guid = u.lease_guid
+    WHERE true /*one-shard: AND l.shard_id = $13*/
+), seen AS (
+    SELECT oldest.*
+    FROM held AS h
+    CROSS JOIN LATERAL (
+        SELECT
+            n.ctid AS row_id, n.shard_id, n.created_at, n.guid, n.queue, n.priority, n.scheduled_at
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.attempt_id IS NULL
+          AND NOT $12::boolean /*one-shard: AND n.shard_id = $13*/
+        ORDER BY n.created_at, n.guid
+        LIMIT $4::int
+    ) AS oldest
+    UNION ALL
+    (SELECT newest.*
+    FROM held AS h
+    CROSS JOIN LATERAL (
+        SELECT
+            n.ctid AS row_id, n.shard_id, n.created_at, n.guid, n.queue, n.priority, n.scheduled_at
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.attempt_id IS NULL
+          AND $12::boolean /*one-shard: AND n.shard_id = $13*/
+        ORDER BY n.created_at DESC, n.guid DESC
+        LIMIT $4::int
+    ) AS newest
+    WHERE newest.scheduled_at <= statement_timestamp() AND newest.queue = ANY ($5::text[])
+    LIMIT (SELECT sum(r.room) FROM unnest($6::int[]) AS r (room)))
+), known AS MATERIALIZED (
+    SELECT
+        t.row_id, t.shard_id, t.created_at, t.guid, t.queue, t.priority, t.scheduled_at, g.attempts,
+        a.id, a.spec, a.occurrence_no, a.occurrence_at, a.series,
+        statement_timestamp() AS began_at,
+        statement_timestamp() + a.timeout_us * interval '1 microsecond' AS deadline_at,
+        statement_timestamp() + least(a.timeout_us * interval '1 microsecond', $10::interval)
+            + $9::interval AS reserved_until,
+        a.id IS NOT NULL AND t.scheduled_at <= statement_timestamp()
+            AND row_number() OVER (PARTITION BY t.queue ORDER BY t.scheduled_at)
+                <= coalesce(($6::int[])[array_position($5::text[], t.queue)], 0) AS begins
+    FROM seen AS t
+    LEFT JOIN LATERAL (
+        SELECT s.*
+        FROM /*schema*/scheduled_action AS s
+        WHERE s.guid = t.guid AND s.state = 'active' AND s.attempts = 0
+          AND (s.expires_at IS NULL OR s.expires_at > statement_timestamp())
+          /*one-shard: AND s.shard_id = $13*/
+        LIMIT 1
+        FOR SHARE SKIP LOCKED
+    ) AS a ON true
+    LEFT JOIN LATERAL (
+        SELECT a.attempts WHERE a.id IS NOT NULL
+        UNION ALL
+        SELECT s.attempts FROM /*schema*/scheduled_action AS s
+        WHERE s.guid = t.guid AND a.id IS NULL /*one-shard: AND s.shard_id = $13*/
+        LIMIT 1
+    ) AS g ON true
+), begun AS (
+    UPDATE /*schema*/incoming_queue AS i
+    SET attempt_id = md5($7::uuid::text || i.guid::text)::uuid, began_at = k.began_at,
+        deadline_at = k.deadline_at, reserved_until = k.reserved_until, owner = $8::text
+    FROM known AS k
+    WHERE i.ctid = k.row_id AND i.shard_id = k.shard_id AND k.begins AND i.attempt_id IS NULL
+      /*one-shard: AND i.shard_id = $13*/
+    RETURNING
+        i.shard_id, k.id, i.guid, i.attempt_id, k.spec, i.scheduled_at, k.occurrence_no,
+        nullif(k.occurrence_at, i.scheduled_at) AS occurrence_at, k.series
+)
+SELECT
+    b.shard_id, b.id, b.guid, b.attempt_id, b.spec, b.scheduled_at AS moment, b.occurrence_no,
+    b.occurrence_at, b.series, NULL::text AS queue, NULL::smallint AS priority,
+    NULL::int AS attempts, NULL::timestamptz AS created_at, NULL::bigint AS count,
+    NULL::timestamptz AS now
+FROM begun AS b
+UNION ALL
+SELECT
+    k.shard_id, NULL, NULL, NULL, NULL, max(k.created_at), NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    count(*), statement_timestamp()
+FROM known AS k
+GROUP BY k.shard_id
+UNION ALL
+SELECT
+    k.shard_id, NULL, k.guid, NULL, NULL, k.scheduled_at, NULL, NULL, NULL, k.queue, k.priority,
+    k.attempts, k.created_at, NULL, NULL
+FROM known AS k
+WHERE NOT k.begins;
+
+-- name: arrive_take shard-local
+-- Second part, if there is anything to move: who deletes a row is the one who moves it. Then move_put.
+-- $1 shards, $2 created_at, $3 guids
+DELETE FROM /*schema*/incoming_queue AS i
+USING unnest($1::int[], $2::timestamptz[], $3::uuid[]) AS u (shard_id, created_at, guid)
+WHERE i.shard_id = u.shard_id AND i.created_at = u.created_at AND i.guid = u.guid
+  AND i.attempt_id IS NULL /*one-shard: AND i.shard_id = $4*/
+RETURNING i.guid;
+
+-- name: is_mixed shard-local
 -- Two kinds of idle incoming rows, if there are as many among the oldest of some shards.
 -- $1 shards, $2 marks, $3 rows to look at in a shard, $4 how far marks lag behind
 SELECT DISTINCT i.queue, i.priority
@@ -179,50 +285,50 @@ CROSS JOIN LATERAL (
     FROM /*schema*/incoming_queue AS n
     WHERE n.shard_id = u.shard_id
       AND n.created_at >= least(u.mark, statement_timestamp() - $4::interval)
-      AND n.attempt_id IS NULL
+      AND n.attempt_id IS NULL /*one-shard: AND n.shard_id = $5*/
     ORDER BY n.created_at, n.guid
     LIMIT $3::int
 ) AS i
 LIMIT 2;
 
--- name: lock_begun many-shards
+-- name: lock_begun shard-local
 -- Rows of current generations that were begun in place, found by their actions and held for
 -- move_begun. What somebody else holds is not waited for.
 -- $1 guids
-SELECT i.row_id
+SELECT i.row_id, i.shard_id, i.created_at, i.guid
 FROM unnest($1::uuid[]) AS u (guid)
 CROSS JOIN LATERAL (
     SELECT s.shard_id, s.updated_at FROM /*schema*/scheduled_action AS s
-    WHERE s.guid = u.guid
+    WHERE s.guid = u.guid /*one-shard: AND s.shard_id = $2*/
     LIMIT 1
 ) AS a
 CROSS JOIN LATERAL (
-    SELECT n.ctid AS row_id
+    SELECT n.ctid AS row_id, n.shard_id, n.created_at, n.guid
     FROM /*schema*/incoming_queue AS n
     WHERE n.shard_id = a.shard_id AND n.created_at = a.updated_at AND n.guid = u.guid
-      AND n.attempt_id IS NOT NULL
+      AND n.attempt_id IS NOT NULL /*one-shard: AND n.shard_id = $2*/
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 ) AS i;
 
--- name: lock_begun_in many-shards
+-- name: lock_begun_in shard-local
 -- The same for what runs in some shards with a reservation up to a moment, begun by certain owners
 -- (NULL: by any), whatever its generation. What runs in place is at the head of its shard, for idle
 -- rows are begun or moved in order: so a bounded look finds all of it by and by.
 -- $1 shards, $2 owners, $3 reserved until (NULL: the present), $4 rows to look at in a shard
-SELECT free.row_id
+SELECT free.row_id, free.shard_id, free.created_at, free.guid
 FROM unnest($1::int[]) AS h (shard_id)
 CROSS JOIN LATERAL (
     SELECT n.ctid AS row_id, n.attempt_id, n.reserved_until, n.owner
     FROM /*schema*/incoming_queue AS n
-    WHERE n.shard_id = h.shard_id
+    WHERE n.shard_id = h.shard_id /*one-shard: AND n.shard_id = $5*/
     ORDER BY n.created_at, n.guid
     LIMIT $4::int
 ) AS i
 CROSS JOIN LATERAL (
-    SELECT n.ctid AS row_id
+    SELECT n.ctid AS row_id, n.shard_id, n.created_at, n.guid
     FROM /*schema*/incoming_queue AS n
-    WHERE n.ctid = i.row_id AND n.attempt_id = i.attempt_id
+    WHERE n.ctid = i.row_id AND n.attempt_id = i.attempt_id /*one-shard: AND n.shard_id = $5*/
     LIMIT 1
     FOR UPDATE SKIP LOCKED
 ) AS free
@@ -246,13 +352,36 @@ SELECT
 FROM taken AS t
 ON CONFLICT (guid, shard_id) DO NOTHING;
 
+-- name: move_begun_put shard-local
+-- The same where an INSERT has to stand alone; rows are named by their keys, and held.
+-- $1 shards, $2 created_at, $3 guids
+INSERT INTO /*schema*/processing_queue (
+    shard_id, guid, queue, priority, scheduled_at, attempts, running, swept, attempt_id, began_at,
+    deadline_at, owner
+)
+SELECT
+    i.shard_id, i.guid, i.queue, i.priority, i.reserved_until, 1, true, false, i.attempt_id,
+    i.began_at, i.deadline_at, i.owner
+FROM unnest($1::int[], $2::timestamptz[], $3::uuid[]) AS u (shard_id, created_at, guid)
+JOIN /*schema*/incoming_queue AS i
+    ON i.shard_id = u.shard_id AND i.created_at = u.created_at AND i.guid = u.guid
+WHERE i.attempt_id IS NOT NULL /*one-shard: AND i.shard_id = $4*/
+ON CONFLICT (guid, shard_id) DO NOTHING;
+
+-- name: move_begun_drop shard-local
+-- And then they go.
+-- $1 shards, $2 created_at, $3 guids
+DELETE FROM /*schema*/incoming_queue AS i
+USING unnest($1::int[], $2::timestamptz[], $3::uuid[]) AS u (shard_id, created_at, guid)
+WHERE i.shard_id = u.shard_id AND i.created_at = u.created_at AND i.guid = u.guid
+  AND i.attempt_id IS NOT NULL /*one-shard: AND i.shard_id = $4*/;
+
 -- name: move_take shard-local
 -- First half of a move where an INSERT has to stand alone. First one row for each shard that is held
 -- (without a guid), then what was taken, and the attempts of its action (NULL: the generation is
 -- gone, the row is dropped). Who may take what, and why, is as in `move`.
 -- $1 shards, $2 lease guids (NULL: helper), $3 marks, $4 limit per shard, $5 how far marks lag behind,
--- $6 silent; $7 only what is due of the newest rows, not the oldest ones whatever they are: so many
--- of a shard, of the queues $8; NULL: the oldest
+-- $6 silent
 WITH held AS MATERIALIZED (
     SELECT l.shard_id,
         least(
@@ -266,31 +395,20 @@ WITH held AS MATERIALIZED (
         WHEN u.lease_guid IS NOT NULL THEN l.lease_guid = u.lease_guid
         ELSE l.lease_guid IS NULL OR l.heartbeat_at < statement_timestamp() - $6::interval
     END
-    WHERE true /*one-shard: AND l.shard_id = $9*/
+    WHERE true /*one-shard: AND l.shard_id = $7*/
 ), taken AS (
     DELETE FROM /*schema*/incoming_queue AS i
     USING held AS h
     CROSS JOIN LATERAL (
-        (SELECT n.ctid AS row_id
+        SELECT n.ctid AS row_id
         FROM /*schema*/incoming_queue AS n
         WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark AND n.created_at <= h.until
-          AND $7::int IS NULL /*one-shard: AND n.shard_id = $9*/
+          AND n.attempt_id IS NULL /*one-shard: AND n.shard_id = $7*/
         ORDER BY n.created_at, n.guid
-        LIMIT $4::int)
-        UNION ALL
-        (SELECT o.row_id
-        FROM (
-            SELECT n.ctid AS row_id, n.scheduled_at, n.queue
-            FROM /*schema*/incoming_queue AS n
-            WHERE n.shard_id = h.shard_id AND n.created_at >= h.mark
-              AND $7::int IS NOT NULL /*one-shard: AND n.shard_id = $9*/
-            ORDER BY n.created_at DESC, n.guid DESC
-            LIMIT $4::int
-        ) AS o
-        WHERE o.scheduled_at <= statement_timestamp() AND o.queue = ANY ($8::text[])
-        LIMIT $7::int)
+        LIMIT $4::int
     ) AS oldest
-    WHERE i.ctid = oldest.row_id AND i.shard_id = h.shard_id /*one-shard: AND i.shard_id = $9*/
+    WHERE i.ctid = oldest.row_id AND i.shard_id = h.shard_id AND i.attempt_id IS NULL
+      /*one-shard: AND i.shard_id = $7*/
     RETURNING i.shard_id, i.created_at, i.guid, i.queue, i.priority, i.scheduled_at
 )
 SELECT
@@ -304,7 +422,7 @@ FROM taken AS t
 LEFT JOIN LATERAL (
     SELECT s.attempts
     FROM /*schema*/scheduled_action AS s
-    WHERE s.guid = t.guid /*one-shard: AND s.shard_id = $9*/
+    WHERE s.guid = t.guid /*one-shard: AND s.shard_id = $7*/
     LIMIT 1
 ) AS a ON true;
 
@@ -793,7 +911,7 @@ CROSS JOIN LATERAL (
     FROM /*schema*/incoming_queue AS i
     WHERE i.shard_id = u.shard_id
       AND i.created_at >= least(u.mark, statement_timestamp() - $3::interval)
-      /*one-shard: AND i.shard_id = $4*/
+      AND i.attempt_id IS NULL /*one-shard: AND i.shard_id = $4*/
     LIMIT 1
 ) AS filled;
 
@@ -1067,6 +1185,30 @@ WHERE i.ctid = ANY (ARRAY(
         SELECT 1 FROM /*schema*/scheduled_action AS a WHERE a.guid = u.guid OFFSET 0
     )
 ));
+
+-- name: finish_drop_begun shard-local
+-- The same where rows have to be named by their keys.
+-- $1 shards, $2 guids, $3 attempt ids
+WITH stale AS MATERIALIZED (
+    SELECT r.row_id, r.shard_id
+    FROM unnest($1::int[], $2::uuid[], $3::uuid[]) AS u (shard_id, guid, attempt_id)
+    CROSS JOIN LATERAL (
+        SELECT n.ctid AS row_id, n.shard_id
+        FROM /*schema*/incoming_queue AS n
+        WHERE n.shard_id = u.shard_id AND n.guid = u.guid AND n.attempt_id = u.attempt_id
+          /*one-shard: AND n.shard_id = $4*/
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS r
+    WHERE NOT EXISTS (
+        SELECT 1 FROM /*schema*/scheduled_action AS a
+        WHERE a.guid = u.guid /*one-shard: AND a.shard_id = $4*/
+        OFFSET 0
+    )
+)
+DELETE FROM /*schema*/incoming_queue AS i
+USING stale AS s
+WHERE i.ctid = s.row_id AND i.shard_id = s.shard_id /*one-shard: AND i.shard_id = $4*/;
 
 -- name: finish_delete_stale shard-local
 -- Rows of certain guids: an attempt ended whose generation is gone.
