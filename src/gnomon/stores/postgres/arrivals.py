@@ -13,8 +13,7 @@ from gnomon.stores.postgres.rows import Decoder
 
 
 class PartArrival:
-    """`move_and_begin` for shards of one part. What is begun is committed before the rest is moved:
-    one statement alone is the cheapest transaction."""
+    """`move_and_begin` for shards of one part, in a transaction of its own."""
 
     def __init__(
         self,
@@ -36,7 +35,23 @@ class PartArrival:
     async def arrive(
         self, holdings: Sequence[HeldShard], only: Only, room: Mapping[str, int]
     ) -> list[BegunAttempt]:
-        rows = await self._database.fetch(
+        async with self._database.transaction("arrive") as session:
+            rows = await self._take(session, holdings, only, room)
+            taken = [row for row in rows if row["id"] is None and row["attempts"] is not None]
+            put = await _put(session, taken, only, due="moment")
+        begun = [row for row in rows if row["id"] is not None]
+        shards = [row for row in rows if row["guid"] is None]
+        self._note(shards, put, len(begun))
+        return self._decoder.first_attempts(begun, shards[0]["now"]) if begun else []
+
+    async def _take(
+        self,
+        session: Session,
+        holdings: Sequence[HeldShard],
+        only: Only,
+        room: Mapping[str, int],
+    ) -> Sequence[Row]:
+        return await session.fetch(
             "arrive",
             [holding.shard for holding in holdings],
             [holding.lease_guid for holding in holdings],
@@ -49,29 +64,15 @@ class PartArrival:
             self._newest,
             *only,
         )
-        begun = [row for row in rows if row["id"] is not None]
-        shards = [row for row in rows if row["guid"] is None]
-        waiting = [row for row in rows if row["id"] is None and row["guid"] is not None]
-        if waiting:
-            await self._move(waiting, only)
-        self._tally.count += len(begun)
-        for row in shards:
-            self._tally.add_shard(row["shard_id"], row["count"], row["moment"], row["now"])
-            self._tally.now = max(self._tally.now, row["now"])
-        return self._decoder.first_attempts(begun, shards[0]["now"]) if begun else []
 
-    async def _move(self, waiting: Sequence[Row], only: Only) -> None:
-        columns = [[row[name] for row in waiting] for name in ("shard_id", "created_at", "guid")]
-        async with self._database.transaction("move") as session:
-            taken = {row["guid"] for row in await session.fetch("arrive_take", *columns, *only)}
-            current = [
-                row for row in waiting if row["guid"] in taken and row["attempts"] is not None
-            ]
-            put = await _put(session, current, only, due="moment")
+    def _note(self, shards: Sequence[Row], put: Sequence[Row], begun: int) -> None:
+        tally = self._tally
+        tally.count += begun
+        for row in shards:
+            tally.add_shard(row["shard_id"], row["count"], row["moment"], row["now"])
+            tally.now = max(tally.now, row["now"])
         for row in put:
-            self._tally.add_lane(
-                Lane(row["shard_id"], row["queue"], row["priority"]), row["moment"], 1
-            )
+            tally.add_lane(Lane(row["shard_id"], row["queue"], row["priority"]), row["moment"], 1)
 
 
 def shares_of(room: Mapping[str, int], count: int) -> list[dict[str, int]]:

@@ -251,11 +251,11 @@ class PostgresWork:
         return await self._beginner.confirm(attempts)
 
     async def find_begun(self, shards: Collection[int], *, batch: UUID) -> Sequence[BegunAttempt]:
-        begun: list[BegunAttempt] = []
-        for chosen, only in self._database.split(sorted(shards), lambda shard: shard):
-            rows = await self._database.fetch("find_begun", chosen, batch, *only)
-            begun += map(self._decoder.begun_of, rows)
-        return begun
+        answers = await those_at_hand(
+            self._database.split(sorted(shards), lambda shard: shard),
+            lambda part: self._database.fetch("find_begun", part[0], batch, *part[1]),
+        )
+        return [self._decoder.begun_of(row) for rows in answers for row in rows]
 
     async def extend(
         self, attempts: Sequence[ReservedAttempt], *, window: timedelta, grace: timedelta

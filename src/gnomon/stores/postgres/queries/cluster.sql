@@ -36,11 +36,15 @@ WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[])
 ORDER BY c.relname;
 
 -- name: cluster_parts global
--- In which part each shard of an installation lives.
+-- In which part each shard of an installation lives; nothing, if the table is not cut.
 -- $1 the table, $2 how many shards
 SELECT s.number AS shard_id,
     get_shard_id_for_distribution_column($1::text::regclass, s.number) AS part
-FROM generate_series(0, $2::int - 1) AS s (number);
+FROM generate_series(0, $2::int - 1) AS s (number)
+WHERE EXISTS (
+    SELECT 1 FROM pg_dist_partition AS p
+    WHERE p.logicalrelid = $1::text::regclass AND p.partmethod = 'h'
+);
 
 -- name: cluster_size global
 -- how many nodes may have parts of tables.

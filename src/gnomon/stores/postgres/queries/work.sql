@@ -170,10 +170,11 @@ FROM moved AS m
 GROUP BY m.shard_id, m.queue, m.priority;
 
 -- name: arrive shard-local
--- First part of move_and_begin where an INSERT has to stand alone: what is due on arrival and finds
--- room is begun in place. Gives three kinds of rows: one for each attempt begun (with an id); one for
--- each shard looked at (without a guid): the last created_at and how many rows; one for each row that
--- is to be moved, with the attempts of its action (NULL: the generation is gone).
+-- move_and_begin where an INSERT has to stand alone: what is due on arrival and finds room is begun in
+-- place, the other rows are taken, and move_put puts those of current generations where they belong.
+-- Gives three kinds of rows: one for each attempt begun (with an id); one for each shard looked at
+-- (without a guid): the last created_at and how many rows; one for each row taken, with the attempts
+-- of its action (NULL: the generation is gone).
 -- $1 shards, $2 lease guids, $3 marks, $4 limit per shard, $5 queues, $6 room in each,
 -- $7 batch, $8 owner, $9 grace, $10 window, $11 how far marks lag behind, $12 only what is due of
 -- the newest rows and may find room, not the oldest ones whatever they are
@@ -246,34 +247,29 @@ WITH held AS MATERIALIZED (
     RETURNING
         i.shard_id, k.id, i.guid, i.attempt_id, k.spec, i.scheduled_at, k.occurrence_no,
         nullif(k.occurrence_at, i.scheduled_at) AS occurrence_at, k.series
+), taken AS (
+    DELETE FROM /*schema*/incoming_queue AS i
+    USING known AS k
+    WHERE i.ctid = k.row_id AND i.shard_id = k.shard_id AND NOT k.begins AND i.attempt_id IS NULL
+      /*one-shard: AND i.shard_id = $13*/
+    RETURNING i.shard_id, i.guid, i.queue, i.priority, i.scheduled_at, k.attempts
 )
 SELECT
     b.shard_id, b.id, b.guid, b.attempt_id, b.spec, b.scheduled_at AS moment, b.occurrence_no,
     b.occurrence_at, b.series, NULL::text AS queue, NULL::smallint AS priority,
-    NULL::int AS attempts, NULL::timestamptz AS created_at, NULL::bigint AS count,
-    NULL::timestamptz AS now
+    NULL::int AS attempts, NULL::bigint AS count, NULL::timestamptz AS now
 FROM begun AS b
 UNION ALL
 SELECT
-    k.shard_id, NULL, NULL, NULL, NULL, max(k.created_at), NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    k.shard_id, NULL, NULL, NULL, NULL, max(k.created_at), NULL, NULL, NULL, NULL, NULL, NULL,
     count(*), statement_timestamp()
 FROM known AS k
 GROUP BY k.shard_id
 UNION ALL
 SELECT
-    k.shard_id, NULL, k.guid, NULL, NULL, k.scheduled_at, NULL, NULL, NULL, k.queue, k.priority,
-    k.attempts, k.created_at, NULL, NULL
-FROM known AS k
-WHERE NOT k.begins;
-
--- name: arrive_take shard-local
--- Second part, if there is anything to move: who deletes a row is the one who moves it. Then move_put.
--- $1 shards, $2 created_at, $3 guids
-DELETE FROM /*schema*/incoming_queue AS i
-USING unnest($1::int[], $2::timestamptz[], $3::uuid[]) AS u (shard_id, created_at, guid)
-WHERE i.shard_id = u.shard_id AND i.created_at = u.created_at AND i.guid = u.guid
-  AND i.attempt_id IS NULL /*one-shard: AND i.shard_id = $4*/
-RETURNING i.guid;
+    t.shard_id, NULL, t.guid, NULL, NULL, t.scheduled_at, NULL, NULL, NULL, t.queue, t.priority,
+    t.attempts, NULL, NULL
+FROM taken AS t;
 
 -- name: is_mixed shard-local
 -- Two kinds of idle incoming rows, if there are as many among the oldest of some shards.
