@@ -13,6 +13,7 @@ from gnomon.contracts.store import Finding
 from gnomon.model.errors import ConfigurationError, InvalidRequest
 from gnomon.queries import in_schema
 from gnomon.stores.postgres.connection import PoolSession, Row, Session
+from gnomon.stores.postgres.parts import ON_NODES
 
 # Which tables each migration made: those by shard, and those that every node has whole.
 DISTRIBUTED: Mapping[int, tuple[str, ...]] = {
@@ -156,6 +157,19 @@ async def distribute(session: PoolSession, schema: str, versions: Iterable[int])
             await session.fetch("migrate_distribute", table, beside)
     for table in (name for version in steps for name in REFERENCE.get(version, ())):
         await session.fetch("migrate_reference", in_schema(f"/*schema*/{table}", schema))
+
+
+async def make_functions(session: Session, schema: str) -> None:
+    """What nodes do by themselves, unless it is there. Only the coordinator can make it, and who
+    does not find it does without."""
+    name = in_schema(f"/*schema*/{ON_NODES}", schema)
+    (entry,) = await session.fetch("cluster_entry")
+    (known,) = await session.fetch("cluster_functions", name)
+    if entry["is_coordinator"] and not known["found"]:
+        await session.fetch("cluster_function_make")
+        await session.fetch("cluster_function_hide")
+        beside = in_schema(f"/*schema*/{BESIDE}", schema)
+        await session.fetch("cluster_function_place", name, beside)
 
 
 async def _parts_wanted(session: Session) -> int:

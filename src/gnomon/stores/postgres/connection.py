@@ -38,7 +38,7 @@ from gnomon.queries import in_schema, statements_of
 from gnomon.stores.postgres.errors import Connection, RowHeld, doubted_commits, translated_errors
 from gnomon.stores.postgres.known_types import KnowingConnection
 from gnomon.stores.postgres.migrations import VERSION
-from gnomon.stores.postgres.parts import Only, Parts, only_these
+from gnomon.stores.postgres.parts import ON_NODES, PARTED_LIKE, Only, Parts, only_these
 from gnomon.stores.postgres.texts import Texts, catalogue, texts_of
 
 STATEMENT_TIMEOUT_MS = 5_000  # less than half a lease: who is stuck must notice before it is lost
@@ -53,7 +53,6 @@ STATEMENTS_CACHED = 512  # more than there are texts: each is prepared once per 
 LEASE_POOL_SIZE = 2
 WIDE_POOL_SIZE = 3
 CLOSE_TIMEOUT_S = 2.0
-PARTED_LIKE = "shard_lock"  # all tables by shard are cut into parts as this one is
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -329,7 +328,11 @@ class Database:
         if not self.many_shards and not self.parts.are_known:
             table = in_schema(f"/*schema*/{PARTED_LIKE}", self.schema)
             rows = await self.fetch("cluster_parts", table, await self.shard_count())
+            (known,) = await self.fetch(
+                "cluster_functions", in_schema(f"/*schema*/{ON_NODES}", self.schema)
+            )
             self.parts.learn({row["shard_id"]: row["part"] for row in rows})
+            self.parts.has_functions = known["found"]
 
     def groups(self, shards: Iterable[int]) -> Iterator[Group]:
         """How to split work over transactions: all in one, or on Citus one part in each."""

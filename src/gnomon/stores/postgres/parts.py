@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+PARTED_LIKE = "shard_lock"  # all tables by shard are cut into parts as this one is
+ON_NODES = "create_one"  # the function that the node of a shard performs by itself
+
 
 class PartShards(list[int]):
     """Several shards of one part: the last argument of a shard-local statement about them."""
@@ -28,6 +31,7 @@ class Parts:
         self._is_citus = is_citus
         self._count = 0 if is_citus else count
         self._parts: dict[int, int] = {}
+        self.has_functions = False  # see `ON_NODES`
 
     @property
     def are_known(self) -> bool:
