@@ -220,7 +220,8 @@ class OpenStores:
             await self.close()
             self._place = place
         if configuration not in self._stores:
-            self._stores[configuration] = await opened(place, configuration)
+            store = self._stores[configuration] = await opened(place, configuration)
+            await store.installation.open()  # as every program does first
         return self._stores[configuration]
 
     def execute_raw(self, sql: str) -> Sequence[Sequence[Any]]:

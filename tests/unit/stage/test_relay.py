@@ -407,7 +407,8 @@ async def test_a_sink_has_no_more_on_its_way_than_its_batch() -> None:
 async def test_who_sends_nothing_is_not_woken() -> None:
     """A hint is for those who have a sink: a look costs the store something, each time."""
     sending, idle = Outbox(), Outbox()
-    told, silent = relay_of(sending, Refusing()), relay_of(idle, None)
+    hour = timedelta(hours=1)
+    told, silent = relay_of(sending, Refusing(), poll=hour), relay_of(idle, None, poll=hour)
     async with relaying(told), relaying(silent):
         await until(lambda: bool(sending.surveys and idle.surveys))
         before = idle.surveys

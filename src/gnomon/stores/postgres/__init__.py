@@ -30,6 +30,7 @@ __all__ = ["open_postgres"]
 
 SCHEMA_DEFAULT = "gnomon"
 POOL_SIZE_DEFAULT = 8
+PACE_S = 0.02  # on Citus: a statement costs about the same for one row and for twenty
 
 
 async def open_postgres(  # noqa: PLR0913 - one for each setting
@@ -72,6 +73,7 @@ async def open_postgres(  # noqa: PLR0913 - one for each setting
             wakeups=prepared,
             caller_transactions=True,
             many_shards=database.many_shards,
+            pace_s=0.0 if database.many_shards else PACE_S,
         ),
         actions=PostgresActions(database, decoder),
         work=work,
