@@ -129,12 +129,10 @@ class AttemptFinisher:
             else:
                 ending.append(one)
         applied = await self._finish_plain(plain) if plain else set()
-        await move_begun(
-            self._session, [one.guid for one in (*ending, *continuing, *unserved)], self._shards
-        )
-        others = [one.guid for one in (*continuing, *unserved)]
-        if not self._shards:  # there one statement locks what ends, and takes its row
-            others += [one.guid for one in ending]
+        others = [one.guid for one in (*ending, *continuing, *unserved)]
+        await move_begun(self._session, others, self._shards)
+        if self._shards:  # there one statement locks what ends and takes its row: see `finish_end`
+            others = [one.guid for one in (*continuing, *unserved)]
         free = await hold(self._session, others, self._shards)
         if not self._shards:
             ending = [one for one in ending if one.guid in free]
