@@ -55,7 +55,10 @@ def prepared_text(query: Query, schema: str, *, one_shard: bool, one_part: bool 
     def kept(found: re.Match[str]) -> str:
         if not one_shard:
             return ""
-        return _ITS_SHARD.sub(r"shard_id = ANY ($\1::oid[])", found[1]) if one_part else found[1]
+        its = _ITS_SHARD.search(found[1])
+        if not one_part or its is None or f"${its[1]}::int" in query.sql:
+            return found[1]  # the last: it is about one shard, whatever part that is of
+        return _ITS_SHARD.sub(r"shard_id = ANY ($\1::oid[])", found[1])
 
     text = _ONE_SHARD.sub(kept, query.sql)
     name = in_schema("/*schema*/", schema).removesuffix(".")
